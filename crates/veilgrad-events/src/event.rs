@@ -1,0 +1,84 @@
+//! What a ledger stores. The meaning of a kind never changes; an unknown kind is refused.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Adjacency, RecordUnit, Rounds};
+
+/// One entry of a ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Event {
+    /// A run begins.
+    Open(RunHeader),
+    /// Rounds are charged, before any of them runs.
+    Reserve(Reservation),
+    /// The run was stamped as protecting nothing; its epsilon is infinite for ever.
+    Insecure(Insecure),
+    /// The run ended in order.
+    Close(Close),
+}
+
+/// The public facts of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunHeader {
+    /// Version of the code that runs.
+    pub code_version: String,
+    /// Hash of the effective configuration, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_hash: Option<String>,
+    /// What a record is.
+    pub unit: RecordUnit,
+    /// Which datasets are neighbours.
+    pub adjacency: Adjacency,
+    /// Whether record isolation and exact sums are established for this run.
+    pub numerics: Numerics,
+}
+
+impl RunHeader {
+    /// A header for this version of the code, with exact numerics and no plan hash.
+    #[must_use]
+    pub fn new(unit: RecordUnit, adjacency: Adjacency) -> Self {
+        Self {
+            code_version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan_hash: None,
+            unit,
+            adjacency,
+            numerics: Numerics::Exact,
+        }
+    }
+}
+
+/// How far the arithmetic of a run is proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numerics {
+    /// Every record's integer contribution is a function of that record and public state alone.
+    Exact,
+    /// Record isolation was not established for the backend in use.
+    Unverified,
+}
+
+/// A block of charged rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reservation {
+    /// The number of the first round of the block within its run.
+    pub first_round: u64,
+    /// The rounds.
+    pub charge: Rounds,
+}
+
+/// Why a run protects nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Insecure {
+    /// For people: seeded noise, no noise, ….
+    pub reason: String,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Close {}

@@ -1,0 +1,179 @@
+//! The integers behind an exact Gaussian sum.
+
+use serde::{Deserialize, Serialize};
+
+use crate::NoiseMultiplier;
+
+/// The grid of one exact Gaussian sum: every record contributes an integer vector of norm at most
+/// `S_int`, and the noise is `floor(2^k Z)` with `Z` standard normal.
+///
+/// # Guarantee
+/// The realised noise multiplier is the rational `2^k / S_int`. It is never below the one that was
+/// asked for, and exceeds it by less than a relative `2^-25` while `S_int >= 2^26`, which holds for
+/// every multiplier in `[2^-27, 2^24]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "RawGrid")]
+pub struct IntegerGrid {
+    s_int: u32,
+    k: u8,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGrid {
+    s_int: u32,
+    k: u8,
+}
+
+/// No integer grid exists for these parameters.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GridError {
+    /// The sensitivity does not fit its 27 bits.
+    #[error("integer sensitivity {0} is not between 1 and 2^27")]
+    Sensitivity(u32),
+    /// The noise exponent is out of range.
+    #[error("noise exponent {0} is not at most 50")]
+    Exponent(u8),
+    /// The noise multiplier cannot be realised.
+    #[error("noise multiplier {0} is not between 2^-27 and 2^50")]
+    Multiplier(f64),
+}
+
+impl IntegerGrid {
+    /// The largest integer sensitivity: small enough that fifteen records fit an `i32`.
+    pub const MAX_SENSITIVITY: u32 = 1 << 27;
+    /// The largest noise exponent, so that noise stays far inside 64 bits.
+    pub const MAX_EXPONENT: u8 = 50;
+
+    /// Takes the two integers as they are.
+    ///
+    /// # Errors
+    /// When `s_int` is not in `1..=2^27` or `k` is above 50.
+    pub fn new(s_int: u32, k: u8) -> Result<Self, GridError> {
+        if s_int == 0 || s_int > Self::MAX_SENSITIVITY {
+            return Err(GridError::Sensitivity(s_int));
+        }
+        if k > Self::MAX_EXPONENT {
+            return Err(GridError::Exponent(k));
+        }
+        Ok(Self { s_int, k })
+    }
+
+    /// The finest grid whose realised noise multiplier is at least `z`: the largest `k` for which
+    /// `S_int = floor(2^k / z)` still fits 27 bits.
+    ///
+    /// # Errors
+    /// When `z` is below `2^-27` or above `2^50`.
+    pub fn for_multiplier(z: NoiseMultiplier) -> Result<Self, GridError> {
+        let z = z.get();
+        // From the finest grid down: at most 51 exact comparisons, once per group.
+        for k in (0..=Self::MAX_EXPONENT).rev() {
+            let quotient = (f64::from(k)).exp2() / z;
+            if quotient >= f64::from(Self::MAX_SENSITIVITY) + 1.0 {
+                continue;
+            }
+            // The division rounds, so the candidate may be one too large; never two.
+            let candidate = quotient as u32;
+            let s_int = if at_most(candidate, k, z) { candidate } else { candidate - 1 };
+            if let Ok(grid) = Self::new(s_int, k) {
+                return Ok(grid);
+            }
+        }
+        Err(GridError::Multiplier(z))
+    }
+
+    /// `S_int`: the bound on the norm of one record's integer vector.
+    #[must_use]
+    pub const fn s_int(self) -> u32 {
+        self.s_int
+    }
+
+    /// `k`: the noise has standard deviation `2^k` in grid units.
+    #[must_use]
+    pub const fn k(self) -> u8 {
+        self.k
+    }
+
+    /// The realised noise multiplier `2^k / S_int`, rounded to the nearest f64.
+    #[must_use]
+    pub fn noise_multiplier(self) -> f64 {
+        f64::from(self.k).exp2() / f64::from(self.s_int)
+    }
+}
+
+/// Whether `s * z <= 2^k`, decided without rounding: `z = mantissa * 2^exponent`.
+fn at_most(s: u32, k: u8, z: f64) -> bool {
+    const MANTISSA_BITS: u32 = 52;
+    let bits = z.to_bits();
+    let biased = ((bits >> MANTISSA_BITS) & 0x7ff) as i32;
+    let fraction = bits & ((1 << MANTISSA_BITS) - 1);
+    let (mantissa, exponent) = if biased == 0 {
+        (fraction, -1074)
+    } else {
+        (fraction | (1 << MANTISSA_BITS), biased - 1075)
+    };
+    let product = u128::from(s) * u128::from(mantissa);
+    // product * 2^exponent <= 2^k  <=>  product <= 2^(k - exponent).
+    let shift = i32::from(k) - exponent;
+    match u32::try_from(shift) {
+        Ok(shift) if shift >= 128 => true,
+        Ok(shift) => product <= 1u128 << shift,
+        Err(_) => product == 0,
+    }
+}
+
+impl TryFrom<RawGrid> for IntegerGrid {
+    type Error = GridError;
+    fn try_from(raw: RawGrid) -> Result<Self, GridError> {
+        Self::new(raw.s_int, raw.k)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn grid(z: f64) -> IntegerGrid {
+        IntegerGrid::for_multiplier(NoiseMultiplier::new(z).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn powers_of_two_are_realised_exactly() {
+        assert_eq!(grid(1.0), IntegerGrid { s_int: 1 << 27, k: 27 });
+        assert_eq!(grid(0.5), IntegerGrid { s_int: 1 << 27, k: 26 });
+        assert_eq!(grid(2f64.powi(-27)), IntegerGrid { s_int: 1 << 27, k: 0 });
+        assert_eq!(grid(2f64.powi(50)), IntegerGrid { s_int: 1, k: 50 });
+    }
+
+    #[test]
+    fn multipliers_without_a_grid_are_refused_by_name() {
+        for z in [2f64.powi(-28), 1e-300, 2f64.powi(51), 1e300] {
+            let error = IntegerGrid::for_multiplier(NoiseMultiplier::new(z).unwrap()).unwrap_err();
+            assert_eq!(error, GridError::Multiplier(z));
+        }
+        assert!(serde_json::from_str::<IntegerGrid>(r#"{"s_int":134217729,"k":3}"#).is_err());
+        assert!(serde_json::from_str::<IntegerGrid>(r#"{"s_int":1,"k":51}"#).is_err());
+        assert!(serde_json::from_str::<IntegerGrid>(r#"{"s_int":0,"k":5}"#).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #[test]
+        fn the_realised_multiplier_is_never_below_the_target(e in -26.9f64..24.0) {
+            let z = e.exp2();
+            let grid = grid(z);
+            prop_assert!(at_most(grid.s_int, grid.k, z), "{z} {grid:?}");
+            prop_assert!(grid.s_int >= 1 << 26, "{z} {grid:?}");
+            prop_assert!(grid.noise_multiplier() <= z * (1.0 + 2f64.powi(-25)), "{z} {grid:?}");
+        }
+
+        #[test]
+        fn multipliers_near_a_division_tie_are_on_the_safe_side(s in 1u32..(1 << 27), ulps in -3i64..4) {
+            let z = f64::from_bits((2f64.powi(27) / f64::from(s)).to_bits().wrapping_add_signed(ulps));
+            let grid = grid(z);
+            prop_assert!(at_most(grid.s_int, grid.k, z), "{z} {grid:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Charge first, then release: the ledger's contract and the permits it grants.
+
+use std::sync::Arc;
+
+use crate::{Close, Event, Insecure, Reservation, Round, Rounds, RunHeader};
+
+/// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
+///
+/// # Guarantee
+/// An implementation must return `Ok` from [`append`](LedgerStore::append) only when the event will
+/// survive whatever the store claims to survive (for a durable store: power loss), and must never
+/// remove or change an appended event. A store with a budget checks it inside `append`, together
+/// with the pending event, and answers [`LedgerError::BudgetExhausted`] without appending.
+pub trait LedgerStore {
+    /// Appends one event.
+    ///
+    /// # Errors
+    /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
+    /// still fit. Any other error leaves it unknown whether the event is stored.
+    fn append(&mut self, event: &Event) -> Result<(), LedgerError>;
+
+    /// Shows every event in the order in which they were appended.
+    ///
+    /// # Errors
+    /// When the store cannot be read or does not verify.
+    fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError>;
+}
+
+impl<S: LedgerStore + ?Sized> LedgerStore for &mut S {
+    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
+        (**self).append(event)
+    }
+
+    fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
+        (**self).visit(visitor)
+    }
+}
+
+/// Why a ledger did not take a charge.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// The budget does not cover the charge; nothing was charged.
+    #[error("the budget does not cover this charge: {0}")]
+    BudgetExhausted(String),
+    /// The store failed or refused.
+    #[error("ledger refused: {0}")]
+    Refused(String),
+    /// An earlier write failed, so what is on disk is unknown; open the ledger again.
+    #[error("an earlier ledger write failed; open the ledger again before charging more")]
+    Poisoned,
+}
+
+/// A run in progress: the only source of permits.
+///
+/// # Guarantee
+/// A permit exists only if its charge was appended before. After any failed append other than an
+/// exhausted budget the run is poisoned and grants no further permit.
+pub struct Run<S: LedgerStore> {
+    store: S,
+    next_round: u64,
+    insecure: bool,
+    poisoned: bool,
+}
+
+impl<S: LedgerStore> Run<S> {
+    /// Opens a run.
+    ///
+    /// # Errors
+    /// When the store does not take the event.
+    pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
+        let mut run = Self { store, next_round: 0, insecure: false, poisoned: false };
+        run.append(&Event::Open(header))?;
+        Ok(run)
+    }
+
+    /// Opens a run that protects nothing and says so for ever: for tests with seeded or no noise.
+    ///
+    /// # Errors
+    /// When the store does not take the events.
+    pub fn open_insecure(
+        store: S,
+        header: RunHeader,
+        reason: impl Into<String>,
+    ) -> Result<Self, LedgerError> {
+        let mut run = Self::open(store, header)?;
+        run.append(&Event::Insecure(Insecure { reason: reason.into() }))?;
+        run.insecure = true;
+        Ok(run)
+    }
+
+    /// Charges `rounds` rounds and returns that many permits, to be used in order.
+    ///
+    /// A permit that is not used stays charged; there is no refund.
+    ///
+    /// # Errors
+    /// [`LedgerError::BudgetExhausted`] when nothing was charged; otherwise the run is poisoned.
+    pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
+        let first = self.next_round;
+        let end = first
+            .checked_add(rounds)
+            .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
+        if rounds > 0 {
+            let charge = Rounds { count: rounds, round: round.clone() };
+            self.append(&Event::Reserve(Reservation { first_round: first, charge }))?;
+            self.next_round = end;
+        }
+        let round = Arc::new(round.clone());
+        Ok(Permits { round, next: first, end, insecure: self.insecure })
+    }
+
+    /// Closes the run and gives the store back.
+    ///
+    /// # Errors
+    /// When the store does not take the event.
+    pub fn close(mut self) -> Result<S, LedgerError> {
+        self.append(&Event::Close(Close {}))?;
+        Ok(self.store)
+    }
+
+    /// The store, to read.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
+        if self.poisoned {
+            return Err(LedgerError::Poisoned);
+        }
+        let result = self.store.append(event);
+        self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
+        result
+    }
+}
+
+/// Permits of one charged block, handed out one at a time.
+pub struct Permits {
+    round: Arc<Round>,
+    next: u64,
+    end: u64,
+    insecure: bool,
+}
+
+impl Iterator for Permits {
+    type Item = RoundPermit;
+
+    fn next(&mut self) -> Option<RoundPermit> {
+        if self.next == self.end {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        Some(RoundPermit { number, round: Arc::clone(&self.round), insecure: self.insecure })
+    }
+}
+
+/// The right to run one charged round: to draw one sample and release its sums once.
+///
+/// # Guarantee
+/// Only [`Run::reserve`] creates it, after the charge was appended. It cannot be cloned, copied or
+/// serialised, and drawing a sample consumes it.
+pub struct RoundPermit {
+    number: u64,
+    round: Arc<Round>,
+    insecure: bool,
+}
+
+impl RoundPermit {
+    /// The number of the round within its run.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The round that was charged.
+    #[must_use]
+    pub fn round(&self) -> &Round {
+        &self.round
+    }
+
+    /// Whether the run is stamped as protecting nothing.
+    #[must_use]
+    pub const fn is_insecure(&self) -> bool {
+        self.insecure
+    }
+}
+
+/// Checks a store against the contract of [`LedgerStore`], on a store without a budget.
+///
+/// # Errors
+/// Says which part of the contract does not hold.
+pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result<(), String> {
+    let events = |store: &dyn LedgerStore| {
+        let mut events = Vec::new();
+        store.visit(&mut |event| events.push(event.clone())).map_err(|e| e.to_string())?;
+        Ok::<_, String>(events)
+    };
+    let mut expected = events(store)?;
+    for rounds in [1, 3, 1, 32] {
+        let charge = Rounds { count: rounds, round: round.clone() };
+        let event = Event::Reserve(Reservation { first_round: 0, charge });
+        store.append(&event).map_err(|e| e.to_string())?;
+        expected.push(event);
+        if events(store)? != expected {
+            return Err("events read back differ from those appended".to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The vocabulary that every part of Veilgrad shares, and nothing else.
+//!
+//! A private training run is a sequence of **rounds**. Each round draws one **sample** of the
+//! records and asks a number of Gaussian **sum queries** of that sample; a query is described
+//! completely by its *privacy tuple* `(S, sigma)` (McMahan et al., section 2). The **ledger** is the
+//! list of those events, written before the round runs; an accountant reads it afterwards.
+//!
+//! - [`Sampling`], [`SumQuery`], [`Round`], [`Rounds`]: what happened, as data.
+//! - [`IntegerGrid`]: the two integers that describe an exact Gaussian sum.
+//! - [`RecordUnit`], [`Adjacency`]: what a guarantee protects.
+//! - [`LedgerStore`], [`Run`], [`RoundPermit`]: a charge first, then the right to release.
+//! - [`ClipNorm`], [`NoiseStd`], [`SampleRate`], …: numbers with units, checked once.
+//!
+//! This crate does no I/O, draws no randomness and knows no framework.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod event;
+mod grid;
+mod jsonl;
+mod ledger;
+mod memory;
+mod query;
+mod record;
+mod round;
+mod sampling;
+mod unit;
+
+pub use event::{Close, Event, Insecure, Numerics, Reservation, RunHeader};
+pub use grid::{GridError, IntegerGrid};
+pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};
+pub use ledger::{LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store};
+pub use memory::MemoryLedger;
+pub use query::{QueryError, SumQuery};
+pub use record::{Adjacency, RecordUnit};
+pub use round::{Round, RoundError, Rounds, run_length};
+pub use sampling::{BatchError, FixedBatch, Sampling};
+pub use unit::{
+    BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,
+    SampleRate, UnitError, WeightBound,
+};

@@ -1,0 +1,75 @@
+//! A ledger that lives and dies with the process.
+
+use crate::{Event, LedgerError, LedgerStore, Rounds, run_length};
+
+/// A ledger in memory, for tests and for programs that account once and exit.
+///
+/// It keeps the order "charge, then release" but survives nothing: after a crash, what was released
+/// can no longer be told. Use a durable store where that matters.
+#[derive(Debug, Default)]
+pub struct MemoryLedger {
+    events: Vec<Event>,
+    round_limit: Option<u64>,
+    charged: u64,
+}
+
+impl MemoryLedger {
+    /// An empty ledger without a budget.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty ledger that grants at most `limit` rounds.
+    #[must_use]
+    pub fn with_round_limit(limit: u64) -> Self {
+        Self { round_limit: Some(limit), ..Self::default() }
+    }
+
+    /// All events, oldest first.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The charged rounds, identical neighbours joined: what an accountant reads.
+    #[must_use]
+    pub fn rounds(&self) -> Vec<Rounds> {
+        run_length(self.events.iter().filter_map(|event| match event {
+            Event::Reserve(reservation) => Some(reservation.charge.clone()),
+            _ => None,
+        }))
+    }
+
+    /// Whether any run is stamped as protecting nothing, so that epsilon is infinite.
+    #[must_use]
+    pub fn is_insecure(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Insecure(_)))
+    }
+}
+
+impl LedgerStore for MemoryLedger {
+    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
+        if let Event::Reserve(reservation) = event {
+            let charged = self.charged.checked_add(reservation.charge.count);
+            match (charged, self.round_limit) {
+                (Some(charged), limit) if limit.is_none_or(|limit| charged <= limit) => {
+                    self.charged = charged;
+                }
+                _ => {
+                    return Err(LedgerError::BudgetExhausted(format!(
+                        "{} more rounds after {} exceed the limit",
+                        reservation.charge.count, self.charged
+                    )));
+                }
+            }
+        }
+        self.events.push(event.clone());
+        Ok(())
+    }
+
+    fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
+        self.events.iter().for_each(visitor);
+        Ok(())
+    }
+}

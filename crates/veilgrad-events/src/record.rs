@@ -1,0 +1,113 @@
+//! What a guarantee protects: the record, and what it means for two datasets to be neighbours.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+/// What one record of the dataset is (paper, Table 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum RecordUnit {
+    /// One training example.
+    Example,
+    /// A fixed set of examples whose average is clipped as one vector.
+    Microbatch {
+        /// How many examples each microbatch holds.
+        examples: NonZeroU32,
+    },
+    /// Everything that one user contributed.
+    User,
+}
+
+impl RecordUnit {
+    /// How far one *example* can move a record's clipped vector, in multiples of the clip norm `S`.
+    ///
+    /// An example that is a record can be absent: `S`. An example inside a larger record can at most
+    /// turn one vector of norm `S` into another: `2 S`, however many examples share the record.
+    #[must_use]
+    pub const fn example_sensitivity(self) -> u32 {
+        match self {
+            Self::Example => 1,
+            Self::Microbatch { .. } | Self::User => 2,
+        }
+    }
+}
+
+impl fmt::Display for RecordUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Example => f.write_str("one training example"),
+            Self::Microbatch { examples } => write!(
+                f,
+                "one microbatch of {examples} examples; a single example inside it moves the sum \
+                 by up to twice the clip norm"
+            ),
+            Self::User => f.write_str("all data of one user"),
+        }
+    }
+}
+
+/// When two datasets count as neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Adjacency {
+    /// One record more or less.
+    AddRemove,
+    /// One record exchanged for another; the number of records is public.
+    ReplaceOne,
+    /// One record's contribution set to zero; the number of records is public.
+    ZeroOut,
+}
+
+impl Adjacency {
+    /// How far neighbours can differ in the sum over one sample that holds the differing record, in
+    /// multiples of the clip norm `S`.
+    #[must_use]
+    pub const fn sensitivity(self) -> u32 {
+        match self {
+            Self::AddRemove | Self::ZeroOut => 1,
+            Self::ReplaceOne => 2,
+        }
+    }
+}
+
+impl fmt::Display for Adjacency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AddRemove => "add-remove",
+            Self::ReplaceOne => "replace-one",
+            Self::ZeroOut => "zero-out",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for (adjacency, name) in [
+            (Adjacency::AddRemove, "add-remove"),
+            (Adjacency::ReplaceOne, "replace-one"),
+            (Adjacency::ZeroOut, "zero-out"),
+        ] {
+            assert_eq!(adjacency.to_string(), name);
+            assert_eq!(serde_json::to_string(&adjacency).unwrap(), format!("\"{name}\""));
+        }
+        assert!(serde_json::from_str::<Adjacency>("\"add\"").is_err());
+    }
+
+    #[test]
+    fn a_microbatch_says_what_it_protects() {
+        let unit = RecordUnit::Microbatch { examples: NonZeroU32::new(10).unwrap() };
+        assert_eq!(unit.example_sensitivity(), 2);
+        assert!(unit.to_string().contains("twice the clip norm"));
+        let json = serde_json::to_string(&unit).unwrap();
+        assert_eq!(serde_json::from_str::<RecordUnit>(&json).unwrap(), unit);
+        assert!(serde_json::from_str::<RecordUnit>(r#"{"microbatch":{"examples":0}}"#).is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! Rounds: one sample and the queries asked of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{NoiseMultiplier, Sampling, SumQuery, UnitError};
+
+/// One sample and all sum queries asked of it.
+///
+/// The queries share the sample, so they must never be composed as if each had drawn its own:
+/// together they are one Gaussian, see [`Round::noise_multiplier`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    sampling: Sampling,
+    queries: Vec<SumQuery>,
+}
+
+/// A round that is not one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a round needs at least one query")]
+pub struct RoundError;
+
+impl Round {
+    /// Puts queries on one sample.
+    ///
+    /// # Errors
+    /// When there is no query.
+    pub fn new(sampling: Sampling, queries: Vec<SumQuery>) -> Result<Self, RoundError> {
+        if queries.is_empty() {
+            return Err(RoundError);
+        }
+        Ok(Self { sampling, queries })
+    }
+
+    /// How the sample was drawn.
+    #[must_use]
+    pub const fn sampling(&self) -> Sampling {
+        self.sampling
+    }
+
+    /// The queries that shared the sample.
+    #[must_use]
+    pub fn queries(&self) -> &[SumQuery] {
+        &self.queries
+    }
+
+    /// The noise multiplier of the one Gaussian that all queries of this round fold to.
+    ///
+    /// # Guarantee
+    /// Scaling each group by `1/sigma_g` turns the round into a single Gaussian sum query of
+    /// sensitivity `S* = sqrt(sum_g (S_g/sigma_g)^2)` and standard deviation 1 (paper, section 3);
+    /// `z = 1/S*`. The value returned is a lower bound of that `z`: rounding can only overstate the
+    /// privacy loss.
+    ///
+    /// # Errors
+    /// When `z` is too small to be represented, which means that nothing was protected.
+    pub fn noise_multiplier(&self) -> Result<NoiseMultiplier, UnitError> {
+        let ratios = || self.queries.iter().map(SumQuery::sensitivity_ratio);
+        let largest = ratios().fold(0.0, f64::max);
+        if largest == 0.0 {
+            // Every ratio underflowed; any finite multiplier is a lower bound.
+            return NoiseMultiplier::new(f64::MAX);
+        }
+        // Scaled by the largest ratio: squares neither overflow nor lose what matters.
+        let sum: f64 = ratios().map(|r| (r / largest) * (r / largest)).sum();
+        let s_star = largest * sum.sqrt();
+        if !s_star.is_finite() {
+            return NoiseMultiplier::new(0.0);
+        }
+        // Each of the few roundings above is at most 2^-53 relative; 2^-50 per query covers them.
+        let slack = (self.queries.len() as f64 + 4.0) * 2f64.powi(-50);
+        NoiseMultiplier::new((1.0 / s_star * (1.0 - slack)).min(f64::MAX))
+    }
+}
+
+/// A number of identical consecutive rounds, stored once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawRounds", into = "RawRounds")]
+pub struct Rounds {
+    /// How many.
+    pub count: u64,
+    /// What each of them was.
+    pub round: Round,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRounds {
+    rounds: u64,
+    sampling: Sampling,
+    queries: Vec<SumQuery>,
+}
+
+impl TryFrom<RawRounds> for Rounds {
+    type Error = RoundError;
+    fn try_from(raw: RawRounds) -> Result<Self, RoundError> {
+        Ok(Self { count: raw.rounds, round: Round::new(raw.sampling, raw.queries)? })
+    }
+}
+
+impl From<Rounds> for RawRounds {
+    fn from(rounds: Rounds) -> Self {
+        Self {
+            rounds: rounds.count,
+            sampling: rounds.round.sampling,
+            queries: rounds.round.queries,
+        }
+    }
+}
+
+/// Joins identical neighbours, so that a long run of one configuration stays one entry.
+///
+/// Counts that would pass `u64::MAX` are kept as separate entries: no round is ever lost.
+pub fn run_length(rounds: impl IntoIterator<Item = Rounds>) -> Vec<Rounds> {
+    let mut joined: Vec<Rounds> = Vec::new();
+    for next in rounds {
+        if let Some(last) = joined.last_mut()
+            && last.round == next.round
+            && let Some(count) = last.count.checked_add(next.count)
+        {
+            last.count = count;
+            continue;
+        }
+        joined.push(next);
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClipNorm, IntegerGrid, NoiseStd};
+    use proptest::prelude::*;
+
+    fn round(tuples: &[(f64, f64)]) -> Round {
+        let queries = tuples
+            .iter()
+            .map(|&(s, sigma)| {
+                SumQuery::new("g", ClipNorm::new(s).unwrap(), NoiseStd::new(sigma).unwrap())
+            })
+            .collect();
+        Round::new(Sampling::All {}, queries).unwrap()
+    }
+
+    #[test]
+    fn groups_fold_to_one_gaussian() {
+        // Conformance case ledger_effective_z: tuples (4, 2) and (5, 1).
+        let z = round(&[(4.0, 2.0), (5.0, 1.0)]).noise_multiplier().unwrap().get();
+        assert!((z / 0.18569533817705186 - 1.0).abs() < 1e-12, "{z}");
+        assert!(z <= 0.18569533817705186);
+    }
+
+    #[test]
+    fn extreme_ratios_fold_without_overflow() {
+        let z = round(&[(1e200, 1e-90), (1.0, 1.0)]).noise_multiplier().unwrap().get();
+        assert!((z / 1e-290 - 1.0).abs() < 1e-12);
+        assert!(round(&[(1e300, 1e-300)]).noise_multiplier().is_err());
+        assert!(round(&[(1e-300, 1e300)]).noise_multiplier().unwrap().get() > 1e300);
+    }
+
+    #[test]
+    fn the_integers_decide_where_they_are_known() {
+        let grid = IntegerGrid::new(1 << 26, 27).unwrap();
+        let query = SumQuery::exact("g", ClipNorm::new(0.1).unwrap(), 1, grid).unwrap();
+        let round = Round::new(Sampling::All {}, vec![query]).unwrap();
+        let z = round.noise_multiplier().unwrap().get();
+        assert!(z <= 2.0 && z > 2.0 * (1.0 - 1e-14), "{z}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_fold_is_a_tight_lower_bound(tuples in prop::collection::vec((1e-6f64..1e6, 1e-6f64..1e6), 1..20)) {
+            let z = round(&tuples).noise_multiplier().unwrap().get();
+            let s_star2: f64 = tuples.iter().map(|(s, sigma)| (s / sigma).powi(2)).sum();
+            prop_assert!(z < s_star2.sqrt().recip());
+            prop_assert!(z > s_star2.sqrt().recip() * (1.0 - 1e-13));
+        }
+    }
+
+    #[test]
+    fn run_length_joins_only_identical_neighbours_and_loses_no_round() {
+        let (a, b) = (round(&[(1.0, 1.0)]), round(&[(1.0, 2.0)]));
+        let of = |count, round: &Round| Rounds { count, round: round.clone() };
+        assert_eq!(
+            run_length([of(2, &a), of(3, &a), of(1, &b), of(4, &a)]),
+            [of(5, &a), of(1, &b), of(4, &a)]
+        );
+        assert_eq!(run_length([of(u64::MAX, &a), of(1, &a)]), [of(u64::MAX, &a), of(1, &a)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! How the sample of a round is chosen.
+
+use serde::{Deserialize, Serialize};
+
+use crate::SampleRate;
+
+/// The policy by which one sample is drawn from the records (paper, "Sampling policies").
+///
+/// Every policy says what really ran; the accountant decides what amplification it earns. The enum
+/// is open: truncated Poisson, cyclic Poisson and random allocation will be variants of their own,
+/// and a reader that does not know a policy must refuse it.
+///
+/// `records` is stored only by the policies whose definition needs it. Under add/remove adjacency
+/// the number of records is itself private, and [`Sampling::Poisson`] is the policy to use.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Sampling {
+    /// Each record is taken independently with probability `rate`.
+    Poisson {
+        /// The probability, exactly as it was compared with random bits.
+        rate: SampleRate,
+    },
+    /// A uniformly random subset of a fixed size, without replacement, fresh every round.
+    Fixed(FixedBatch),
+    /// The records are permuted once per epoch and cut into disjoint batches; one round is one
+    /// batch. No amplification is known to be valid for it.
+    Shuffle(FixedBatch),
+    /// Every record takes part.
+    All {},
+}
+
+/// `batch` records out of `records`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RawBatch")]
+pub struct FixedBatch {
+    records: u64,
+    batch: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBatch {
+    records: u64,
+    batch: u64,
+}
+
+/// A fixed batch does not fit the number of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("batch {batch} is not between 1 and the number of records {records}")]
+pub struct BatchError {
+    records: u64,
+    batch: u64,
+}
+
+impl FixedBatch {
+    /// Checks that `1 <= batch <= records`.
+    ///
+    /// # Errors
+    /// Names both numbers when they do not fit.
+    pub fn new(records: u64, batch: u64) -> Result<Self, BatchError> {
+        if batch == 0 || batch > records {
+            return Err(BatchError { records, batch });
+        }
+        Ok(Self { records, batch })
+    }
+
+    /// The number of records drawn from; public under replace-one adjacency only.
+    #[must_use]
+    pub const fn records(self) -> u64 {
+        self.records
+    }
+
+    /// The public size of the sample.
+    #[must_use]
+    pub const fn batch(self) -> u64 {
+        self.batch
+    }
+}
+
+impl TryFrom<RawBatch> for FixedBatch {
+    type Error = BatchError;
+    fn try_from(raw: RawBatch) -> Result<Self, BatchError> {
+        Self::new(raw.records, raw.batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Sampling, String> {
+        serde_json::from_str(json).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_policy_round_trips_through_json() {
+        for sampling in [
+            Sampling::Poisson { rate: SampleRate::new(256.0 / 60000.0).unwrap() },
+            Sampling::Fixed(FixedBatch::new(u64::MAX, u64::MAX - 1).unwrap()),
+            Sampling::Shuffle(FixedBatch::new(60000, 256).unwrap()),
+            Sampling::All {},
+        ] {
+            let json = serde_json::to_string(&sampling).unwrap();
+            assert_eq!(read(&json).unwrap(), sampling, "{json}");
+        }
+        assert_eq!(serde_json::to_string(&Sampling::All {}).unwrap(), r#"{"policy":"all"}"#);
+    }
+
+    #[test]
+    fn unknown_policies_fields_and_impossible_batches_are_refused() {
+        for (json, expected) in [
+            (r#"{"policy":"truncated-poisson","rate":0.1,"maximum":9}"#, "unknown variant"),
+            (r#"{"policy":"poisson","rate":0.1,"records":9}"#, "unknown field"),
+            (r#"{"policy":"all","records":9}"#, "unknown field"),
+            (r#"{"policy":"fixed","records":9,"batch":2,"replace":true}"#, "unknown field"),
+            (r#"{"policy":"fixed","records":9,"batch":10}"#, "batch 10 is not between 1 and"),
+            (r#"{"policy":"shuffle","records":9,"batch":0}"#, "batch 0 is not between 1 and"),
+            (r#"{"policy":"poisson","rate":1.5}"#, "sample rate 1.5 is not in (0, 1]"),
+            (r#"{"rate":0.5}"#, "missing field `policy`"),
+        ] {
+            let message = read(json).unwrap_err();
+            assert!(message.contains(expected), "{json}: {message}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The running integer sum of one group.
+
+use veilgrad_events::IntegerGrid;
+
+use crate::{Private, kernel};
+
+/// A sum in Z/2^64, with the records since the last flush kept in 32 bits.
+///
+/// # Guarantee
+/// The sum is exact modulo 2^64 whatever the order of additions and merges. The 32-bit part cannot
+/// wrap: it holds at most fifteen records of at most 2^27 per coordinate.
+pub(crate) struct Accumulator {
+    sums: Private<Sums>,
+    unflushed: u32,
+}
+
+struct Sums {
+    narrow: Vec<i32>,
+    wide: Vec<i64>,
+}
+
+/// Records that fit 32 bits: 15 * 2^27 < 2^31.
+const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
+
+impl Accumulator {
+    pub(crate) fn new(dimension: usize) -> Self {
+        Self {
+            sums: Private::new(Sums { narrow: vec![0; dimension], wide: vec![0; dimension] }),
+            unflushed: 0,
+        }
+    }
+
+    /// Lets `contribute` add one record, of at most 2^27 per coordinate, to the 32-bit sums.
+    pub(crate) fn add_record<T>(&mut self, contribute: impl FnOnce(&mut [i32]) -> T) -> T {
+        if self.unflushed == UNFLUSHED_MAX {
+            self.flush();
+        }
+        self.unflushed += 1;
+        contribute(&mut self.sums.expose_mut().narrow)
+    }
+
+    /// Adds an integer vector modulo 2^64.
+    pub(crate) fn add_wide(&mut self, values: &[i64]) {
+        for (sum, value) in self.sums.expose_mut().wide.iter_mut().zip(values) {
+            *sum = sum.wrapping_add(*value);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.add_wide(&other.into_sums());
+    }
+
+    /// The sum modulo 2^64. Private until noise is added.
+    pub(crate) fn into_sums(mut self) -> Vec<i64> {
+        self.flush();
+        self.sums.into_exposed().wide
+    }
+
+    fn flush(&mut self) {
+        let Sums { narrow, wide } = self.sums.expose_mut();
+        kernel::flush(narrow, wide);
+        self.unflushed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn many_of_the_largest_records_do_not_wrap_the_narrow_part() {
+        let mut accumulator = Accumulator::new(2);
+        for _ in 0..1000 {
+            accumulator.add_record(|sums| {
+                sums[0] += 1 << 27;
+                sums[1] -= 1 << 27;
+            });
+        }
+        assert_eq!(accumulator.into_sums(), [1000 << 27, -(1000 << 27)]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_wrapped_sum_equals_a_wide_reference_modulo_2_to_the_64(
+            values in prop::collection::vec(any::<i64>(), 0..40),
+            records in prop::collection::vec(-(1i32 << 27)..=(1 << 27), 0..40),
+            cut in 0usize..40,
+        ) {
+            let mut parts = [Accumulator::new(1), Accumulator::new(1)];
+            let mut reference = 0i128;
+            for (i, value) in values.iter().enumerate() {
+                parts[usize::from(i < cut)].add_wide(&[*value]);
+                reference += i128::from(*value);
+            }
+            for (i, record) in records.iter().enumerate() {
+                parts[usize::from(i >= cut)].add_record(|sums| sums[0] += record);
+                reference += i128::from(*record);
+            }
+            let [mut left, right] = parts;
+            left.merge(right);
+            prop_assert_eq!(left.into_sums(), [reference as i64]);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! From a norm to a factor, and from an exact squared norm to a certificate.
+
+use veilgrad_events::{ClipNorm, IntegerGrid, WeightBound};
+
+/// What happens to a record's length.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ClipRule {
+    /// `min(1, S / norm)`: longer records are shortened, shorter ones stay.
+    Shorten,
+    /// `S / norm`: every record gets length `S`; a zero record stays zero.
+    Normalise,
+}
+
+/// Leaves room for the roundings between the factor and the integers: the product `x_j c` may round
+/// up by 2^-24, so a factor shrunk by 2^-23 keeps the norm below `S_int`. (The certificate is what
+/// privacy rests on; this margin only keeps it from ever failing.)
+const MARGIN: f64 = 1.0 - 1.0 / (1u64 << 23) as f64 - 1.0 / (1u64 << 40) as f64;
+
+/// The factor from real coordinates to grid units for a record whose group has the squared norm
+/// `squared_norm` over `dimension` coordinates (after joint scaling).
+pub(crate) fn factor(
+    rule: ClipRule,
+    clip: ClipNorm,
+    grid: IntegerGrid,
+    squared_norm: f64,
+    dimension: usize,
+) -> f64 {
+    let s_int = f64::from(grid.s_int());
+    let rounding = (dimension as f64 + 8.0) * f64::EPSILON;
+    let norm_up = squared_norm.sqrt() * (1.0 + rounding);
+    let fit = s_int / norm_up * MARGIN;
+    let factor = match rule {
+        ClipRule::Shorten => fit.min(s_int / clip.get()),
+        ClipRule::Normalise => fit,
+    };
+    // A zero record has no finite `fit`; any finite factor keeps it zero.
+    factor.min(f64::from(f32::MAX))
+}
+
+/// `weight / bound`, clamped into [0, 1]; 0 for NaN.
+pub(crate) fn relative_weight(weight: f64, bound: WeightBound) -> f64 {
+    let relative = weight / bound.get();
+    if relative > 0.0 { relative.min(1.0) } else { 0.0 }
+}
+
+/// The largest f32 that is not above `value`, for `0 <= value <= f32::MAX`.
+pub(crate) fn round_down(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) > value { nearest.next_down() } else { nearest }
+}
+
+/// Evidence that one record's integer contribution to one group has a squared norm of at most
+/// `S_int^2`, for sums that were formed elsewhere.
+///
+/// # Guarantee
+/// Only [`RoundPlan::certify`](crate::RoundPlan::certify) creates it, from the exact squared norm.
+/// It is single-use: [`ClippedSum::add_exact`](crate::ClippedSum::add_exact) consumes it.
+pub struct Certificate {
+    pub(crate) group: usize,
+    pub(crate) grid: IntegerGrid,
+}
+
+/// Whether an exact squared norm is within the sensitivity.
+pub(crate) fn certified(grid: IntegerGrid, squared_norm: u128) -> bool {
+    squared_norm <= u128::from(grid.s_int()) * u128::from(grid.s_int())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_down_never_rounds_up() {
+        for value in [0.0, 1.0, 1.0 + 1e-9, 0.1, 1e-46, 1e-40, f64::from(f32::MAX)] {
+            let down = round_down(value);
+            assert!(f64::from(down) <= value);
+            assert!(f64::from(down.next_up()) > value);
+        }
+    }
+
+    #[test]
+    fn weights_are_clamped_and_nan_counts_nothing() {
+        let bound = WeightBound::new(4.0).unwrap();
+        for (weight, expected) in
+            [(2.0, 0.5), (9.0, 1.0), (-1.0, 0.0), (f64::NAN, 0.0), (f64::INFINITY, 1.0)]
+        {
+            assert_eq!(relative_weight(weight, bound), expected);
+        }
+    }
+
+    #[test]
+    fn a_certificate_needs_a_norm_within_the_sensitivity() {
+        let grid = IntegerGrid::new(3, 1).unwrap();
+        assert!(certified(grid, 9));
+        assert!(!certified(grid, 10));
+    }
+}

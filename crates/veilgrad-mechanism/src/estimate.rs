@@ -1,0 +1,105 @@
+//! What a round released, and the estimates that follow from it.
+
+use std::sync::Arc;
+
+use crate::plan::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
+
+/// The noisy integer sums of a round, decoded on demand.
+///
+/// # Guarantee
+/// Every method is post-processing of released integers and public parameters.
+#[derive(Debug, Clone)]
+pub struct Estimates {
+    plan: Arc<Plan>,
+    sums: Vec<Vec<i64>>,
+}
+
+impl Estimates {
+    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>) -> Self {
+        Self { plan, sums }
+    }
+
+    /// The estimate of one vector: a sum or an average, as its group says.
+    #[must_use]
+    pub fn vector(&self, name: &str) -> Option<VectorEstimate<'_>> {
+        let index = self.plan.structure.vectors().position(|(known, _)| known == name)?;
+        let mut groups = self.plan.groups.iter().zip(&self.sums);
+        groups.find_map(|(group, sums)| {
+            let PlannedContent::Vectors { members, .. } = &group.content else { return None };
+            let member = members.iter().find(|member| member.vector == index)?;
+            Some(VectorEstimate {
+                sums: sums.get(member.range.clone())?,
+                step: step(group) * member.alpha.get() / self.denominator(group),
+            })
+        })
+    }
+
+    /// The estimate of a group without vectors of its own: the weight sum (or average), or for a
+    /// quantile the fraction of records at or below the estimate.
+    #[must_use]
+    pub fn scalar(&self, group: &str) -> Option<f64> {
+        let (index, group) = self.plan.group(group)?;
+        match &group.content {
+            PlannedContent::Vectors { .. } => None,
+            PlannedContent::Weight(_) => Some(self.group_scalar(index) / self.denominator(group)),
+            PlannedContent::QuantileOfNorm(quantile, ..)
+            | PlannedContent::QuantileOfValue(quantile, ..) => {
+                Some(quantile.fraction(self.group_scalar(index)))
+            }
+        }
+    }
+
+    /// The noisy sum of a one-dimensional group.
+    pub(crate) fn group_scalar(&self, index: usize) -> f64 {
+        let group = self.plan.groups.get(index);
+        let sum = self.sums.get(index).and_then(|sums| sums.first());
+        group.zip(sum).map_or(0.0, |(group, sum)| decode(*sum, step(group)))
+    }
+
+    pub(crate) fn belongs_to(&self, plan: &Arc<Plan>) -> bool {
+        Arc::ptr_eq(&self.plan, plan) || self.plan.same_sums(plan)
+    }
+
+    fn denominator(&self, group: &PlannedGroup) -> f64 {
+        match group.estimator {
+            PlannedEstimator::Sum => 1.0,
+            PlannedEstimator::Average(count) => count.get(),
+            PlannedEstimator::AverageOver { group, minimum } => {
+                self.group_scalar(group).max(minimum.get())
+            }
+        }
+    }
+}
+
+/// The estimate of one vector.
+#[derive(Debug, Clone, Copy)]
+pub struct VectorEstimate<'a> {
+    sums: &'a [i64],
+    step: f64,
+}
+
+impl VectorEstimate<'_> {
+    /// The coordinates, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
+        let step = self.step;
+        self.sums.iter().map(move |sum| decode(*sum, step))
+    }
+
+    /// The coordinates as a vector.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<f64> {
+        self.iter().collect()
+    }
+}
+
+/// The real number that one grid step stands for.
+fn step(group: &PlannedGroup) -> f64 {
+    // A sensitivity that is no number cannot have been charged, so it was never released.
+    let sensitivity = group.sensitivity().map_or(0.0, |clip| clip.get());
+    sensitivity / f64::from(group.grid.s_int())
+}
+
+/// The middle of the grid cell: noise is rounded down.
+fn decode(sum: i64, step: f64) -> f64 {
+    (sum as f64 + 0.5) * step
+}

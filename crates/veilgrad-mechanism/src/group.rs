@@ -1,0 +1,206 @@
+//! Groups: which vectors are clipped and noised together, and what is estimated from the sum.
+
+use veilgrad_events::{BudgetShare, ClipNorm, JointScale, NoiseStd, PublicCount, WeightBound};
+
+use crate::clip::ClipRule;
+use crate::{Quantile, Structure};
+
+/// A set of vectors with one clip norm, one noise level and one estimator.
+///
+/// Vectors are chosen by exact name or by glob (`conv*`). Every vector of the structure must belong
+/// to exactly one group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    pub(crate) name: String,
+    pub(crate) content: Content,
+    pub(crate) noise: Option<NoiseStd>,
+    pub(crate) share: Option<BudgetShare>,
+    pub(crate) estimator: Estimator,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Content {
+    Vectors {
+        patterns: Vec<(String, JointScale)>,
+        clip: ClipNorm,
+        rule: ClipRule,
+        weight: Option<WeightBound>,
+        outside: bool,
+    },
+    Weight(WeightBound),
+    Quantile(Quantile),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Estimator {
+    Sum,
+    Average(PublicCount),
+    AverageOver { group: String, minimum: PublicCount },
+}
+
+impl Group {
+    /// Separate clipping: the group's vectors are clipped as one concatenated vector,
+    /// `x min(1, S/||x||)` (paper, section 2).
+    pub fn new<P: Into<String>>(
+        name: impl Into<String>,
+        vectors: impl IntoIterator<Item = P>,
+        clip: ClipNorm,
+    ) -> Self {
+        let one = JointScale::ONE;
+        Self::joint(name, vectors.into_iter().map(|pattern| (pattern, one)), clip)
+    }
+
+    /// Joint clipping: vector j is divided by its scale `alpha_j`, the concatenation is clipped to
+    /// `clip`, and the estimate is multiplied by `alpha_j` again, so that it carries noise
+    /// `alpha_j sigma_g` (paper, section 2).
+    ///
+    /// If every vector keeps within its scale the joint norm is at most `sqrt(k)`, so a larger clip
+    /// norm never clips; it is allowed and only adds noise.
+    pub fn joint<P: Into<String>>(
+        name: impl Into<String>,
+        vectors: impl IntoIterator<Item = (P, JointScale)>,
+        clip: ClipNorm,
+    ) -> Self {
+        let patterns = vectors.into_iter().map(|(pattern, alpha)| (pattern.into(), alpha));
+        Self::of(
+            name,
+            Content::Vectors {
+                patterns: patterns.collect(),
+                clip,
+                rule: ClipRule::Shorten,
+                weight: None,
+                outside: false,
+            },
+        )
+    }
+
+    /// The sum of the records' weights, each clamped into `[0, bound]`: a private count.
+    pub fn weight(name: impl Into<String>, bound: WeightBound) -> Self {
+        Self::of(name, Content::Weight(bound))
+    }
+
+    /// The bit of a private quantile.
+    pub fn quantile(name: impl Into<String>, quantile: Quantile) -> Self {
+        Self::of(name, Content::Quantile(quantile))
+    }
+
+    /// Flat clipping of all vectors that match `pattern`, as one group named `name`.
+    pub fn flat(name: impl Into<String>, pattern: impl Into<String>, clip: ClipNorm) -> Vec<Self> {
+        vec![Self::new(name, [pattern], clip)]
+    }
+
+    /// A group per vector that matches `pattern`, each clipped to `S*/sqrt(m)`, so that together
+    /// they keep the total bound `S*`.
+    ///
+    /// # Errors
+    /// When a bound becomes too small to be a number.
+    pub fn per_layer(
+        structure: &Structure,
+        pattern: &str,
+        total: ClipNorm,
+    ) -> Result<Vec<Self>, crate::PlanError> {
+        Self::each(structure, pattern, total, |_| 1.0)
+    }
+
+    /// A group per vector that matches `pattern`, clipped to `S* sqrt(d_g/D)`: the same bound for
+    /// the root mean square of every coordinate.
+    ///
+    /// (The paper prints `S*/sqrt(d_g/D)`; only `S* sqrt(d_g/D)` keeps the total bound `S*`.)
+    ///
+    /// # Errors
+    /// When a bound becomes too small to be a number.
+    pub fn dimension_aware(
+        structure: &Structure,
+        pattern: &str,
+        total: ClipNorm,
+    ) -> Result<Vec<Self>, crate::PlanError> {
+        Self::each(structure, pattern, total, |dimension| dimension as f64)
+    }
+
+    fn each(
+        structure: &Structure,
+        pattern: &str,
+        total: ClipNorm,
+        portion: impl Fn(usize) -> f64,
+    ) -> Result<Vec<Self>, crate::PlanError> {
+        let glob = crate::plan::pattern(pattern)?;
+        let chosen: Vec<(&str, usize)> =
+            structure.vectors().filter(|(name, _)| glob.matches(name)).collect();
+        let whole: f64 = chosen.iter().map(|(_, dimension)| portion(*dimension)).sum();
+        chosen
+            .into_iter()
+            .map(|(name, dimension)| {
+                // Rounded down, so that the squares add up to no more than the total.
+                let clip = total.get() * (portion(dimension) / whole).sqrt() * (1.0 - f64::EPSILON);
+                let clip = ClipNorm::new(clip)
+                    .map_err(|error| crate::PlanError::Unit(name.to_owned(), error))?;
+                Ok(Self::new(name, [name], clip))
+            })
+            .collect()
+    }
+
+    /// Scales every record to length `S` instead of only shortening the long ones ("automatic"
+    /// clipping). A zero record stays zero. Only for groups of vectors.
+    #[must_use]
+    pub fn normalised(mut self) -> Self {
+        if let Content::Vectors { rule, .. } = &mut self.content {
+            *rule = ClipRule::Normalise;
+        }
+        self
+    }
+
+    /// Multiplies each record's clipped vector with its weight, clamped into `[0, bound]`; the
+    /// sensitivity becomes `bound * S`. Only for groups of vectors.
+    #[must_use]
+    pub fn weighted(mut self, bound: WeightBound) -> Self {
+        if let Content::Vectors { weight, .. } = &mut self.content {
+            *weight = Some(bound);
+        }
+        self
+    }
+
+    /// Says that records do not bring this group's vectors: its integer sum is formed elsewhere and
+    /// enters by [`ClippedSum::add_exact`](crate::ClippedSum::add_exact). Only for groups of vectors.
+    #[must_use]
+    pub fn summed_outside(mut self) -> Self {
+        if let Content::Vectors { outside, .. } = &mut self.content {
+            *outside = true;
+        }
+        self
+    }
+
+    /// Insists on this standard deviation of the noise on the sum.
+    #[must_use]
+    pub fn noise(mut self, noise: NoiseStd) -> Self {
+        self.noise = Some(noise);
+        self
+    }
+
+    /// Insists on this part of the round's privacy loss.
+    #[must_use]
+    pub fn share(mut self, share: BudgetShare) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// Estimates the average with a fixed public denominator, `q n` (paper, section 1), instead of
+    /// the sum.
+    #[must_use]
+    pub fn average(mut self, denominator: PublicCount) -> Self {
+        self.estimator = Estimator::Average(denominator);
+        self
+    }
+
+    /// Estimates the average with the private weight sum of group `weights` as denominator, but at
+    /// least `minimum`: the estimator `f_c` of McMahan et al. 2018.
+    #[must_use]
+    pub fn average_over(mut self, weights: impl Into<String>, minimum: PublicCount) -> Self {
+        self.estimator = Estimator::AverageOver { group: weights.into(), minimum };
+        self
+    }
+
+    fn of(name: impl Into<String>, content: Content) -> Self {
+        let name = name.into();
+        Self { name, content, noise: None, share: None, estimator: Estimator::Sum }
+    }
+}

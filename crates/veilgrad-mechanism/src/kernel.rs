@@ -1,0 +1,250 @@
+//! The two passes over a record's coordinates: squared norm, then quantise, certify and add.
+//!
+//! Both exist twice, in plain Rust and for AVX2; tests compare them bit for bit. Sums of squares run
+//! in sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
+
+/// Lanes of every sum, and coordinates per step.
+const LANES: usize = 16;
+/// Steps after which the 64-bit lanes are emptied: 512 squares of integers up to 2^27 sum to at
+/// most 2^63.
+const STEPS: usize = 512;
+
+/// `sum x_j^2` in f64; not finite exactly when a coordinate is not.
+///
+/// The square of an f32 is exact in f64 and cannot overflow, so only the additions round.
+pub(crate) fn squared_norm(x: &[f32]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+        return avx2::squared_norm(v3, x);
+    }
+    portable::squared_norm(x)
+}
+
+/// Adds `u_j = clamp(trunc(x_j * c), -s_int, s_int)` to `sums` and returns `sum u_j^2`, exactly.
+/// `x` and `c` are finite and `s_int <= 2^27`. Calling it again with `-c` takes the same `u` back.
+///
+/// The caller sees to it that no sum leaves the range of `i32`.
+pub(crate) fn quantise(x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+        return avx2::quantise(v3, x, c, s_int, sums);
+    }
+    portable::quantise(x, c, s_int, sums)
+}
+
+/// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
+pub(crate) fn flush(narrow: &mut [i32], wide: &mut [i64]) {
+    pulp::Arch::new().dispatch(Flush { narrow, wide });
+}
+
+struct Flush<'a> {
+    narrow: &'a mut [i32],
+    wide: &'a mut [i64],
+}
+
+impl pulp::NullaryFnOnce for Flush<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        for (narrow, wide) in self.narrow.iter_mut().zip(self.wide) {
+            *wide = wide.wrapping_add(i64::from(*narrow));
+            *narrow = 0;
+        }
+    }
+}
+
+mod portable {
+    use super::{LANES, STEPS};
+
+    pub(super) fn squared_norm(x: &[f32]) -> f64 {
+        let mut lanes = [0f64; LANES];
+        let (steps, rest) = x.as_chunks::<LANES>();
+        for step in steps {
+            for (lane, &x) in lanes.iter_mut().zip(step) {
+                *lane += f64::from(x) * f64::from(x);
+            }
+        }
+        total(lanes, rest)
+    }
+
+    /// Adds up the lanes and the coordinates after the last full step.
+    pub(super) fn total(lanes: [f64; LANES], rest: &[f32]) -> f64 {
+        lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
+    }
+
+    pub(super) fn quantise(x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
+        let mut total = 0u128;
+        for (x, sums) in x.chunks(STEPS).zip(sums.chunks_mut(STEPS)) {
+            let mut lane = 0u64;
+            for (&x, sum) in x.iter().zip(sums) {
+                let u = ((x * c) as i32).clamp(-s_int, s_int);
+                *sum = sum.wrapping_add(u);
+                lane += u64::from(u.unsigned_abs()) * u64::from(u.unsigned_abs());
+            }
+            total += u128::from(lane);
+        }
+        total
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use core::arch::x86_64::__m256i;
+
+    use pulp::x86::V3;
+    use pulp::{Arch, NullaryFnOnce, cast, f32x4, f32x8, i32x8, u64x4};
+
+    use super::{LANES, STEPS, portable};
+
+    struct SquaredNorm<'a> {
+        v3: V3,
+        x: &'a [f32],
+    }
+
+    impl NullaryFnOnce for SquaredNorm<'_> {
+        type Output = f64;
+
+        #[inline(always)]
+        fn call(self) -> f64 {
+            let Self { v3, x } = self;
+            let mut lanes = [v3.splat_f64x4(0.0); 4];
+            let (steps, rest) = x.as_chunks::<LANES>();
+            for step in steps {
+                let quarters: [f32x4; 4] = cast(*step);
+                for (lane, quarter) in lanes.iter_mut().zip(quarters) {
+                    let x = v3.convert_f32x4_to_f64x4(quarter);
+                    // The product is exact, so fusing it with the addition changes nothing.
+                    *lane = v3.mul_add_f64x4(x, x, *lane);
+                }
+            }
+            portable::total(cast(lanes), rest)
+        }
+    }
+
+    struct Quantise<'a> {
+        v3: V3,
+        x: &'a [f32],
+        c: f32,
+        s_int: i32,
+        sums: &'a mut [i32],
+    }
+
+    impl NullaryFnOnce for Quantise<'_> {
+        type Output = u128;
+
+        #[inline(always)]
+        fn call(self) -> u128 {
+            let Self { v3, x, c, s_int, sums } = self;
+            let factor = v3.splat_f32x8(c);
+            let (low, high) = (v3.splat_i32x8(-s_int), v3.splat_i32x8(s_int));
+            let to_integers = |x: f32x8| {
+                let u = v3.convert_f32x8_to_i32x8(v3.mul_f32x8(x, factor));
+                v3.max_i32x8(v3.min_i32x8(u, high), low)
+            };
+            // Squares of the even and of the odd coordinates, as 64-bit integers.
+            let squares = |u: i32x8| -> [u64x4; 2] {
+                let even: __m256i = cast(u);
+                let odd = v3.avx2._mm256_srli_epi64::<32>(even);
+                [
+                    cast(v3.avx2._mm256_mul_epi32(even, even)),
+                    cast(v3.avx2._mm256_mul_epi32(odd, odd)),
+                ]
+            };
+
+            let (x_steps, x_rest) = x.as_chunks::<LANES>();
+            let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
+            let mut total = portable::quantise(x_rest, c, s_int, sum_rest);
+            for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
+                let mut lanes = [v3.splat_u64x4(0); 4];
+                for (x, sum) in x_steps.iter().zip(sum_steps) {
+                    let [x_0, x_1]: [f32x8; 2] = cast(*x);
+                    let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
+                    let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
+                    *sum = cast([
+                        v3.wrapping_add_i32x8(sum_0, u_0),
+                        v3.wrapping_add_i32x8(sum_1, u_1),
+                    ]);
+                    let [square_0, square_1] = squares(u_0);
+                    let [square_2, square_3] = squares(u_1);
+                    let step = [square_0, square_1, square_2, square_3];
+                    for (lane, square) in lanes.iter_mut().zip(step) {
+                        *lane = v3.wrapping_add_u64x4(*lane, square);
+                    }
+                }
+                let lanes: [u64; LANES] = cast(lanes);
+                total += lanes.iter().map(|&lane| u128::from(lane)).sum::<u128>();
+            }
+            total
+        }
+    }
+
+    pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
+        Arch::V3(v3).dispatch(SquaredNorm { v3, x })
+    }
+
+    pub(super) fn quantise(v3: V3, x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
+        Arch::V3(v3).dispatch(Quantise { v3, x, c, s_int, sums })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_finite() -> impl Strategy<Value = f32> {
+        prop_oneof![any::<f32>().prop_filter("finite", |x| x.is_finite()), -1f32..1.0, Just(0.0)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+        #[test]
+        fn both_squared_norms_give_the_same_bits(x in prop::collection::vec(any::<f32>(), 0..200)) {
+            let (a, b) = (squared_norm(&x), portable::squared_norm(&x));
+            prop_assert!(a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()), "{a} {b}");
+            prop_assert_eq!(a.is_finite(), x.iter().all(|x| x.is_finite()));
+        }
+
+        #[test]
+        fn both_quantisers_and_a_scalar_reference_agree(
+            x in prop::collection::vec(any_finite(), 0..100),
+            s_int in 1i32..=(1 << 27),
+        ) {
+            let largest = x.iter().fold(1e-30f32, |m, x| m.max(x.abs()));
+            let c = (s_int as f32 / largest).min(f32::MAX);
+            let (mut fast, mut slow) = (vec![7; x.len()], vec![7; x.len()]);
+            let squares = quantise(&x, c, s_int, &mut fast);
+            prop_assert_eq!(squares, portable::quantise(&x, c, s_int, &mut slow));
+            prop_assert_eq!(&fast, &slow);
+            let mut expected = 0i128;
+            for (x, sum) in x.iter().zip(&fast) {
+                let u = i64::from(*sum) - 7;
+                prop_assert_eq!(u, ((x * c).trunc() as i64).clamp(-i64::from(s_int), i64::from(s_int)));
+                expected += i128::from(u) * i128::from(u);
+            }
+            prop_assert_eq!(squares, expected as u128);
+            prop_assert_eq!(quantise(&x, -c, s_int, &mut fast), squares);
+            prop_assert!(fast.iter().all(|&sum| sum == 7));
+        }
+    }
+
+    #[test]
+    fn the_largest_integers_do_not_overflow_the_lanes() {
+        let s_int = 1 << 27;
+        let d = LANES * STEPS * 2 + 5;
+        let mut sums = vec![0; d];
+        let squares = quantise(&vec![-1.0; d], s_int as f32, s_int, &mut sums);
+        assert_eq!(squares, d as u128 * (1u128 << 54));
+        assert!(sums.iter().all(|&sum| sum == -s_int));
+    }
+
+    #[test]
+    fn a_product_beyond_the_bound_is_clamped() {
+        let mut sums = vec![0; 40];
+        let squares = quantise(&[1e9; 40], 1.0, 1 << 20, &mut sums);
+        assert_eq!(squares, 40 << 40);
+    }
+}

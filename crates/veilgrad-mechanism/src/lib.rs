@@ -1,0 +1,52 @@
+//! Gaussian sums over groups of clipped vectors, exact from the first record to the release.
+//!
+//! One round: draw a [`Sample`] with a permit from the ledger, [`add`](ClippedSum::add) each sampled
+//! record to a [`ClippedSum`], [`release`](ClippedSum::release) it. What goes in is clipped to an
+//! integer vector with a certified norm; what comes out carries Gaussian noise and is
+//! [`Released`]. There is no other way in and no other way out.
+//!
+//! - [`Structure`]: a record is a list of named vectors, the same for every record.
+//! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
+//! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
+//!
+//! # Guarantee
+//! With the sample fixed, adding or removing one record changes the integer sum of each group by an
+//! integer vector whose norm is at most `S_int`, by an exact integer certificate. The released value
+//! is `floor(M)` for the real-valued Gaussian mechanism `M` with sensitivity `S_int` and standard
+//! deviation `2^k`, so every accountant of the (subsampled) Gaussian mechanism applies verbatim and
+//! no delta is added for arithmetic. The proof is in `docs/guarantees.md`; it contains no floating
+//! point.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod accumulator;
+mod allocation;
+mod clip;
+mod estimate;
+mod group;
+#[cfg(feature = "insecure-testing")]
+pub mod insecure;
+mod kernel;
+mod metric;
+mod noise;
+mod plan;
+mod private;
+mod quantile;
+mod sample;
+mod structure;
+mod sum;
+
+pub use allocation::{Allocation, AllocationError, GroupSize};
+pub use clip::Certificate;
+pub use estimate::{Estimates, VectorEstimate};
+pub use group::Group;
+pub use metric::Metric;
+pub use noise::{NoiseError, NoiseSource};
+pub use plan::{PlanError, RoundPlan};
+pub use private::{Private, Released};
+pub use quantile::{LearningRate, Quantile, QuantileError};
+pub use sample::{AllRecords, Sample, SampleError, Sampler, Selection, check_sampler};
+pub use structure::{Structure, StructureError};
+pub use sum::{ClippedSum, ReleaseError};

@@ -1,0 +1,89 @@
+//! Training metrics as groups: bounded, clipped and noised like everything else.
+
+use veilgrad_events::{ClipNorm, PublicCount, UnitError};
+
+use crate::{Estimates, Group};
+
+/// A bounded number or a class of each record, averaged or counted privately.
+///
+/// A metric is a vector of the structure: [`Metric::encode`] makes a record's vector,
+/// [`Metric::group`] the group to plan with, and [`Metric::decode`] reads the release. Bounds and
+/// the number of classes are declared, never taken from the data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Bounded { middle: f64, radius: ClipNorm },
+    Classes(usize),
+}
+
+impl Metric {
+    /// The average of a number in `[low, high]`, such as a loss or (in [0, 1]) an accuracy.
+    ///
+    /// Records contribute the distance from the middle, so the sensitivity is half the width.
+    ///
+    /// # Errors
+    /// When `low < high` does not hold or the width is not a finite number.
+    pub fn bounded(name: impl Into<String>, low: f64, high: f64) -> Result<Self, UnitError> {
+        let radius = ClipNorm::new((high - low) / 2.0)?;
+        let middle = low + radius.get();
+        Ok(Self { name: name.into(), kind: Kind::Bounded { middle, radius } })
+    }
+
+    /// How many records each of `classes` classes has.
+    #[must_use]
+    pub fn class_counts(name: impl Into<String>, classes: usize) -> Self {
+        Self { name: name.into(), kind: Kind::Classes(classes) }
+    }
+
+    /// The name and dimension of the metric's vector in the structure.
+    #[must_use]
+    pub fn vector(&self) -> (String, usize) {
+        match self.kind {
+            Kind::Bounded { .. } => (self.name.clone(), 1),
+            Kind::Classes(classes) => (self.name.clone(), classes),
+        }
+    }
+
+    /// The group of the metric; `expected` is the public expected number of records in a sample.
+    ///
+    /// # Errors
+    /// None in practice: the bounds were checked before.
+    pub fn group(&self, expected: PublicCount) -> Result<Group, UnitError> {
+        let group = |clip| Group::new(self.name.as_str(), [self.name.as_str()], clip);
+        Ok(match self.kind {
+            Kind::Bounded { radius, .. } => group(radius).average(expected),
+            Kind::Classes(_) => group(ClipNorm::new(1.0)?),
+        })
+    }
+
+    /// A record's vector for the value `value`, which is a number in the bounds or the number of a
+    /// class. A value outside is clamped; NaN and unknown classes contribute zero.
+    #[must_use]
+    pub fn encode(&self, value: f64) -> Vec<f32> {
+        match self.kind {
+            Kind::Bounded { middle, radius } => {
+                let distance = (value - middle).clamp(-radius.get(), radius.get());
+                vec![if distance.is_nan() { 0.0 } else { distance as f32 }]
+            }
+            Kind::Classes(classes) => {
+                let class = |index: usize| if index as f64 == value { 1.0 } else { 0.0 };
+                (0..classes).map(class).collect()
+            }
+        }
+    }
+
+    /// The estimated average (one number) or the estimated counts of the sample.
+    #[must_use]
+    pub fn decode(&self, estimates: &Estimates) -> Option<Vec<f64>> {
+        let estimate = estimates.vector(&self.name)?;
+        Some(match self.kind {
+            Kind::Bounded { middle, .. } => estimate.iter().map(|x| x + middle).collect(),
+            Kind::Classes(_) => estimate.to_vec(),
+        })
+    }
+}

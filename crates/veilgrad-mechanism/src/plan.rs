@@ -1,0 +1,469 @@
+//! The public parameters of a round, checked once.
+
+use std::sync::Arc;
+
+use veilgrad_events::{
+    ClipNorm, GridError, IntegerGrid, JointScale, NoiseMultiplier, PublicCount, QueryError, Round,
+    RoundError, SumQuery, UnitError, WeightBound,
+};
+
+use crate::clip::{Certificate, ClipRule, certified};
+use crate::group::{Content, Estimator};
+use crate::quantile::Source;
+use crate::{
+    Allocation, AllocationError, ClippedSum, Estimates, Group, GroupSize, Quantile, Released,
+    Sampler, Structure,
+};
+
+/// The public parameters of a round: structure, groups, clip norms and noise.
+///
+/// Everything in it is public. It derives the ledger's events itself, so that what is charged is
+/// what runs; the clip norms of adaptive groups move with [`RoundPlan::adapt`] while the ratio of
+/// noise to clip norm, all that privacy depends on, stays fixed for the life of the plan.
+#[derive(Debug, Clone)]
+pub struct RoundPlan {
+    pub(crate) inner: Arc<Plan>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) structure: Structure,
+    pub(crate) groups: Vec<PlannedGroup>,
+    round: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlannedGroup {
+    pub(crate) name: String,
+    pub(crate) dimension: usize,
+    pub(crate) grid: IntegerGrid,
+    pub(crate) content: PlannedContent,
+    pub(crate) estimator: PlannedEstimator,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum PlannedContent {
+    Vectors {
+        members: Vec<Member>,
+        clip: ClipNorm,
+        rule: ClipRule,
+        weight: Option<WeightBound>,
+        outside: bool,
+    },
+    Weight(WeightBound),
+    /// The index of the group or vector, and for a vector the current estimate.
+    QuantileOfNorm(Quantile, usize, ClipNorm),
+    QuantileOfValue(Quantile, usize, f64),
+}
+
+/// One vector of a group, and where it stands in the group's sum.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Member {
+    pub(crate) vector: usize,
+    pub(crate) alpha: JointScale,
+    pub(crate) range: std::ops::Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PlannedEstimator {
+    Sum,
+    Average(PublicCount),
+    AverageOver { group: usize, minimum: PublicCount },
+}
+
+/// The sensitivity of a shifted quantile bit.
+pub(crate) const BIT_SENSITIVITY: f64 = 0.5;
+
+/// The groups and the structure do not make a plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Two groups share a name.
+    #[error("group '{0}' is named twice")]
+    DuplicateGroup(String),
+    /// A pattern is not a glob.
+    #[error("'{0}' is not a valid pattern")]
+    Pattern(String),
+    /// A pattern matches no vector.
+    #[error("pattern '{pattern}' of group '{group}' matches no vector")]
+    NoMatch {
+        /// The group.
+        group: String,
+        /// Its pattern.
+        pattern: String,
+    },
+    /// A vector is in two groups, or twice in one.
+    #[error("vector '{vector}' is in group '{first}' and again in group '{second}'")]
+    Overlap {
+        /// The vector.
+        vector: String,
+        /// The group that had it first.
+        first: String,
+        /// The group that wants it again.
+        second: String,
+    },
+    /// A vector is in no group.
+    #[error("vector '{0}' is in no group")]
+    Uncovered(String),
+    /// A quantile or an average names something that is not there.
+    #[error("group '{group}' refers to '{target}', which is not {kind}")]
+    Reference {
+        /// The group that refers.
+        group: String,
+        /// The name it uses.
+        target: String,
+        /// What it would have to be.
+        kind: &'static str,
+    },
+    /// Two quantiles want to set the same clip norm.
+    #[error("the clip norm of group '{0}' is adapted twice")]
+    AdaptedTwice(String),
+    /// The noise cannot be divided.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// A group's noise has no integer grid.
+    #[error("group '{0}': {1}")]
+    Grid(String, GridError),
+    /// A number is out of range.
+    #[error("group '{0}': {1}")]
+    Unit(String, UnitError),
+    /// The event cannot be written.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The event cannot be written.
+    #[error(transparent)]
+    Round(#[from] RoundError),
+    /// Estimates of another plan were handed in.
+    #[error("the estimates belong to another plan")]
+    ForeignEstimates,
+}
+
+impl RoundPlan {
+    /// Checks that the groups partition the structure's vectors, divides the noise and fixes each
+    /// group's integer grid.
+    ///
+    /// # Guarantee
+    /// The groups of a round together are one Gaussian whose noise multiplier is at least the one
+    /// of the allocation; [`RoundPlan::noise_multiplier`] tells it.
+    ///
+    /// # Errors
+    /// Names the vector, group or number that breaks a rule.
+    pub fn new(
+        structure: Structure,
+        groups: Vec<Group>,
+        allocation: Allocation,
+    ) -> Result<Self, PlanError> {
+        let mut planned = resolve(&structure, &groups)?;
+        let sizes: Vec<GroupSize> = planned
+            .iter()
+            .zip(&groups)
+            .map(|(planned, group)| {
+                let clip = planned.sensitivity()?;
+                let (dimension, noise, share) = (planned.dimension, group.noise, group.share);
+                Ok(GroupSize { clip, dimension, noise, share })
+            })
+            .collect::<Result<_, PlanError>>()?;
+        let noise = allocation.noise(&sizes)?;
+        for ((group, size), noise) in planned.iter_mut().zip(&sizes).zip(noise) {
+            // Rounded up: the grid then realises at least this much.
+            let z = NoiseMultiplier::new((noise.get() / size.clip.get()).next_up())
+                .map_err(|error| PlanError::Unit(group.name.clone(), error))?;
+            group.grid = IntegerGrid::for_multiplier(z)
+                .map_err(|error| PlanError::Grid(group.name.clone(), error))?;
+        }
+        Ok(Self { inner: Arc::new(Plan { structure, groups: planned, round: 0 }) })
+    }
+
+    /// The structure of the records.
+    #[must_use]
+    pub fn structure(&self) -> &Structure {
+        &self.inner.structure
+    }
+
+    /// The round that this plan runs with this sampler, as the ledger charges it.
+    ///
+    /// For an adaptive group, `clip` and `noise` are those in force now; later rounds of a block may
+    /// run with other clip norms at the same ratio, which is what the integers record.
+    ///
+    /// # Errors
+    /// When a clip norm has become so extreme that its event cannot be written.
+    pub fn round(&self, sampler: &impl Sampler) -> Result<Round, PlanError> {
+        Ok(Round::new(sampler.policy(), self.inner.queries()?)?)
+    }
+
+    /// The noise multiplier of the one Gaussian that the round's groups fold to (rounded down).
+    ///
+    /// # Errors
+    /// As for [`RoundPlan::round`].
+    pub fn noise_multiplier(&self) -> Result<NoiseMultiplier, PlanError> {
+        let round = Round::new(veilgrad_events::Sampling::All {}, self.inner.queries()?)?;
+        round.noise_multiplier().map_err(|error| PlanError::Unit("all".to_owned(), error))
+    }
+
+    /// An empty sum for one round.
+    #[must_use]
+    pub fn begin(&self) -> ClippedSum {
+        ClippedSum::new(Arc::clone(&self.inner))
+    }
+
+    /// The clip norm `S_g` now in force for a group of vectors.
+    #[must_use]
+    pub fn clip_norm(&self, group: &str) -> Option<ClipNorm> {
+        match self.inner.group(group)?.1.content {
+            PlannedContent::Vectors { clip, .. } => Some(clip),
+            _ => None,
+        }
+    }
+
+    /// The integer grid of a group, for those who form its sum outside.
+    #[must_use]
+    pub fn grid(&self, group: &str) -> Option<IntegerGrid> {
+        Some(self.inner.group(group)?.1.grid)
+    }
+
+    /// The current estimate of a quantile group.
+    #[must_use]
+    pub fn quantile(&self, group: &str) -> Option<f64> {
+        match &self.inner.group(group)?.1.content {
+            PlannedContent::QuantileOfNorm(_, target, _) => {
+                match self.inner.groups.get(*target)?.content {
+                    PlannedContent::Vectors { clip, .. } => Some(clip.get()),
+                    _ => None,
+                }
+            }
+            PlannedContent::QuantileOfValue(_, _, estimate) => Some(*estimate),
+            _ => None,
+        }
+    }
+
+    /// Certifies one record's contribution to a group that is summed outside, from the exact squared
+    /// norm of its integer vector over all of the group's coordinates.
+    ///
+    /// `None` means that the record must not be part of the sum: shorten it or leave it out.
+    #[must_use]
+    pub fn certify(&self, group: &str, squared_norm: u128) -> Option<Certificate> {
+        let (index, group) = self.inner.group(group)?;
+        certified(group.grid, squared_norm)
+            .then_some(Certificate { group: index, grid: group.grid })
+    }
+
+    /// Moves clip norms and quantile estimates by what a round released. Post-processing: no charge.
+    ///
+    /// # Errors
+    /// When the estimates belong to another plan.
+    pub fn adapt(&mut self, estimates: &Released<Estimates>) -> Result<(), PlanError> {
+        if !estimates.belongs_to(&self.inner) {
+            return Err(PlanError::ForeignEstimates);
+        }
+        let plan = Arc::make_mut(&mut self.inner);
+        let mut clips = Vec::new();
+        for (index, group) in plan.groups.iter_mut().enumerate() {
+            let noisy = || estimates.group_scalar(index);
+            match &mut group.content {
+                PlannedContent::QuantileOfNorm(quantile, target, floor) => {
+                    clips.push((quantile.clone(), *target, *floor, noisy()));
+                }
+                PlannedContent::QuantileOfValue(quantile, _, estimate) => {
+                    *estimate = quantile.next(*estimate, noisy(), plan.round);
+                }
+                PlannedContent::Vectors { .. } | PlannedContent::Weight(_) => {}
+            }
+        }
+        for (quantile, target, floor, noisy) in clips {
+            if let Some(PlannedContent::Vectors { clip, .. }) =
+                plan.groups.get_mut(target).map(|group| &mut group.content)
+            {
+                let next = quantile.next(clip.get(), noisy, plan.round).max(floor.get());
+                *clip = ClipNorm::new(next).unwrap_or(*clip);
+            }
+        }
+        plan.round += 1;
+        Ok(())
+    }
+}
+
+impl Plan {
+    pub(crate) fn group(&self, name: &str) -> Option<(usize, &PlannedGroup)> {
+        self.groups.iter().enumerate().find(|(_, group)| group.name == name)
+    }
+
+    pub(crate) fn queries(&self) -> Result<Vec<SumQuery>, PlanError> {
+        self.groups
+            .iter()
+            .map(|group| {
+                let (clip, dimension) = (group.sensitivity()?, group.dimension as u64);
+                Ok(SumQuery::exact(group.name.as_str(), clip, dimension, group.grid)?)
+            })
+            .collect()
+    }
+
+    /// Whether sums of the two plans may be added: same structure, groups, grids and clip norms.
+    pub(crate) fn same_sums(&self, other: &Self) -> bool {
+        self.structure == other.structure && self.groups == other.groups
+    }
+}
+
+impl PlannedGroup {
+    /// The norm bound of one record's contribution, in the unit of the estimate (before `alpha`).
+    pub(crate) fn sensitivity(&self) -> Result<ClipNorm, PlanError> {
+        let value = match &self.content {
+            PlannedContent::Vectors { clip, weight, .. } => {
+                weight.map_or(1.0, WeightBound::get) * clip.get()
+            }
+            PlannedContent::Weight(bound) => bound.get(),
+            PlannedContent::QuantileOfNorm(..) | PlannedContent::QuantileOfValue(..) => {
+                BIT_SENSITIVITY
+            }
+        };
+        ClipNorm::new(value).map_err(|error| PlanError::Unit(self.name.clone(), error))
+    }
+}
+
+/// A name that matches itself, or a glob.
+pub(crate) struct Pattern {
+    exact: String,
+    glob: Option<glob::Pattern>,
+}
+
+pub(crate) fn pattern(text: &str) -> Result<Pattern, PlanError> {
+    let is_glob = text.contains(['*', '?', '[']);
+    let glob = match glob::Pattern::new(text) {
+        Ok(glob) => Some(glob),
+        // Names such as "layer[0" are legal; a wildcard that does not parse is a mistake.
+        Err(_) if !text.contains(['*', '?']) => None,
+        Err(_) => return Err(PlanError::Pattern(text.to_owned())),
+    };
+    Ok(Pattern { exact: text.to_owned(), glob: glob.filter(|_| is_glob) })
+}
+
+impl Pattern {
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        self.exact == name || self.glob.as_ref().is_some_and(|glob| glob.matches(name))
+    }
+}
+
+/// Turns names into indices. The grids are placeholders until the noise is divided.
+fn resolve(structure: &Structure, groups: &[Group]) -> Result<Vec<PlannedGroup>, PlanError> {
+    // Any grid will do until then.
+    let grid = IntegerGrid::new(1, 0).map_err(|error| PlanError::Grid(String::new(), error))?;
+    let position = |name: &str| groups.iter().position(|group| group.name == name);
+    let mut owner: Vec<Option<&str>> = vec![None; structure.vectors().count()];
+    let mut observed = Vec::new();
+    let mut adapted = vec![false; groups.len()];
+    let mut planned = Vec::with_capacity(groups.len());
+    for (index, group) in groups.iter().enumerate() {
+        if position(&group.name) != Some(index) {
+            return Err(PlanError::DuplicateGroup(group.name.clone()));
+        }
+        let reference = |target: &str, kind| PlanError::Reference {
+            group: group.name.clone(),
+            target: target.to_owned(),
+            kind,
+        };
+        let (content, dimension) = match &group.content {
+            Content::Vectors { patterns, clip, rule, weight, outside } => {
+                let members = claim(structure, &group.name, patterns, &mut owner)?;
+                let dimension = members.last().map_or(0, |member| member.range.end);
+                let (clip, rule, weight, outside) = (*clip, *rule, *weight, *outside);
+                (PlannedContent::Vectors { members, clip, rule, weight, outside }, dimension)
+            }
+            Content::Weight(bound) => (PlannedContent::Weight(*bound), 1),
+            Content::Quantile(quantile) => match &quantile.source {
+                Source::Norm { group: target, floor } => {
+                    let kind = "a group of vectors";
+                    let target_index = position(target).ok_or_else(|| reference(target, kind))?;
+                    if !groups
+                        .get(target_index)
+                        .is_some_and(|group| matches!(group.content, Content::Vectors { .. }))
+                    {
+                        return Err(reference(target, kind));
+                    }
+                    match adapted.get_mut(target_index) {
+                        Some(taken) if !*taken => *taken = true,
+                        _ => return Err(PlanError::AdaptedTwice(target.clone())),
+                    }
+                    (PlannedContent::QuantileOfNorm(quantile.clone(), target_index, *floor), 1)
+                }
+                Source::Value { vector, initial } => {
+                    let (vector_index, (_, dimension)) = structure
+                        .vectors()
+                        .enumerate()
+                        .find(|(_, (name, _))| name == vector)
+                        .ok_or_else(|| reference(vector, "a vector"))?;
+                    if dimension != 1 {
+                        return Err(reference(vector, "a scalar"));
+                    }
+                    observed.push(vector_index);
+                    let content =
+                        PlannedContent::QuantileOfValue(quantile.clone(), vector_index, *initial);
+                    (content, 1)
+                }
+            },
+        };
+        let estimator = match &group.estimator {
+            Estimator::Sum => PlannedEstimator::Sum,
+            Estimator::Average(count) => PlannedEstimator::Average(*count),
+            Estimator::AverageOver { group: target, minimum } => {
+                let kind = "a group of weights";
+                let target_index = position(target).ok_or_else(|| reference(target, kind))?;
+                match groups.get(target_index).map(|group| &group.content) {
+                    Some(Content::Weight(_)) => {}
+                    _ => return Err(reference(target, kind)),
+                }
+                PlannedEstimator::AverageOver { group: target_index, minimum: *minimum }
+            }
+        };
+        let name = group.name.clone();
+        planned.push(PlannedGroup { name, dimension, grid, content, estimator });
+    }
+    for (index, ((name, _), owner)) in structure.vectors().zip(&owner).enumerate() {
+        // A vector that a quantile observes need not be summed as well.
+        if owner.is_none() && !observed.contains(&index) {
+            return Err(PlanError::Uncovered(name.to_owned()));
+        }
+    }
+    Ok(planned)
+}
+
+/// The vectors that a group's patterns match, each claimed for this group alone.
+fn claim<'a>(
+    structure: &Structure,
+    group: &'a str,
+    patterns: &[(String, JointScale)],
+    owner: &mut [Option<&'a str>],
+) -> Result<Vec<Member>, PlanError> {
+    let mut chosen: Vec<(usize, usize, JointScale)> = Vec::new();
+    for (text, alpha) in patterns {
+        let pattern = pattern(text)?;
+        let before = chosen.len();
+        for (vector, (name, dimension)) in structure.vectors().enumerate() {
+            if !pattern.matches(name) {
+                continue;
+            }
+            if let Some(slot) = owner.get_mut(vector) {
+                if let Some(first) = slot {
+                    return Err(PlanError::Overlap {
+                        vector: name.to_owned(),
+                        first: (*first).to_owned(),
+                        second: group.to_owned(),
+                    });
+                }
+                *slot = Some(group);
+            }
+            chosen.push((vector, dimension, *alpha));
+        }
+        if chosen.len() == before {
+            return Err(PlanError::NoMatch { group: group.to_owned(), pattern: text.clone() });
+        }
+    }
+    chosen.sort_by_key(|(vector, _, _)| *vector);
+    let mut end = 0;
+    Ok(chosen
+        .into_iter()
+        .map(|(vector, dimension, alpha)| {
+            let start = end;
+            end += dimension;
+            Member { vector, alpha, range: start..end }
+        })
+        .collect())
+}

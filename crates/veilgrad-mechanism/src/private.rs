@@ -1,0 +1,62 @@
+//! Two wrappers that keep the two sides of the mechanism apart.
+
+use std::ops::Deref;
+
+/// A value that depends on private data.
+///
+/// It has no `Debug`, `Display`, `Serialize` or `Deref`, so that it cannot slip into a log, an error
+/// message or a file. [`Private::expose`] is the one, searchable way to look inside.
+pub struct Private<T>(T);
+
+impl<T> Private<T> {
+    /// Marks a value as private.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// Looks inside. What is computed from the result is private as well.
+    pub const fn expose(&self) -> &T {
+        &self.0
+    }
+
+    /// Takes the value out. What is computed from the result is private as well.
+    pub fn into_exposed(self) -> T {
+        self.0
+    }
+
+    pub(crate) const fn expose_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// A value that was released by a charged mechanism, or computed from such values alone.
+///
+/// # Guarantee
+/// Only [`ClippedSum::release`](crate::ClippedSum::release) creates it, and that consumes a sample
+/// whose round was charged before. Reading it is post-processing and costs nothing.
+///
+/// An optimizer, a metric or a file that takes `Released<…>` cannot be handed anything else.
+#[derive(Debug, Clone)]
+pub struct Released<T> {
+    value: T,
+    insecure: bool,
+}
+
+impl<T> Released<T> {
+    pub(crate) const fn new(value: T, insecure: bool) -> Self {
+        Self { value, insecure }
+    }
+
+    /// Whether the value protects nothing, because its run used seeded or no noise.
+    #[must_use]
+    pub const fn is_insecure(&self) -> bool {
+        self.insecure
+    }
+}
+
+impl<T> Deref for Released<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}

@@ -1,0 +1,6 @@
+//! Misuses that must not compile, each with the compiler's message.
+
+#[test]
+fn misuses_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/misuse/*.rs");
+}

@@ -1,0 +1,12 @@
+//! An optimizer that takes released estimates cannot be fed raw gradients.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+fn step(_: &Released<Estimates>) {}
+
+fn train(gradient: Vec<f32>) {
+    step(&gradient);
+}
+
+fn main() {}

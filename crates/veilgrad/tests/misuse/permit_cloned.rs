@@ -1,0 +1,10 @@
+//! A permit is one release; a copy would be a second one.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+fn twice(permit: RoundPermit) -> (RoundPermit, RoundPermit) {
+    (permit.clone(), permit)
+}
+
+fn main() {}

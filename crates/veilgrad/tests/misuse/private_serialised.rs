@@ -1,0 +1,12 @@
+//! A private value cannot slip into a file.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+fn store<T: serde::Serialize>(_: T) {}
+
+fn save(gradient: Private<Vec<f32>>) {
+    store(gradient);
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! Only a mechanism releases.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+fn forge(gradient: Vec<f32>) -> Released<Vec<f32>> {
+    Released::new(gradient, false)
+}
+
+fn main() {}
