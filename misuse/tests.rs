@@ -2,5 +2,5 @@
 
 #[test]
 fn misuses_do_not_compile() {
-    trybuild::TestCases::new().compile_fail("tests/misuse/*.rs");
+    trybuild::TestCases::new().compile_fail("cases/*.rs");
 }
