@@ -59,7 +59,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let groups = vec![Group::new("x", ["x"], ClipNorm::new(1.0)?)];
         let allocation = Allocation::Proportional(NoiseMultiplier::new(1.0)?);
         let plan = RoundPlan::new(structure, groups, allocation)?;
-        let mut exact = plan.begin();
+        let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+        let mut run = Run::open(MemoryLedger::new(), header)?;
+        let permit = run.reserve(&plan.round(&AllRecords)?, 1)?.next().ok_or("no permit")?;
+        let mut exact = Sample::draw(permit, &mut AllRecords, 0)?.begin(&plan);
         let x: Vec<f32> = (0..d).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
         let (mut sum, mut sum_avx2) = (vec![0f32; d], vec![0f32; d]);
         let mut failed = false;

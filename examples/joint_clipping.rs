@@ -11,7 +11,7 @@
 
 use std::error::Error;
 
-use veilgrad::mechanism::insecure::NoNoise;
+use veilgrad::mechanism::insecure::no_noise;
 use veilgrad::prelude::*;
 
 const RECORDS: u16 = 1000;
@@ -58,7 +58,7 @@ fn release(plan: &RoundPlan) -> Result<Released<Estimates>, Box<dyn Error>> {
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "an example without noise")?;
     let permit = run.reserve(&plan.round(&AllRecords)?, 1)?.next().ok_or("no permit")?;
     let sample = Sample::draw(permit, &mut AllRecords, u64::from(RECORDS))?;
-    let mut sum = plan.begin();
+    let mut sum = sample.begin(plan);
     for id in sample.ids() {
         if id % 2 == 0 {
             sum.add(&[&[0.6, 0.8], &[0.0, 0.0]])?;
@@ -66,5 +66,5 @@ fn release(plan: &RoundPlan) -> Result<Released<Estimates>, Box<dyn Error>> {
             sum.add(&[&[0.0, 0.0], &[80.0, 60.0]])?;
         }
     }
-    Ok(sum.release(sample, &mut NoNoise)?)
+    Ok(sum.release(sample, no_noise(plan))?)
 }

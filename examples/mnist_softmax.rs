@@ -4,7 +4,7 @@
 //! lines are new: a charge before the data is touched, `add` per record, `release` per round. The
 //! training accuracy is a private metric of the same round; the test set is public.
 //!
-//! `cargo run --release --example mnist_softmax --features insecure-testing`
+//! `cargo run --release --example mnist_softmax [ROUNDS]`
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -13,12 +13,13 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use veilgrad::mechanism::insecure::SeededNoise;
 use veilgrad::prelude::*;
 
 const PIXELS: usize = 784;
 const CLASSES: usize = 10;
-const ROUNDS: u64 = 40;
+const ROUNDS: u64 = 400;
+const EXPECTED_BATCH: f64 = 6000.0;
+const RATE: f64 = 0.1;
 const THREADS: usize = 2;
 const LEARNING_RATE: f32 = 4.0;
 const MOMENTUM: f32 = 0.9;
@@ -27,8 +28,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let train = Images::open("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")?;
     let test = Images::open("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")?;
 
+    let rounds = std::env::args().nth(1).map_or(Ok(ROUNDS), |rounds| rounds.parse())?;
+
     // Public parameters. The denominator is declared, not counted.
-    let expected = PublicCount::new(60_000.0)?;
+    let expected = PublicCount::new(EXPECTED_BATCH)?;
     let accuracy = Metric::bounded("accuracy", 0.0, 1.0)?;
     let structure = Structure::new([
         ("weight".to_owned(), PIXELS * CLASSES),
@@ -39,31 +42,34 @@ fn main() -> Result<(), Box<dyn Error>> {
         Group::new("gradient", ["weight", "bias"], ClipNorm::new(1.0)?).average(expected),
         accuracy.group(expected)?.share(BudgetShare::new(0.01)?),
     ];
-    let allocation = Allocation::Proportional(NoiseMultiplier::new(20.0)?);
+    let allocation = Allocation::Proportional(NoiseMultiplier::new(3.0)?);
     let plan = RoundPlan::new(structure, groups, allocation)?;
 
     // Charge all rounds before the first.
+    let mut sampler = PoissonSampler::new(SampleRate::new(RATE)?);
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
-    let mut run = Run::open_insecure(MemoryLedger::new(), header, "seeded noise")?;
-    let permits = run.reserve(&plan.round(&AllRecords)?, ROUNDS)?;
+    let mut run = Run::open(MemoryLedger::new(), header)?;
+    let permits = run.reserve(&plan.round(&sampler)?, rounds)?;
 
-    let mut noise = SeededNoise::new(1);
     let mut model = Model::new();
     for permit in permits {
         let round = permit.number() + 1;
-        let sample = Sample::draw(permit, &mut AllRecords, train.labels.len() as u64)?;
+        let noise = Noise::draw(&plan)?;
+        let sample = Sample::draw(permit, &mut sampler, train.labels.len() as u64)?;
         let sum = gradients(&plan, &model, &train, &accuracy, &sample)?;
-        let estimates = sum.release(sample, &mut noise)?;
+        let estimates = sum.release(sample, noise)?;
         model.step(&estimates)?;
-        if round % 10 == 0 {
+        if round % 100 == 0 {
             let training = accuracy.decode(&estimates).ok_or("no accuracy")?;
             println!("round {round}: training accuracy {:.3} (private estimate)", training[0]);
         }
     }
     run.close()?;
     println!("test accuracy {:.4}", model.accuracy(&test));
-    println!("{} rounds, noise multiplier {:.3} per round", ROUNDS, plan.noise_multiplier()?.get());
-    println!("INSECURE: this run used seeded noise and protects nothing");
+    println!(
+        "{rounds} rounds, Poisson rate {RATE}, noise multiplier {:.3}",
+        plan.noise_multiplier()?.get()
+    );
     Ok(())
 }
 
@@ -76,8 +82,8 @@ fn gradients(
     sample: &Sample,
 ) -> Result<ClippedSum, Box<dyn Error>> {
     let ids: Vec<usize> = sample.ids().map(|id| id as usize).collect();
-    let part = |ids: &[usize]| -> Result<ClippedSum, veilgrad::mechanism::StructureError> {
-        let mut sum = plan.begin();
+    let part = |ids: &[usize]| -> Result<ClippedSum, veilgrad::mechanism::SumError> {
+        let mut sum = sample.begin(plan);
         let mut weight = vec![0f32; PIXELS * CLASSES];
         for &id in ids {
             let (image, label) = train.record(id);
@@ -96,7 +102,7 @@ fn gradients(
         let workers: Vec<_> = chunks.map(|ids| scope.spawn(move || part(ids))).collect();
         workers.into_iter().map(|worker| worker.join()).collect()
     });
-    let mut sum = plan.begin();
+    let mut sum = sample.begin(plan);
     for part in parts {
         sum.merge(part.map_err(|_| "a worker panicked")??)?;
     }

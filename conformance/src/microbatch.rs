@@ -1,10 +1,12 @@
 //! Kinds whose record is a microbatch or a user: average inside, then clip.
 
-use veilgrad::mechanism::insecure::{NoNoise, SeededNoise};
+use veilgrad::mechanism::insecure::seeded_noise;
 use veilgrad::prelude::*;
 
 use crate::case::{Case, Outcome, Verdict, flatten, list, text, vectors};
-use crate::round::{clip_norm, estimate, flat, one_vector, release, standard_deviation, structure};
+use crate::round::{
+    clip_norm, estimate, flat, noiseless, one_vector, round, standard_deviation, structure,
+};
 
 /// Gradients of `1/2 ||x - w||^2` per example.
 fn gradients(w: &[f64], data: &[Vec<f32>]) -> Vec<Vec<f32>> {
@@ -27,9 +29,7 @@ pub(crate) fn gradient(case: &Case<'_>) -> Outcome {
     let clip = clip_norm(case.number("clip")?, &records)?;
     let denominator = PublicCount::new(microbatches).map_err(text)?;
     let plan = one_vector(w.len(), flat(clip).average(denominator))?;
-    let mut sum = plan.begin();
-    records.iter().try_for_each(|record| sum.add(&[record])).map_err(text)?;
-    let found = estimate(&*release(&plan, sum, &mut NoNoise)?, "x")?;
+    let found = estimate(&*noiseless(&plan, &records)?, "x")?;
     case.compare_on_grid("grad", &found, case.expected("grad")?, clip.get())
 }
 
@@ -47,7 +47,8 @@ pub(crate) fn noise(case: &Case<'_>) -> Outcome {
             .average(PublicCount::new(*count).map_err(text)?);
         let structure = structure([("x", 10_000)])?;
         let plan = RoundPlan::new(structure, vec![group], Allocation::Explicit).map_err(text)?;
-        let estimates = release(&plan, plan.begin(), &mut SeededNoise::new(4))?;
+        let noise = seeded_noise(&plan, 4).map_err(text)?;
+        let estimates = round(&plan, noise, |_, _| Ok(()))?;
         let spread = standard_deviation(estimate(&estimates, "x")?.iter().copied());
         case.compare("sample_stddev", &[spread], &expected.into())?;
     }
@@ -66,8 +67,6 @@ pub(crate) fn user_sum(case: &Case<'_>) -> Outcome {
         .collect::<Result<_, String>>()?;
     let clip = clip_norm(crate::case::number(case.input("clip")?)?, &users)?;
     let plan = one_vector(1, flat(clip))?;
-    let mut sum = plan.begin();
-    users.iter().try_for_each(|user| sum.add(&[user])).map_err(text)?;
-    let found = estimate(&*release(&plan, sum, &mut NoNoise)?, "x")?;
+    let found = estimate(&*noiseless(&plan, &users)?, "x")?;
     case.compare_on_grid("grad", &found, case.expected("grad")?, clip.get())
 }

@@ -1,12 +1,12 @@
 //! Kinds about private quantiles and adaptive clipping.
 
 use serde_json::Value;
-use veilgrad::mechanism::insecure::{NoNoise, SeededNoise};
+use veilgrad::mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad::prelude::*;
 
 use crate::case::{Case, Outcome, Verdict, flatten, list, number, require, text, vectors};
 use crate::round::{
-    estimate as vector, flat, one_vector, plan, release, standard_deviation, structure,
+    estimate as vector, flat, noiseless, one_vector, plan, round, standard_deviation, structure,
 };
 
 /// Where the source lets a clip norm be 0, ours stands on this floor.
@@ -55,9 +55,7 @@ fn adaptive(case: &Case<'_>, records: &[Vec<f32>]) -> Result<RoundPlan, String> 
 
 /// One noiseless round: the sum, and the plan moved on.
 fn step(plan: &mut RoundPlan, records: &[Vec<f32>]) -> Result<Vec<f64>, String> {
-    let mut sum = plan.begin();
-    records.iter().try_for_each(|record| sum.add(&[record])).map_err(text)?;
-    let estimates = release(plan, sum, &mut NoNoise)?;
+    let estimates = noiseless(plan, records)?;
     plan.adapt(&estimates).map_err(text)?;
     vector(&estimates, "x")
 }
@@ -127,14 +125,9 @@ fn estimator(case: &Case<'_>, records: usize) -> Result<RoundPlan, String> {
     }
 }
 
-fn move_estimate(
-    plan: &mut RoundPlan,
-    records: &[Vec<f32>],
-    noise: &mut impl NoiseSource,
-) -> Result<f64, String> {
-    let mut sum = plan.begin();
-    records.iter().try_for_each(|record| sum.add(&[record])).map_err(text)?;
-    let estimates = release(plan, sum, noise)?;
+fn move_estimate(plan: &mut RoundPlan, records: &[Vec<f32>], noise: Noise) -> Result<f64, String> {
+    let estimates =
+        round(plan, noise, |_, sum| records.iter().try_for_each(|record| sum.add(&[record])))?;
     plan.adapt(&estimates).map_err(text)?;
     plan.quantile("quantile").ok_or_else(|| "no estimate".to_owned())
 }
@@ -143,7 +136,8 @@ pub(crate) fn estimate(case: &Case<'_>) -> Outcome {
     let records = vectors(case.input("records")?)?;
     let mut plan = estimator(case, records.len())?;
     for expected in list(case.expected("estimates")?)? {
-        let found = move_estimate(&mut plan, &records, &mut NoNoise)?;
+        let noise = no_noise(&plan);
+        let found = move_estimate(&mut plan, &records, noise)?;
         case.compare_on_grid("estimate", &[found], expected, 1.0)?;
     }
     Ok(Verdict::Passed)
@@ -152,11 +146,14 @@ pub(crate) fn estimate(case: &Case<'_>) -> Outcome {
 /// The spread of the estimate after one round: noise that is drawn afresh in every round.
 pub(crate) fn statistical(case: &Case<'_>) -> Outcome {
     let records = vectors(case.input("records")?)?;
-    let mut noise = SeededNoise::new(3);
-    let trials = 10 * case.number("trials")? as u32;
+    let trials = 10 * case.number("trials")? as u64;
     let estimates: Vec<f64> = (0..trials)
-        .map(|_| move_estimate(&mut estimator(case, records.len())?, &records, &mut noise))
-        .collect::<Result<_, _>>()?;
+        .map(|trial| {
+            let mut plan = estimator(case, records.len())?;
+            let noise = seeded_noise(&plan, trial).map_err(text)?;
+            move_estimate(&mut plan, &records, noise)
+        })
+        .collect::<Result<_, String>>()?;
     let spread = standard_deviation(estimates.iter().copied());
     case.compare("sample_stddev", &[spread], case.expected("sample_stddev")?)
 }

@@ -1,7 +1,7 @@
 //! Kinds that are one round: sums, averages, groups, merges, clipping.
 
-use veilgrad::mechanism::StructureError;
-use veilgrad::mechanism::insecure::{NoNoise, SeededNoise};
+use veilgrad::mechanism::insecure::{no_noise, seeded_noise};
+use veilgrad::mechanism::{StructureError, SumError};
 use veilgrad::prelude::*;
 
 use crate::case::{Case, Outcome, Verdict, flatten, list, norm, number, require, text, vectors};
@@ -22,18 +22,42 @@ pub(crate) fn plan(structure: Structure, groups: Vec<Group>) -> Result<RoundPlan
     RoundPlan::new(structure, groups, Allocation::Proportional(z)).map_err(text)
 }
 
-/// One round in a run that is stamped INSECURE.
-pub(crate) fn release(
+/// One round in a run that is stamped INSECURE: `add` fills the sum.
+pub(crate) fn round(
     plan: &RoundPlan,
-    sum: ClippedSum,
-    noise: &mut impl NoiseSource,
+    noise: Noise,
+    add: impl FnOnce(&Sample, &mut ClippedSum) -> Result<(), SumError>,
 ) -> Result<Released<Estimates>, String> {
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "conformance").map_err(text)?;
     let round = plan.round(&AllRecords).map_err(text)?;
     let permit = run.reserve(&round, 1).map_err(text)?.next().ok_or("no permit")?;
     let sample = Sample::draw(permit, &mut AllRecords, 0).map_err(text)?;
+    let mut sum = sample.begin(plan);
+    add(&sample, &mut sum).map_err(text)?;
     sum.release(sample, noise).map_err(text)
+}
+
+/// The noiseless result of one round over one vector per record.
+pub(crate) fn noiseless(
+    plan: &RoundPlan,
+    records: &[Vec<f32>],
+) -> Result<Released<Estimates>, String> {
+    round(plan, no_noise(plan), |_, sum| records.iter().try_for_each(|record| sum.add(&[record])))
+}
+
+/// The same, summed in parts that are merged.
+fn noiseless_in_parts(
+    plan: &RoundPlan,
+    parts: &[&[Vec<f32>]],
+) -> Result<Released<Estimates>, String> {
+    round(plan, no_noise(plan), |sample, merged| {
+        parts.iter().try_for_each(|records| {
+            let mut part = sample.begin(plan);
+            records.iter().try_for_each(|record| part.add(&[record]))?;
+            merged.merge(part)
+        })
+    })
 }
 
 pub(crate) fn estimate(estimates: &Estimates, vector: &str) -> Result<Vec<f64>, String> {
@@ -53,17 +77,6 @@ pub(crate) fn one_vector(dimension: usize, group: Group) -> Result<RoundPlan, St
 
 pub(crate) fn flat(clip: ClipNorm) -> Group {
     Group::new("x", ["x"], clip)
-}
-
-/// The noiseless result of one round over one vector per record.
-fn noiseless(plan: &RoundPlan, records: &[Vec<f32>]) -> Result<Released<Estimates>, String> {
-    release(plan, sum(plan, records)?, &mut NoNoise)
-}
-
-fn sum(plan: &RoundPlan, records: &[Vec<f32>]) -> Result<ClippedSum, String> {
-    let mut sum = plan.begin();
-    records.iter().try_for_each(|record| sum.add(&[record])).map_err(text)?;
-    Ok(sum)
 }
 
 fn dimension(records: &[Vec<f32>]) -> usize {
@@ -95,11 +108,8 @@ pub(crate) fn merge(case: &Case<'_>) -> Outcome {
         list(case.input("parts")?)?.iter().map(vectors).collect::<Result<_, _>>()?;
     let clip = clip_norm(case.number("clip")?, parts.iter().flatten())?;
     let plan = one_vector(parts.first().map_or(1, |part| dimension(part)), flat(clip))?;
-    let mut merged = plan.begin();
-    for part in &parts {
-        merged.merge(sum(&plan, part)?).map_err(text)?;
-    }
-    let found = estimate(&*release(&plan, merged, &mut NoNoise)?, "x")?;
+    let parts: Vec<&[Vec<f32>]> = parts.iter().map(Vec::as_slice).collect();
+    let found = estimate(&*noiseless_in_parts(&plan, &parts)?, "x")?;
     case.compare_on_grid("merged", &found, case.expected("merged_state")?, clip.get())
 }
 
@@ -125,15 +135,24 @@ pub(crate) fn structure_error(case: &Case<'_>) -> Outcome {
     let named: Vec<(&str, &[f32])> =
         found.iter().map(|name| (name.as_str(), value.as_slice())).collect();
     match structure.order(&named) {
-        Err(StructureError::Unknown(_) | StructureError::Count { .. }) => Ok(Verdict::Passed),
-        other => Err(format!("a record of another structure gave {other:?}")),
+        Err(StructureError::Unknown(_) | StructureError::Missing(_)) => {}
+        other => return Err(format!("a record of another structure gave {other:?}")),
     }
+    // Without names, a sum refuses another number of vectors.
+    let count = structure.vectors().count();
+    if found.len() != count {
+        let plan = plan(structure, Group::flat("all", "*", ClipNorm::new(1.0).map_err(text)?))?;
+        let record = vec![value.as_slice(); found.len()];
+        let refused = round(&plan, no_noise(&plan), |_, sum| sum.add(&record)).is_err();
+        require(refused, format!("{} vectors were taken for {count}", found.len()))?;
+    }
+    Ok(Verdict::Passed)
 }
 
 pub(crate) fn initial_state(case: &Case<'_>) -> Outcome {
     let dimension = flatten(case.input("shape")?)?.iter().product::<f64>() as usize;
     let plan = one_vector(dimension, flat(ClipNorm::new(1.0).map_err(text)?))?;
-    let found = estimate(&*release(&plan, plan.begin(), &mut NoNoise)?, "x")?;
+    let found = estimate(&*noiseless(&plan, &[])?, "x")?;
     case.compare_on_grid("state", &found, case.expected("state")?, 1.0)
 }
 
@@ -160,11 +179,10 @@ pub(crate) fn no_privacy_average(case: &Case<'_>) -> Outcome {
         Group::weight("weights", bound),
     ];
     let plan = plan(structure([("x", dimension(&records))])?, groups)?;
-    let mut sum = plan.begin();
-    for (record, weight) in records.iter().zip(&weights) {
-        sum.add_weighted(&[record], *weight).map_err(text)?;
-    }
-    let estimates = release(&plan, sum, &mut NoNoise)?;
+    let estimates = round(&plan, no_noise(&plan), |_, sum| {
+        let mut pairs = records.iter().zip(&weights);
+        pairs.try_for_each(|(record, weight)| sum.add_weighted(&[record], *weight))
+    })?;
     require(estimates.is_insecure(), "a release without noise is not stamped INSECURE")?;
     let found = estimate(&estimates, "x")?;
     case.compare_on_grid("result", &found, case.expected("result")?, clip.get())
@@ -222,13 +240,13 @@ impl Nested {
         Ok(Self { plan, records, names, largest_clip })
     }
 
-    fn release(&self, noise: &mut impl NoiseSource) -> Result<Vec<f64>, String> {
-        let mut sum = self.plan.begin();
-        for record in &self.records {
-            let record: Vec<&[f32]> = record.iter().map(Vec::as_slice).collect();
-            sum.add(&record).map_err(text)?;
-        }
-        let estimates = release(&self.plan, sum, noise)?;
+    fn release(&self, noise: Noise) -> Result<Vec<f64>, String> {
+        let estimates = round(&self.plan, noise, |_, sum| {
+            self.records.iter().try_for_each(|record| {
+                let record: Vec<&[f32]> = record.iter().map(Vec::as_slice).collect();
+                sum.add(&record)
+            })
+        })?;
         let all: Result<Vec<Vec<f64>>, String> =
             self.names.iter().map(|name| estimate(&estimates, name)).collect();
         Ok(all?.concat())
@@ -237,7 +255,7 @@ impl Nested {
 
 pub(crate) fn nested(case: &Case<'_>) -> Outcome {
     let nested = Nested::new(case)?;
-    let found = nested.release(&mut NoNoise)?;
+    let found = nested.release(no_noise(&nested.plan))?;
     case.compare_on_grid("results", &found, case.expected("results")?, nested.largest_clip)
 }
 
@@ -245,10 +263,10 @@ pub(crate) fn nested_statistical(case: &Case<'_>) -> Outcome {
     let nested = Nested::new(case)?;
     // Twenty times the trials that the source takes: the spread of the estimate is then far below
     // the tolerance.
-    let trials = 20 * case.number("trials")? as usize;
-    let mut noise = SeededNoise::new(2);
-    let runs: Vec<Vec<f64>> =
-        (0..trials).map(|_| nested.release(&mut noise)).collect::<Result<_, _>>()?;
+    let trials = 20 * case.number("trials")? as u64;
+    let runs: Vec<Vec<f64>> = (0..trials)
+        .map(|trial| nested.release(seeded_noise(&nested.plan, trial).map_err(text)?))
+        .collect::<Result<_, _>>()?;
     let columns = runs.first().map_or(0, Vec::len);
     let stds: Vec<f64> =
         (0..columns).map(|column| standard_deviation(runs.iter().map(|run| run[column]))).collect();
@@ -296,9 +314,7 @@ pub(crate) fn metrics(case: &Case<'_>) -> Outcome {
     let plan = plan(structure(names.iter().map(|name| (name.as_str(), 1)))?, groups)?;
     let record: Vec<[f32; 1]> = values.iter().map(|value| [*value]).collect();
     let record: Vec<&[f32]> = record.iter().map(<[f32; 1]>::as_slice).collect();
-    let mut sum = plan.begin();
-    sum.add(&record).map_err(text)?;
-    let estimates = release(&plan, sum, &mut NoNoise)?;
+    let estimates = round(&plan, no_noise(&plan), |_, sum| sum.add(&record))?;
     for name in &names {
         case.compare_on_grid(name, &estimate(&estimates, name)?, case.expected(name)?, 8.0)?;
     }
@@ -324,9 +340,7 @@ fn compare_tree(
     let shapes = vectors.iter().map(|(name, vector)| (name.as_str(), vector.len()));
     let plan = plan(structure(shapes)?, groups)?;
     let record: Vec<&[f32]> = vectors.iter().map(|(_, vector)| vector.as_slice()).collect();
-    let mut sum = plan.begin();
-    sum.add(&record).map_err(text)?;
-    let estimates = release(&plan, sum, &mut NoNoise)?;
+    let estimates = round(&plan, no_noise(&plan), |_, sum| sum.add(&record))?;
     for (name, _) in vectors {
         let expected = case.expected("clipped")?.get(name).ok_or("a vector is not expected")?;
         case.compare_on_grid(name, &estimate(&estimates, name)?, expected, clip)?;
@@ -368,12 +382,12 @@ pub(crate) fn clipped_sum(case: &Case<'_>) -> Outcome {
     let found = estimate(&*noiseless(&plan, &records)?, "x")?;
     case.compare_on_grid("sum", &found, case.expected("sum")?, clip.get())?;
     let Ok(expected) = case.expected("with_padding_last_two") else { return Ok(Verdict::Passed) };
-    let mut sum = sum(&plan, &records[..records.len().saturating_sub(2)])?;
-    for _ in 0..2 {
-        sum.add(&[]).map_err(text)?;
-    }
-    let found = estimate(&*release(&plan, sum, &mut NoNoise)?, "x")?;
-    case.compare_on_grid("padded", &found, expected, clip.get())
+    let kept = &records[..records.len().saturating_sub(2)];
+    let padded = round(&plan, no_noise(&plan), |_, sum| {
+        kept.iter().try_for_each(|record| sum.add(&[record]))?;
+        (0..2).try_for_each(|_| sum.add(&[]))
+    })?;
+    case.compare_on_grid("padded", &estimate(&padded, "x")?, expected, clip.get())
 }
 
 pub(crate) fn joint_clip(case: &Case<'_>) -> Outcome {
@@ -390,9 +404,7 @@ pub(crate) fn joint_clip(case: &Case<'_>) -> Outcome {
     let shapes = names.iter().zip(&record).map(|(name, vector)| (name.as_str(), vector.len()));
     let plan = plan(structure(shapes)?, vec![group])?;
     let slices: Vec<&[f32]> = record.iter().map(Vec::as_slice).collect();
-    let mut sum = plan.begin();
-    sum.add(&slices).map_err(text)?;
-    let estimates = release(&plan, sum, &mut NoNoise)?;
+    let estimates = round(&plan, no_noise(&plan), |_, sum| sum.add(&slices))?;
     for ((name, alpha), expected) in names.iter().zip(&alphas).zip(list(case.expected("clipped")?)?)
     {
         let found = estimate(&estimates, name)?;
@@ -411,11 +423,8 @@ pub(crate) fn rule(case: &Case<'_>) -> Outcome {
     let plan = one_vector(2, flat(ClipNorm::new(1.0).map_err(text)?))?;
     let whole = estimate(&*noiseless(&plan, &records)?, "x")?;
     for size in 1..records.len() {
-        let mut merged = plan.begin();
-        for batch in records.chunks(size) {
-            merged.merge(sum(&plan, batch)?).map_err(text)?;
-        }
-        let split = estimate(&*release(&plan, merged, &mut NoNoise)?, "x")?;
+        let batches: Vec<&[Vec<f32>]> = records.chunks(size).collect();
+        let split = estimate(&*noiseless_in_parts(&plan, &batches)?, "x")?;
         require(split == whole, format!("batches of {size} give other bits"))?;
     }
     Ok(Verdict::Passed)

@@ -4,7 +4,7 @@
 use veilgrad::prelude::*;
 
 fn forge(gradient: Vec<f32>) -> Released<Vec<f32>> {
-    Released::new(gradient, false)
+    Released::new(gradient)
 }
 
 fn main() {}

@@ -4,7 +4,7 @@
 use veilgrad::prelude::*;
 
 fn forge(gradient: Vec<f32>) -> Released<Vec<f32>> {
-    Released { value: gradient, insecure: false }
+    Released(gradient)
 }
 
 fn main() {}

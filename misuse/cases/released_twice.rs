@@ -3,9 +3,10 @@
 
 use veilgrad::prelude::*;
 
-fn twice(first: ClippedSum, second: ClippedSum, sample: Sample, noise: &mut impl NoiseSource) {
-    let _ = first.release(sample, noise);
-    let _ = second.release(sample, noise);
+fn twice(sums: [ClippedSum; 2], sample: Sample, noise: [Noise; 2]) {
+    let ([first, second], [one, two]) = (sums, noise);
+    let _ = first.release(sample, one);
+    let _ = second.release(sample, two);
 }
 
 fn main() {}

@@ -3,8 +3,8 @@
 
 use veilgrad::prelude::*;
 
-fn seeded() {
-    let _ = veilgrad::mechanism::insecure::SeededNoise::new(42);
+fn seeded(plan: &RoundPlan) {
+    let _ = veilgrad::mechanism::insecure::seeded_noise(plan, 42);
 }
 
 fn main() {}

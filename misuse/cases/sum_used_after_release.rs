@@ -3,9 +3,10 @@
 
 use veilgrad::prelude::*;
 
-fn twice(sum: ClippedSum, one: Sample, two: Sample, noise: &mut impl NoiseSource) {
-    let _ = sum.release(one, noise);
-    let _ = sum.release(two, noise);
+fn twice(sum: ClippedSum, samples: [Sample; 2], noise: [Noise; 2]) {
+    let ([first, second], [one, two]) = (samples, noise);
+    let _ = sum.release(first, one);
+    let _ = sum.release(second, two);
 }
 
 fn main() {}

@@ -34,10 +34,12 @@ pub struct RunHeader {
     pub adjacency: Adjacency,
     /// Whether record isolation and exact sums are established for this run.
     pub numerics: Numerics,
+    /// Whether the rounds' parameters were fixed before the first.
+    pub mode: Mode,
 }
 
 impl RunHeader {
-    /// A header for this version of the code, with exact numerics and no plan hash.
+    /// A header for this version of the code, with exact numerics, planned, without a plan hash.
     #[must_use]
     pub fn new(unit: RecordUnit, adjacency: Adjacency) -> Self {
         Self {
@@ -46,8 +48,19 @@ impl RunHeader {
             unit,
             adjacency,
             numerics: Numerics::Exact,
+            mode: Mode::Planned,
         }
     }
+}
+
+/// Which accountants may speak about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Sampling and noise multipliers of all rounds were fixed before the first.
+    Planned,
+    /// They were chosen from earlier outputs; only a filter may speak.
+    Adaptive,
 }
 
 /// How far the arithmetic of a run is proven.
@@ -68,6 +81,17 @@ pub struct Reservation {
     pub first_round: u64,
     /// The rounds.
     pub charge: Rounds,
+    /// The noise of all their queries.
+    pub noise: NoiseMechanism,
+}
+
+/// The distribution of noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum NoiseMechanism {
+    /// Independent Gaussian noise, rounded down to the grid where there is one.
+    Gaussian,
 }
 
 /// Why a run protects nothing.

@@ -1,8 +1,11 @@
 //! Charge first, then release: the ledger's contract and the permits it grants.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Close, Event, Insecure, Reservation, Round, Rounds, RunHeader};
+use crate::{
+    Adjacency, Close, Event, Insecure, NoiseMechanism, Reservation, Round, Rounds, RunHeader,
+};
 
 /// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
 ///
@@ -46,6 +49,12 @@ pub enum LedgerError {
     /// The store failed or refused.
     #[error("ledger refused: {0}")]
     Refused(String),
+    /// The policy would put the number of records into the ledger, where it is private.
+    #[error(
+        "this sampling policy makes the number of records public, which is private under \
+         add-remove adjacency; use Poisson sampling, or replace-one or zero-out adjacency"
+    )]
+    PrivateCount,
     /// An earlier write failed, so what is on disk is unknown; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
@@ -58,6 +67,7 @@ pub enum LedgerError {
 /// exhausted budget the run is poisoned and grants no further permit.
 pub struct Run<S: LedgerStore> {
     store: S,
+    adjacency: Adjacency,
     next_round: u64,
     insecure: bool,
     poisoned: bool,
@@ -69,7 +79,8 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let mut run = Self { store, next_round: 0, insecure: false, poisoned: false };
+        let adjacency = header.adjacency;
+        let mut run = Self { store, adjacency, next_round: 0, insecure: false, poisoned: false };
         run.append(&Event::Open(header))?;
         Ok(run)
     }
@@ -94,15 +105,21 @@ impl<S: LedgerStore> Run<S> {
     /// A permit that is not used stays charged; there is no refund.
     ///
     /// # Errors
-    /// [`LedgerError::BudgetExhausted`] when nothing was charged; otherwise the run is poisoned.
+    /// [`LedgerError::PrivateCount`] for a policy that stores the number of records in a run under
+    /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
+    /// rounds: nothing was charged then. After any other error the run is poisoned.
     pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
+        if self.adjacency == Adjacency::AddRemove && round.sampling().records().is_some() {
+            return Err(LedgerError::PrivateCount);
+        }
         let first = self.next_round;
         let end = first
             .checked_add(rounds)
             .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
         if rounds > 0 {
             let charge = Rounds { count: rounds, round: round.clone() };
-            self.append(&Event::Reserve(Reservation { first_round: first, charge }))?;
+            let noise = NoiseMechanism::Gaussian;
+            self.append(&Event::Reserve(Reservation { first_round: first, charge, noise }))?;
             self.next_round = end;
         }
         let round = Arc::new(round.clone());
@@ -150,7 +167,9 @@ impl Iterator for Permits {
         }
         let number = self.next;
         self.next += 1;
-        Some(RoundPermit { number, round: Arc::clone(&self.round), insecure: self.insecure })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Some(RoundPermit { id, number, round: Arc::clone(&self.round), insecure: self.insecure })
     }
 }
 
@@ -160,12 +179,19 @@ impl Iterator for Permits {
 /// Only [`Run::reserve`] creates it, after the charge was appended. It cannot be cloned, copied or
 /// serialised, and drawing a sample consumes it.
 pub struct RoundPermit {
+    id: u64,
     number: u64,
     round: Arc<Round>,
     insecure: bool,
 }
 
 impl RoundPermit {
+    /// A number that no other permit of this process has.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The number of the round within its run.
     #[must_use]
     pub const fn number(&self) -> u64 {
@@ -198,7 +224,8 @@ pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result
     let mut expected = events(store)?;
     for rounds in [1, 3, 1, 32] {
         let charge = Rounds { count: rounds, round: round.clone() };
-        let event = Event::Reserve(Reservation { first_round: 0, charge });
+        let noise = NoiseMechanism::Gaussian;
+        let event = Event::Reserve(Reservation { first_round: 0, charge, noise });
         store.append(&event).map_err(|e| e.to_string())?;
         expected.push(event);
         if events(store)? != expected {

@@ -28,7 +28,7 @@ mod round;
 mod sampling;
 mod unit;
 
-pub use event::{Close, Event, Insecure, Numerics, Reservation, RunHeader};
+pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
 pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};
 pub use ledger::{LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store};
@@ -36,7 +36,7 @@ pub use memory::MemoryLedger;
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
 pub use round::{Round, RoundError, Rounds, run_length};
-pub use sampling::{BatchError, FixedBatch, Sampling};
+pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
 pub use unit::{
     BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,
     SampleRate, UnitError, WeightBound,

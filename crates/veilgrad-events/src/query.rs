@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::grid::power_of_two;
 use crate::{ClipNorm, GridError, IntegerGrid, NoiseStd, UnitError};
 
 /// A Gaussian sum query over one group of vectors, with its privacy tuple `(S, sigma)`.
@@ -141,7 +142,7 @@ impl SumQuery {
     /// `S_g / sigma_g`: from the integers where they are known, else from the reals.
     pub(crate) fn sensitivity_ratio(&self) -> f64 {
         match self.exact {
-            Some(e) => f64::from(e.grid.s_int()) / f64::from(e.grid.k()).exp2(),
+            Some(e) => f64::from(e.grid.s_int()) / power_of_two(e.grid.k()),
             None => self.clip.get() / self.noise.get(),
         }
     }

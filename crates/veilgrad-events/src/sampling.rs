@@ -7,11 +7,12 @@ use crate::SampleRate;
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///
 /// Every policy says what really ran; the accountant decides what amplification it earns. The enum
-/// is open: truncated Poisson, cyclic Poisson and random allocation will be variants of their own,
-/// and a reader that does not know a policy must refuse it.
+/// is open: cyclic Poisson and random allocation will be variants of their own, and a reader that
+/// does not know a policy must refuse it.
 ///
 /// `records` is stored only by the policies whose definition needs it. Under add/remove adjacency
-/// the number of records is itself private, and [`Sampling::Poisson`] is the policy to use.
+/// the number of records is itself private: a run then refuses these policies, and
+/// [`Sampling::Poisson`] is the one to use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -26,8 +27,81 @@ pub enum Sampling {
     /// The records are permuted once per epoch and cut into disjoint batches; one round is one
     /// batch. No amplification is known to be valid for it.
     Shuffle(FixedBatch),
+    /// Each record is taken independently with probability `rate`; of a sample larger than
+    /// `maximum`, a uniformly random part of that size is kept, so that batches have a fixed shape.
+    TruncatedPoisson(TruncatedPoisson),
     /// Every record takes part.
     All {},
+}
+
+impl Sampling {
+    /// The number of records, where the policy makes it public.
+    #[must_use]
+    pub const fn records(self) -> Option<u64> {
+        match self {
+            Self::Poisson { .. } | Self::All {} => None,
+            Self::Fixed(batch) | Self::Shuffle(batch) => Some(batch.records),
+            Self::TruncatedPoisson(truncated) => Some(truncated.batch.records),
+        }
+    }
+}
+
+/// Poisson sampling from `records` records with samples of at most `maximum`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawTruncated", into = "RawTruncated")]
+pub struct TruncatedPoisson {
+    rate: SampleRate,
+    batch: FixedBatch,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTruncated {
+    rate: SampleRate,
+    records: u64,
+    maximum: u64,
+}
+
+impl TruncatedPoisson {
+    /// Checks that `1 <= maximum <= records`.
+    ///
+    /// # Errors
+    /// Names both numbers when they do not fit.
+    pub fn new(rate: SampleRate, records: u64, maximum: u64) -> Result<Self, BatchError> {
+        Ok(Self { rate, batch: FixedBatch::new(records, maximum)? })
+    }
+
+    /// The probability of each record before truncation.
+    #[must_use]
+    pub const fn rate(self) -> SampleRate {
+        self.rate
+    }
+
+    /// The public number of records.
+    #[must_use]
+    pub const fn records(self) -> u64 {
+        self.batch.records
+    }
+
+    /// The public size that no sample exceeds.
+    #[must_use]
+    pub const fn maximum(self) -> u64 {
+        self.batch.batch
+    }
+}
+
+impl TryFrom<RawTruncated> for TruncatedPoisson {
+    type Error = BatchError;
+    fn try_from(raw: RawTruncated) -> Result<Self, BatchError> {
+        Self::new(raw.rate, raw.records, raw.maximum)
+    }
+}
+
+impl From<TruncatedPoisson> for RawTruncated {
+    fn from(truncated: TruncatedPoisson) -> Self {
+        let (records, maximum) = (truncated.records(), truncated.maximum());
+        Self { rate: truncated.rate, records, maximum }
+    }
 }
 
 /// `batch` records out of `records`.
@@ -99,6 +173,9 @@ mod tests {
             Sampling::Poisson { rate: SampleRate::new(256.0 / 60000.0).unwrap() },
             Sampling::Fixed(FixedBatch::new(u64::MAX, u64::MAX - 1).unwrap()),
             Sampling::Shuffle(FixedBatch::new(60000, 256).unwrap()),
+            Sampling::TruncatedPoisson(
+                TruncatedPoisson::new(SampleRate::new(0.1).unwrap(), 100, 30).unwrap(),
+            ),
             Sampling::All {},
         ] {
             let json = serde_json::to_string(&sampling).unwrap();
@@ -110,7 +187,12 @@ mod tests {
     #[test]
     fn unknown_policies_fields_and_impossible_batches_are_refused() {
         for (json, expected) in [
-            (r#"{"policy":"truncated-poisson","rate":0.1,"maximum":9}"#, "unknown variant"),
+            (r#"{"policy":"random-allocation","rate":0.1}"#, "unknown variant"),
+            (r#"{"policy":"truncated-poisson","rate":0.1,"maximum":9}"#, "missing field"),
+            (
+                r#"{"policy":"truncated-poisson","rate":0.1,"records":5,"maximum":9}"#,
+                "batch 9 is not between 1 and",
+            ),
             (r#"{"policy":"poisson","rate":0.1,"records":9}"#, "unknown field"),
             (r#"{"policy":"all","records":9}"#, "unknown field"),
             (r#"{"policy":"fixed","records":9,"batch":2,"replace":true}"#, "unknown field"),

@@ -1,8 +1,9 @@
 //! Charge first, then permits.
 
 use veilgrad_events::{
-    Adjacency, ClipNorm, Event, LedgerError, LedgerStore, MemoryLedger, NoiseStd, RecordUnit,
-    Round, Run, RunHeader, Sampling, SumQuery, check_ledger_store,
+    Adjacency, ClipNorm, Event, FixedBatch, LedgerError, LedgerStore, MemoryLedger, NoiseStd,
+    RecordUnit, Round, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
+    check_ledger_store,
 };
 
 fn round(noise: f64) -> Round {
@@ -100,4 +101,28 @@ fn events_round_trip_and_unknown_kinds_are_refused() {
 #[test]
 fn the_memory_ledger_keeps_the_contract() {
     check_ledger_store(&mut MemoryLedger::new(), &round(1.0)).unwrap();
+}
+
+#[test]
+fn the_number_of_records_stays_out_of_the_ledger_where_it_is_private() {
+    let batch = FixedBatch::new(60_000, 256).unwrap();
+    let rate = SampleRate::new(0.1).unwrap();
+    let truncated = TruncatedPoisson::new(rate, 60_000, 256).unwrap();
+    for sampling in
+        [Sampling::Fixed(batch), Sampling::Shuffle(batch), Sampling::TruncatedPoisson(truncated)]
+    {
+        let round = Round::new(sampling, round(1.0).queries().to_vec()).unwrap();
+        for (adjacency, private) in [
+            (Adjacency::AddRemove, true),
+            (Adjacency::ReplaceOne, false),
+            (Adjacency::ZeroOut, false),
+        ] {
+            let header = RunHeader::new(RecordUnit::Example, adjacency);
+            let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+            let refused = matches!(run.reserve(&round, 1), Err(LedgerError::PrivateCount));
+            assert_eq!(refused, private);
+            // A refusal before the store was asked does not poison the run.
+            assert!(run.close().is_ok());
+        }
+    }
 }

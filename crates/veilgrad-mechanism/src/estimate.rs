@@ -12,17 +12,24 @@ use crate::plan::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
 pub struct Estimates {
     plan: Arc<Plan>,
     sums: Vec<Vec<i64>>,
+    insecure: bool,
 }
 
 impl Estimates {
-    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>) -> Self {
-        Self { plan, sums }
+    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>, insecure: bool) -> Self {
+        Self { plan, sums, insecure }
+    }
+
+    /// Whether the run is stamped INSECURE: the estimates protect nothing.
+    #[must_use]
+    pub const fn is_insecure(&self) -> bool {
+        self.insecure
     }
 
     /// The estimate of one vector: a sum or an average, as its group says.
     #[must_use]
     pub fn vector(&self, name: &str) -> Option<VectorEstimate<'_>> {
-        let index = self.plan.structure.vectors().position(|(known, _)| known == name)?;
+        let index = self.plan.structure.position(name)?;
         let mut groups = self.plan.groups.iter().zip(&self.sums);
         groups.find_map(|(group, sums)| {
             let PlannedContent::Vectors { members, .. } = &group.content else { return None };

@@ -7,8 +7,8 @@ use crate::{Quantile, Structure};
 
 /// A set of vectors with one clip norm, one noise level and one estimator.
 ///
-/// Vectors are chosen by exact name or by glob (`conv*`). Every vector of the structure must belong
-/// to exactly one group.
+/// Vectors are chosen by exact name or by glob (`conv*`); a name that exists is never read as a glob.
+/// Every vector of the structure must belong to exactly one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub(crate) name: String,
@@ -16,6 +16,8 @@ pub struct Group {
     pub(crate) noise: Option<NoiseStd>,
     pub(crate) share: Option<BudgetShare>,
     pub(crate) estimator: Estimator,
+    /// An option that does not apply to the content, for the plan to refuse.
+    pub(crate) misapplied: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -123,15 +125,16 @@ impl Group {
         total: ClipNorm,
         portion: impl Fn(usize) -> f64,
     ) -> Result<Vec<Self>, crate::PlanError> {
-        let glob = crate::plan::pattern(pattern)?;
+        let pattern = crate::plan::Pattern::new(structure, pattern)?;
         let chosen: Vec<(&str, usize)> =
-            structure.vectors().filter(|(name, _)| glob.matches(name)).collect();
+            structure.vectors().filter(|(name, _)| pattern.matches(name)).collect();
         let whole: f64 = chosen.iter().map(|(_, dimension)| portion(*dimension)).sum();
         chosen
             .into_iter()
             .map(|(name, dimension)| {
                 // Rounded down, so that the squares add up to no more than the total.
-                let clip = total.get() * (portion(dimension) / whole).sqrt() * (1.0 - f64::EPSILON);
+                let clip =
+                    total.get() * (portion(dimension) / whole).sqrt() * (1.0 - 4.0 * f64::EPSILON);
                 let clip = ClipNorm::new(clip)
                     .map_err(|error| crate::PlanError::Unit(name.to_owned(), error))?;
                 Ok(Self::new(name, [name], clip))
@@ -143,8 +146,9 @@ impl Group {
     /// clipping). A zero record stays zero. Only for groups of vectors.
     #[must_use]
     pub fn normalised(mut self) -> Self {
-        if let Content::Vectors { rule, .. } = &mut self.content {
-            *rule = ClipRule::Normalise;
+        match &mut self.content {
+            Content::Vectors { rule, .. } => *rule = ClipRule::Normalise,
+            _ => self.misapplied = Some("normalised"),
         }
         self
     }
@@ -153,8 +157,9 @@ impl Group {
     /// sensitivity becomes `bound * S`. Only for groups of vectors.
     #[must_use]
     pub fn weighted(mut self, bound: WeightBound) -> Self {
-        if let Content::Vectors { weight, .. } = &mut self.content {
-            *weight = Some(bound);
+        match &mut self.content {
+            Content::Vectors { weight, .. } => *weight = Some(bound),
+            _ => self.misapplied = Some("weighted"),
         }
         self
     }
@@ -163,8 +168,9 @@ impl Group {
     /// enters by [`ClippedSum::add_exact`](crate::ClippedSum::add_exact). Only for groups of vectors.
     #[must_use]
     pub fn summed_outside(mut self) -> Self {
-        if let Content::Vectors { outside, .. } = &mut self.content {
-            *outside = true;
+        match &mut self.content {
+            Content::Vectors { outside, .. } => *outside = true,
+            _ => self.misapplied = Some("summed outside"),
         }
         self
     }
@@ -187,6 +193,9 @@ impl Group {
     /// the sum.
     #[must_use]
     pub fn average(mut self, denominator: PublicCount) -> Self {
+        if matches!(self.content, Content::Quantile(_)) {
+            self.misapplied = Some("averaged");
+        }
         self.estimator = Estimator::Average(denominator);
         self
     }
@@ -195,12 +204,16 @@ impl Group {
     /// least `minimum`: the estimator `f_c` of McMahan et al. 2018.
     #[must_use]
     pub fn average_over(mut self, weights: impl Into<String>, minimum: PublicCount) -> Self {
+        if !matches!(self.content, Content::Vectors { .. }) {
+            self.misapplied = Some("averaged over weights");
+        }
         self.estimator = Estimator::AverageOver { group: weights.into(), minimum };
         self
     }
 
     fn of(name: impl Into<String>, content: Content) -> Self {
         let name = name.into();
-        Self { name, content, noise: None, share: None, estimator: Estimator::Sum }
+        let estimator = Estimator::Sum;
+        Self { name, content, noise: None, share: None, estimator, misapplied: None }
     }
 }

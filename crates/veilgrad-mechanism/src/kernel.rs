@@ -3,6 +3,8 @@
 //! Both exist twice, in plain Rust and for AVX2; tests compare them bit for bit. Sums of squares run
 //! in sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
 
+use crate::clip::round_down;
+
 /// Lanes of every sum, and coordinates per step.
 const LANES: usize = 16;
 /// Steps after which the 64-bit lanes are emptied: 512 squares of integers up to 2^27 sum to at
@@ -20,16 +22,32 @@ pub(crate) fn squared_norm(x: &[f32]) -> f64 {
     portable::squared_norm(x)
 }
 
-/// Adds `u_j = clamp(trunc(x_j * c), -s_int, s_int)` to `sums` and returns `sum u_j^2`, exactly.
-/// `x` and `c` are finite and `s_int <= 2^27`. Calling it again with `-c` takes the same `u` back.
+/// Adds `u_j = trunc(clamp(x_j * c, -b, b))` to `sums`, or takes it back, and returns `sum u_j^2`,
+/// exactly; `b` is the largest f32 that is not above `s_int`, which is at most 2^27.
 ///
-/// The caller sees to it that no sum leaves the range of `i32`.
-pub(crate) fn quantise(x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
+/// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
+/// round (a product that is no number becomes `b`). The caller sees to it that no sum leaves the
+/// range of `i32`.
+pub(crate) fn quantise(
+    x: &[f32],
+    c: f32,
+    s_int: u32,
+    direction: Direction,
+    sums: &mut [i32],
+) -> u128 {
+    let bound = round_down(f64::from(s_int));
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = pulp::Arch::new() {
-        return avx2::quantise(v3, x, c, s_int, sums);
+        return avx2::quantise(v3, x, c, bound, direction, sums);
     }
-    portable::quantise(x, c, s_int, sums)
+    portable::quantise(x, c, bound, direction, sums)
+}
+
+/// Whether quantised integers are added or taken back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Add,
+    TakeBack,
 }
 
 /// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
@@ -55,7 +73,7 @@ impl pulp::NullaryFnOnce for Flush<'_> {
 }
 
 mod portable {
-    use super::{LANES, STEPS};
+    use super::{Direction, LANES, STEPS};
 
     pub(super) fn squared_norm(x: &[f32]) -> f64 {
         let mut lanes = [0f64; LANES];
@@ -73,13 +91,22 @@ mod portable {
         lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
     }
 
-    pub(super) fn quantise(x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
+    pub(super) fn quantise(
+        x: &[f32],
+        c: f32,
+        bound: f32,
+        direction: Direction,
+        sums: &mut [i32],
+    ) -> u128 {
         let mut total = 0u128;
         for (x, sums) in x.chunks(STEPS).zip(sums.chunks_mut(STEPS)) {
             let mut lane = 0u64;
             for (&x, sum) in x.iter().zip(sums) {
-                let u = ((x * c) as i32).clamp(-s_int, s_int);
-                *sum = sum.wrapping_add(u);
+                let u = (x * c).min(bound).max(-bound) as i32;
+                *sum = match direction {
+                    Direction::Add => sum.wrapping_add(u),
+                    Direction::TakeBack => sum.wrapping_sub(u),
+                };
                 lane += u64::from(u.unsigned_abs()) * u64::from(u.unsigned_abs());
             }
             total += u128::from(lane);
@@ -95,7 +122,7 @@ mod avx2 {
     use pulp::x86::V3;
     use pulp::{Arch, NullaryFnOnce, cast, f32x4, f32x8, i32x8, u64x4};
 
-    use super::{LANES, STEPS, portable};
+    use super::{Direction, LANES, STEPS, portable};
 
     struct SquaredNorm<'a> {
         v3: V3,
@@ -126,7 +153,8 @@ mod avx2 {
         v3: V3,
         x: &'a [f32],
         c: f32,
-        s_int: i32,
+        bound: f32,
+        direction: Direction,
         sums: &'a mut [i32],
     }
 
@@ -135,12 +163,18 @@ mod avx2 {
 
         #[inline(always)]
         fn call(self) -> u128 {
-            let Self { v3, x, c, s_int, sums } = self;
+            let Self { v3, x, c, bound, direction, sums } = self;
             let factor = v3.splat_f32x8(c);
-            let (low, high) = (v3.splat_i32x8(-s_int), v3.splat_i32x8(s_int));
+            let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
             let to_integers = |x: f32x8| {
-                let u = v3.convert_f32x8_to_i32x8(v3.mul_f32x8(x, factor));
-                v3.max_i32x8(v3.min_i32x8(u, high), low)
+                // The minimum of a NaN and `high` is `high`, as in the portable twin.
+                let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
+                let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
+                v3.convert_f32x8_to_i32x8(clamped)
+            };
+            let put = |sum: i32x8, u: i32x8| match direction {
+                Direction::Add => v3.wrapping_add_i32x8(sum, u),
+                Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
             };
             // Squares of the even and of the odd coordinates, as 64-bit integers.
             let squares = |u: i32x8| -> [u64x4; 2] {
@@ -154,17 +188,14 @@ mod avx2 {
 
             let (x_steps, x_rest) = x.as_chunks::<LANES>();
             let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
-            let mut total = portable::quantise(x_rest, c, s_int, sum_rest);
+            let mut total = portable::quantise(x_rest, c, bound, direction, sum_rest);
             for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
                 let mut lanes = [v3.splat_u64x4(0); 4];
                 for (x, sum) in x_steps.iter().zip(sum_steps) {
                     let [x_0, x_1]: [f32x8; 2] = cast(*x);
                     let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
                     let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
-                    *sum = cast([
-                        v3.wrapping_add_i32x8(sum_0, u_0),
-                        v3.wrapping_add_i32x8(sum_1, u_1),
-                    ]);
+                    *sum = cast([put(sum_0, u_0), put(sum_1, u_1)]);
                     let [square_0, square_1] = squares(u_0);
                     let [square_2, square_3] = squares(u_1);
                     let step = [square_0, square_1, square_2, square_3];
@@ -183,8 +214,15 @@ mod avx2 {
         Arch::V3(v3).dispatch(SquaredNorm { v3, x })
     }
 
-    pub(super) fn quantise(v3: V3, x: &[f32], c: f32, s_int: i32, sums: &mut [i32]) -> u128 {
-        Arch::V3(v3).dispatch(Quantise { v3, x, c, s_int, sums })
+    pub(super) fn quantise(
+        v3: V3,
+        x: &[f32],
+        c: f32,
+        bound: f32,
+        direction: Direction,
+        sums: &mut [i32],
+    ) -> u128 {
+        Arch::V3(v3).dispatch(Quantise { v3, x, c, bound, direction, sums })
     }
 }
 
@@ -211,40 +249,48 @@ mod tests {
         #[test]
         fn both_quantisers_and_a_scalar_reference_agree(
             x in prop::collection::vec(any_finite(), 0..100),
-            s_int in 1i32..=(1 << 27),
+            s_int in 1u32..=(1 << 27),
         ) {
             let largest = x.iter().fold(1e-30f32, |m, x| m.max(x.abs()));
             let c = (s_int as f32 / largest).min(f32::MAX);
-            let (mut fast, mut slow) = (vec![7; x.len()], vec![7; x.len()]);
-            let squares = quantise(&x, c, s_int, &mut fast);
-            prop_assert_eq!(squares, portable::quantise(&x, c, s_int, &mut slow));
-            prop_assert_eq!(&fast, &slow);
+            let squares = agree(&x, c, s_int);
             let mut expected = 0i128;
-            for (x, sum) in x.iter().zip(&fast) {
-                let u = i64::from(*sum) - 7;
-                prop_assert_eq!(u, ((x * c).trunc() as i64).clamp(-i64::from(s_int), i64::from(s_int)));
-                expected += i128::from(u) * i128::from(u);
+            for x in &x {
+                let bound = i128::from(round_down(f64::from(s_int)) as i32);
+                let u = ((x * c).trunc() as i128).clamp(-bound, bound);
+                expected += u * u;
             }
             prop_assert_eq!(squares, expected as u128);
-            prop_assert_eq!(quantise(&x, -c, s_int, &mut fast), squares);
-            prop_assert!(fast.iter().all(|&sum| sum == 7));
         }
+
+        #[test]
+        fn any_product_is_bounded_and_taken_back_exactly(
+            x in prop::collection::vec(any::<f32>(), 0..100), c: f32, s_int in 1u32..=(1 << 27),
+        ) {
+            let squares = agree(&x, c, s_int);
+            prop_assert!(squares <= x.len() as u128 * u128::from(s_int).pow(2));
+        }
+    }
+
+    /// Adds with both kernels, compares them, and takes the integers back with both.
+    fn agree(x: &[f32], c: f32, s_int: u32) -> u128 {
+        let (mut fast, mut slow) = (vec![7; x.len()], vec![7; x.len()]);
+        let bound = round_down(f64::from(s_int));
+        let squares = quantise(x, c, s_int, Direction::Add, &mut fast);
+        assert_eq!(squares, portable::quantise(x, c, bound, Direction::Add, &mut slow));
+        assert_eq!(fast, slow);
+        assert!(fast.iter().all(|sum| (sum - 7).unsigned_abs() <= s_int));
+        assert_eq!(squares, quantise(x, c, s_int, Direction::TakeBack, &mut fast));
+        portable::quantise(x, c, bound, Direction::TakeBack, &mut slow);
+        assert!(fast.iter().chain(&slow).all(|&sum| sum == 7));
+        squares
     }
 
     #[test]
     fn the_largest_integers_do_not_overflow_the_lanes() {
-        let s_int = 1 << 27;
         let d = LANES * STEPS * 2 + 5;
-        let mut sums = vec![0; d];
-        let squares = quantise(&vec![-1.0; d], s_int as f32, s_int, &mut sums);
-        assert_eq!(squares, d as u128 * (1u128 << 54));
-        assert!(sums.iter().all(|&sum| sum == -s_int));
-    }
-
-    #[test]
-    fn a_product_beyond_the_bound_is_clamped() {
-        let mut sums = vec![0; 40];
-        let squares = quantise(&[1e9; 40], 1.0, 1 << 20, &mut sums);
-        assert_eq!(squares, 40 << 40);
+        for x in [-1.0, 3e38, f32::INFINITY, f32::NAN] {
+            assert_eq!(agree(&vec![x; d], 2f32.powi(27), 1 << 27), d as u128 * (1u128 << 54));
+        }
     }
 }

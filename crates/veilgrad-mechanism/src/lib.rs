@@ -1,7 +1,7 @@
 //! Gaussian sums over groups of clipped vectors, exact from the first record to the release.
 //!
 //! One round: draw a [`Sample`] with a permit from the ledger, [`add`](ClippedSum::add) each sampled
-//! record to a [`ClippedSum`], [`release`](ClippedSum::release) it. What goes in is clipped to an
+//! record to a [`ClippedSum`], [`release`](ClippedSum::release) it with [`Noise`]. What goes in is clipped to an
 //! integer vector with a certified norm; what comes out carries Gaussian noise and is
 //! [`Released`]. There is no other way in and no other way out.
 //!
@@ -35,6 +35,7 @@ mod plan;
 mod private;
 mod quantile;
 mod sample;
+mod sampler;
 mod structure;
 mod sum;
 
@@ -43,10 +44,13 @@ pub use clip::Certificate;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;
-pub use noise::{NoiseError, NoiseSource};
-pub use plan::{PlanError, RoundPlan};
+pub use noise::{Noise, NoiseError};
+pub use plan::{GroupMember, PlanError, RoundPlan};
 pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
-pub use sample::{AllRecords, Sample, SampleError, Sampler, Selection, check_sampler};
+pub use sample::{Sample, SampleError, Sampler, Selection, check_sampler};
+pub use sampler::{
+    AllRecords, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
+};
 pub use structure::{Structure, StructureError};
-pub use sum::{ClippedSum, ReleaseError};
+pub use sum::{ClippedSum, ReleaseError, SumError};

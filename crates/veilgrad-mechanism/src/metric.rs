@@ -27,10 +27,11 @@ impl Metric {
     /// Records contribute the distance from the middle, so the sensitivity is half the width.
     ///
     /// # Errors
-    /// When `low < high` does not hold or the width is not a finite number.
+    /// When `low < high` does not hold or the width is not a finite f32.
     pub fn bounded(name: impl Into<String>, low: f64, high: f64) -> Result<Self, UnitError> {
-        let radius = ClipNorm::new((high - low) / 2.0)?;
-        let middle = low + radius.get();
+        // Through f32, which is what records hold: a distance must not become infinite there.
+        let radius = ClipNorm::new(f64::from(((high - low) / 2.0) as f32))?;
+        let middle = low + (high - low) / 2.0;
         Ok(Self { name: name.into(), kind: Kind::Bounded { middle, radius } })
     }
 

@@ -1,28 +1,70 @@
-//! Where noise comes from.
+//! The noise of one round, drawn before anyone needs it.
 
-/// A source of Gaussian noise on the integer grid.
+use veilgrad_random::{RandomError, RoundKey, gaussian};
+
+use crate::RoundPlan;
+
+/// Gaussian noise for all groups of one round: `floor(2^k Z)` per coordinate, exactly.
 ///
-/// The trait is sealed: noise that privacy rests on has one implementation, and the sources for
-/// tests exist only behind the feature `insecure-testing`.
-pub trait NoiseSource: sealed::Noise {}
+/// It depends on the plan's dimensions and noise alone, so it can be drawn ahead of the data or
+/// beside it, on another thread; the time that takes does not depend on data.
+///
+/// # Guarantee
+/// Drawn with a fresh key from the operating system. It cannot be cloned, printed or serialised, and
+/// a release consumes it: no noise is used twice, not even by a process that was forked or resumed.
+pub struct Noise {
+    pub(crate) groups: Vec<GroupNoise>,
+    pub(crate) insecure: bool,
+}
 
-impl<N: sealed::Noise> NoiseSource for N {}
+pub(crate) struct GroupNoise {
+    pub(crate) k: u8,
+    pub(crate) values: Vec<i64>,
+}
 
 /// Noise could not be drawn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no randomness: {0}")]
-pub struct NoiseError(pub(crate) String);
+#[non_exhaustive]
+pub enum NoiseError {
+    /// The operating system failed.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// Groups are numbered by 16 bits in the key stream.
+    #[error("a round of more than 65536 groups has no noise")]
+    TooManyGroups,
+}
 
-pub(crate) mod sealed {
-    use super::NoiseError;
+impl Noise {
+    /// Draws the noise of one round on all processors.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub fn draw(plan: &RoundPlan) -> Result<Self, NoiseError> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::draw_on(plan, threads)
+    }
 
-    #[allow(unreachable_pub)]
-    pub trait Noise {
-        /// Adds `floor(2^k Z_j)`, with `Z_j` independent standard normal, to every element of the
-        /// sum of group number `group`, modulo 2^64.
-        fn add_noise(&mut self, group: usize, k: u8, sums: &mut [i64]) -> Result<(), NoiseError>;
+    /// Draws the noise of one round on a number of threads. The distribution is the same for any.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub fn draw_on(plan: &RoundPlan, threads: usize) -> Result<Self, NoiseError> {
+        Self::with_key(plan, &RoundKey::from_os()?, threads, false)
+    }
 
-        /// Whether the noise protects nothing.
-        fn is_insecure(&self) -> bool;
+    pub(crate) fn with_key(
+        plan: &RoundPlan,
+        key: &RoundKey,
+        threads: usize,
+        insecure: bool,
+    ) -> Result<Self, NoiseError> {
+        let mut groups = Vec::with_capacity(plan.inner.groups.len());
+        for (index, group) in plan.inner.groups.iter().enumerate() {
+            let number = u16::try_from(index).map_err(|_| NoiseError::TooManyGroups)?;
+            let (k, mut values) = (group.grid.k(), vec![0; group.dimension]);
+            gaussian::fill(key, number, k, &mut values, threads);
+            groups.push(GroupNoise { k, values });
+        }
+        Ok(Self { groups, insecure })
     }
 }

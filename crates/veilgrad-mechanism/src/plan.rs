@@ -11,8 +11,8 @@ use crate::clip::{Certificate, ClipRule, certified};
 use crate::group::{Content, Estimator};
 use crate::quantile::Source;
 use crate::{
-    Allocation, AllocationError, ClippedSum, Estimates, Group, GroupSize, Quantile, Released,
-    Sampler, Structure,
+    Allocation, AllocationError, Estimates, Group, GroupSize, Quantile, Released, Sampler,
+    Structure,
 };
 
 /// The public parameters of a round: structure, groups, clip norms and noise.
@@ -115,6 +115,24 @@ pub enum PlanError {
         /// What it would have to be.
         kind: &'static str,
     },
+    /// An option was set that does not apply to the group's content.
+    #[error("group '{group}' cannot be {option}")]
+    Misapplied {
+        /// The group.
+        group: String,
+        /// What was asked of it.
+        option: &'static str,
+    },
+    /// A clip norm starts below the floor that it may not fall under.
+    #[error("the clip norm of group '{group}' starts at {clip}, below its floor {floor}")]
+    BelowFloor {
+        /// The group.
+        group: String,
+        /// Its clip norm.
+        clip: ClipNorm,
+        /// The floor of the quantile that moves it.
+        floor: ClipNorm,
+    },
     /// Two quantiles want to set the same clip norm.
     #[error("the clip norm of group '{0}' is adapted twice")]
     AdaptedTwice(String),
@@ -200,25 +218,38 @@ impl RoundPlan {
         round.noise_multiplier().map_err(|error| PlanError::Unit("all".to_owned(), error))
     }
 
-    /// An empty sum for one round.
-    #[must_use]
-    pub fn begin(&self) -> ClippedSum {
-        ClippedSum::new(Arc::clone(&self.inner))
-    }
-
     /// The clip norm `S_g` now in force for a group of vectors.
     #[must_use]
     pub fn clip_norm(&self, group: &str) -> Option<ClipNorm> {
-        match self.inner.group(group)?.1.content {
-            PlannedContent::Vectors { clip, .. } => Some(clip),
-            _ => None,
-        }
+        self.inner.clip(self.inner.group(group)?.0)
     }
 
-    /// The integer grid of a group, for those who form its sum outside.
+    /// The integer grid of a group.
     #[must_use]
     pub fn grid(&self, group: &str) -> Option<IntegerGrid> {
         Some(self.inner.group(group)?.1.grid)
+    }
+
+    /// What those need who form the sum of a group of vectors outside: the vectors with their scales
+    /// and their places in the sum.
+    pub fn members(&self, group: &str) -> impl Iterator<Item = GroupMember<'_>> {
+        let members = match self.inner.group(group).map(|(_, group)| &group.content) {
+            Some(PlannedContent::Vectors { members, .. }) => members.as_slice(),
+            _ => &[],
+        };
+        members.iter().filter_map(|member| {
+            let (vector, _) = self.inner.structure.vectors().nth(member.vector)?;
+            Some(GroupMember { vector, alpha: member.alpha, range: member.range.clone() })
+        })
+    }
+
+    /// The weight bound of a weighted group of vectors.
+    #[must_use]
+    pub fn weight_bound(&self, group: &str) -> Option<WeightBound> {
+        match self.inner.group(group)?.1.content {
+            PlannedContent::Vectors { weight, .. } => weight,
+            _ => None,
+        }
     }
 
     /// The current estimate of a quantile group.
@@ -226,10 +257,7 @@ impl RoundPlan {
     pub fn quantile(&self, group: &str) -> Option<f64> {
         match &self.inner.group(group)?.1.content {
             PlannedContent::QuantileOfNorm(_, target, _) => {
-                match self.inner.groups.get(*target)?.content {
-                    PlannedContent::Vectors { clip, .. } => Some(clip.get()),
-                    _ => None,
-                }
+                self.inner.clip(*target).map(ClipNorm::get)
             }
             PlannedContent::QuantileOfValue(_, _, estimate) => Some(*estimate),
             _ => None,
@@ -282,7 +310,26 @@ impl RoundPlan {
     }
 }
 
+/// One vector of a group: its name, its joint scale and its coordinates in the group's sum.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupMember<'a> {
+    /// The vector.
+    pub vector: &'a str,
+    /// Its scale; 1 without joint clipping.
+    pub alpha: JointScale,
+    /// Its place in the group's sum.
+    pub range: std::ops::Range<usize>,
+}
+
 impl Plan {
+    /// The clip norm of a group of vectors.
+    pub(crate) fn clip(&self, group: usize) -> Option<ClipNorm> {
+        match self.groups.get(group)?.content {
+            PlannedContent::Vectors { clip, .. } => Some(clip),
+            _ => None,
+        }
+    }
+
     pub(crate) fn group(&self, name: &str) -> Option<(usize, &PlannedGroup)> {
         self.groups.iter().enumerate().find(|(_, group)| group.name == name)
     }
@@ -319,26 +366,27 @@ impl PlannedGroup {
     }
 }
 
-/// A name that matches itself, or a glob.
-pub(crate) struct Pattern {
-    exact: String,
-    glob: Option<glob::Pattern>,
-}
-
-pub(crate) fn pattern(text: &str) -> Result<Pattern, PlanError> {
-    let is_glob = text.contains(['*', '?', '[']);
-    let glob = match glob::Pattern::new(text) {
-        Ok(glob) => Some(glob),
-        // Names such as "layer[0" are legal; a wildcard that does not parse is a mistake.
-        Err(_) if !text.contains(['*', '?']) => None,
-        Err(_) => return Err(PlanError::Pattern(text.to_owned())),
-    };
-    Ok(Pattern { exact: text.to_owned(), glob: glob.filter(|_| is_glob) })
+/// The name of a vector, or a glob.
+pub(crate) enum Pattern {
+    Exact(String),
+    Glob(glob::Pattern),
 }
 
 impl Pattern {
+    /// A name that the structure has is that vector and nothing else, whatever characters it holds.
+    pub(crate) fn new(structure: &Structure, text: &str) -> Result<Self, PlanError> {
+        if structure.position(text).is_some() {
+            return Ok(Self::Exact(text.to_owned()));
+        }
+        let glob = glob::Pattern::new(text).map_err(|_| PlanError::Pattern(text.to_owned()))?;
+        Ok(Self::Glob(glob))
+    }
+
     pub(crate) fn matches(&self, name: &str) -> bool {
-        self.exact == name || self.glob.as_ref().is_some_and(|glob| glob.matches(name))
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Glob(glob) => glob.matches(name),
+        }
     }
 }
 
@@ -354,6 +402,9 @@ fn resolve(structure: &Structure, groups: &[Group]) -> Result<Vec<PlannedGroup>,
     for (index, group) in groups.iter().enumerate() {
         if position(&group.name) != Some(index) {
             return Err(PlanError::DuplicateGroup(group.name.clone()));
+        }
+        if let Some(option) = group.misapplied {
+            return Err(PlanError::Misapplied { group: group.name.clone(), option });
         }
         let reference = |target: &str, kind| PlanError::Reference {
             group: group.name.clone(),
@@ -372,11 +423,13 @@ fn resolve(structure: &Structure, groups: &[Group]) -> Result<Vec<PlannedGroup>,
                 Source::Norm { group: target, floor } => {
                     let kind = "a group of vectors";
                     let target_index = position(target).ok_or_else(|| reference(target, kind))?;
-                    if !groups
-                        .get(target_index)
-                        .is_some_and(|group| matches!(group.content, Content::Vectors { .. }))
-                    {
-                        return Err(reference(target, kind));
+                    let clip = match groups.get(target_index).map(|group| &group.content) {
+                        Some(Content::Vectors { clip, .. }) => *clip,
+                        _ => return Err(reference(target, kind)),
+                    };
+                    if clip < *floor {
+                        let (group, floor) = (target.clone(), *floor);
+                        return Err(PlanError::BelowFloor { group, clip, floor });
                     }
                     match adapted.get_mut(target_index) {
                         Some(taken) if !*taken => *taken = true,
@@ -385,12 +438,9 @@ fn resolve(structure: &Structure, groups: &[Group]) -> Result<Vec<PlannedGroup>,
                     (PlannedContent::QuantileOfNorm(quantile.clone(), target_index, *floor), 1)
                 }
                 Source::Value { vector, initial } => {
-                    let (vector_index, (_, dimension)) = structure
-                        .vectors()
-                        .enumerate()
-                        .find(|(_, (name, _))| name == vector)
-                        .ok_or_else(|| reference(vector, "a vector"))?;
-                    if dimension != 1 {
+                    let vector_index =
+                        structure.position(vector).ok_or_else(|| reference(vector, "a vector"))?;
+                    if structure.vectors().nth(vector_index).is_none_or(|(_, d)| d != 1) {
                         return Err(reference(vector, "a scalar"));
                     }
                     observed.push(vector_index);
@@ -434,7 +484,7 @@ fn claim<'a>(
 ) -> Result<Vec<Member>, PlanError> {
     let mut chosen: Vec<(usize, usize, JointScale)> = Vec::new();
     for (text, alpha) in patterns {
-        let pattern = pattern(text)?;
+        let pattern = Pattern::new(structure, text)?;
         let before = chosen.len();
         for (vector, (name, dimension)) in structure.vectors().enumerate() {
             if !pattern.matches(name) {

@@ -37,26 +37,17 @@ impl<T> Private<T> {
 ///
 /// An optimizer, a metric or a file that takes `Released<…>` cannot be handed anything else.
 #[derive(Debug, Clone)]
-pub struct Released<T> {
-    value: T,
-    insecure: bool,
-}
+pub struct Released<T>(T);
 
 impl<T> Released<T> {
-    pub(crate) const fn new(value: T, insecure: bool) -> Self {
-        Self { value, insecure }
-    }
-
-    /// Whether the value protects nothing, because its run used seeded or no noise.
-    #[must_use]
-    pub const fn is_insecure(&self) -> bool {
-        self.insecure
+    pub(crate) const fn new(value: T) -> Self {
+        Self(value)
     }
 }
 
 impl<T> Deref for Released<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        &self.value
+        &self.0
     }
 }

@@ -1,24 +1,25 @@
 //! The sample of a round: drawn once, with a permit, by a sampler that writes its own event.
 
 use veilgrad_events::{RoundPermit, Sampling};
+use veilgrad_random::RandomError;
 
-use crate::Private;
+use crate::{ClippedSum, Private, RoundPlan};
 
 /// Draws samples. Open for implementors; [`check_sampler`] tests the contract.
 ///
 /// # Guarantee
 /// An implementation must select records exactly as its [`policy`](Sampler::policy) says, with
 /// randomness from a cryptographic generator that is fresh for every draw, and may depend on nothing
-/// but the number of records.
+/// but the number of records and of the round.
 pub trait Sampler {
     /// The policy, as the ledger records it.
     fn policy(&self) -> Sampling;
 
-    /// Selects from the records numbered `0..records`.
+    /// Selects from the records numbered `0..records`, for round number `round` of a run.
     ///
     /// # Errors
-    /// When randomness fails or the policy does not fit the number of records.
-    fn select(&mut self, records: u64) -> Result<Selection, SampleError>;
+    /// When randomness fails or the policy cannot serve this round.
+    fn select(&mut self, round: u64, records: u64) -> Result<Selection, SampleError>;
 }
 
 /// The records that were selected. An empty selection is an ordinary one.
@@ -41,6 +42,28 @@ impl Selection {
     pub const fn ids(ids: Vec<u64>) -> Self {
         Self(Kind::Ids(ids))
     }
+
+    /// Whether this can be a sample of the policy from that many records.
+    fn check(&self, policy: Sampling, records: u64) -> Result<(), &'static str> {
+        let size = match &self.0 {
+            Kind::All(all) if *all != records => return Err("the selection has other records"),
+            Kind::All(all) => *all,
+            Kind::Ids(ids) if !ids.is_sorted_by(|a, b| a < b) => {
+                return Err("the selected ids do not ascend");
+            }
+            Kind::Ids(ids) if ids.last().is_some_and(|last| *last >= records) => {
+                return Err("a selected id is not that of a record");
+            }
+            Kind::Ids(ids) => ids.len() as u64,
+        };
+        let fits = match policy {
+            Sampling::All {} => size == records,
+            Sampling::Fixed(batch) | Sampling::Shuffle(batch) => size == batch.batch(),
+            Sampling::TruncatedPoisson(truncated) => size <= truncated.maximum(),
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err("the selection does not have the size of its policy") }
+    }
 }
 
 /// A sample could not be drawn.
@@ -55,7 +78,16 @@ pub enum SampleError {
         /// The policy of the sampler.
         drawn: Sampling,
     },
-    /// The sampler failed.
+    /// The ledger has another number of records than the data.
+    #[error("the policy was charged for another number of records than there are")]
+    RecordCount,
+    /// A shuffled epoch is drawn in order, by one sampler from its first batch on.
+    #[error("a shuffled epoch must be drawn in order by one sampler, from its first round on")]
+    EpochOrder,
+    /// The operating system failed.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The sampler broke its contract or failed.
     #[error("the sampler failed: {0}")]
     Sampler(String),
 }
@@ -63,9 +95,11 @@ pub enum SampleError {
 /// The sample of one charged round, and the permit to release its sums.
 ///
 /// # Guarantee
-/// There is one sample per permit, and [`ClippedSum::release`](crate::ClippedSum::release) consumes
-/// it: all groups of a round share one sample, and no sample is released twice. It has no length,
-/// because the size of a sample is private.
+/// There is one sample per permit, its sums [`begin`](Sample::begin) with it and belong to no other
+/// round, and [`ClippedSum::release`] consumes it: all groups of a round share one sample, and no
+/// sample is released twice. It has no length, because the size of a sample is private.
+///
+/// That the records added to its sums are the sampled ones is the caller's duty.
 pub struct Sample {
     selection: Private<Selection>,
     permit: RoundPermit,
@@ -75,7 +109,8 @@ impl Sample {
     /// Draws the sample of the permit's round from the records numbered `0..records`.
     ///
     /// # Errors
-    /// When the sampler's policy is not the one that was charged, or the sampler fails.
+    /// When the sampler's policy is not the one that was charged, the number of records is not the
+    /// charged one, or the sampler fails or does not keep its contract.
     pub fn draw(
         permit: RoundPermit,
         sampler: &mut impl Sampler,
@@ -85,8 +120,20 @@ impl Sample {
         if charged != drawn {
             return Err(SampleError::PolicyMismatch { charged, drawn });
         }
-        let selection = Private::new(sampler.select(records)?);
-        Ok(Self { selection, permit })
+        if charged.records().is_some_and(|charged| charged != records) {
+            return Err(SampleError::RecordCount);
+        }
+        let selection = sampler.select(permit.number(), records)?;
+        selection
+            .check(charged, records)
+            .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
+        Ok(Self { selection: Private::new(selection), permit })
+    }
+
+    /// An empty sum for this round. Any number of partial sums may be begun and merged.
+    #[must_use]
+    pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
+        ClippedSum::new(&plan.inner, self.permit.id())
     }
 
     /// The numbers of the sampled records. They are private: use them to fetch records, nothing
@@ -99,53 +146,33 @@ impl Sample {
         all.chain(ids.copied())
     }
 
+    /// The sampled records in a batch of the policy's public size, padded with `None`: for policies
+    /// that have one, so that the shape of a batch tells nothing.
+    pub fn slots(&self) -> Option<impl Iterator<Item = Option<u64>> + '_> {
+        let size = match self.permit.round().sampling() {
+            Sampling::Fixed(batch) | Sampling::Shuffle(batch) => batch.batch(),
+            Sampling::TruncatedPoisson(truncated) => truncated.maximum(),
+            _ => return None,
+        };
+        let padded = self.ids().map(Some).chain(std::iter::repeat(None));
+        Some(padded.take(usize::try_from(size).unwrap_or(usize::MAX)))
+    }
+
     pub(crate) const fn permit(&self) -> &RoundPermit {
         &self.permit
     }
 }
 
-/// The sampler that takes every record.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AllRecords;
-
-impl Sampler for AllRecords {
-    fn policy(&self) -> Sampling {
-        Sampling::All {}
-    }
-
-    fn select(&mut self, records: u64) -> Result<Selection, SampleError> {
-        Ok(Selection::all(records))
-    }
-}
-
-/// Checks what can be checked of any sampler without statistics: ids ascend, are in range, and have
-/// the number that a fixed policy promises.
+/// Checks what can be checked of any sampler without statistics, over rounds `0..32`: its selections
+/// ascend, are in range and have the size that the policy promises, and the policy stays the same.
 ///
 /// # Errors
 /// Says which part of the contract does not hold.
 pub fn check_sampler(sampler: &mut impl Sampler, records: u64) -> Result<(), String> {
     let policy = sampler.policy();
-    for _ in 0..32 {
-        let selection = sampler.select(records).map_err(|error| error.to_string())?;
-        let ids: Vec<u64> = match selection.0 {
-            Kind::All(records) => (0..records).collect(),
-            Kind::Ids(ids) => ids,
-        };
-        if !ids.is_sorted_by(|a, b| a < b) {
-            return Err("ids do not ascend".to_owned());
-        }
-        if ids.last().is_some_and(|last| *last >= records) {
-            return Err(format!("an id is not below {records}"));
-        }
-        let size = ids.len() as u64;
-        let fits = match policy {
-            Sampling::All {} => size == records,
-            Sampling::Fixed(batch) | Sampling::Shuffle(batch) => size == batch.batch(),
-            _ => true,
-        };
-        if !fits {
-            return Err(format!("a sample of {policy:?} has {size} records"));
-        }
+    for round in 0..32 {
+        let selection = sampler.select(round, records).map_err(|error| error.to_string())?;
+        selection.check(policy, records)?;
         if sampler.policy() != policy {
             return Err("the policy changed between draws".to_owned());
         }

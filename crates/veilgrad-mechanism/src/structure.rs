@@ -6,9 +6,10 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Structure {
     vectors: Vec<(String, usize)>,
+    index: HashMap<String, usize>,
 }
 
-/// A record or a group does not fit the structure.
+/// Names and dimensions do not make a structure, or names do not fit one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StructureError {
@@ -21,34 +22,19 @@ pub enum StructureError {
     /// A vector has no coordinate.
     #[error("vector '{0}' has dimension 0")]
     NoDimension(String),
-    /// A record has too many or too few vectors.
-    #[error("a record of {found} vectors does not fit a structure of {expected}")]
-    Count {
-        /// Vectors in the structure.
-        expected: usize,
-        /// Vectors in the record.
-        found: usize,
-    },
-    /// A vector has the wrong length.
-    #[error("vector '{name}' has {found} coordinates, not {expected}")]
-    Dimension {
-        /// The vector.
-        name: String,
-        /// Its dimension in the structure.
-        expected: usize,
-        /// Its length in the record.
-        found: usize,
-    },
+    /// All vectors together are too long.
+    #[error("a structure of more than 2^36 coordinates is not supported")]
+    TooLong,
     /// A vector that the structure does not have.
     #[error("there is no vector '{0}'")]
     Unknown(String),
-    /// A group that the plan does not have.
-    #[error("there is no group '{0}' of vectors")]
-    UnknownGroup(String),
-    /// Sums of two different plans were merged.
-    #[error("the two sums belong to different plans")]
-    PlanMismatch,
+    /// A vector of the structure that a record does not have.
+    #[error("vector '{0}' is missing")]
+    Missing(String),
 }
+
+/// More coordinates than any machine sums; keeps sizes far from overflow.
+const LONGEST: usize = 1 << 36;
 
 impl Structure {
     /// Checks that there is at least one vector, that names differ and dimensions are positive.
@@ -63,21 +49,30 @@ impl Structure {
         if vectors.is_empty() {
             return Err(StructureError::Empty);
         }
-        let mut seen = std::collections::HashSet::new();
-        for (name, dimension) in &vectors {
+        let (mut index, mut total) = (HashMap::new(), 0usize);
+        for (position, (name, dimension)) in vectors.iter().enumerate() {
             if *dimension == 0 {
                 return Err(StructureError::NoDimension(name.clone()));
             }
-            if !seen.insert(name) {
+            if index.insert(name.clone(), position).is_some() {
                 return Err(StructureError::Duplicate(name.clone()));
             }
+            total = total.saturating_add(*dimension);
         }
-        Ok(Self { vectors })
+        if total > LONGEST {
+            return Err(StructureError::TooLong);
+        }
+        Ok(Self { vectors, index })
     }
 
     /// Names and dimensions, in order.
     pub fn vectors(&self) -> impl Iterator<Item = (&str, usize)> {
         self.vectors.iter().map(|(name, dimension)| (name.as_str(), *dimension))
+    }
+
+    /// The position of a vector.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
     }
 
     /// Puts named vectors into the order of the structure, as
@@ -86,21 +81,18 @@ impl Structure {
     /// # Errors
     /// When a name is unknown, missing or given twice.
     pub fn order<'a>(&self, named: &[(&str, &'a [f32])]) -> Result<Vec<&'a [f32]>, StructureError> {
-        let mut by_name = HashMap::new();
+        let mut ordered: Vec<Option<&[f32]>> = vec![None; self.vectors.len()];
         for (name, vector) in named {
-            if !self.vectors.iter().any(|(known, _)| known == name) {
-                return Err(StructureError::Unknown((*name).to_owned()));
-            }
-            if by_name.insert(*name, *vector).is_some() {
+            let slot = self.position(name).and_then(|position| ordered.get_mut(position));
+            let slot = slot.ok_or_else(|| StructureError::Unknown((*name).to_owned()))?;
+            if slot.replace(vector).is_some() {
                 return Err(StructureError::Duplicate((*name).to_owned()));
             }
         }
-        let count = StructureError::Count { expected: self.vectors.len(), found: by_name.len() };
-        self.vectors
-            .iter()
-            .map(|(name, _)| by_name.get(name.as_str()).copied())
-            .collect::<Option<Vec<_>>>()
-            .ok_or(count)
+        let pairs = self.vectors.iter().zip(ordered);
+        pairs
+            .map(|((name, _), vector)| vector.ok_or_else(|| StructureError::Missing(name.clone())))
+            .collect()
     }
 }
 
@@ -124,6 +116,10 @@ mod tests {
             Structure::new([("w", 0)]).unwrap_err().to_string(),
             "vector 'w' has dimension 0"
         );
+        assert_eq!(
+            Structure::new([("w", usize::MAX), ("v", usize::MAX)]),
+            Err(StructureError::TooLong)
+        );
     }
 
     #[test]
@@ -131,7 +127,7 @@ mod tests {
         let ordered = structure().order(&[("b", &[3.0]), ("w", &[1.0, 2.0])]).unwrap();
         assert_eq!(ordered, [&[1.0, 2.0][..], &[3.0]]);
         for (named, message) in [
-            (vec![("w", &[1.0, 2.0][..])], "a record of 1 vectors does not fit a structure of 2"),
+            (vec![("w", &[1.0, 2.0][..])], "vector 'b' is missing"),
             (vec![("w", &[1.0][..]), ("c", &[1.0])], "there is no vector 'c'"),
             (vec![("w", &[1.0][..]), ("w", &[1.0])], "vector 'w' is named twice"),
         ] {

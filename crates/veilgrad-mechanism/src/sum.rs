@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::RoundPermit;
+use veilgrad_events::{ClipNorm, RoundPermit};
 
 use crate::accumulator::Accumulator;
 use crate::clip::{Certificate, certified, factor, relative_weight, round_down};
-use crate::kernel;
-use crate::plan::{Member, Plan, PlannedContent, PlannedGroup};
-use crate::{Estimates, NoiseError, NoiseSource, Released, Sample, StructureError};
+use crate::kernel::{self, Direction};
+use crate::plan::{Member, Plan, PlanError, PlannedContent, PlannedGroup};
+use crate::{Estimates, Noise, Released, Sample};
 
 /// The running sum of one round over all groups of a plan.
 ///
@@ -22,6 +22,8 @@ use crate::{Estimates, NoiseError, NoiseSource, Released, Sample, StructureError
 /// The sum itself cannot be read; [`ClippedSum::release`] is the only way out.
 pub struct ClippedSum {
     plan: Arc<Plan>,
+    /// The permit of the round that the sum belongs to.
+    permit: u64,
     groups: Vec<Accumulator>,
     /// How many coordinates a record brings for each vector: none where the sum is formed outside.
     lengths: Vec<usize>,
@@ -30,26 +32,68 @@ pub struct ClippedSum {
     measures: Vec<f64>,
 }
 
-/// A sum was not released.
+/// Something does not fit a sum. Values of records never matter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SumError {
+    /// A record has too many or too few vectors.
+    #[error("a record of {found} vectors does not fit a structure of {expected}")]
+    Count {
+        /// Vectors in the structure.
+        expected: usize,
+        /// Vectors in the record.
+        found: usize,
+    },
+    /// A vector has the wrong length.
+    #[error("'{name}' has {found} coordinates, not {expected}")]
+    Dimension {
+        /// The vector or group.
+        name: String,
+        /// Coordinates in the structure; none for a vector whose group is summed outside.
+        expected: usize,
+        /// Coordinates handed in.
+        found: usize,
+    },
+    /// A quantile follows the norm of a group that is summed outside, and nobody told it.
+    #[error("a quantile needs the record's norm in group '{0}', which is summed outside")]
+    UnknownNorm(String),
+    /// A group that is not summed outside.
+    #[error("there is no group '{0}' that is summed outside")]
+    NotOutside(String),
+    /// A certificate is for another group or plan.
+    #[error("a certificate is not for group '{0}' of this plan")]
+    ForeignCertificate(String),
+    /// A sum is larger than its certificates allow.
+    #[error("the sum of group '{0}' is larger than its certificates allow")]
+    Uncertified(String),
+    /// Two sums of different plans or rounds.
+    #[error("the two sums belong to different plans or rounds")]
+    Foreign,
+}
+
+/// A sum was not released.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The permit was charged for other groups than those of the sum.
     #[error("the ledger did not charge this round's group '{0}' as it is")]
     NotCharged(String),
+    /// The sum belongs to another round.
+    #[error("the sum does not belong to this sample")]
+    ForeignSample,
+    /// The noise was drawn for other groups.
+    #[error("the noise was drawn for another plan")]
+    ForeignNoise,
     /// The event of the round cannot be written.
-    #[error("the plan has no event: {0}")]
-    Plan(String),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A source for tests was used in a run that is not stamped.
     #[error("this noise protects nothing, and the run is not stamped INSECURE")]
     InsecureNoise,
-    /// There was no randomness.
-    #[error(transparent)]
-    Noise(#[from] NoiseError),
 }
 
 impl ClippedSum {
-    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+    pub(crate) fn new(plan: &Arc<Plan>, permit: u64) -> Self {
         let groups = plan.groups.iter().map(|group| Accumulator::new(group.dimension)).collect();
         let measures = vec![0.0; plan.groups.len()];
         let lengths =
@@ -57,7 +101,7 @@ impl ClippedSum {
                 if plan.is_outside(vector) { 0 } else { dimension }
             });
         let lengths = lengths.collect();
-        Self { plan, groups, lengths, measures }
+        Self { plan: Arc::clone(plan), permit, groups, lengths, measures }
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
@@ -66,7 +110,7 @@ impl ClippedSum {
     /// # Errors
     /// When the shape of the record is not that of the structure; nothing was added then. Values
     /// never raise.
-    pub fn add(&mut self, vectors: &[&[f32]]) -> Result<(), StructureError> {
+    pub fn add(&mut self, vectors: &[&[f32]]) -> Result<(), SumError> {
         self.add_weighted(vectors, 1.0)
     }
 
@@ -75,26 +119,27 @@ impl ClippedSum {
     ///
     /// # Errors
     /// As for [`ClippedSum::add`].
-    pub fn add_weighted(&mut self, vectors: &[&[f32]], weight: f64) -> Result<(), StructureError> {
+    pub fn add_weighted(&mut self, vectors: &[&[f32]], weight: f64) -> Result<(), SumError> {
         self.add_beside(vectors, weight, |_| None)
     }
 
     /// Adds what a record brings beside the groups that are summed outside. The vectors of those
     /// groups are left empty; `outside_norm` tells the record's norm for a group by name, where a
-    /// quantile follows it (0 if it does not tell).
+    /// quantile follows it.
     ///
     /// # Errors
-    /// As for [`ClippedSum::add`].
+    /// As for [`ClippedSum::add`], and when a quantile follows a norm that `outside_norm` does not
+    /// tell.
     pub fn add_beside(
         &mut self,
         vectors: &[&[f32]],
         weight: f64,
         outside_norm: impl Fn(&str) -> Option<f64>,
-    ) -> Result<(), StructureError> {
+    ) -> Result<(), SumError> {
         if vectors.is_empty() {
             return Ok(());
         }
-        self.check(vectors)?;
+        self.check(vectors, &outside_norm)?;
         let plan = Arc::clone(&self.plan);
         for (group, measure) in plan.groups.iter().zip(&mut self.measures) {
             *measure = match &group.content {
@@ -120,30 +165,36 @@ impl ClippedSum {
     ///
     /// # Guarantee
     /// The caller vouches that `values` is the sum, modulo 2^64, of one integer vector per
-    /// certificate, each with the squared norm that was certified, and each a function of its own
-    /// record and public state alone. This is what keeps the guarantee of [`ClippedSum`] when a
+    /// certificate, each with the squared norm that was certified, each of another record of the
+    /// sample, and each a function of its own record and public state alone. This is what keeps the guarantee of [`ClippedSum`] when a
     /// training engine forms the sum without ever holding a record's vector.
     ///
     /// # Errors
-    /// When the group is not one that is summed outside, the length is wrong, or a certificate is
-    /// for another group.
+    /// When the group is not one that is summed outside, the length is wrong, a certificate is for
+    /// another group, or the sum is larger than its certificates allow. Nothing was added then.
     pub fn add_exact(
         &mut self,
         group: &str,
         values: &[i64],
         certificates: Vec<Certificate>,
-    ) -> Result<(), StructureError> {
-        let unknown = || StructureError::UnknownGroup(group.to_owned());
-        let (index, planned) = self.plan.group(group).ok_or_else(unknown)?;
+    ) -> Result<(), SumError> {
+        let name = || group.to_owned();
+        let (index, planned) =
+            self.plan.group(group).ok_or_else(|| SumError::NotOutside(name()))?;
         if !matches!(planned.content, PlannedContent::Vectors { outside: true, .. }) {
-            return Err(unknown());
+            return Err(SumError::NotOutside(name()));
         }
         let (expected, found) = (planned.dimension, values.len());
         if found != expected {
-            return Err(StructureError::Dimension { name: group.to_owned(), expected, found });
+            return Err(SumError::Dimension { name: name(), expected, found });
         }
         if certificates.iter().any(|c| c.group != index || c.grid != planned.grid) {
-            return Err(StructureError::PlanMismatch);
+            return Err(SumError::ForeignCertificate(name()));
+        }
+        // No coordinate of a certified vector exceeds the sensitivity. (Beyond 2^63 sums wrap.)
+        let bound = (certificates.len() as u128) * u128::from(planned.grid.s_int());
+        if values.iter().any(|value| u128::from(value.unsigned_abs()) > bound) && bound < 1 << 63 {
+            return Err(SumError::Uncertified(name()));
         }
         if let Some(sums) = self.groups.get_mut(index) {
             sums.add_wide(values);
@@ -151,13 +202,15 @@ impl ClippedSum {
         Ok(())
     }
 
-    /// Adds the records of another sum of the same plan.
+    /// Adds the records of another sum of the same round.
     ///
     /// # Errors
-    /// When the plans differ in structure, groups, noise or clip norms.
-    pub fn merge(&mut self, other: Self) -> Result<(), StructureError> {
-        if !Arc::ptr_eq(&self.plan, &other.plan) && !self.plan.same_sums(&other.plan) {
-            return Err(StructureError::PlanMismatch);
+    /// When the other sum was begun with another sample, or with a plan that differs in structure,
+    /// groups, noise or clip norms.
+    pub fn merge(&mut self, other: Self) -> Result<(), SumError> {
+        let same_plan = Arc::ptr_eq(&self.plan, &other.plan) || self.plan.same_sums(&other.plan);
+        if !same_plan || self.permit != other.permit {
+            return Err(SumError::Foreign);
         }
         for (mine, theirs) in self.groups.iter_mut().zip(other.groups) {
             mine.merge(theirs);
@@ -165,57 +218,82 @@ impl ClippedSum {
         Ok(())
     }
 
-    /// Adds noise and releases the estimates of all groups. Consumes the sample and with it the
-    /// permit: a round is released once.
+    /// Adds noise and releases the estimates of all groups. Consumes the noise, the sample and with
+    /// it the permit: a round is released once.
     ///
     /// # Guarantee
     /// `Y = A + floor(2^k Z)` modulo 2^64 per coordinate, with the grid of each group as the ledger
     /// charged it.
     ///
     /// # Errors
-    /// When the permit does not cover these groups, the noise source is for tests and the run is not
-    /// stamped, or randomness fails. Nothing is released then, and the round stays charged.
+    /// When the sum belongs to another sample, the permit does not cover these groups, the noise was
+    /// drawn for other groups, or it is for tests and the run is not stamped. Nothing is released
+    /// then, and the round stays charged.
     pub fn release(
         self,
         sample: Sample,
-        noise: &mut impl NoiseSource,
+        noise: Noise,
     ) -> Result<Released<Estimates>, ReleaseError> {
         let permit = sample.permit();
+        if permit.id() != self.permit {
+            return Err(ReleaseError::ForeignSample);
+        }
         self.check_charged(permit)?;
-        if noise.is_insecure() && !permit.is_insecure() {
+        if noise.insecure && !permit.is_insecure() {
             return Err(ReleaseError::InsecureNoise);
         }
-        let mut released = Vec::with_capacity(self.groups.len());
-        for (index, (group, sums)) in self.plan.groups.iter().zip(self.groups).enumerate() {
-            let mut sums = sums.into_sums();
-            noise.add_noise(index, group.grid.k(), &mut sums)?;
-            released.push(sums);
+        let groups = self.plan.groups.iter();
+        let drawn = noise.groups.iter().map(|noise| (noise.k, noise.values.len()));
+        if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
+            return Err(ReleaseError::ForeignNoise);
         }
-        let estimates = Estimates::new(self.plan, released);
-        Ok(Released::new(estimates, permit.is_insecure()))
+        // The sum is added to the noise, so that neither is left behind on its own.
+        let released = noise.groups.into_iter().zip(self.groups).map(|(noise, sums)| {
+            let mut values = noise.values;
+            for (value, sum) in values.iter_mut().zip(sums.into_sums()) {
+                *value = value.wrapping_add(sum);
+            }
+            values
+        });
+        let estimates = Estimates::new(self.plan, released.collect(), permit.is_insecure());
+        Ok(Released::new(estimates))
     }
 
-    fn check(&self, vectors: &[&[f32]]) -> Result<(), StructureError> {
+    fn check(
+        &self,
+        vectors: &[&[f32]],
+        outside_norm: &impl Fn(&str) -> Option<f64>,
+    ) -> Result<(), SumError> {
         let (expected, found) = (self.lengths.len(), vectors.len());
         if found != expected {
-            return Err(StructureError::Count { expected, found });
+            return Err(SumError::Count { expected, found });
         }
         let wrong = vectors.iter().zip(&self.lengths).position(|(v, length)| v.len() != *length);
-        wrong.map_or(Ok(()), |index| {
+        if let Some(index) = wrong {
             let name = self.plan.structure.vectors().nth(index).map_or("", |(name, _)| name);
-            Err(StructureError::Dimension {
+            return Err(SumError::Dimension {
                 name: name.to_owned(),
                 expected: self.lengths.get(index).copied().unwrap_or(0),
                 found: vectors.get(index).map_or(0, |vector| vector.len()),
-            })
-        })
+            });
+        }
+        for group in &self.plan.groups {
+            if let PlannedContent::QuantileOfNorm(_, target, _) = &group.content
+                && let Some(followed) = self.plan.groups.get(*target)
+                && matches!(followed.content, PlannedContent::Vectors { outside: true, .. })
+                && outside_norm(&followed.name).is_none()
+            {
+                return Err(SumError::UnknownNorm(followed.name.clone()));
+            }
+        }
+        Ok(())
     }
 
     /// Adds one record whose measures are known and finite.
     fn contribute(&mut self, plan: &Plan, vectors: &[&[f32]], weight: f64) {
         for ((group, sums), measure) in plan.groups.iter().zip(&mut self.groups).zip(&self.measures)
         {
-            let s_int = group.grid.s_int() as i32;
+            let s_int = i64::from(group.grid.s_int());
             match &group.content {
                 PlannedContent::Vectors { outside: true, .. } => {}
                 PlannedContent::Vectors { members, clip, rule, weight: bound, .. } => {
@@ -225,24 +303,24 @@ impl ClippedSum {
                     add_certified(group, members, vectors, factor, sums);
                 }
                 PlannedContent::Weight(bound) => {
-                    let units = relative_weight(weight, *bound) * f64::from(s_int);
-                    sums.add_wide(&[(units as i64).min(i64::from(s_int))]);
+                    let units = relative_weight(weight, *bound) * s_int as f64;
+                    sums.add_wide(&[(units as i64).min(s_int)]);
                 }
                 PlannedContent::QuantileOfNorm(_, target, _) => {
                     let norm = self.measures.get(*target).map_or(0.0, |n| n.sqrt());
-                    let below = plan.clip(*target).is_some_and(|clip| norm <= clip);
-                    sums.add_wide(&[i64::from(if below { s_int } else { -s_int })]);
+                    let below = plan.clip(*target).is_some_and(|clip| norm <= ClipNorm::get(clip));
+                    sums.add_wide(&[if below { s_int } else { -s_int }]);
                 }
                 PlannedContent::QuantileOfValue(_, _, estimate) => {
                     let below = *measure <= *estimate;
-                    sums.add_wide(&[i64::from(if below { s_int } else { -s_int })]);
+                    sums.add_wide(&[if below { s_int } else { -s_int }]);
                 }
             }
         }
     }
 
     fn check_charged(&self, permit: &RoundPermit) -> Result<(), ReleaseError> {
-        let queries = self.plan.queries().map_err(|error| ReleaseError::Plan(error.to_string()))?;
+        let queries = self.plan.queries()?;
         let charged = permit.round().queries();
         for (index, query) in queries.iter().enumerate() {
             let covered = charged.get(index).is_some_and(|charged| {
@@ -262,14 +340,6 @@ impl ClippedSum {
 }
 
 impl Plan {
-    /// The clip norm of a group of vectors.
-    fn clip(&self, group: usize) -> Option<f64> {
-        match self.groups.get(group)?.content {
-            PlannedContent::Vectors { clip, .. } => Some(clip.get()),
-            _ => None,
-        }
-    }
-
     /// Whether a vector's group is summed outside.
     fn is_outside(&self, vector: usize) -> bool {
         self.groups.iter().any(|group| match &group.content {
@@ -301,20 +371,20 @@ fn add_certified(
     factor: f64,
     sums: &mut Accumulator,
 ) {
-    let s_int = group.grid.s_int() as i32;
-    let pass = |sums: &mut [i32], sign: f32| -> u128 {
+    let s_int = group.grid.s_int();
+    let pass = |sums: &mut [i32], direction: Direction| -> u128 {
         members
             .iter()
             .filter_map(|member| {
                 let c = round_down((factor / member.alpha.get()).min(f64::from(f32::MAX)));
                 let sums = sums.get_mut(member.range.clone())?;
-                Some(kernel::quantise(member.of(vectors), sign * c, s_int, sums))
+                Some(kernel::quantise(member.of(vectors), c, s_int, direction, sums))
             })
             .sum()
     };
     sums.add_record(|sums| {
-        if !certified(group.grid, pass(sums, 1.0)) {
-            pass(sums, -1.0);
+        if !certified(group.grid, pass(sums, Direction::Add)) {
+            pass(sums, Direction::TakeBack);
         }
     });
 }
@@ -326,7 +396,7 @@ fn first(vectors: &[&[f32]], index: usize) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use veilgrad_events::{ClipNorm, NoiseMultiplier};
+    use veilgrad_events::{JointScale, NoiseMultiplier, WeightBound};
 
     use super::*;
     use crate::{Allocation, Group, RoundPlan, Structure};
@@ -392,14 +462,21 @@ mod tests {
 
     fn plan(dimension: usize, clip: f64, z: f64) -> RoundPlan {
         let structure = Structure::new([("x", dimension)]).unwrap();
-        let group = Group::new("x", ["x"], ClipNorm::new(clip).unwrap());
+        plan_of(structure, Group::new("x", ["*"], ClipNorm::new(clip).unwrap()), z)
+    }
+
+    fn plan_of(structure: Structure, group: Group, z: f64) -> RoundPlan {
         let allocation = Allocation::Proportional(NoiseMultiplier::new(z).unwrap());
         RoundPlan::new(structure, vec![group], allocation).unwrap()
     }
 
     fn integers(plan: &RoundPlan, x: &[f32]) -> Vec<i64> {
-        let mut sum = plan.begin();
-        sum.add(&[x]).unwrap();
+        integers_of(plan, &[x], 1.0)
+    }
+
+    fn integers_of(plan: &RoundPlan, vectors: &[&[f32]], weight: f64) -> Vec<i64> {
+        let mut sum = ClippedSum::new(&plan.inner, 0);
+        sum.add_weighted(vectors, weight).unwrap();
         sum.groups.remove(0).into_sums()
     }
 
@@ -453,6 +530,53 @@ mod tests {
             }
         }
         clipped
+    }
+
+    #[test]
+    fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
+        let mut words = Words(99);
+        let pools = pools(&mut words);
+        for index in 0..200_000 {
+            let mut slice = || {
+                let d = words.log_uniform(1.0, 300.0) as usize;
+                let start = words.next() as usize % LONGEST;
+                &pools[words.next() as usize % pools.len()][start..start + d]
+            };
+            let vectors = [slice(), slice(), slice()];
+            let alphas = [(); 3].map(|()| match words.next() % 4 {
+                0 => words.log_uniform(1e-30, 1e30),
+                _ => words.log_uniform(0.1, 10.0),
+            });
+            let names = ["a", "b", "c"];
+            let scales = alphas.map(|alpha| JointScale::new(alpha).unwrap());
+            let clip = ClipNorm::new(words.log_uniform(1e-3, 1e3)).unwrap();
+            let mut group = Group::joint("g", names.into_iter().zip(scales), clip);
+            if index % 3 == 0 {
+                group = group.normalised();
+            }
+            let bound = WeightBound::new(words.log_uniform(0.1, 10.0)).unwrap();
+            if index % 5 == 0 {
+                group = group.weighted(bound);
+            }
+            let weight = [1.0, 0.0, f64::NAN, 1e300, words.log_uniform(0.01, 20.0)][index % 5];
+            let structure =
+                Structure::new(names.into_iter().zip(vectors).map(|(n, v)| (n, v.len()))).unwrap();
+            let plan = plan_of(structure, group, words.log_uniform(1e-3, 1e3));
+            let squared = exact_squared_norm(&integers_of(&plan, &vectors, weight));
+            let s_int = u128::from(plan.grid("g").unwrap().s_int());
+            assert!(squared <= s_int * s_int, "{alphas:?} {clip} {weight}");
+            let scaled: f64 = vectors
+                .iter()
+                .zip(alphas)
+                .flat_map(|(v, alpha)| v.iter().map(move |&x| (f64::from(x) / alpha).powi(2)))
+                .sum();
+            // A normalised record that is neither zero nor unruly has all of the length.
+            let ruly = alphas.iter().all(|alpha| (0.1..=10.0).contains(alpha));
+            if index % 15 == 3 && ruly && (1e-20..1e70).contains(&scaled) {
+                let retained = squared as f64 / (s_int * s_int) as f64;
+                assert!(retained >= 0.9999, "{alphas:?} {retained}");
+            }
+        }
     }
 
     #[test]

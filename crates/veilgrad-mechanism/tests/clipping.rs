@@ -5,14 +5,12 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use veilgrad_events::BudgetShare;
-use veilgrad_mechanism::{
-    Allocation, Group, Metric, PlanError, RoundPlan, Structure, StructureError,
-};
+use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure, SumError};
 
 #[test]
 fn a_long_record_is_shortened_and_a_short_one_stays() {
     let plan = plan(&[("x", 2)], Group::flat("all", "*", clip(5.0)));
-    let estimates = release(&plan, sum_of(&plan, &[&[&[-6.0, 8.0]], &[&[4.0, -3.0]]]));
+    let estimates = release_of(&plan, &[&[&[-6.0, 8.0]], &[&[4.0, -3.0]]]);
     assert_close(&vector(&estimates, "x"), &[1.0, 1.0]);
     assert!(estimates.is_insecure());
 }
@@ -20,7 +18,7 @@ fn a_long_record_is_shortened_and_a_short_one_stays() {
 #[test]
 fn a_group_is_clipped_as_one_concatenated_vector() {
     let plan = plan(&[("a", 1), ("b", 1)], Group::flat("all", "*", clip(1.0)));
-    let estimates = release(&plan, sum_of(&plan, &[&[&[3.0], &[4.0]]]));
+    let estimates = release_of(&plan, &[&[&[3.0], &[4.0]]]);
     assert_close(&vector(&estimates, "a"), &[0.6]);
     assert_close(&vector(&estimates, "b"), &[0.8]);
 }
@@ -29,7 +27,7 @@ fn a_group_is_clipped_as_one_concatenated_vector() {
 fn separate_groups_do_not_clip_each_other() {
     let groups = vec![Group::new("a", ["a"], clip(1.0)), Group::new("b", ["b"], clip(10.0))];
     let plan = plan(&[("a", 1), ("b", 1)], groups);
-    let estimates = release(&plan, sum_of(&plan, &[&[&[3.0], &[4.0]]]));
+    let estimates = release_of(&plan, &[&[&[3.0], &[4.0]]]);
     assert_close(&vector(&estimates, "a"), &[1.0]);
     assert_close(&vector(&estimates, "b"), &[4.0]);
 }
@@ -64,7 +62,7 @@ fn joint_clipping_keeps_the_papers_two_scales_whole() {
         .noise(noise(1.0));
     let plan = RoundPlan::new(structure.clone(), vec![joint], Allocation::Explicit).unwrap();
     let records: [&[&[f32]]; 2] = [&[&[0.6, 0.8], &[0.0, 0.0]], &[&[0.0, 0.0], &[60.0, -80.0]]];
-    let estimates = release(&plan, sum_of(&plan, &records));
+    let estimates = release_of(&plan, &records);
     assert_close(&vector(&estimates, "v1"), &[0.6, 0.8]);
     assert_close(&vector(&estimates, "v2"), &[60.0, -80.0]);
 
@@ -82,7 +80,7 @@ fn joint_clipping_shortens_the_scaled_concatenation() {
     let group = Group::joint("both", [("v1", alpha(1.0)), ("v2", alpha(100.0))], clip(1.0));
     let plan = plan(&[("v1", 1), ("v2", 1)], vec![group]);
     // Scaled (3, 4), norm 5, clipped to (0.6, 0.8), scaled back to (0.6, 80).
-    let estimates = release(&plan, sum_of(&plan, &[&[&[3.0], &[400.0]]]));
+    let estimates = release_of(&plan, &[&[&[3.0], &[400.0]]]);
     assert_close(&vector(&estimates, "v1"), &[0.6]);
     assert_close(&vector(&estimates, "v2"), &[80.0]);
 }
@@ -91,7 +89,7 @@ fn joint_clipping_shortens_the_scaled_concatenation() {
 fn normalised_groups_give_every_record_the_same_length() {
     let plan = plan(&[("x", 2)], vec![Group::new("x", ["x"], clip(1.0)).normalised()]);
     let records: [&[&[f32]]; 3] = [&[&[0.003, 0.004]], &[&[-300.0, 400.0]], &[&[0.0, 0.0]]];
-    let estimates = release(&plan, sum_of(&plan, &records));
+    let estimates = release_of(&plan, &records);
     assert_close(&vector(&estimates, "x"), &[0.0, 1.6]);
 }
 
@@ -99,7 +97,7 @@ fn normalised_groups_give_every_record_the_same_length() {
 fn averages_divide_by_the_declared_count_and_not_by_the_realised_one() {
     let group = Group::new("x", ["x"], clip(5.0)).average(count(4.0));
     let plan = plan(&[("x", 2)], vec![group]);
-    let estimates = release(&plan, sum_of(&plan, &[&[&[-6.0, 8.0]], &[&[4.0, -3.0]]]));
+    let estimates = release_of(&plan, &[&[&[-6.0, 8.0]], &[&[4.0, -3.0]]]);
     assert_close(&vector(&estimates, "x"), &[0.25, 0.25]);
 }
 
@@ -107,13 +105,13 @@ fn averages_divide_by_the_declared_count_and_not_by_the_realised_one() {
 fn weights_multiply_clipped_vectors_and_scale_the_sensitivity() {
     let group = Group::new("x", ["x"], clip(2.0)).weighted(weight(3.0)).average(count(4.0));
     let plan = plan(&[("x", 1)], vec![group]);
-    let mut sum = plan.begin();
+    let (sample, mut sum) = begin(&plan);
     sum.add_weighted(&[&[4.0]], 1.0).unwrap(); // clipped to 2, weight 1
     sum.add_weighted(&[&[-1.0]], 3.0).unwrap(); // weight 3
     sum.add_weighted(&[&[1.0]], 100.0).unwrap(); // weight clamped to 3
     sum.add_weighted(&[&[1.0]], -5.0).unwrap(); // weight clamped to 0
     sum.add_weighted(&[&[1.0]], f64::NAN).unwrap(); // weight 0
-    assert_close(&vector(&release(&plan, sum), "x"), &[0.5]);
+    assert_close(&vector(&release(&plan, sample, sum), "x"), &[0.5]);
     let query = &plan.round(&veilgrad_mechanism::AllRecords).unwrap().queries()[0].clone();
     assert_eq!(query.clip().get(), 6.0);
 }
@@ -125,15 +123,15 @@ fn the_clipped_denominator_is_the_private_weight_sum_but_never_below_its_minimum
         Group::weight("n", weight(3.0)),
     ];
     let plan = plan(&[("x", 1)], groups);
-    let mut sum = plan.begin();
+    let (sample, mut sum) = begin(&plan);
     sum.add_weighted(&[&[4.0]], 1.0).unwrap();
     sum.add_weighted(&[&[-1.0]], 3.0).unwrap();
-    let estimates = release(&plan, sum);
+    let estimates = release(&plan, sample, sum);
     assert_close(&[estimates.scalar("n").unwrap()], &[4.0]);
     assert_close(&vector(&estimates, "x"), &[0.25]);
-    let mut sum = plan.begin();
+    let (sample, mut sum) = begin(&plan);
     sum.add_weighted(&[&[4.0]], 1.0).unwrap();
-    assert_close(&vector(&release(&plan, sum), "x"), &[2.0]);
+    assert_close(&vector(&release(&plan, sample, sum), "x"), &[2.0]);
 }
 
 #[test]
@@ -151,13 +149,13 @@ fn metrics_are_groups_of_the_same_round() {
     let plan = RoundPlan::new(structure, groups, Allocation::Proportional(z(1.5))).unwrap();
     let z = plan.noise_multiplier().unwrap().get();
     assert!((1.5..1.5 * (1.0 + 1e-7)).contains(&z), "{z}");
-    let mut sum = plan.begin();
+    let (sample, mut sum) = begin(&plan);
     for (value, right, class) in [(1.0, 1.0, 0.0), (99.0, 0.0, 2.0), (f64::NAN, 1.0, 7.0)] {
         let encoded = [loss.encode(value), accuracy.encode(right), classes.encode(class)];
         let [loss, accuracy, classes] = encoded.each_ref().map(Vec::as_slice);
         sum.add(&[&[0.3, 0.0], loss, accuracy, classes]).unwrap();
     }
-    let estimates = release(&plan, sum);
+    let estimates = release(&plan, sample, sum);
     assert_close(&vector(&estimates, "grad"), &[0.3, 0.0]);
     // Distances from 2: -1, 2 (clamped), none.
     assert_close(&loss.decode(&estimates).unwrap(), &[2.0 + 1.0 / 3.0]);
@@ -165,6 +163,8 @@ fn metrics_are_groups_of_the_same_round() {
     assert_close(&classes.decode(&estimates).unwrap(), &[1.0, 0.0, 1.0]);
     assert!(Metric::bounded("loss", 1.0, 1.0).is_err());
     assert!(Metric::bounded("loss", f64::NAN, 1.0).is_err());
+    // A width that f32 cannot hold would make infinite distances, and silence whole records.
+    assert!(Metric::bounded("loss", 0.0, 1e39).is_err());
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_bad_record_contributes_zero_and_never_raises() {
         Group::weight("n", weight(1.0)),
     ];
     let plan = plan(&[("x", 3), ("y", 1)], groups);
-    let mut sum = plan.begin();
+    let (sample, mut sum) = begin(&plan);
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         sum.add(&[&[0.1, bad, 0.1], &[0.5]]).unwrap();
         sum.add(&[&[0.1, 0.1, 0.1], &[bad]]).unwrap();
@@ -183,12 +183,12 @@ fn a_bad_record_contributes_zero_and_never_raises() {
     sum.add(&[]).unwrap();
     sum.add(&[&[0.0; 3], &[-0.0]]).unwrap();
     sum.add(&[&[1e-45; 3], &[-1e-45]]).unwrap();
-    let estimates = release(&plan, sum);
+    let estimates = release(&plan, sample, sum);
     assert_close(&vector(&estimates, "x"), &[0.0; 3]);
     assert_close(&vector(&estimates, "y"), &[0.0]);
     assert_close(&[estimates.scalar("n").unwrap()], &[2.0]);
     // A huge record is clipped exactly like any other.
-    let estimates = release(&plan, sum_of(&plan, &[&[&[f32::MAX, 0.0, -f32::MAX], &[f32::MAX]]]));
+    let estimates = release_of(&plan, &[&[&[f32::MAX, 0.0, -f32::MAX], &[f32::MAX]]]);
     let half = 0.5f64.sqrt();
     assert_close(&vector(&estimates, "x"), &[half, 0.0, -half]);
     assert_close(&vector(&estimates, "y"), &[1.0]);
@@ -197,12 +197,13 @@ fn a_bad_record_contributes_zero_and_never_raises() {
 #[test]
 fn a_record_of_the_wrong_shape_is_refused_before_anything_is_added() {
     let plan = plan(&[("x", 2), ("y", 1)], Group::flat("all", "*", clip(1.0)));
-    let mut sum = sum_of(&plan, &[&[&[0.1, 0.2], &[0.3]]]);
+    let (sample, mut sum) = begin(&plan);
+    sum.add(&[&[0.1, 0.2], &[0.3]]).unwrap();
     let error = sum.add(&[&[0.1, 0.2]]).unwrap_err();
-    assert_eq!(error, StructureError::Count { expected: 2, found: 1 });
+    assert_eq!(error, SumError::Count { expected: 2, found: 1 });
     let error = sum.add(&[&[0.1, 0.2], &[0.3, 0.4]]).unwrap_err();
-    assert_eq!(error.to_string(), "vector 'y' has 2 coordinates, not 1");
-    let estimates = release(&plan, sum);
+    assert_eq!(error.to_string(), "'y' has 2 coordinates, not 1");
+    let estimates = release(&plan, sample, sum);
     assert_close(&vector(&estimates, "x"), &[0.1, 0.2]);
     assert_close(&vector(&estimates, "y"), &[0.3]);
 }
@@ -266,7 +267,7 @@ fn sums_formed_outside_equal_sums_formed_here() {
     );
     let records = [([0.1f32, -0.2, 0.3], [0.4f32, 0.5]), ([0.0, 0.0, 0.1], [-0.7, 0.2])];
     let s_int = outside.grid("grad").unwrap().s_int();
-    let (mut here, mut there) = (inside.begin(), outside.begin());
+    let ((here_sample, mut here), (there_sample, mut there)) = (begin(&inside), begin(&outside));
     let mut values = [0i64; 5];
     let mut certificates = Vec::new();
     for (w, v) in &records {
@@ -278,18 +279,38 @@ fn sums_formed_outside_equal_sums_formed_here() {
         values.iter_mut().zip(u).for_each(|(sum, u)| *sum += u);
     }
     there.add_exact("grad", &values, certificates).unwrap();
-    let (here, there) = (release(&inside, here), release(&outside, there));
+    let here = release(&inside, here_sample, here);
+    let there = release(&outside, there_sample, there);
     for name in ["w", "v", "loss"] {
         assert_close(&vector(&here, name), &vector(&there, name));
     }
 
-    // What is too long gets no certificate, and certificates do not travel between groups.
+    let names: Vec<&str> = outside.members("grad").map(|member| member.vector).collect();
+    assert_eq!(names, ["w", "v"]);
+    assert_eq!(outside.members("grad").map(|member| member.range.end).max(), Some(5));
+
+    // What is too long gets no certificate; a certificate is for one group of one plan; and a sum
+    // cannot be larger than its certificates allow.
     let bound = u128::from(s_int) * u128::from(s_int);
     assert!(outside.certify("grad", bound + 1).is_none());
     assert!(outside.certify("nothing", 0).is_none());
-    let mut sum = outside.begin();
-    let foreign = outside.certify("loss", 0).unwrap();
-    assert_eq!(sum.add_exact("grad", &values, vec![foreign]), Err(StructureError::PlanMismatch));
+    let (_, mut sum) = begin(&outside);
+    let structure = outside.structure().clone();
+    let groups = vec![
+        Group::new("grad", ["w", "v"], clip(1.0)).summed_outside(),
+        Group::new("loss", ["loss"], clip(1.0)),
+    ];
+    let quieter = RoundPlan::new(structure, groups, Allocation::Proportional(z(1.5))).unwrap();
+    for foreign in [outside.certify("loss", 0), quieter.certify("grad", 0)] {
+        let error = sum.add_exact("grad", &values, vec![foreign.unwrap()]);
+        assert_eq!(error, Err(SumError::ForeignCertificate("grad".to_owned())));
+    }
+    let uncertified = Err(SumError::Uncertified("grad".to_owned()));
+    assert_eq!(sum.add_exact("grad", &values, vec![]), uncertified);
+    let large = [0, 0, i64::from(s_int) + 1, 0, 0];
+    let certificate = || outside.certify("grad", bound).unwrap();
+    assert_eq!(sum.add_exact("grad", &large, vec![certificate()]), uncertified);
+    assert!(sum.add_exact("grad", &large, vec![certificate(), certificate()]).is_ok());
     assert!(sum.add_exact("loss", &[1], vec![]).is_err());
     assert!(sum.add_exact("grad", &values[1..], vec![]).is_err());
     assert!(sum.add(&[&[0.1; 3], &[0.1; 2], &[0.25]]).is_err());
@@ -309,22 +330,27 @@ proptest! {
             Group::weight("n", weight(2.0)),
         ];
         let plan = plan(&[("x", 3), ("y", 2)], groups);
-        let mut whole = plan.begin();
-        let mut parts: Vec<_> = (0..4).map(|_| plan.begin()).collect();
-        for (values, weight, part) in &records {
+        let (whole_sample, mut whole) = begin(&plan);
+        for (values, weight, _) in &records {
             let (x, y) = values.split_at(3);
             whole.add_weighted(&[x, y], *weight).unwrap();
+        }
+        let whole = release(&plan, whole_sample, whole);
+        let sample = insecure_sample(&plan);
+        let mut parts: Vec<_> = (0..4).map(|_| sample.begin(&plan)).collect();
+        // Backwards into the parts, and the parts in any order.
+        for (values, weight, part) in records.iter().rev() {
+            let (x, y) = values.split_at(3);
             parts[*part].add_weighted(&[x, y], *weight).unwrap();
         }
-        // A permutation of the parts, merged left to right.
-        let mut merged = plan.begin();
+        let mut merged = sample.begin(&plan);
         let mut order = order;
         while !parts.is_empty() {
             let part = parts.remove(order as usize % parts.len());
             order /= 5;
             merged.merge(part).unwrap();
         }
-        let (whole, merged) = (release(&plan, whole), release(&plan, merged));
+        let merged = release(&plan, sample, merged);
         for name in ["x", "y"] {
             let bits = |e| vector(e, name).iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(&whole), bits(&merged));
@@ -334,11 +360,38 @@ proptest! {
 }
 
 #[test]
-fn sums_of_different_plans_do_not_merge() {
+fn sums_of_different_plans_or_rounds_do_not_merge() {
     let vectors = [("x", 1)];
     let one = plan(&vectors, Group::flat("all", "*", clip(1.0)));
     let other = plan(&vectors, Group::flat("all", "*", clip(2.0)));
     let same = plan(&vectors, Group::flat("all", "*", clip(1.0)));
-    assert_eq!(one.begin().merge(other.begin()), Err(StructureError::PlanMismatch));
-    assert_eq!(one.begin().merge(same.begin()), Ok(()));
+    let sample = insecure_sample(&one);
+    assert_eq!(sample.begin(&one).merge(sample.begin(&other)), Err(SumError::Foreign));
+    assert_eq!(sample.begin(&one).merge(sample.begin(&same)), Ok(()));
+    // Accumulating over two rounds would double what one record can do.
+    let next = insecure_sample(&one);
+    assert_eq!(sample.begin(&one).merge(next.begin(&one)), Err(SumError::Foreign));
+}
+
+#[test]
+fn names_that_look_like_globs_are_names() {
+    let structure = Structure::new([("layer[0]", 1), ("layer0", 2), ("a*", 1)]).unwrap();
+    let groups = Group::per_layer(&structure, "*", clip(1.0)).unwrap();
+    let plan = RoundPlan::new(structure, groups, Allocation::Proportional(z(1.0))).unwrap();
+    assert_eq!(plan.members("layer[0]").map(|m| m.vector).collect::<Vec<_>>(), ["layer[0]"]);
+    assert_eq!(plan.members("a*").map(|m| m.vector).collect::<Vec<_>>(), ["a*"]);
+}
+
+#[test]
+fn options_that_do_not_apply_are_refused() {
+    for (group, message) in [
+        (Group::weight("n", weight(1.0)).weighted(weight(2.0)), "group 'n' cannot be weighted"),
+        (Group::weight("n", weight(1.0)).normalised(), "group 'n' cannot be normalised"),
+        (Group::weight("n", weight(1.0)).summed_outside(), "group 'n' cannot be summed outside"),
+    ] {
+        let structure = Structure::new([("x", 1)]).unwrap();
+        let groups = vec![Group::new("x", ["x"], clip(1.0)), group];
+        let error = RoundPlan::new(structure, groups, Allocation::Proportional(z(1.0)));
+        assert_eq!(error.unwrap_err().to_string(), message);
+    }
 }

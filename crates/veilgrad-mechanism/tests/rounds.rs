@@ -2,12 +2,18 @@
 
 mod common;
 
+use std::collections::HashSet;
+
 use common::*;
-use veilgrad_events::{MemoryLedger, Run, SampleRate, Sampling};
-use veilgrad_mechanism::insecure::{NoNoise, SeededNoise};
+use veilgrad_events::{
+    Adjacency, FixedBatch, MemoryLedger, Permits, RecordUnit, Run, RunHeader, SampleRate, Sampling,
+    TruncatedPoisson,
+};
+use veilgrad_mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad_mechanism::{
-    AllRecords, Allocation, Group, LearningRate, PlanError, Quantile, ReleaseError, RoundPlan,
-    Sample, SampleError, Sampler, Selection, Structure, check_sampler,
+    AllRecords, Allocation, FixedSampler, Group, LearningRate, Noise, PlanError, PoissonSampler,
+    Quantile, ReleaseError, RoundPlan, Sample, SampleError, Sampler, Selection, ShuffleSampler,
+    Structure, SumError, TruncatedPoissonSampler, check_sampler,
 };
 
 /// A sampler with a policy and a selection of its own.
@@ -18,7 +24,7 @@ impl Sampler for Chosen {
         self.0
     }
 
-    fn select(&mut self, _records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _round: u64, _records: u64) -> Result<Selection, SampleError> {
         Ok(Selection::ids(self.1.clone()))
     }
 }
@@ -45,19 +51,36 @@ fn a_permit_draws_only_the_sample_that_was_charged() {
 
 #[test]
 fn a_release_needs_the_charge_of_its_own_groups() {
-    let (small, large) = (flat(), plan(&[("x", 2)], Group::flat("all", "*", clip(1.0))));
-    let error = large.begin().release(insecure_sample(&small), &mut NoNoise).err().unwrap();
-    assert_eq!(error, ReleaseError::NotCharged("all".to_owned()));
-    let two = plan(
-        &[("x", 1), ("y", 1)],
-        vec![Group::new("all", ["x"], clip(1.0)), Group::new("y", ["y"], clip(1.0))],
-    );
-    assert!(two.begin().release(insecure_sample(&small), &mut NoNoise).is_err());
-    assert!(small.begin().release(insecure_sample(&two), &mut NoNoise).is_err());
-    let structure = Structure::new([("x", 1)]).unwrap();
-    let less_noise = Allocation::Proportional(z(0.999));
-    let loud = RoundPlan::new(structure, Group::flat("all", "*", clip(1.0)), less_noise).unwrap();
-    assert!(loud.begin().release(insecure_sample(&small), &mut NoNoise).is_err());
+    let plan = |dimension: usize, noise_x: f64, with_y: bool| {
+        let structure = Structure::new([("x", dimension), ("y", 1)]).unwrap();
+        let x = if with_y { vec!["x"] } else { vec!["x", "y"] };
+        let mut groups = vec![Group::new("x", x, clip(1.0)).noise(noise(noise_x))];
+        if with_y {
+            groups.push(Group::new("y", ["y"], clip(1.0)).noise(noise(1.0)));
+        }
+        RoundPlan::new(structure, groups, Allocation::Explicit).unwrap()
+    };
+    let (one, longer, louder) = (plan(1, 1.0, false), plan(2, 1.0, false), plan(1, 0.999, false));
+    // The same group x, of the same dimension, with and without a group y beside it.
+    let two = plan(2, 1.0, true);
+    for (charged, run, group) in
+        [(&one, &longer, "x"), (&one, &louder, "x"), (&one, &two, "y"), (&two, &one, "y")]
+    {
+        let sample = insecure_sample(charged);
+        let error = sample.begin(run).release(sample, no_noise(run)).err().unwrap();
+        assert_eq!(error, ReleaseError::NotCharged(group.to_owned()));
+    }
+}
+
+#[test]
+fn a_release_needs_its_own_sample_and_noise() {
+    let plan = flat();
+    let (one, two) = (insecure_sample(&plan), insecure_sample(&plan));
+    let error = one.begin(&plan).release(two, no_noise(&plan)).err().unwrap();
+    assert_eq!(error, ReleaseError::ForeignSample);
+    let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
+    let error = one.begin(&plan).release(one, no_noise(&larger)).err().unwrap();
+    assert_eq!(error, ReleaseError::ForeignNoise);
 }
 
 #[test]
@@ -66,7 +89,8 @@ fn test_noise_is_refused_in_a_run_that_is_not_stamped() {
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
     for permit in run.reserve(&plan.round(&AllRecords).unwrap(), 2).unwrap() {
         let sample = Sample::draw(permit, &mut AllRecords, 3).unwrap();
-        let error = plan.begin().release(sample, &mut SeededNoise::new(1)).err().unwrap();
+        let noise = seeded_noise(&plan, 1).unwrap();
+        let error = sample.begin(&plan).release(sample, noise).err().unwrap();
         assert_eq!(error, ReleaseError::InsecureNoise);
     }
 }
@@ -78,8 +102,10 @@ fn an_empty_sample_is_an_ordinary_round() {
     let permit = run.reserve(&plan.round(&poisson(&[])).unwrap(), 1).unwrap().next().unwrap();
     let sample = Sample::draw(permit, &mut poisson(&[]), 1000).unwrap();
     assert_eq!(sample.ids().next(), None);
-    let estimates = plan.begin().release(sample, &mut SeededNoise::new(1)).unwrap();
-    assert_ne!(vector(&estimates, "x")[0].abs(), 0.0);
+    let noise = seeded_noise(&plan, 1).unwrap();
+    let estimates = sample.begin(&plan).release(sample, noise).unwrap();
+    // Nothing but noise, of standard deviation 1: below 1e-6 with probability 1e-6.
+    assert!(vector(&estimates, "x")[0].abs() > 1e-6);
 }
 
 /// Noise has the standard deviation that the ledger records, per group. With 40,000 samples the
@@ -92,7 +118,8 @@ fn released_noise_has_the_recorded_standard_deviation() {
     ];
     let structure = Structure::new([("a", 40_000), ("b", 40_000)]).unwrap();
     let plan = RoundPlan::new(structure, groups, Allocation::Explicit).unwrap();
-    let estimates = plan.begin().release(insecure_sample(&plan), &mut SeededNoise::new(7)).unwrap();
+    let (sample, sum) = begin(&plan);
+    let estimates = sum.release(sample, seeded_noise(&plan, 7).unwrap()).unwrap();
     for (name, expected) in [("a", 2.7), ("b", 0.9)] {
         let values = vector(&estimates, name);
         let std = (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt();
@@ -119,7 +146,7 @@ fn the_clip_norm_follows_the_quantile_while_the_ratio_of_noise_stays() {
     let grids = [plan.grid("x"), plan.grid("bit")];
     let mut clips = Vec::new();
     for _ in 0..5 {
-        let estimates = release(&plan, sum_of(&plan, &[&[&[8.5]], &[&[-7.25]]]));
+        let estimates = release_of(&plan, &[&[&[8.5]], &[&[-7.25]]]);
         plan.adapt(&estimates).unwrap();
         clips.push(plan.clip_norm("x").unwrap().get());
         assert_eq!(plan.quantile("bit"), clips.last().copied());
@@ -134,8 +161,10 @@ fn a_block_of_permits_covers_rounds_with_other_clip_norms_at_the_same_ratio() {
     let mut run = Run::open_insecure(MemoryLedger::new(), header(), "no noise").unwrap();
     for permit in run.reserve(&plan.round(&AllRecords).unwrap(), 3).unwrap() {
         let sample = Sample::draw(permit, &mut AllRecords, 2).unwrap();
-        let estimates =
-            sum_of(&plan, &[&[&[8.5]], &[&[-7.25]]]).release(sample, &mut NoNoise).unwrap();
+        let mut sum = sample.begin(&plan);
+        sum.add(&[&[8.5]]).unwrap();
+        sum.add(&[&[-7.25]]).unwrap();
+        let estimates = sum.release(sample, no_noise(&plan)).unwrap();
         plan.adapt(&estimates).unwrap();
     }
     assert_close(&[plan.clip_norm("x").unwrap().get()], &[7.5]);
@@ -147,7 +176,7 @@ fn a_block_of_permits_covers_rounds_with_other_clip_norms_at_the_same_ratio() {
 fn the_clip_norm_never_falls_below_its_floor() {
     let mut plan = adaptive(1.0, 0.0, 0.25);
     for _ in 0..5 {
-        let estimates = release(&plan, sum_of(&plan, &[&[&[0.0]], &[&[0.0]]]));
+        let estimates = release_of(&plan, &[&[&[0.0]], &[&[0.0]]]);
         plan.adapt(&estimates).unwrap();
     }
     assert_eq!(plan.clip_norm("x").unwrap().get(), 0.25);
@@ -156,7 +185,7 @@ fn the_clip_norm_never_falls_below_its_floor() {
 #[test]
 fn estimates_of_another_plan_do_not_adapt_this_one() {
     let mut plan = adaptive(1.0, 0.0, 0.25);
-    let estimates = release(&flat(), flat().begin());
+    let estimates = release_of(&flat(), &[]);
     assert_eq!(plan.adapt(&estimates), Err(PlanError::ForeignEstimates));
 }
 
@@ -169,7 +198,7 @@ fn a_quantile_of_a_value_follows_negative_numbers_too() {
     let mut plan = plan(&[("v", 1)], vec![Group::quantile("median", quantile)]);
     for _ in 0..200 {
         let records: [&[&[f32]]; 4] = [&[&[-5.0]], &[&[-4.0]], &[&[-3.0]], &[&[9.0]]];
-        let estimates = release(&plan, sum_of(&plan, &records));
+        let estimates = release_of(&plan, &records);
         plan.adapt(&estimates).unwrap();
     }
     let median = plan.quantile("median").unwrap();
@@ -185,7 +214,7 @@ fn a_vector_may_be_observed_and_summed_in_any_order_of_groups() {
     let sum = || Group::new("v", ["v"], clip(1.0));
     for groups in [vec![quantile(), sum()], vec![sum(), quantile()]] {
         let plan = plan(&[("v", 1)], groups);
-        let estimates = release(&plan, sum_of(&plan, &[&[&[0.5]], &[&[-0.25]]]));
+        let estimates = release_of(&plan, &[&[&[0.5]], &[&[-0.25]]]);
         assert_close(&vector(&estimates, "v"), &[0.25]);
         assert_close(&[estimates.scalar("median").unwrap()], &[0.75]);
     }
@@ -226,6 +255,38 @@ fn quantiles_that_refer_to_nothing_are_refused() {
 }
 
 #[test]
+fn a_norm_equal_to_the_clip_norm_counts_as_below() {
+    let mut plan = adaptive(5.0, 1.0, 0.25);
+    let estimates = release_of(&plan, &[&[&[5.0]], &[&[-5.0]]]);
+    assert_close(&[estimates.scalar("bit").unwrap()], &[1.0]);
+    plan.adapt(&estimates).unwrap();
+    assert_eq!(plan.clip_norm("x").unwrap().get(), 5.0);
+}
+
+#[test]
+fn a_quantile_of_a_group_summed_outside_needs_its_norms() {
+    let quantile = Quantile::of_norm("x", 0.5, count(2.0), clip(0.1)).unwrap();
+    let groups =
+        vec![Group::new("x", ["x"], clip(1.0)).summed_outside(), Group::quantile("bit", quantile)];
+    let plan = plan(&[("x", 1)], groups);
+    let (sample, mut sum) = begin(&plan);
+    assert_eq!(sum.add(&[&[]]), Err(SumError::UnknownNorm("x".to_owned())));
+    sum.add_beside(&[&[]], 1.0, |_| Some(0.5)).unwrap();
+    sum.add_beside(&[&[]], 1.0, |_| Some(2.0)).unwrap();
+    sum.add_beside(&[&[]], 1.0, |_| Some(f64::NAN)).unwrap();
+    assert_close(&[release(&plan, sample, sum).scalar("bit").unwrap()], &[0.5]);
+}
+
+#[test]
+fn a_clip_norm_that_starts_below_its_floor_is_refused() {
+    let quantile = Quantile::of_norm("x", 0.5, count(2.0), clip(2.0)).unwrap();
+    let groups = vec![Group::new("x", ["x"], clip(1.0)), Group::quantile("bit", quantile)];
+    let structure = Structure::new([("x", 1)]).unwrap();
+    let error = RoundPlan::new(structure, groups, Allocation::Proportional(z(1.0))).unwrap_err();
+    assert_eq!(error.to_string(), "the clip norm of group 'x' starts at 1, below its floor 2");
+}
+
+#[test]
 fn the_sampler_contract_is_checked() {
     check_sampler(&mut AllRecords, 100).unwrap();
     check_sampler(&mut poisson(&[]), 100).unwrap();
@@ -233,4 +294,107 @@ fn the_sampler_contract_is_checked() {
     assert!(check_sampler(&mut poisson(&[3, 100]), 100).is_err());
     assert!(check_sampler(&mut poisson(&[3, 3]), 100).is_err());
     assert!(check_sampler(&mut Chosen(Sampling::All {}, vec![1]), 2).is_err());
+    let batch = FixedBatch::new(100, 3).unwrap();
+    for policy in [Sampling::Fixed(batch), Sampling::Shuffle(batch)] {
+        assert!(check_sampler(&mut Chosen(policy, vec![1, 2]), 100).is_err());
+        assert!(check_sampler(&mut Chosen(policy, vec![1, 2, 3]), 100).is_ok());
+    }
+    check_sampler(&mut PoissonSampler::new(SampleRate::new(0.1).unwrap()), 1000).unwrap();
+    check_sampler(&mut FixedSampler::new(batch), 100).unwrap();
+    check_sampler(&mut ShuffleSampler::new(batch), 100).unwrap();
+    let truncated = TruncatedPoisson::new(SampleRate::new(0.5).unwrap(), 100, 10).unwrap();
+    check_sampler(&mut TruncatedPoissonSampler::new(truncated), 100).unwrap();
+}
+
+/// Permits of a run under zero-out adjacency, where the number of records may be public.
+fn public_count_permits(sampler: &impl Sampler, rounds: u64) -> Permits {
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::ZeroOut);
+    let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+    run.reserve(&flat().round(sampler).unwrap(), rounds).unwrap()
+}
+
+#[test]
+fn a_sample_that_breaks_its_policy_is_refused() {
+    let batch = FixedBatch::new(60_000, 2).unwrap();
+    for (ids, records, error) in [
+        (vec![7, 7], 60_000, "the selected ids do not ascend"),
+        (vec![7, 60_000], 60_000, "a selected id is not that of a record"),
+        (vec![7], 60_000, "the selection does not have the size of its policy"),
+        (vec![1, 2], 3, "the policy was charged for another number of records than there are"),
+    ] {
+        let mut sampler = Chosen(Sampling::Fixed(batch), ids);
+        let permit = public_count_permits(&sampler, 1).next().unwrap();
+        let found = Sample::draw(permit, &mut sampler, records).err().unwrap().to_string();
+        assert!(found.ends_with(error), "{found}");
+    }
+}
+
+#[test]
+fn batches_of_a_shuffled_epoch_are_disjoint_and_cover_it() {
+    let batch = FixedBatch::new(10, 3).unwrap();
+    let mut sampler = ShuffleSampler::new(batch);
+    let mut permits = public_count_permits(&sampler, 100);
+    for _epoch in 0..20 {
+        let mut seen = HashSet::new();
+        for _round in 0..3 {
+            let sample = Sample::draw(permits.next().unwrap(), &mut sampler, 10).unwrap();
+            assert_eq!(sample.slots().unwrap().flatten().count(), 3);
+            assert!(sample.ids().all(|id| seen.insert(id)));
+        }
+        assert_eq!(seen.len(), 9);
+    }
+}
+
+#[test]
+fn a_shuffled_epoch_cannot_be_entered_in_the_middle_or_drawn_twice() {
+    let batch = FixedBatch::new(10, 3).unwrap();
+    let mut sampler = ShuffleSampler::new(batch);
+    let mut permits = public_count_permits(&sampler, 100);
+    Sample::draw(permits.next().unwrap(), &mut sampler, 10).unwrap();
+    // A new sampler would repeat records of the first batch.
+    let mut fresh = ShuffleSampler::new(batch);
+    let error = Sample::draw(permits.next().unwrap(), &mut fresh, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
+    // The old one lost its place with the wasted permit.
+    let error = Sample::draw(permits.next().unwrap(), &mut sampler, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
+    // The next epoch begins anew, for either.
+    assert!(Sample::draw(permits.next().unwrap(), &mut fresh, 10).is_ok());
+}
+
+#[test]
+fn truncated_samples_are_padded_to_their_public_size() {
+    let truncated = TruncatedPoisson::new(SampleRate::new(0.3).unwrap(), 20, 5).unwrap();
+    let mut sampler = TruncatedPoissonSampler::new(truncated);
+    let (mut full, mut padded) = (false, false);
+    for permit in public_count_permits(&sampler, 200) {
+        let sample = Sample::draw(permit, &mut sampler, 20).unwrap();
+        let slots: Vec<Option<u64>> = sample.slots().unwrap().collect();
+        assert_eq!(slots.len(), 5);
+        assert!(slots.iter().flatten().copied().eq(sample.ids()));
+        full |= slots.iter().all(Option::is_some);
+        padded |= slots.iter().any(Option::is_none);
+    }
+    assert!(full && padded);
+    assert!(insecure_sample(&flat()).slots().is_none());
+}
+
+#[test]
+fn production_noise_is_fresh_for_every_round_and_the_same_for_any_thread_count() {
+    let plan = common::plan(&[("x", 5000)], Group::flat("all", "*", clip(1.0)));
+    let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
+    let mut seen = Vec::new();
+    for permit in run.reserve(&plan.round(&AllRecords).unwrap(), 3).unwrap() {
+        let sample = Sample::draw(permit, &mut AllRecords, 0).unwrap();
+        let noise = Noise::draw(&plan).unwrap();
+        let estimates = sample.begin(&plan).release(sample, noise).unwrap();
+        assert!(!estimates.is_insecure());
+        seen.push(vector(&estimates, "x"));
+    }
+    for (i, one) in seen.iter().enumerate() {
+        for other in &seen[..i] {
+            // Two values of a 2^27 grid agree by chance with probability 2^-28 or so.
+            assert!(one.iter().zip(other).filter(|(a, b)| a == b).count() < 3);
+        }
+    }
 }

@@ -23,15 +23,19 @@
 //! // Charge first. The event is derived from the plan and the sampler; nobody types it.
 //! let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
 //! let mut run = Run::open(MemoryLedger::new(), header)?;
-//! let permits = run.reserve(&plan.round(&AllRecords)?, 10)?;
+//! let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
+//! let permits = run.reserve(&plan.round(&sampler)?, 10)?;
 //!
 //! for permit in permits {
-//!     let sample = Sample::draw(permit, &mut AllRecords, 2)?;
-//!     let mut sum = plan.begin();
+//!     let noise = Noise::draw(&plan)?; // ahead of the data, or beside it on another thread
+//!     let sample = Sample::draw(permit, &mut sampler, 1000)?;
+//!     let mut sum = sample.begin(&plan);
 //!     for _id in sample.ids() {
 //!         sum.add(&[&[0.3, -0.1, 2.0], &[0.05]])?; // this record's gradients
 //!     }
-//!     // sum.release(sample, …) adds noise and consumes the permit.
+//!     let estimates = sum.release(sample, noise)?; // consumes sample, permit and noise
+//!     let gradient = estimates.vector("weight").ok_or("no such vector")?.to_vec();
+//!     assert_eq!(gradient.len(), 3);
 //! }
 //! # Ok(())
 //! # }
@@ -39,16 +43,19 @@
 
 pub use veilgrad_events as events;
 pub use veilgrad_mechanism as mechanism;
+pub use veilgrad_random as random;
 
 /// What a training program needs, in one `use`.
 pub mod prelude {
     pub use veilgrad_events::{
-        Adjacency, BudgetShare, ClipNorm, Delta, Epsilon, JointScale, LedgerError, LedgerStore,
-        MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount, RecordUnit, Round, RoundPermit,
-        Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery, WeightBound,
+        Adjacency, BudgetShare, ClipNorm, Delta, Epsilon, FixedBatch, JointScale, LedgerError,
+        LedgerStore, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount, RecordUnit, Round,
+        RoundPermit, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
+        WeightBound,
     };
     pub use veilgrad_mechanism::{
-        AllRecords, Allocation, ClippedSum, Estimates, Group, LearningRate, Metric, NoiseSource,
-        Private, Quantile, Released, RoundPlan, Sample, Sampler, Structure,
+        AllRecords, Allocation, ClippedSum, Estimates, FixedSampler, Group, LearningRate, Metric,
+        Noise, PoissonSampler, Private, Quantile, Released, RoundPlan, Sample, Sampler,
+        ShuffleSampler, Structure, TruncatedPoissonSampler,
     };
 }

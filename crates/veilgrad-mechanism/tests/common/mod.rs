@@ -5,7 +5,7 @@ use veilgrad_events::{
     Adjacency, ClipNorm, JointScale, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount,
     RecordUnit, Run, RunHeader, WeightBound,
 };
-use veilgrad_mechanism::insecure::NoNoise;
+use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_mechanism::{
     AllRecords, Allocation, ClippedSum, Estimates, Group, Released, RoundPlan, Sample, Structure,
 };
@@ -50,16 +50,24 @@ pub fn insecure_sample(plan: &RoundPlan) -> Sample {
     Sample::draw(permit, &mut AllRecords, 0).unwrap()
 }
 
-pub fn release(plan: &RoundPlan, sum: ClippedSum) -> Released<Estimates> {
-    sum.release(insecure_sample(plan), &mut NoNoise).unwrap()
+/// A sample of an INSECURE run and an empty sum for it.
+pub fn begin(plan: &RoundPlan) -> (Sample, ClippedSum) {
+    let sample = insecure_sample(plan);
+    let sum = sample.begin(plan);
+    (sample, sum)
 }
 
-pub fn sum_of(plan: &RoundPlan, records: &[&[&[f32]]]) -> ClippedSum {
-    let mut sum = plan.begin();
+pub fn release(plan: &RoundPlan, sample: Sample, sum: ClippedSum) -> Released<Estimates> {
+    sum.release(sample, no_noise(plan)).unwrap()
+}
+
+/// A whole round over these records.
+pub fn release_of(plan: &RoundPlan, records: &[&[&[f32]]]) -> Released<Estimates> {
+    let (sample, mut sum) = begin(plan);
     for record in records {
         sum.add(record).unwrap();
     }
-    sum
+    release(plan, sample, sum)
 }
 
 pub fn vector(estimates: &Estimates, name: &str) -> Vec<f64> {

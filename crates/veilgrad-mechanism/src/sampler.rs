@@ -1,0 +1,143 @@
+//! The samplers that ship: each draws exactly what its event says, with a fresh key for every draw.
+
+use veilgrad_events::{FixedBatch, SampleRate, Sampling, TruncatedPoisson};
+use veilgrad_random::{RoundKey, subset};
+
+use crate::{SampleError, Sampler, Selection};
+
+/// Takes every record.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AllRecords;
+
+impl Sampler for AllRecords {
+    fn policy(&self) -> Sampling {
+        Sampling::All {}
+    }
+
+    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+        Ok(Selection::all(records))
+    }
+}
+
+/// Takes each record independently with one probability.
+pub struct PoissonSampler {
+    rate: SampleRate,
+    poisson: subset::Poisson,
+}
+
+impl PoissonSampler {
+    /// A sampler for one rate, which is the rate that the ledger records.
+    #[must_use]
+    pub fn new(rate: SampleRate) -> Self {
+        Self { rate, poisson: subset::Poisson::new(rate) }
+    }
+}
+
+impl Sampler for PoissonSampler {
+    fn policy(&self) -> Sampling {
+        Sampling::Poisson { rate: self.rate }
+    }
+
+    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+        Ok(Selection::ids(self.poisson.draw(&RoundKey::from_os()?, records)))
+    }
+}
+
+/// Poisson sampling with a public largest size, for batches of a fixed shape.
+pub struct TruncatedPoissonSampler {
+    policy: TruncatedPoisson,
+    poisson: subset::Poisson,
+}
+
+impl TruncatedPoissonSampler {
+    /// A sampler for one policy.
+    #[must_use]
+    pub fn new(policy: TruncatedPoisson) -> Self {
+        Self { policy, poisson: subset::Poisson::new(policy.rate()) }
+    }
+}
+
+impl Sampler for TruncatedPoissonSampler {
+    fn policy(&self) -> Sampling {
+        Sampling::TruncatedPoisson(self.policy)
+    }
+
+    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+        let (key, maximum) = (RoundKey::from_os()?, self.policy.maximum());
+        Ok(Selection::ids(self.poisson.draw_truncated(&key, records, maximum)))
+    }
+}
+
+/// Takes a uniformly random batch of a fixed size, without replacement, afresh in every round.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedSampler {
+    batch: FixedBatch,
+}
+
+impl FixedSampler {
+    /// A sampler for one batch size.
+    #[must_use]
+    pub const fn new(batch: FixedBatch) -> Self {
+        Self { batch }
+    }
+}
+
+impl Sampler for FixedSampler {
+    fn policy(&self) -> Sampling {
+        Sampling::Fixed(self.batch)
+    }
+
+    fn select(&mut self, _round: u64, _records: u64) -> Result<Selection, SampleError> {
+        Ok(Selection::ids(subset::without_replacement(&RoundKey::from_os()?, self.batch)))
+    }
+}
+
+/// Permutes the records once per epoch and takes disjoint batches. Records that do not fill a last
+/// batch sit the epoch out.
+///
+/// # Guarantee
+/// Round t of a run gets batch `t mod E` of epoch `t div E`, where an epoch has `E = records/batch`
+/// rounds, so that no record is in two rounds of one epoch. A sampler that did not draw an epoch's
+/// first batch refuses the others: it cannot know who was in them.
+pub struct ShuffleSampler {
+    batch: FixedBatch,
+    epoch: Option<Epoch>,
+}
+
+struct Epoch {
+    order: Vec<u64>,
+    next_round: u64,
+}
+
+impl ShuffleSampler {
+    /// A sampler for one batch size.
+    #[must_use]
+    pub const fn new(batch: FixedBatch) -> Self {
+        Self { batch, epoch: None }
+    }
+}
+
+impl Sampler for ShuffleSampler {
+    fn policy(&self) -> Sampling {
+        Sampling::Shuffle(self.batch)
+    }
+
+    fn select(&mut self, round: u64, records: u64) -> Result<Selection, SampleError> {
+        let rounds = self.batch.records() / self.batch.batch();
+        let index = round % rounds;
+        if index == 0 {
+            let order = subset::permutation(&RoundKey::from_os()?, records);
+            self.epoch = Some(Epoch { order, next_round: round });
+        }
+        let epoch = self.epoch.as_mut().filter(|epoch| epoch.next_round == round);
+        let epoch = epoch.ok_or(SampleError::EpochOrder)?;
+        let missing = || SampleError::Sampler("the epoch has no such batch".to_owned());
+        let size = usize::try_from(self.batch.batch()).map_err(|_| missing())?;
+        let batch =
+            usize::try_from(index).ok().and_then(|index| epoch.order.chunks(size).nth(index));
+        let mut ids = batch.ok_or_else(missing)?.to_vec();
+        epoch.next_round += 1;
+        ids.sort_unstable();
+        Ok(Selection::ids(ids))
+    }
+}

@@ -1,0 +1,231 @@
+//! Whether a random height is below the curve: by f64 where its error bound allows, else exactly.
+
+use dashu_int::UBig;
+
+use super::tables::MIDDLE;
+use super::{BIN_BITS, FRACTION_BITS, POSITION_BITS};
+use crate::KeyStream;
+use crate::bigexp::exp_minus_half_square;
+
+/// `c = 12887/64`: the largest dyadic number with so few bits for which the boxes fill 2^14.
+pub(super) const SCALE: u32 = 12_887;
+pub(super) const SCALE_BITS: usize = 6;
+
+/// A random height: `level + V` in a box of height 1, or `V 2^-(3+m)` in piece m of the tail, for V
+/// uniform in [0, 1).
+///
+/// (Piece m has width 1/4 and the area of `T 2^-(m+1)` boxes of width 2^-6, so its height is
+/// `4 T 2^-6 2^-(m+1) = 2^-(3+m)` with `T = 4`; that is at least `c f(4 + m/4)`, which a test checks.)
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Height {
+    Box { level: u8 },
+    Tail { piece: u64 },
+}
+
+/// Draws the height and tells whether it is below `c f(x)`, for an `x` of which the first bits are
+/// given, in units of 2^-55, and the others are drawn as needed.
+pub(super) fn accepts(stream: &mut KeyStream, x: u128, height: Height) -> bool {
+    let fraction = stream.word();
+    quick(x, height, fraction).unwrap_or_else(|| exact(stream, x, height, fraction))
+}
+
+/// Bins for which there is a middle: x below 8.
+const MIDDLES: usize = 8 << BIN_BITS;
+
+/// The relative error of `curve`, rounding of the height and the unknown bits of `x` included: the
+/// sum of all terms in the proof (`docs/randomness.md`) is below 2^-49.
+const ERROR: f64 = 1.0 / (1u64 << 47) as f64;
+/// The unknown bits of the height, at most 2^-64, and room to spare.
+const UNKNOWN: f64 = 1.0 / (1u64 << 62) as f64;
+
+/// The decision, if f64 can make it.
+fn quick(x: u128, height: Height, fraction: u64) -> Option<bool> {
+    let curve = curve(x)?;
+    let fraction = fraction as f64 * power_of_two(-64);
+    let (low, high) = match height {
+        Height::Box { level } => {
+            let height = f64::from(level) + fraction;
+            (height, height + UNKNOWN)
+        }
+        Height::Tail { piece } => {
+            let scale = power_of_two(-3 - piece as i32);
+            (fraction * scale, (fraction + UNKNOWN) * scale)
+        }
+    };
+    if high * (1.0 + ERROR) <= curve * (1.0 - ERROR) {
+        Some(true)
+    } else if low * (1.0 - ERROR) >= curve * (1.0 + ERROR) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// `c f(x)` for x below 8, from its value at the middle of the bin and a Taylor series of degree 9:
+/// additions and multiplications only.
+fn curve(x: u128) -> Option<f64> {
+    let bin = usize::try_from(x >> POSITION_BITS).ok().filter(|bin| *bin < MIDDLES)?;
+    let at_middle = f64::from_bits(*MIDDLE.get(bin)?);
+    let position = (x & ((1 << POSITION_BITS) - 1)) as i64;
+    // Exact: 49 bits, scaled by a power of two.
+    let t = (position - (1 << (POSITION_BITS - 1))) as f64 * power_of_two(-(FRACTION_BITS as i32));
+    let middle = (bin as f64 + 0.5) / f64::from(1u32 << BIN_BITS);
+    // x = middle + t, so x^2/2 = middle^2/2 + u.
+    let u = t * (middle + 0.5 * t);
+    // exp(-u), in pairs so that the processor need not wait for one term after the other.
+    let u2 = u * u;
+    let u4 = u2 * u2;
+    let pair = |low: f64, high: f64| low + high * u;
+    let first = pair(1.0, -1.0) + pair(1.0 / 2.0, -1.0 / 6.0) * u2;
+    let second = pair(1.0 / 24.0, -1.0 / 120.0) + pair(1.0 / 720.0, -1.0 / 5040.0) * u2;
+    let third = pair(1.0 / 40320.0, -1.0 / 362_880.0);
+    Some(at_middle * (first + (second + third * u4) * u4))
+}
+
+/// The decision in big integers: `x` and the height are extended by fresh bits until it falls.
+fn exact(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> bool {
+    let (mut x, mut x_bits) = (UBig::from(x), FRACTION_BITS as usize);
+    let (level, shift) = match height {
+        Height::Box { level } => (UBig::from(level), 0),
+        Height::Tail { piece } => (UBig::ZERO, 3 + piece as usize),
+    };
+    // The height is numerator * 2^-(bits + shift), and at most one unit more.
+    let (mut numerator, mut bits) = ((level << 64usize) + UBig::from(fraction), 64);
+    loop {
+        // In units of 2^-(bits + shift), with c as its numerator over 2^6.
+        let curve = exp_minus_half_square(&x, 1, x_bits, bits + shift);
+        let low = &numerator << SCALE_BITS;
+        let high = (&numerator + UBig::ONE) << SCALE_BITS;
+        if high <= curve.low * UBig::from(SCALE) {
+            return true;
+        }
+        if low >= curve.high * UBig::from(SCALE) {
+            return false;
+        }
+        x = (x << 64usize) + UBig::from(stream.word());
+        x_bits += 64;
+        numerator = (numerator << 64usize) + UBig::from(stream.word());
+        bits += 64;
+    }
+}
+
+/// 2 to a power from -1022 to 1023, from the bits of the number: no library function.
+const fn power_of_two(power: i32) -> f64 {
+    f64::from_bits(((1023 + power) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::{A, B};
+    use super::super::{BINS, TAIL_BOXES, generate};
+    use super::*;
+    use crate::{Cipher, Purpose, RoundKey};
+
+    fn stream(block: u64) -> KeyStream {
+        RoundKey::from_seed(7, Cipher::ChaCha20).stream(Purpose::Noise, 0, block)
+    }
+
+    /// A random case that needs a comparison, in a bin or in the tail.
+    fn random_case(stream: &mut KeyStream) -> (u128, Height) {
+        if stream.below(8) == 0 {
+            let piece = u64::from(stream.word().trailing_zeros());
+            let x = (u128::from(16 + piece) << 53) | u128::from(stream.word() >> 11);
+            return (x, Height::Tail { piece });
+        }
+        let bin = stream.below(BINS as u64) as usize;
+        let level = u64::from(A[bin]) + stream.below(u64::from(B[bin] - A[bin]));
+        let x = (u128::from(bin as u64) << 49) | u128::from(stream.word() >> 15);
+        (x, Height::Box { level: level as u8 })
+    }
+
+    #[test]
+    fn f64_decisions_are_the_big_integer_decisions() {
+        let cases = 1_000_000;
+        let threads = 2;
+        let check = |thread: u64| {
+            let (mut random, mut undecided) = (stream(thread), 0);
+            for _ in 0..cases / threads {
+                let (x, height) = random_case(&mut random);
+                let fraction = random.word();
+                match quick(x, height, fraction) {
+                    Some(quick) => {
+                        assert_eq!(
+                            quick,
+                            exact(&mut random, x, height, fraction),
+                            "{x} {height:?}"
+                        );
+                    }
+                    None => undecided += 1,
+                }
+            }
+            undecided
+        };
+        let undecided: usize = std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                (0..threads as u64).map(|thread| scope.spawn(move || check(thread))).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        assert!(undecided < cases / 1000, "f64 left {undecided} of {cases} undecided");
+    }
+
+    /// Heights within a few units of the curve, where f64 must hand over or be right.
+    #[test]
+    fn decisions_next_to_the_curve_are_right_too() {
+        let mut random = stream(9);
+        let mut handed_over = 0;
+        for _ in 0..20_000 {
+            let bin = random.below(BINS as u64) as usize;
+            let x = (u128::from(bin as u64) << 49) | u128::from(random.word() >> 15);
+            let curve = exp_minus_half_square(&UBig::from(x), 0, 55, 64).low * UBig::from(SCALE);
+            let curve = u128::try_from(curve >> SCALE_BITS).unwrap();
+            let (level, fraction) = ((curve >> 64) as u8, curve as u64);
+            for distance in [-4096i64, -64, -1, 0, 1, 64, 4096, 1 << 20, -(1 << 20)] {
+                let fraction = fraction.wrapping_add_signed(distance);
+                let height = Height::Box { level };
+                match quick(x, height, fraction) {
+                    Some(quick) => assert_eq!(quick, exact(&mut random, x, height, fraction)),
+                    None => handed_over += 1,
+                }
+            }
+            // At the curve itself the unknown bits decide; both answers occur.
+        }
+        assert!(handed_over >= 20_000 * 7, "{handed_over}");
+    }
+
+    /// With x and height on the curve to the last known bit, fresh bits decide, and both ways.
+    #[test]
+    fn an_exact_tie_is_decided_by_fresh_bits_and_not_drawn_again() {
+        let mut random = stream(11);
+        let x = UBig::from(100u8) << 49usize;
+        let curve = (exp_minus_half_square(&x, 0, 55, 64).low * UBig::from(SCALE)) >> SCALE_BITS;
+        let curve = u128::try_from(curve).unwrap();
+        let height = Height::Box { level: (curve >> 64) as u8 };
+        let x = 100u128 << 49;
+        let accepted = (0..2000).filter(|_| exact(&mut random, x, height, curve as u64)).count();
+        assert!((1..2000).contains(&accepted), "{accepted}");
+    }
+
+    #[test]
+    fn the_pieces_of_the_tail_cover_the_curve() {
+        assert_eq!(TAIL_BOXES, 4);
+        for piece in 0..200usize {
+            // c f(4 + m/4) <= 2^-(3+m), at the left end where the curve is highest.
+            let x = UBig::from(16 + piece);
+            let curve = exp_minus_half_square(&x, 0, 2, 400).high * UBig::from(SCALE);
+            assert!(curve <= UBig::ONE << (400 + SCALE_BITS - 3 - piece), "{piece}");
+        }
+    }
+
+    #[test]
+    fn the_checked_in_tables_are_those_that_the_generator_makes() {
+        let generated = generate::tables();
+        if std::env::var_os("VEILGRAD_WRITE_TABLES").is_some() {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gaussian/tables.rs");
+            std::fs::write(path, &generated).unwrap();
+        }
+        assert!(
+            include_str!("tables.rs") == generated,
+            "tables.rs is not what the generator makes"
+        );
+    }
+}

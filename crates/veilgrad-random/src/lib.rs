@@ -1,0 +1,25 @@
+//! Exact randomness: everything random that a privacy ledger describes.
+//!
+//! - [`RoundKey`], [`KeyStream`]: a fresh key from the operating system for every use, and streams of
+//!   random words derived from it that depend on nothing else.
+//! - [`gaussian`]: `floor(2^k Z)` for a standard normal `Z`, with exactly that distribution.
+//! - [`subset`]: records drawn by Poisson sampling, without replacement, or in shuffled batches, with
+//!   exactly those probabilities.
+//!
+//! # Guarantee
+//! Given ideal random words, every distribution here is exact: floating point only ever takes a
+//! decision when a proven error bound says that it is the right one, and big integers take the rest.
+//! ChaCha20 in place of ideal words gives computational differential privacy, as the paper says.
+//! `docs/randomness.md` has the proofs.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod bigexp;
+mod chance;
+pub mod gaussian;
+mod key;
+pub mod subset;
+
+pub use key::{Cipher, KeyStream, Purpose, RandomError, RoundKey};

@@ -1,0 +1,15 @@
+//! A key appears in no log and no checkpoint.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+use veilgrad::random::RoundKey;
+
+fn store<T: serde::Serialize>(_: T) {}
+
+fn save(key: RoundKey) {
+    println!("{key:?}");
+    store(key);
+}
+
+fn main() {}

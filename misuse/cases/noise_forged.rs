@@ -1,0 +1,10 @@
+//! Noise has one source; nobody brings another.
+#![allow(unused_imports)]
+
+use veilgrad::prelude::*;
+
+fn zero() -> Noise {
+    Noise { groups: Vec::new(), insecure: false }
+}
+
+fn main() {}
