@@ -25,7 +25,9 @@ use decide::Height;
 use tables::A;
 
 /// Coordinates per block: each block has a stream of its own.
-pub const BLOCK: usize = 1024;
+pub const BLOCK: usize = 4096;
+/// Coordinates that are worked on at once, so that all they need stays in the nearest cache.
+const CHUNK: usize = 512;
 /// The largest exponent `k`.
 pub const MAX_EXPONENT: u8 = 50;
 
@@ -35,10 +37,6 @@ const INDEX_BITS: u32 = 14;
 const SIGN_BITS: u32 = 1;
 /// The other bits of a word: the position within the bin.
 const POSITION_BITS: u32 = 49;
-/// Up to this exponent 48 bits decide most samples, which spares a quarter of the cipher's work.
-const SHORT_EXPONENT: u8 = (BIN_BITS + POSITION_BITS - MISSING_BITS) as u8;
-/// The bits of the position that a word of 48 bits lacks.
-const MISSING_BITS: u32 = 16;
 /// A bin is 2^-6 wide, so that x has 55 fractional bits.
 const BIN_BITS: u32 = 6;
 const FRACTION_BITS: u32 = BIN_BITS + POSITION_BITS;
@@ -86,16 +84,18 @@ fn in_blocks(
     put: impl Fn(&mut [i64], &[i64]) + Sync,
 ) {
     let work = |first: usize, values: &mut [i64]| {
-        let (mut scratch, mut noise) = (Scratch::new(), [0; BLOCK]);
+        let (mut scratch, mut noise) = (Scratch::new(), [0; CHUNK]);
         for (index, values) in values.chunks_mut(BLOCK).enumerate() {
             let mut stream = key.stream(Purpose::Noise, group, (first + index) as u64);
-            block(&mut stream, k, &mut scratch, &mut noise);
-            put(values, &noise);
+            for values in values.chunks_mut(CHUNK) {
+                chunk(&mut stream, k, &mut scratch, &mut noise);
+                put(values, &noise);
+            }
         }
     };
     let blocks = values.len().div_ceil(BLOCK);
-    // A thread is worth starting for some tens of blocks.
-    let threads = threads.min(blocks / 32).max(1);
+    // A thread is worth starting for some blocks.
+    let threads = threads.min(blocks / 8).max(1);
     if threads == 1 {
         return work(0, values);
     }
@@ -108,72 +108,104 @@ fn in_blocks(
     });
 }
 
-/// Room for the words of a block, used again for the next.
+/// Room for the random bytes of a chunk, used again for the next.
 struct Scratch {
-    bytes: [u8; BLOCK * 8],
-    words: [u64; BLOCK],
-    unsure: [u16; BLOCK],
+    bytes: [u8; CHUNK * 8],
+    unsure: [u16; CHUNK],
 }
 
 impl Scratch {
     const fn new() -> Self {
-        Self { bytes: [0; BLOCK * 8], words: [0; BLOCK], unsure: [0; BLOCK] }
+        Self { bytes: [0; CHUNK * 8], unsure: [0; CHUNK] }
     }
 }
 
-/// One block of noise from the start of a stream: one word for each coordinate, then words as
-/// needed.
-fn block(stream: &mut KeyStream, k: u8, scratch: &mut Scratch, noise: &mut [i64; BLOCK]) {
-    let shift = FRACTION_BITS - u32::from(k.min(MAX_EXPONENT));
-    let Scratch { bytes, words, unsure } = scratch;
-    let short = k <= SHORT_EXPONENT;
-    if short {
-        fill_short(stream, bytes, words);
-    } else {
-        fill_long(stream, bytes, words);
+/// The next chunk of noise from a stream: some bytes for each coordinate, then words as needed.
+fn chunk(stream: &mut KeyStream, k: u8, scratch: &mut Scratch, noise: &mut [i64; CHUNK]) {
+    let k = k.min(MAX_EXPONENT);
+    match k {
+        0..SMALLEST => {
+            // Less than a bin per unit: nothing to gain from the bits of the position.
+            for noise in noise {
+                let word = stream.word();
+                *noise = one(stream, word, FRACTION_BITS - u32::from(k));
+            }
+        }
+        // 40, 48 or 64 random bits for each coordinate, as few as decide most of them.
+        SMALLEST..=31 => chunk_of::<1>(stream, k, scratch, noise),
+        32..=39 => chunk_of::<2>(stream, k, scratch, noise),
+        _ => chunk_of::<4>(stream, k, scratch, noise),
     }
-    // Where a comparison is needed, found without a branch.
+}
+
+/// The smallest exponent for which a bin is not less than a unit.
+const SMALLEST: u8 = BIN_BITS as u8;
+
+/// A chunk that starts each coordinate with `4 + HIGH` random bytes.
+fn chunk_of<const HIGH: usize>(
+    stream: &mut KeyStream,
+    k: u8,
+    scratch: &mut Scratch,
+    noise: &mut [i64; CHUNK],
+) {
+    const { assert!(HIGH <= 4) };
+    let missing = u64::BITS - 8 * (4 + HIGH as u32);
+    let shift = FRACTION_BITS - u32::from(k);
+    debug_assert!(missing <= shift, "bits of the output would be missing");
+    let Scratch { bytes, unsure } = scratch;
+    let (bytes, _) = bytes.split_at_mut(CHUNK * (4 + HIGH));
+    stream.bytes(bytes);
+    let (low, high) = bytes.split_at(CHUNK * 4);
+    let (low, high) = (low.as_chunks().0, high.as_chunks::<HIGH>().0);
+    let words = low.iter().zip(high).map(|(low, high)| start_word(*low, *high));
+    let count = sure_pass(words, shift, noise, unsure);
+    for position in unsure.iter().take(count).map(|position| usize::from(*position)) {
+        if let (Some(low), Some(high), Some(noise)) =
+            (low.get(position), high.get(position), noise.get_mut(position))
+        {
+            // The bits of the position that were not drawn yet.
+            let rest = stream.word() & ((1 << missing) - 1);
+            let word = start_word(*low, *high) | (rest << (INDEX_BITS + SIGN_BITS));
+            *noise = one(stream, word, shift);
+        }
+    }
+}
+
+/// A word from fewer than eight random bytes: the index and the sign in their places, the other bits
+/// as the first ones of the position; those that are missing are zero until someone needs them.
+#[inline(always)]
+fn start_word<const HIGH: usize>(low: [u8; 4], high: [u8; HIGH]) -> u64 {
+    let head = INDEX_BITS + SIGN_BITS;
+    let low = u64::from(u32::from_le_bytes(low));
+    let high = high.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+    let position = (low >> head) | (high << (u32::BITS - head));
+    let missing = u64::BITS - 8 * (4 + HIGH as u32);
+    (low % (1 << head)) | (position << (head + missing))
+}
+
+/// Takes every word as if its box lay under the curve, and lists the positions where it does not,
+/// without a branch. Returns how many there are.
+#[inline(always)]
+fn sure_pass(
+    words: impl Iterator<Item = u64>,
+    shift: u32,
+    noise: &mut [i64; CHUNK],
+    unsure: &mut [u16; CHUNK],
+) -> usize {
     let mut count = 0;
-    for (position, (word, noise)) in words.iter().zip(noise.iter_mut()).enumerate() {
-        let index = *word as usize % BOXES;
+    for (position, (word, noise)) in words.zip(noise.iter_mut()).enumerate() {
+        let index = word as usize % BOXES;
         let bin = BIN.get(index).copied().unwrap_or_default();
-        let x = join(u64::from(bin), word >> (INDEX_BITS + SIGN_BITS));
-        *noise = with_sign((x >> shift) as i64, *word);
-        if let Some(slot) = unsure.get_mut(count % BLOCK) {
+        // x >> shift, with the bin and the position shifted apart: a double-width shift is slow.
+        let position_part = (word >> (INDEX_BITS + SIGN_BITS)) >> shift;
+        let magnitude = (u64::from(bin) << (POSITION_BITS - shift)) + position_part;
+        *noise = with_sign(magnitude as i64, word);
+        if let Some(slot) = unsure.get_mut(count % CHUNK) {
             *slot = position as u16;
         }
         count += usize::from(index >= SURE);
     }
-    for position in unsure.iter().take(count) {
-        let position = usize::from(*position);
-        if let (Some(word), Some(noise)) = (words.get(position), noise.get_mut(position)) {
-            let rest = if short { stream.word() >> (u64::BITS - MISSING_BITS) } else { 0 };
-            *noise = one(stream, word | (rest << (INDEX_BITS + SIGN_BITS)), shift);
-        }
-    }
-}
-
-/// Whole words, for large exponents.
-fn fill_long(stream: &mut KeyStream, bytes: &mut [u8; BLOCK * 8], words: &mut [u64; BLOCK]) {
-    stream.bytes(bytes);
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-}
-
-/// Words of 48 random bits: the index, the sign and the first 33 bits of the position, in their
-/// places; the other 16 bits of the position are zero until someone needs them.
-fn fill_short(stream: &mut KeyStream, bytes: &mut [u8; BLOCK * 8], words: &mut [u64; BLOCK]) {
-    let (bytes, _) = bytes.split_at_mut(BLOCK * 6);
-    stream.bytes(bytes);
-    let (low, high) = bytes.split_at(BLOCK * 4);
-    let pairs = low.as_chunks().0.iter().zip(high.as_chunks().0);
-    for (word, (low, high)) in words.iter_mut().zip(pairs) {
-        let low = u64::from(u32::from_le_bytes(*low));
-        let high = u64::from(u16::from_le_bytes(*high));
-        let head = INDEX_BITS + SIGN_BITS;
-        *word = (low % (1 << head)) | ((low >> head) << (head + MISSING_BITS)) | (high << 48);
-    }
+    count
 }
 
 /// One sample that begins with this word.
