@@ -1,0 +1,123 @@
+//! Statistical tests of exact randomness, with a stated probability of a false alarm.
+//!
+//! Every check turns its statistic into a two-sided tail probability under the exact distribution and
+//! fails below [`ALPHA`]. A battery of m checks raises a false alarm with probability at most
+//! m times that.
+
+pub mod karney;
+pub mod noise;
+pub mod sample;
+
+/// The tail probability below which a check fails.
+pub const ALPHA: f64 = 1e-9;
+
+/// One check: what was measured and how improbable it is.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// What was checked.
+    pub name: String,
+    /// The probability of a deviation at least as large, under the exact distribution.
+    pub tail: f64,
+}
+
+impl Check {
+    /// Whether the deviation is one that exact randomness shows.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.tail >= ALPHA
+    }
+
+    /// A check by a number of standard deviations.
+    pub fn by_deviations(name: impl Into<String>, deviations: f64) -> Self {
+        // NaN fails.
+        let tail = libm::erfc(deviations.abs() / std::f64::consts::SQRT_2);
+        Self { name: name.into(), tail: if tail.is_nan() { 0.0 } else { tail } }
+    }
+
+    /// Pearson's chi-square of counts against expectations. Cells with an expectation below 50 are joined with their neighbours.
+    pub fn chi_square(name: impl Into<String>, counts: &[u64], expected: &[f64]) -> Self {
+        let (mut chi2, mut cells) = (0.0, 0.0);
+        let (mut count, mut expectation) = (0.0, 0.0);
+        let mut pending = (0.0, 0.0);
+        for (found, expect) in counts.iter().zip(expected) {
+            count += *found as f64;
+            expectation += expect;
+            if expectation >= 50.0 {
+                // A small rest at the end joins the last full cell.
+                if pending.1 > 0.0 {
+                    chi2 += (pending.0 - pending.1) * (pending.0 - pending.1) / pending.1;
+                    cells += 1.0;
+                }
+                pending = (count, expectation);
+                (count, expectation) = (0.0, 0.0);
+            }
+        }
+        pending = (pending.0 + count, pending.1 + expectation);
+        chi2 += (pending.0 - pending.1) * (pending.0 - pending.1) / pending.1;
+        cells += 1.0;
+        let freedom: f64 = cells - 1.0;
+        if freedom < 1.0 {
+            return Self { name: name.into(), tail: 1.0 };
+        }
+        Self::by_dispersion(name, chi2, freedom)
+    }
+
+    /// A chi-square variable with this many degrees of freedom (Wilson and Hilferty).
+    pub fn by_dispersion(name: impl Into<String>, chi2: f64, freedom: f64) -> Self {
+        let spread = 2.0 / (9.0 * freedom);
+        Self::by_deviations(name, ((chi2 / freedom).cbrt() - (1.0 - spread)) / spread.sqrt())
+    }
+
+    /// A count against a Poisson expectation: both tails, summed.
+    pub fn poisson(name: impl Into<String>, count: u64, expected: f64) -> Self {
+        if expected > 1000.0 {
+            return Self::by_deviations(name, (count as f64 - expected) / expected.sqrt());
+        }
+        let term = |k: u64| {
+            let k = k as f64;
+            (k * expected.ln() - expected - libm::lgamma(k + 1.0)).exp()
+        };
+        let below: f64 = (0..=count).map(term).sum();
+        let above: f64 = (count..count + 1000).map(term).sum();
+        Self { name: name.into(), tail: (2.0 * below.min(above)).min(1.0) }
+    }
+}
+
+/// Probability that a standard normal variable exceeds `x`.
+#[must_use]
+pub fn upper_tail(x: f64) -> f64 {
+    libm::erfc(x / std::f64::consts::SQRT_2) / 2.0
+}
+
+/// Probability that a standard normal variable lies in `[low, high)`, without cancellation.
+#[must_use]
+pub fn normal_probability(low: f64, high: f64) -> f64 {
+    if low >= 0.0 {
+        upper_tail(low) - upper_tail(high)
+    } else if high <= 0.0 {
+        upper_tail(-high) - upper_tail(-low)
+    } else {
+        1.0 - upper_tail(-low) - upper_tail(high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_are_those_of_tables() {
+        assert!((Check::by_deviations("", 1.959_963_985).tail - 0.05).abs() < 1e-9);
+        assert!((normal_probability(-1.0, 1.0) - 0.682_689_492_137).abs() < 1e-12);
+        assert!((normal_probability(4.0, 5.0) / 3.138_459_3e-5 - 1.0).abs() < 1e-6);
+        // Chi-square with 10 degrees of freedom exceeds 23.209 with probability 0.01.
+        let expected = [1000.0; 11];
+        let mut counts = [1000u64; 11];
+        counts[0] += 108;
+        counts[1] -= 108;
+        let check = Check::chi_square("", &counts, &expected);
+        assert!((check.tail / 2.0 - 0.01).abs() < 0.002, "{}", check.tail);
+        // 10 or fewer of 20 expected: 0.0108 below, both tails 0.0216.
+        assert!((Check::poisson("", 10, 20.0).tail - 0.0216).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,106 @@
+//! The long form: `cargo run --release -p veilgrad-statistics [SAMPLES]`, a billion by default.
+#![allow(clippy::print_stdout)]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use veilgrad_events::{FixedBatch, SampleRate};
+use veilgrad_random::{RoundKey, gaussian};
+use veilgrad_statistics::{ALPHA, Check, karney::Karney, noise::Battery, sample};
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let samples = std::env::args().nth(1).map_or(Ok(1e9), |samples| samples.parse::<f64>())? as u64;
+    let mut checks = Vec::new();
+    // Most of the samples go to the exponent of everyday noise; the others take other paths.
+    for (k, part) in [(27, 1), (3, 10), (35, 10), (50, 10)] {
+        let start = Instant::now();
+        let battery = exact(k, samples / part)?;
+        println!(
+            "floor(2^{k} Z): {} samples, {:.0} s",
+            samples / part,
+            start.elapsed().as_secs_f64()
+        );
+        checks.extend(battery.checks());
+    }
+    let start = Instant::now();
+    let reference = samples / 200;
+    checks.extend(
+        karney(27, reference)
+            .checks()
+            .into_iter()
+            .map(|check| Check { name: format!("Karney's algorithm, {}", check.name), ..check }),
+    );
+    println!("Karney's algorithm: {reference} samples, {:.0} s", start.elapsed().as_secs_f64());
+    checks.extend(ends(samples / 20_000)?);
+    for (q, records) in [(1e-3, 20_000), (0.01, 5_000), (0.03, 5_000), (0.1, 2_000), (0.5, 2_000)] {
+        checks.extend(sample::poisson(SampleRate::new(q)?, records, samples / 100_000)?);
+    }
+    checks.extend(sample::fixed(FixedBatch::new(1000, 30)?, samples / 100_000)?);
+
+    println!("\n{:<58}{:>12}", "check", "tail");
+    for check in &checks {
+        let verdict = if check.holds() { "" } else { "  FAILED" };
+        println!("{:<58}{:>12.3e}{verdict}", check.name, check.tail);
+    }
+    let failed = checks.iter().filter(|check| !check.holds()).count();
+    let smallest = checks.iter().map(|check| check.tail).fold(1.0, f64::min);
+    println!(
+        "\nfalse-alarm probability at most {} x {ALPHA:.0e} = {:.0e}; smallest tail {smallest:.1e}",
+        checks.len(),
+        checks.len() as f64 * ALPHA
+    );
+    println!("{} passed, {failed} failed", checks.len() - failed);
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A battery over vectors of a million coordinates, each with a fresh key, on two threads.
+fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
+    const VECTOR: u64 = 1 << 20;
+    let part = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
+        let (mut battery, mut values) = (Battery::new(k), vec![0; VECTOR as usize]);
+        for _ in 0..vectors {
+            gaussian::fill(&RoundKey::from_os()?, 0, k, &mut values, 1);
+            battery.add(&values);
+        }
+        Ok(battery)
+    };
+    let vectors = samples.div_ceil(VECTOR);
+    let (one, two) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| part(vectors / 2));
+        let two = part(vectors - vectors / 2);
+        (one.join(), two)
+    });
+    let mut battery = one.map_err(|_| "a thread panicked")??;
+    battery.merge(&two?);
+    Ok(battery)
+}
+
+fn karney(k: u8, samples: u64) -> Battery {
+    let (mut karney, mut battery) = (Karney::new(5), Battery::new(k));
+    for _ in 0..samples.div_ceil(4096) {
+        let values: Vec<i64> = (0..4096).map(|_| karney.sample(k)).collect();
+        battery.add(&values);
+    }
+    battery
+}
+
+/// The first and last coordinates of many short vectors.
+fn ends(vectors: u64) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
+    let mut checks = Vec::new();
+    for length in [1usize, 2, 511, 513, 4097] {
+        let (mut first, mut last) = (Battery::new(27), Battery::new(27));
+        let mut values = vec![0; length];
+        for _ in 0..vectors.max(20_000) {
+            gaussian::fill(&RoundKey::from_os()?, 3, 27, &mut values, 2);
+            first.add(&values[..1]);
+            last.add(&values[length - 1..]);
+        }
+        for (end, battery) in [("first", first), ("last", last)] {
+            checks.extend(battery.checks().into_iter().map(|check| Check {
+                name: format!("{end} of {length}, {}", check.name),
+                ..check
+            }));
+        }
+    }
+    Ok(checks)
+}

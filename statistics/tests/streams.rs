@@ -1,0 +1,120 @@
+//! Fork, threads, processes and resumed runs: no two ever see the same noise.
+
+use std::collections::HashSet;
+use std::process::Command;
+
+use fork::Fork;
+use veilgrad_random::{RoundKey, gaussian};
+
+const COORDINATES: usize = 32;
+
+/// The noise of one round, as a program draws it. At k = 50 two equal values by chance have a
+/// probability of about 2^-51.
+fn noise() -> Vec<i64> {
+    let mut values = vec![0; COORDINATES];
+    gaussian::fill(&RoundKey::from_os().unwrap(), 0, 50, &mut values, 1);
+    values
+}
+
+#[track_caller]
+fn assert_all_distinct(rounds: impl IntoIterator<Item = Vec<i64>>) {
+    let mut seen = HashSet::new();
+    let mut count = 0;
+    for value in rounds.into_iter().flatten() {
+        count += 1;
+        assert!(seen.insert(value), "a value occurred twice");
+    }
+    assert!(count >= 2 * COORDINATES);
+}
+
+fn parse(text: &str) -> Vec<i64> {
+    text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+fn print(values: &[i64]) -> String {
+    values.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_forked_child_does_not_repeat_its_parent() {
+    // Noise before the fork, so that a generator with a buffer would have one to copy.
+    let before = noise();
+    let path = std::env::temp_dir().join(format!("veilgrad-fork-{}", std::process::id()));
+    let mut children = Vec::new();
+    for child in 0..3 {
+        match fork::fork().unwrap() {
+            Fork::Child => {
+                let done = std::fs::write(path.with_extension(child.to_string()), print(&noise()));
+                std::process::exit(i32::from(done.is_err()));
+            }
+            Fork::Parent(pid) => children.push(pid),
+        }
+    }
+    let mut rounds = vec![before, noise()];
+    for (child, pid) in children.into_iter().enumerate() {
+        fork::waitpid(pid).unwrap();
+        let path = path.with_extension(child.to_string());
+        rounds.push(parse(&std::fs::read_to_string(&path).unwrap()));
+        std::fs::remove_file(path).unwrap();
+    }
+    assert_eq!(rounds.len(), 5);
+    assert_all_distinct(rounds);
+}
+
+#[test]
+fn threads_do_not_repeat_each_other() {
+    let rounds: Vec<Vec<i64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16).map(|_| scope.spawn(noise)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_all_distinct(rounds);
+}
+
+/// Started by the tests below in processes of its own, to write its noise where they say.
+#[test]
+fn a_process_of_its_own() {
+    let (first, second) = (noise(), noise());
+    if let Some(path) = std::env::var_os("VEILGRAD_WRITE_NOISE") {
+        std::fs::write(path, print(&first)).unwrap();
+    }
+    assert_all_distinct([first, second]);
+}
+
+fn started_together(count: usize, name: &str) -> Vec<Vec<i64>> {
+    let path = std::env::temp_dir().join(format!("veilgrad-{name}-{}", std::process::id()));
+    let paths: Vec<_> = (0..count).map(|index| path.with_extension(index.to_string())).collect();
+    let processes: Vec<_> = paths
+        .iter()
+        .map(|path| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "a_process_of_its_own"])
+                .env("VEILGRAD_WRITE_NOISE", path)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    processes.into_iter().for_each(|mut process| assert!(process.wait().unwrap().success()));
+    paths
+        .iter()
+        .map(|path| {
+            let values = parse(&std::fs::read_to_string(path).unwrap());
+            std::fs::remove_file(path).unwrap();
+            values
+        })
+        .collect()
+}
+
+#[test]
+fn processes_started_together_do_not_repeat_each_other() {
+    assert_all_distinct(started_together(6, "together"));
+}
+
+/// A resumed run is a new process with the same arguments, environment and files; it is started twice
+/// from the same state here. There is no generator state that a checkpoint could hold.
+#[test]
+fn a_run_resumed_twice_does_not_repeat_itself() {
+    let first = started_together(1, "resumed");
+    let second = started_together(1, "resumed");
+    assert_all_distinct([first, second].concat());
+}
