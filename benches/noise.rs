@@ -10,6 +10,7 @@ use std::process::Command;
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+use veilgrad::events::IntegerGrid;
 use veilgrad_benches::race;
 use veilgrad_random::{Cipher, RoundKey, gaussian};
 
@@ -21,18 +22,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut exact, mut float) = (vec![0i64; SAMPLES], vec![0f64; SAMPLES]);
     let (mut exact_12, mut exact_two) = (exact.clone(), exact.clone());
     let keys = [RoundKey::from_os()?, RoundKey::from_os_with(Cipher::ChaCha12)?];
+    let grid = IntegerGrid::new(IntegerGrid::MAX_SENSITIVITY, 27)?;
     let mut insecure = Xoshiro256PlusPlus::seed_from_u64(1);
     let seconds = race(
         turns,
         1,
         &mut [
-            &mut || gaussian::add(&keys[0], 0, 27, black_box(&mut exact), 1),
-            &mut || gaussian::add(&keys[1], 0, 27, black_box(&mut exact_12), 1),
+            &mut || gaussian::add(&keys[0], 0, grid, black_box(&mut exact), 1),
+            &mut || gaussian::add(&keys[1], 0, grid, black_box(&mut exact_12), 1),
             &mut || {
                 let values = black_box(&mut float);
                 values.iter_mut().for_each(|value| *value = StandardNormal.sample(&mut insecure));
             },
-            &mut || gaussian::add(&keys[0], 0, 27, black_box(&mut exact_two), 2),
+            &mut || gaussian::add(&keys[0], 0, grid, black_box(&mut exact_two), 2),
         ],
     );
     let ns: Vec<f64> = seconds.iter().map(|seconds| seconds * 1e9 / SAMPLES as f64).collect();

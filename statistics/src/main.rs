@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use veilgrad_events::{FixedBatch, SampleRate};
+use veilgrad_events::{FixedBatch, IntegerGrid, SampleRate};
 use veilgrad_random::{RoundKey, gaussian};
 use veilgrad_statistics::{ALPHA, Check, karney::Karney, noise::Battery, sample};
 
@@ -12,7 +12,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let samples = std::env::args().nth(1).map_or(Ok(1e9), |samples| samples.parse::<f64>())? as u64;
     let mut checks = Vec::new();
     // Most of the samples go to the exponent of everyday noise; the others take other paths.
-    for (k, part) in [(27, 1), (3, 10), (35, 10), (50, 10)] {
+    for (k, part) in [(27, 1), (3, 10), (6, 50), (31, 50), (32, 50), (39, 50), (40, 50), (50, 10)] {
         let start = Instant::now();
         let battery = exact(k, samples / part)?;
         println!(
@@ -23,7 +23,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         checks.extend(battery.checks());
     }
     let start = Instant::now();
-    let reference = samples / 200;
+    let reference = samples / 100;
     checks.extend(
         karney(27, reference)
             .checks()
@@ -32,9 +32,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     );
     println!("Karney's algorithm: {reference} samples, {:.0} s", start.elapsed().as_secs_f64());
     checks.extend(ends(samples / 20_000)?);
-    for (q, records) in [(1e-3, 20_000), (0.01, 5_000), (0.03, 5_000), (0.1, 2_000), (0.5, 2_000)] {
+    for (q, records) in sample::CASES {
         checks.extend(sample::poisson(SampleRate::new(q)?, records, samples / 100_000)?);
     }
+    checks.extend(sample::shuffled_and_truncated(SampleRate::new(0.2)?, samples / 100_000)?);
     checks.extend(sample::fixed(FixedBatch::new(1000, 30)?, samples / 100_000)?);
 
     println!("\n{:<58}{:>12}", "check", "tail");
@@ -56,10 +57,11 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
 /// A battery over vectors of a million coordinates, each with a fresh key, on two threads.
 fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
     const VECTOR: u64 = 1 << 20;
+    let grid = IntegerGrid::new(1, k)?;
     let part = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
         let (mut battery, mut values) = (Battery::new(k), vec![0; VECTOR as usize]);
         for _ in 0..vectors {
-            gaussian::fill(&RoundKey::from_os()?, 0, k, &mut values, 1);
+            gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, 1);
             battery.add(&values);
         }
         Ok(battery)
@@ -86,12 +88,12 @@ fn karney(k: u8, samples: u64) -> Battery {
 
 /// The first and last coordinates of many short vectors.
 fn ends(vectors: u64) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
-    let mut checks = Vec::new();
+    let (mut checks, grid) = (Vec::new(), IntegerGrid::new(1, 27)?);
     for length in [1usize, 2, 511, 513, 4097] {
         let (mut first, mut last) = (Battery::new(27), Battery::new(27));
         let mut values = vec![0; length];
         for _ in 0..vectors.max(20_000) {
-            gaussian::fill(&RoundKey::from_os()?, 3, 27, &mut values, 2);
+            gaussian::fill(&RoundKey::from_os()?, 3, grid, &mut values, 2);
             first.add(&values[..1]);
             last.add(&values[length - 1..]);
         }

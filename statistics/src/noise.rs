@@ -12,9 +12,11 @@ pub struct Battery {
     cell_bits: u8,
     /// Sums of powers 1 to 6.
     powers: [f64; 6],
-    /// Counts of the lowest eight bits, and of each of the lowest 16 being set.
-    low_byte: Vec<u64>,
-    bits: [u64; 16],
+    /// Counts of the lowest eight bits, and of each of the lowest 16 being set: of the value and of
+    /// the magnitude. (A negative value is the complement of its magnitude, so that a bit that is
+    /// stuck in one of them looks random in the other.)
+    low_bytes: [Vec<u64>; 2],
+    bits: [[u64; 16]; 2],
     /// Per lag: sums of products of values and of squares less 1.
     lags: Vec<(usize, f64, f64, u64)>,
     /// Counts beyond 4, 5, 6 and 7 standard deviations.
@@ -39,8 +41,8 @@ impl Battery {
             cells: vec![0; 18 << cell_bits],
             cell_bits,
             powers: [0.0; 6],
-            low_byte: vec![0; 256],
-            bits: [0; 16],
+            low_bytes: [vec![0; 256], vec![0; 256]],
+            bits: [[0; 16]; 2],
             lags: LAGS.iter().map(|lag| (*lag, 0.0, 0.0, 0)).collect(),
             tails: [0; 4],
             sign_and_size: 0.0,
@@ -57,9 +59,11 @@ impl Battery {
             let cell = (sample >> (self.k - self.cell_bits)) + half;
             let cell = cell.clamp(0, 2 * half - 1) as usize;
             self.cells[cell] += 1;
-            self.low_byte[(sample & 0xff) as usize] += 1;
-            for (bit, count) in self.bits.iter_mut().enumerate() {
-                *count += (sample >> bit & 1) as u64;
+            for (form, integer) in [*sample, sample ^ (sample >> 63)].into_iter().enumerate() {
+                self.low_bytes[form][(integer & 0xff) as usize] += 1;
+                for (bit, count) in self.bits[form].iter_mut().enumerate() {
+                    *count += (integer >> bit & 1) as u64;
+                }
             }
             let x = (*sample as f64 + 0.5) * unit;
             let mut power = 1.0;
@@ -95,8 +99,10 @@ impl Battery {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         };
         add(&mut self.cells, &other.cells);
-        add(&mut self.low_byte, &other.low_byte);
-        add(&mut self.bits, &other.bits);
+        for form in 0..2 {
+            add(&mut self.low_bytes[form], &other.low_bytes[form]);
+            add(&mut self.bits[form], &other.bits[form]);
+        }
         add(&mut self.tails, &other.tails);
         self.powers.iter_mut().zip(other.powers).for_each(|(mine, theirs)| *mine += theirs);
         self.sign_and_size += other.sign_and_size;
@@ -166,11 +172,15 @@ impl Battery {
             let mirrored: Vec<u64> = self.cells[..half as usize].iter().rev().copied().collect();
             checks.push(Check::chi_square(name("right tail"), &right, &expected));
             checks.push(Check::chi_square(name("left tail"), &tail_counts(&mirrored), &expected));
-            for (bit, count) in self.bits.iter().enumerate() {
-                let deviations = (*count as f64 - n / 2.0) / (n / 4.0).sqrt();
-                checks.push(Check::by_deviations(name(&format!("bit {bit}")), deviations));
+            for (form, of) in ["value", "magnitude"].into_iter().enumerate() {
+                for (bit, count) in self.bits[form].iter().enumerate() {
+                    let deviations = (*count as f64 - n / 2.0) / (n / 4.0).sqrt();
+                    let what = name(&format!("bit {bit} of the {of}"));
+                    checks.push(Check::by_deviations(what, deviations));
+                }
+                let what = name(&format!("lowest byte of the {of}"));
+                checks.push(Check::chi_square(what, &self.low_bytes[form], &[n / 256.0; 256]));
             }
-            checks.push(Check::chi_square(name("lowest byte"), &self.low_byte, &[n / 256.0; 256]));
             for (lag, products, squares, count) in &self.lags {
                 let root = (*count as f64).sqrt();
                 if root >= 1e3 {

@@ -1,10 +1,21 @@
 //! Are records drawn independently, each with its probability?
 
 use veilgrad_events::{FixedBatch, SampleRate};
-use veilgrad_random::subset::{Poisson, without_replacement};
+use veilgrad_random::subset::{BLOCK, Poisson, permutation, without_replacement};
 use veilgrad_random::{RandomError, RoundKey};
 
 use crate::Check;
+
+/// Rates and numbers of records that are tested: gaps and bits, within a block and over several.
+pub const CASES: [(f64, u64); 7] = [
+    (1e-5, 200_000),
+    (1e-3, 20_000),
+    (0.01, 200_000),
+    (0.01, 5_000),
+    (0.03, 5_000),
+    (0.1, 2_000),
+    (0.5, 2_000),
+];
 
 /// Poisson sampling of `records` records over `rounds` rounds: who is taken how often, gaps, sizes,
 /// and independence of neighbours and of consecutive rounds.
@@ -37,9 +48,13 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let mut checks = Vec::new();
 
     // Inclusion counts of each record are binomial: their dispersion is chi-square.
-    let spread = t * q * (1.0 - q);
-    let chi2: f64 = taken.iter().map(|count| (*count as f64 - t * q).powi(2) / spread).sum();
-    checks.push(Check::by_dispersion(name("inclusion counts"), chi2, n));
+    checks.push(dispersion(name("inclusion counts"), &taken, t, q));
+    // The first and last records of blocks, where one stream ends and the next begins.
+    let edges = |id: &u64| (*id + 1) % BLOCK <= 1;
+    let at_edges = (0..records).filter(edges);
+    let (count, found) =
+        at_edges.fold((0.0, 0), |(n, sum), id| (n + 1.0, sum + taken[id as usize]));
+    checks.push(Check::poisson(name("edges of blocks"), found, t * q * count));
     let deviations = (sizes.0 - t * n * q) / (t * n * q * (1.0 - q)).sqrt();
     checks.push(Check::by_deviations(name("mean size"), deviations));
     let chi2 = sizes.1 / (n * q * (1.0 - q));
@@ -80,19 +95,46 @@ pub fn fixed(batch: FixedBatch, rounds: u64) -> Result<Vec<Check>, RandomError> 
     for _ in 0..rounds {
         let ids = without_replacement(&RoundKey::from_os()?, batch);
         ids.iter().for_each(|id| taken[*id as usize] += 1);
-        pairs += u64::from(ids.starts_with(&[0, 1]));
+        pairs += ids.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() as u64;
     }
     let q = b / n;
-    // Counts sum to t b, so the dispersion has n - 1 degrees of freedom.
-    let spread = t * q * (1.0 - q) * n / (n - 1.0);
-    let chi2: f64 = taken.iter().map(|count| (*count as f64 - t * q).powi(2) / spread).sum();
     let name = |what: &str| format!("fixed {b} of {n}: {what}");
     Ok(vec![
-        Check::by_dispersion(name("inclusion counts"), chi2, n - 1.0),
-        Check::poisson(
-            name("records 0 and 1 together"),
-            pairs,
-            t * b * (b - 1.0) / (n * (n - 1.0)),
-        ),
+        dispersion(name("inclusion counts"), &taken, t, q),
+        Check::poisson(name("neighbours"), pairs, t * b * (b - 1.0) / n),
     ])
+}
+
+/// Batches of shuffled epochs, and truncated Poisson samples: every record is in the first batch, or
+/// survives truncation, equally often.
+///
+/// # Errors
+/// When the operating system has no randomness.
+pub fn shuffled_and_truncated(rate: SampleRate, rounds: u64) -> Result<Vec<Check>, RandomError> {
+    let poisson = Poisson::new(rate);
+    let (records, batch) = (300usize, 30usize);
+    let (mut first, mut kept) = (vec![0u64; records], vec![0u64; records]);
+    let mut total = 0u64;
+    for _ in 0..rounds {
+        let key = RoundKey::from_os()?;
+        permutation(&key, records as u64)[..batch].iter().for_each(|id| first[*id as usize] += 1);
+        let ids = poisson.draw_truncated(&key, records as u64, 50);
+        total += ids.len() as u64;
+        ids.iter().for_each(|id| kept[*id as usize] += 1);
+    }
+    let t = rounds as f64;
+    let kept_rate = total as f64 / (t * records as f64);
+    Ok(vec![
+        dispersion("shuffle: first batch".to_owned(), &first, t, batch as f64 / records as f64),
+        dispersion("truncated Poisson: inclusion counts".to_owned(), &kept, t, kept_rate),
+    ])
+}
+
+/// The sum of squared deviations of binomial counts, with its exact mean and variance.
+fn dispersion(name: String, counts: &[u64], trials: f64, q: f64) -> Check {
+    let variance = trials * q * (1.0 - q);
+    let sum: f64 = counts.iter().map(|c| (*c as f64 - trials * q).powi(2) / variance).sum();
+    let n = counts.len() as f64;
+    let spread = n * (2.0 + (1.0 - 6.0 * q * (1.0 - q)) / variance);
+    Check::by_deviations(name, (sum - n) / spread.sqrt())
 }

@@ -3,6 +3,7 @@
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+use veilgrad_events::IntegerGrid;
 use veilgrad_random::{RoundKey, gaussian};
 use veilgrad_statistics::Check;
 use veilgrad_statistics::karney::Karney;
@@ -22,16 +23,29 @@ fn failures(checks: &[Check]) -> Vec<String> {
     failed.map(|check| format!("{} ({:e})", check.name, check.tail)).collect()
 }
 
-/// About 130 checks at 1e-9: a false alarm in ten million runs.
+fn grid(k: u8) -> IntegerGrid {
+    IntegerGrid::new(1, k).unwrap()
+}
+
+/// About 350 checks at 1e-9: a false alarm in some million runs.
 #[test]
 fn noise_has_the_exact_distribution() {
-    for (k, samples) in
-        [(27, 10_000_000), (50, 3_000_000), (35, 1_000_000), (3, 1_000_000), (0, 1_000_000)]
-    {
+    for (k, samples) in [
+        (6, 1_000_000),
+        (31, 1_000_000),
+        (32, 1_000_000),
+        (39, 1_000_000),
+        (40, 1_000_000),
+        (27, 10_000_000),
+        (50, 3_000_000),
+        (35, 1_000_000),
+        (3, 1_000_000),
+        (0, 1_000_000),
+    ] {
         let key = RoundKey::from_os().unwrap();
         let mut group = 0;
         let checks = battery(k, samples, |values| {
-            gaussian::fill(&key, group, k, values, 2);
+            gaussian::fill(&key, group, grid(k), values, 2);
             group += 1;
         });
         assert_eq!(failures(&checks), Vec::<String>::new());
@@ -65,9 +79,13 @@ fn wrong_samplers_are_noticed() {
     };
     check("moment 2", &mut |z, _| (1.005 * z * scale).floor() as i64);
     check("moment 1", &mut |z, _| ((z + 0.005) * scale).floor() as i64);
-    // The last bit is never random (opendp#2708).
-    check("bit 0", &mut |z, _| (z * scale).floor() as i64 & !1);
-    check("lowest byte", &mut |z, _| ((z * scale).floor() as i64 & !0xff) | 0x80);
+    // The last bit is never random (opendp#2708): of the value, and of the magnitude.
+    check("bit 0 of the value", &mut |z, _| (z * scale).floor() as i64 & !1);
+    check("bit 0 of the magnitude", &mut |z, _| {
+        let value = (z * scale).floor() as i64;
+        ((value ^ (value >> 63)) & !1) ^ (value >> 63)
+    });
+    check("lowest byte of the value", &mut |z, _| ((z * scale).floor() as i64 & !0xff) | 0x80);
     // No tail.
     check("beyond 4", &mut |z, _| (z.clamp(-3.999, 3.999) * scale).floor() as i64);
     // Every tenth coordinate repeats the one before; a sign that depends on size.
@@ -87,19 +105,19 @@ fn noise_is_the_same_for_any_number_of_threads_and_for_add_and_fill() {
     for length in [1, 511, 512, 513, 4096, 4097, 100_000] {
         for k in [3, 27, 35, 50] {
             let mut expected = vec![0; length];
-            gaussian::fill(&key, 1, k, &mut expected, 1);
+            gaussian::fill(&key, 1, grid(k), &mut expected, 1);
             for threads in [2, 3, 7] {
                 let mut values = vec![0; length];
-                gaussian::fill(&key, 1, k, &mut values, threads);
+                gaussian::fill(&key, 1, grid(k), &mut values, threads);
                 assert_eq!(values, expected);
                 let mut sums = vec![i64::MAX; length];
-                gaussian::add(&key, 1, k, &mut sums, threads);
+                gaussian::add(&key, 1, grid(k), &mut sums, threads);
                 let added = expected.iter().map(|noise| i64::MAX.wrapping_add(*noise));
                 assert!(added.eq(sums));
             }
             // A longer vector begins with the same noise.
             let mut longer = vec![0; length + 1000];
-            gaussian::fill(&key, 1, k, &mut longer, 1);
+            gaussian::fill(&key, 1, grid(k), &mut longer, 1);
             assert_eq!(longer[..length], expected);
         }
     }

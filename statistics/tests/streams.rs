@@ -1,30 +1,52 @@
 //! Fork, threads, processes and resumed runs: no two ever see the same noise.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::HashSet;
 use std::process::Command;
 
 use fork::Fork;
-use veilgrad_random::{RoundKey, gaussian};
+use veilgrad::mechanism::ReleaseError;
+use veilgrad::prelude::*;
 
 const COORDINATES: usize = 32;
 
-/// The noise of one round, as a program draws it. At k = 50 two equal values by chance have a
-/// probability of about 2^-51.
+/// A plan whose noise has exponent 50, so that two equal values by chance have a probability of about
+/// 2^-51.
+fn plan() -> RoundPlan {
+    let structure = Structure::new([("x", COORDINATES)]).unwrap();
+    let groups = Group::flat("x", "x", ClipNorm::new(1.0).unwrap());
+    let allocation = Allocation::Proportional(NoiseMultiplier::new(1e7).unwrap());
+    let plan = RoundPlan::new(structure, groups, allocation).unwrap();
+    assert_eq!(plan.grid("x").unwrap().k(), 50);
+    plan
+}
+
+fn sample(plan: &RoundPlan) -> Sample {
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+    let permit = run.reserve(&plan.round(&AllRecords).unwrap(), 1).unwrap().next().unwrap();
+    Sample::draw(permit, &mut AllRecords, 0).unwrap()
+}
+
+/// What a round without records releases: noise and nothing else.
 fn noise() -> Vec<i64> {
-    let mut values = vec![0; COORDINATES];
-    gaussian::fill(&RoundKey::from_os().unwrap(), 0, 50, &mut values, 1);
-    values
+    let plan = plan();
+    let (sample, noise) = (sample(&plan), Noise::draw(&plan).unwrap());
+    let released = sample.begin(&plan).release(sample, noise).unwrap();
+    let unit = 1.0 / f64::from(plan.grid("x").unwrap().s_int());
+    released.vector("x").unwrap().iter().map(|value| (value / unit - 0.5).round() as i64).collect()
 }
 
 #[track_caller]
 fn assert_all_distinct(rounds: impl IntoIterator<Item = Vec<i64>>) {
-    let mut seen = HashSet::new();
-    let mut count = 0;
+    let (mut seen, mut count) = (HashSet::new(), 0);
     for value in rounds.into_iter().flatten() {
         count += 1;
         assert!(seen.insert(value), "a value occurred twice");
     }
     assert!(count >= 2 * COORDINATES);
+    println!("{count} values of {} streams, all distinct", count / COORDINATES);
 }
 
 fn parse(text: &str) -> Vec<i64> {
@@ -59,6 +81,24 @@ fn a_forked_child_does_not_repeat_its_parent() {
     }
     assert_eq!(rounds.len(), 5);
     assert_all_distinct(rounds);
+}
+
+/// What was drawn before a fork is in both processes; only one of them may release it.
+#[test]
+fn a_forked_child_cannot_release_what_its_parent_drew() {
+    let plan = plan();
+    let (held, drawn) = (sample(&plan), Noise::draw(&plan).unwrap());
+    match fork::fork().unwrap() {
+        Fork::Child => {
+            let refused = held.begin(&plan).release(held, drawn).err();
+            std::process::exit(i32::from(refused != Some(ReleaseError::OtherProcess)));
+        }
+        Fork::Parent(pid) => {
+            let status = fork::waitpid(pid).unwrap();
+            assert_eq!(status, 0, "the child released its parent's noise");
+            assert!(held.begin(&plan).release(held, drawn).is_ok());
+        }
+    }
 }
 
 #[test]

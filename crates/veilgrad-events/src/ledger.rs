@@ -67,6 +67,7 @@ pub enum LedgerError {
 /// exhausted budget the run is poisoned and grants no further permit.
 pub struct Run<S: LedgerStore> {
     store: S,
+    id: u64,
     adjacency: Adjacency,
     next_round: u64,
     insecure: bool,
@@ -80,7 +81,8 @@ impl<S: LedgerStore> Run<S> {
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let adjacency = header.adjacency;
-        let mut run = Self { store, adjacency, next_round: 0, insecure: false, poisoned: false };
+        let (id, next_round) = (unique(), 0);
+        let mut run = Self { store, id, adjacency, next_round, insecure: false, poisoned: false };
         run.append(&Event::Open(header))?;
         Ok(run)
     }
@@ -123,7 +125,7 @@ impl<S: LedgerStore> Run<S> {
             self.next_round = end;
         }
         let round = Arc::new(round.clone());
-        Ok(Permits { round, next: first, end, insecure: self.insecure })
+        Ok(Permits { run: self.id, round, next: first, end, insecure: self.insecure })
     }
 
     /// Closes the run and gives the store back.
@@ -150,8 +152,15 @@ impl<S: LedgerStore> Run<S> {
     }
 }
 
+/// A number that was not given before in this process.
+fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Permits of one charged block, handed out one at a time.
 pub struct Permits {
+    run: u64,
     round: Arc<Round>,
     next: u64,
     end: u64,
@@ -167,9 +176,14 @@ impl Iterator for Permits {
         }
         let number = self.next;
         self.next += 1;
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Some(RoundPermit { id, number, round: Arc::clone(&self.round), insecure: self.insecure })
+        Some(RoundPermit {
+            id: unique(),
+            process: std::process::id(),
+            run: self.run,
+            number,
+            round: Arc::clone(&self.round),
+            insecure: self.insecure,
+        })
     }
 }
 
@@ -177,9 +191,11 @@ impl Iterator for Permits {
 ///
 /// # Guarantee
 /// Only [`Run::reserve`] creates it, after the charge was appended. It cannot be cloned, copied or
-/// serialised, and drawing a sample consumes it.
+/// serialised, drawing a sample consumes it, and it is worth nothing in another process.
 pub struct RoundPermit {
     id: u64,
+    process: u32,
+    run: u64,
     number: u64,
     round: Arc<Round>,
     insecure: bool,
@@ -190,6 +206,19 @@ impl RoundPermit {
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
+    }
+
+    /// A number that no other run of this process has.
+    #[must_use]
+    pub const fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Whether this is the process that charged the round. A forked child has a copy of its parent's
+    /// permits; it must not use them.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// The number of the round within its run.

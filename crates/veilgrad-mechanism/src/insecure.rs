@@ -3,6 +3,7 @@
 //! INSECURE, so that its epsilon is infinite.
 
 use veilgrad_random::{Cipher, RoundKey};
+use zeroize::Zeroizing;
 
 use crate::noise::GroupNoise;
 use crate::{Noise, NoiseError, RoundPlan};
@@ -18,10 +19,9 @@ pub fn seeded_noise(plan: &RoundPlan, seed: u64) -> Result<Noise, NoiseError> {
 /// No noise at all.
 #[must_use]
 pub fn no_noise(plan: &RoundPlan) -> Noise {
-    let zeros = plan
-        .inner
-        .groups
-        .iter()
-        .map(|group| GroupNoise { k: group.grid.k(), values: vec![0; group.dimension] });
-    Noise { groups: zeros.collect(), insecure: true }
+    let zeros = plan.inner.groups.iter().map(|group| GroupNoise {
+        k: group.grid.k(),
+        values: Zeroizing::new(vec![0; group.dimension]),
+    });
+    Noise { groups: zeros.collect(), process: std::process::id(), insecure: true }
 }

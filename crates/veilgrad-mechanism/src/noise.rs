@@ -1,6 +1,7 @@
 //! The noise of one round, drawn before anyone needs it.
 
 use veilgrad_random::{RandomError, RoundKey, gaussian};
+use zeroize::Zeroizing;
 
 use crate::RoundPlan;
 
@@ -10,16 +11,19 @@ use crate::RoundPlan;
 /// beside it, on another thread; the time that takes does not depend on data.
 ///
 /// # Guarantee
-/// Drawn with a fresh key from the operating system. It cannot be cloned, printed or serialised, and
-/// a release consumes it: no noise is used twice, not even by a process that was forked or resumed.
+/// Drawn with a fresh key from the operating system. It cannot be cloned, printed or serialised, a
+/// release consumes it, and a release in another process than the one that drew it is refused: no
+/// noise is used twice, not by a forked process and not by a resumed one. What is not released is
+/// wiped.
 pub struct Noise {
     pub(crate) groups: Vec<GroupNoise>,
+    pub(crate) process: u32,
     pub(crate) insecure: bool,
 }
 
 pub(crate) struct GroupNoise {
     pub(crate) k: u8,
-    pub(crate) values: Vec<i64>,
+    pub(crate) values: Zeroizing<Vec<i64>>,
 }
 
 /// Noise could not be drawn.
@@ -61,10 +65,29 @@ impl Noise {
         let mut groups = Vec::with_capacity(plan.inner.groups.len());
         for (index, group) in plan.inner.groups.iter().enumerate() {
             let number = u16::try_from(index).map_err(|_| NoiseError::TooManyGroups)?;
-            let (k, mut values) = (group.grid.k(), vec![0; group.dimension]);
-            gaussian::fill(key, number, k, &mut values, threads);
-            groups.push(GroupNoise { k, values });
+            let mut values = Zeroizing::new(vec![0; group.dimension]);
+            gaussian::fill(key, number, group.grid, &mut values, threads);
+            groups.push(GroupNoise { k: group.grid.k(), values });
         }
-        Ok(Self { groups, insecure })
+        Ok(Self { groups, process: std::process::id(), insecure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use veilgrad_events::{ClipNorm, NoiseMultiplier};
+
+    use super::*;
+    use crate::{Allocation, Group, Structure};
+
+    #[test]
+    fn more_groups_than_the_key_stream_can_number_are_refused() {
+        let names: Vec<String> = (0..=u32::from(u16::MAX) + 1).map(|i| i.to_string()).collect();
+        let structure = Structure::new(names.iter().map(|name| (name.as_str(), 1))).unwrap();
+        let clip = ClipNorm::new(1.0).unwrap();
+        let groups = names.iter().map(|name| Group::new(name, [name], clip)).collect();
+        let allocation = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
+        let plan = RoundPlan::new(structure, groups, allocation).unwrap();
+        assert_eq!(Noise::draw_on(&plan, 1).err(), Some(NoiseError::TooManyGroups));
     }
 }

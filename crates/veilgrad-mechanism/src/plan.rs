@@ -1,5 +1,6 @@
 //! The public parameters of a round, checked once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use veilgrad_events::{
@@ -394,7 +395,10 @@ impl Pattern {
 fn resolve(structure: &Structure, groups: &[Group]) -> Result<Vec<PlannedGroup>, PlanError> {
     // Any grid will do until then.
     let grid = IntegerGrid::new(1, 0).map_err(|error| PlanError::Grid(String::new(), error))?;
-    let position = |name: &str| groups.iter().position(|group| group.name == name);
+    // The first group of each name.
+    let names = groups.iter().enumerate().rev().map(|(index, group)| (group.name.as_str(), index));
+    let names: HashMap<&str, usize> = names.collect();
+    let position = |name: &str| names.get(name).copied();
     let mut owner: Vec<Option<&str>> = vec![None; structure.vectors().count()];
     let mut observed = Vec::new();
     let mut adapted = vec![false; groups.len()];

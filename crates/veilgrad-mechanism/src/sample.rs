@@ -1,6 +1,9 @@
 //! The sample of a round: drawn once, with a permit, by a sampler that writes its own event.
 
-use veilgrad_events::{RoundPermit, Sampling};
+use veilgrad_events::{
+    Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
+    Sampling, SumQuery,
+};
 use veilgrad_random::RandomError;
 
 use crate::{ClippedSum, Private, RoundPlan};
@@ -15,11 +18,11 @@ pub trait Sampler {
     /// The policy, as the ledger records it.
     fn policy(&self) -> Sampling;
 
-    /// Selects from the records numbered `0..records`, for round number `round` of a run.
+    /// Selects from the records numbered `0..records`, for the round of this permit.
     ///
     /// # Errors
     /// When randomness fails or the policy cannot serve this round.
-    fn select(&mut self, round: u64, records: u64) -> Result<Selection, SampleError>;
+    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError>;
 }
 
 /// The records that were selected. An empty selection is an ordinary one.
@@ -78,6 +81,9 @@ pub enum SampleError {
         /// The policy of the sampler.
         drawn: Sampling,
     },
+    /// The permit was charged by another process, of which this one is a copy.
+    #[error("the permit belongs to another process")]
+    OtherProcess,
     /// The ledger has another number of records than the data.
     #[error("the policy was charged for another number of records than there are")]
     RecordCount,
@@ -117,13 +123,16 @@ impl Sample {
         records: u64,
     ) -> Result<Self, SampleError> {
         let (charged, drawn) = (permit.round().sampling(), sampler.policy());
+        if !permit.is_of_this_process() {
+            return Err(SampleError::OtherProcess);
+        }
         if charged != drawn {
             return Err(SampleError::PolicyMismatch { charged, drawn });
         }
         if charged.records().is_some_and(|charged| charged != records) {
             return Err(SampleError::RecordCount);
         }
-        let selection = sampler.select(permit.number(), records)?;
+        let selection = sampler.select(&permit, records)?;
         selection
             .check(charged, records)
             .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
@@ -170,8 +179,15 @@ impl Sample {
 /// Says which part of the contract does not hold.
 pub fn check_sampler(sampler: &mut impl Sampler, records: u64) -> Result<(), String> {
     let policy = sampler.policy();
-    for round in 0..32 {
-        let selection = sampler.select(round, records).map_err(|error| error.to_string())?;
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    // Permits of a run of its own, under an adjacency that admits every policy.
+    let one = ClipNorm::new(1.0).map_err(|error| text(&error))?;
+    let query = SumQuery::new("check", one, NoiseStd::new(1.0).map_err(|error| text(&error))?);
+    let round = Round::new(policy, vec![query]).map_err(|error| text(&error))?;
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::ZeroOut);
+    let mut run = Run::open(MemoryLedger::new(), header).map_err(|error| text(&error))?;
+    for permit in run.reserve(&round, 32).map_err(|error| text(&error))? {
+        let selection = sampler.select(&permit, records).map_err(|error| text(&error))?;
         selection.check(policy, records)?;
         if sampler.policy() != policy {
             return Err("the policy changed between draws".to_owned());

@@ -1,6 +1,6 @@
 //! The samplers that ship: each draws exactly what its event says, with a fresh key for every draw.
 
-use veilgrad_events::{FixedBatch, SampleRate, Sampling, TruncatedPoisson};
+use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_random::{RoundKey, subset};
 
 use crate::{SampleError, Sampler, Selection};
@@ -14,7 +14,7 @@ impl Sampler for AllRecords {
         Sampling::All {}
     }
 
-    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
         Ok(Selection::all(records))
     }
 }
@@ -38,7 +38,7 @@ impl Sampler for PoissonSampler {
         Sampling::Poisson { rate: self.rate }
     }
 
-    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
         Ok(Selection::ids(self.poisson.draw(&RoundKey::from_os()?, records)))
     }
 }
@@ -62,7 +62,7 @@ impl Sampler for TruncatedPoissonSampler {
         Sampling::TruncatedPoisson(self.policy)
     }
 
-    fn select(&mut self, _round: u64, records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
         let (key, maximum) = (RoundKey::from_os()?, self.policy.maximum());
         Ok(Selection::ids(self.poisson.draw_truncated(&key, records, maximum)))
     }
@@ -87,7 +87,7 @@ impl Sampler for FixedSampler {
         Sampling::Fixed(self.batch)
     }
 
-    fn select(&mut self, _round: u64, _records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _permit: &RoundPermit, _records: u64) -> Result<Selection, SampleError> {
         Ok(Selection::ids(subset::without_replacement(&RoundKey::from_os()?, self.batch)))
     }
 }
@@ -97,8 +97,8 @@ impl Sampler for FixedSampler {
 ///
 /// # Guarantee
 /// Round t of a run gets batch `t mod E` of epoch `t div E`, where an epoch has `E = records/batch`
-/// rounds, so that no record is in two rounds of one epoch. A sampler that did not draw an epoch's
-/// first batch refuses the others: it cannot know who was in them.
+/// rounds, so that no record is in two rounds of one epoch. A sampler that did not draw the first batch
+/// of an epoch of this run refuses the others: it cannot know who was in them.
 pub struct ShuffleSampler {
     batch: FixedBatch,
     epoch: Option<Epoch>,
@@ -106,6 +106,7 @@ pub struct ShuffleSampler {
 
 struct Epoch {
     order: Vec<u64>,
+    run: u64,
     next_round: u64,
 }
 
@@ -122,14 +123,15 @@ impl Sampler for ShuffleSampler {
         Sampling::Shuffle(self.batch)
     }
 
-    fn select(&mut self, round: u64, records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
+        let (run, round) = (permit.run(), permit.number());
         let rounds = self.batch.records() / self.batch.batch();
         let index = round % rounds;
         if index == 0 {
             let order = subset::permutation(&RoundKey::from_os()?, records);
-            self.epoch = Some(Epoch { order, next_round: round });
+            self.epoch = Some(Epoch { order, run, next_round: round });
         }
-        let epoch = self.epoch.as_mut().filter(|epoch| epoch.next_round == round);
+        let epoch = self.epoch.as_mut().filter(|e| (e.run, e.next_round) == (run, round));
         let epoch = epoch.ok_or(SampleError::EpochOrder)?;
         let missing = || SampleError::Sampler("the epoch has no such batch".to_owned());
         let size = usize::try_from(self.batch.batch()).map_err(|_| missing())?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use veilgrad_events::{ClipNorm, RoundPermit};
+use zeroize::Zeroizing;
 
 use crate::accumulator::Accumulator;
 use crate::clip::{Certificate, certified, factor, relative_weight, round_down};
@@ -81,6 +82,9 @@ pub enum ReleaseError {
     /// The sum belongs to another round.
     #[error("the sum does not belong to this sample")]
     ForeignSample,
+    /// The permit or the noise belongs to another process, of which this one is a copy.
+    #[error("the permit or the noise belongs to another process")]
+    OtherProcess,
     /// The noise was drawn for other groups.
     #[error("the noise was drawn for another plan")]
     ForeignNoise,
@@ -238,6 +242,9 @@ impl ClippedSum {
         if permit.id() != self.permit {
             return Err(ReleaseError::ForeignSample);
         }
+        if !permit.is_of_this_process() || noise.process != std::process::id() {
+            return Err(ReleaseError::OtherProcess);
+        }
         self.check_charged(permit)?;
         if noise.insecure && !permit.is_insecure() {
             return Err(ReleaseError::InsecureNoise);
@@ -247,11 +254,12 @@ impl ClippedSum {
         if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
             return Err(ReleaseError::ForeignNoise);
         }
-        // The sum is added to the noise, so that neither is left behind on its own.
-        let released = noise.groups.into_iter().zip(self.groups).map(|(noise, sums)| {
-            let mut values = noise.values;
-            for (value, sum) in values.iter_mut().zip(sums.into_sums()) {
-                *value = value.wrapping_add(sum);
+        // The sum is added to the noise and wiped, so that neither is left behind on its own.
+        let released = noise.groups.into_iter().zip(self.groups).map(|(mut noise, sums)| {
+            let mut values = std::mem::take(&mut *noise.values);
+            let sums = Zeroizing::new(sums.into_sums());
+            for (value, sum) in values.iter_mut().zip(sums.iter()) {
+                *value = value.wrapping_add(*sum);
             }
             values
         });

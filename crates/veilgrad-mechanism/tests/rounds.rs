@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use common::*;
 use veilgrad_events::{
-    Adjacency, FixedBatch, MemoryLedger, Permits, RecordUnit, Run, RunHeader, SampleRate, Sampling,
-    TruncatedPoisson,
+    Adjacency, FixedBatch, MemoryLedger, Permits, RecordUnit, RoundPermit, Run, RunHeader,
+    SampleRate, Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad_mechanism::{
@@ -24,7 +24,7 @@ impl Sampler for Chosen {
         self.0
     }
 
-    fn select(&mut self, _round: u64, _records: u64) -> Result<Selection, SampleError> {
+    fn select(&mut self, _permit: &RoundPermit, _records: u64) -> Result<Selection, SampleError> {
         Ok(Selection::ids(self.1.clone()))
     }
 }
@@ -358,8 +358,17 @@ fn a_shuffled_epoch_cannot_be_entered_in_the_middle_or_drawn_twice() {
     // The old one lost its place with the wasted permit.
     let error = Sample::draw(permits.next().unwrap(), &mut sampler, 10).err().unwrap();
     assert_eq!(error, SampleError::EpochOrder);
-    // The next epoch begins anew, for either.
+    // The next epoch begins anew, for either; but a run's epoch is not another's.
     assert!(Sample::draw(permits.next().unwrap(), &mut fresh, 10).is_ok());
+    let mut others = public_count_permits(&sampler, 100);
+    let (_, _, _, second) = (others.next(), others.next(), others.next(), others.next());
+    let mut late = others.next().unwrap();
+    assert_eq!(late.number(), 4);
+    let error = Sample::draw(late, &mut fresh, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
+    late = second.unwrap();
+    assert_eq!(late.number(), 3);
+    assert!(Sample::draw(late, &mut fresh, 10).is_ok());
 }
 
 #[test]

@@ -31,6 +31,10 @@ impl Chance {
     /// below the probability.
     pub(crate) fn happens(&self, stream: &mut KeyStream) -> bool {
         let word = stream.word();
+        self.decide(stream, word)
+    }
+
+    fn decide(&self, stream: &mut KeyStream, word: u64) -> bool {
         if word == self.threshold { self.tie(stream, word) } else { word < self.threshold }
     }
 
@@ -161,10 +165,11 @@ mod tests {
         assert_eq!(chance.threshold, u64::MAX);
         let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Sample, 0, 0);
         // 64 bits of ones tie; further bits decide, and 1100 more ones do not occur.
-        assert!((0..100).all(|_| chance.tie(&mut stream, u64::MAX)));
+        assert!((0..100).all(|_| chance.decide(&mut stream, u64::MAX)));
         let half = Chance::new(Odds::Digit { rate: 5e-324, s: 0 });
-        let happened = (0..200).filter(|_| half.tie(&mut stream, half.threshold)).count();
-        assert!(happened > 0, "{happened}");
+        // One half less 1e-324: after the tie at 0.0111… all further bits are ones too.
+        assert!((0..200).all(|_| half.decide(&mut stream, half.threshold)));
+        assert!(!half.decide(&mut stream, half.threshold + 1));
     }
 
     /// A tie happens for a fraction of the unit: with p = t + f in units of 2^-64, the further bits
@@ -176,7 +181,7 @@ mod tests {
         let fraction = to_f64(&(odds.floor(128) - (UBig::from(chance.threshold) << 64usize)), 64);
         let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Sample, 0, 1);
         let happened =
-            (0..20_000).filter(|_| chance.tie(&mut stream, chance.threshold)).count() as f64;
+            (0..20_000).filter(|_| chance.decide(&mut stream, chance.threshold)).count() as f64;
         assert!((happened - 20_000.0 * fraction).abs() < 430.0, "{happened} {fraction}");
     }
 

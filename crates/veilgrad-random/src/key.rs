@@ -34,10 +34,11 @@ pub enum Purpose {
 ///
 /// # Guarantee
 /// Not clonable, printable or serialisable; wiped from memory when dropped. Nothing is kept between
-/// uses, so a forked, resumed or restarted process has nothing to repeat: it asks the operating
-/// system again.
+/// uses: a resumed, restarted or forked process asks the operating system again. (What was drawn
+/// before a fork is in both processes; a release refuses it in the child.)
 pub struct RoundKey {
-    key: Zeroizing<[u8; 32]>,
+    /// On the heap, so that moving the key leaves no copy behind.
+    key: Box<Zeroizing<[u8; 32]>>,
     cipher: Cipher,
 }
 
@@ -55,8 +56,8 @@ impl RoundKey {
     /// # Errors
     /// When it has none.
     pub fn from_os_with(cipher: Cipher) -> Result<Self, RandomError> {
-        let mut key = Zeroizing::new([0; 32]);
-        getrandom::fill(key.as_mut()).map_err(|error| RandomError(error.to_string()))?;
+        let mut key = Box::new(Zeroizing::new([0; 32]));
+        getrandom::fill(key.as_mut().as_mut()).map_err(|error| RandomError(error.to_string()))?;
         Ok(Self { key, cipher })
     }
 
@@ -64,7 +65,7 @@ impl RoundKey {
     #[cfg(feature = "insecure-testing")]
     #[must_use]
     pub fn from_seed(seed: u64, cipher: Cipher) -> Self {
-        let mut key = Zeroizing::new([0; 32]);
+        let mut key = Box::new(Zeroizing::new([0; 32]));
         for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes()) {
             *byte = seed;
         }
@@ -110,7 +111,7 @@ enum State {
 }
 
 impl State {
-    /// The next bytes. A stream has 2^38 of them; no block uses a millionth of that.
+    /// The next bytes. A stream has 2^38 of them; no draw comes near.
     fn write(&mut self, bytes: &mut [u8]) {
         match self {
             Self::ChaCha20(cipher) => cipher.write_keystream(bytes),
@@ -178,6 +179,16 @@ mod tests {
         }
     }
 
+    /// Every byte of the key is the operating system's: that all of 16 keys have a 0 in the same
+    /// place has probability 2^-128 per place.
+    #[test]
+    fn all_bytes_of_a_key_are_random() {
+        let keys: Vec<RoundKey> = (0..16).map(|_| RoundKey::from_os().unwrap()).collect();
+        for place in 0..32 {
+            assert!(keys.iter().any(|key| key.key[place] != 0), "byte {place}");
+        }
+    }
+
     /// RFC 8439, section 2.3.2: key 00..1f, nonce 00:00:00:09:00:00:00:4a:00:00:00:00, block 1.
     #[test]
     fn the_cipher_is_the_one_of_rfc_8439() {
@@ -197,6 +208,12 @@ mod tests {
         let mut counts = [0i32; 3];
         for _ in 0..30_000 {
             counts[stream.below(3) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 600), "{counts:?}");
+        // A bound of 3/4 of the range: without rejection, remainders by 3 would be 1/2, 1/4, 1/4.
+        let mut counts = [0i32; 3];
+        for _ in 0..30_000 {
+            counts[(stream.below(3 << 62) % 3) as usize] += 1;
         }
         assert!(counts.iter().all(|count| (count - 10_000).abs() < 600), "{counts:?}");
         assert!((0..100).all(|_| stream.below(1) == 0));

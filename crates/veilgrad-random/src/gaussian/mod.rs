@@ -19,6 +19,9 @@ mod generate;
 #[rustfmt::skip]
 mod tables;
 
+use veilgrad_events::IntegerGrid;
+use zeroize::Zeroize;
+
 use crate::{KeyStream, Purpose, RoundKey};
 use boxes::{BIN, SURE, UNSURE_BEFORE};
 use decide::Height;
@@ -29,7 +32,7 @@ pub const BLOCK: usize = 4096;
 /// Coordinates that are worked on at once, so that all they need stays in the nearest cache.
 const CHUNK: usize = 512;
 /// The largest exponent `k`.
-pub const MAX_EXPONENT: u8 = 50;
+const MAX_EXPONENT: u8 = IntegerGrid::MAX_EXPONENT;
 
 /// Bits of a word that choose a box.
 const INDEX_BITS: u32 = 14;
@@ -57,9 +60,9 @@ const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);
 /// number of threads.
 ///
 /// # Guarantee
-/// As for the module. `k` above [`MAX_EXPONENT`] is taken as that.
-pub fn add(key: &RoundKey, group: u16, k: u8, sums: &mut [i64], threads: usize) {
-    in_blocks(key, group, k, sums, threads, |sums, noise| {
+/// As for the module. The same key and group give the same noise again: a key serves one round.
+pub fn add(key: &RoundKey, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
+    in_blocks(key, group, grid.k(), sums, threads, |sums, noise| {
         for (sum, noise) in sums.iter_mut().zip(noise) {
             *sum = sum.wrapping_add(*noise);
         }
@@ -67,8 +70,8 @@ pub fn add(key: &RoundKey, group: u16, k: u8, sums: &mut [i64], threads: usize) 
 }
 
 /// Writes noise into `values`: the same that [`add`] would add.
-pub fn fill(key: &RoundKey, group: u16, k: u8, values: &mut [i64], threads: usize) {
-    in_blocks(key, group, k, values, threads, |values, noise| {
+pub fn fill(key: &RoundKey, group: u16, grid: IntegerGrid, values: &mut [i64], threads: usize) {
+    in_blocks(key, group, grid.k(), values, threads, |values, noise| {
         for (value, noise) in values.iter_mut().zip(noise) {
             *value = *noise;
         }
@@ -92,6 +95,7 @@ fn in_blocks(
                 put(values, &noise);
             }
         }
+        noise.zeroize();
     };
     let blocks = values.len().div_ceil(BLOCK);
     // A thread is worth starting for some blocks.
@@ -120,26 +124,53 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+        self.unsure.zeroize();
+    }
+}
+
 /// The next chunk of noise from a stream: some bytes for each coordinate, then words as needed.
 fn chunk(stream: &mut KeyStream, k: u8, scratch: &mut Scratch, noise: &mut [i64; CHUNK]) {
-    let k = k.min(MAX_EXPONENT);
-    match k {
-        0..SMALLEST => {
+    match high_bytes(k) {
+        0 => {
             // Less than a bin per unit: nothing to gain from the bits of the position.
             for noise in noise {
                 let word = stream.word();
                 *noise = one(stream, word, FRACTION_BITS - u32::from(k));
             }
         }
-        // 40, 48 or 64 random bits for each coordinate, as few as decide most of them.
-        SMALLEST..=31 => chunk_of::<1>(stream, k, scratch, noise),
-        32..=39 => chunk_of::<2>(stream, k, scratch, noise),
+        1 => chunk_of::<1>(stream, k, scratch, noise),
+        2 => chunk_of::<2>(stream, k, scratch, noise),
         _ => chunk_of::<4>(stream, k, scratch, noise),
     }
 }
 
-/// The smallest exponent for which a bin is not less than a unit.
-const SMALLEST: u8 = BIN_BITS as u8;
+/// How many random bytes beyond four a coordinate starts with, as few as decide most of them; none
+/// where a unit is wider than a bin and nothing is to be gained.
+const fn high_bytes(k: u8) -> usize {
+    match k {
+        0..6 => 0,
+        6..=31 => 1,
+        32..=39 => 2,
+        _ => 4,
+    }
+}
+
+/// The bits of a word that `4 + high` bytes do not fill.
+const fn missing_bits(high: usize) -> u32 {
+    u64::BITS - 8 * (4 + high as u32)
+}
+
+// Every bit of the output is drawn from the start: what is missing lies below it, for every exponent.
+const _: () = {
+    let mut k = BIN_BITS as u8;
+    while k <= MAX_EXPONENT {
+        assert!(high_bytes(k) > 0 && missing_bits(high_bytes(k)) <= FRACTION_BITS - k as u32);
+        k += 1;
+    }
+};
 
 /// A chunk that starts each coordinate with `4 + HIGH` random bytes.
 fn chunk_of<const HIGH: usize>(
@@ -149,9 +180,7 @@ fn chunk_of<const HIGH: usize>(
     noise: &mut [i64; CHUNK],
 ) {
     const { assert!(HIGH <= 4) };
-    let missing = u64::BITS - 8 * (4 + HIGH as u32);
     let shift = FRACTION_BITS - u32::from(k);
-    debug_assert!(missing <= shift, "bits of the output would be missing");
     let Scratch { bytes, unsure } = scratch;
     let (bytes, _) = bytes.split_at_mut(CHUNK * (4 + HIGH));
     stream.bytes(bytes);
@@ -163,9 +192,7 @@ fn chunk_of<const HIGH: usize>(
         if let (Some(low), Some(high), Some(noise)) =
             (low.get(position), high.get(position), noise.get_mut(position))
         {
-            // The bits of the position that were not drawn yet.
-            let rest = stream.word() & ((1 << missing) - 1);
-            let word = start_word(*low, *high) | (rest << (INDEX_BITS + SIGN_BITS));
+            let word = whole_word::<HIGH>(stream, start_word(*low, *high));
             *noise = one(stream, word, shift);
         }
     }
@@ -179,8 +206,15 @@ fn start_word<const HIGH: usize>(low: [u8; 4], high: [u8; HIGH]) -> u64 {
     let low = u64::from(u32::from_le_bytes(low));
     let high = high.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
     let position = (low >> head) | (high << (u32::BITS - head));
-    let missing = u64::BITS - 8 * (4 + HIGH as u32);
-    (low % (1 << head)) | (position << (head + missing))
+    (low % (1 << head)) | (position << (head + missing_bits(HIGH)))
+}
+
+/// The word with the bits of the position that were not drawn yet.
+fn whole_word<const HIGH: usize>(stream: &mut KeyStream, word: u64) -> u64 {
+    match missing_bits(HIGH) {
+        0 => word,
+        missing => word | ((stream.word() & ((1 << missing) - 1)) << (INDEX_BITS + SIGN_BITS)),
+    }
 }
 
 /// Takes every word as if its box lay under the curve, and lists the positions where it does not,
@@ -234,16 +268,26 @@ fn propose(stream: &mut KeyStream, word: u64) -> Option<u128> {
         return decide::accepts(stream, x, Height::Box { level: level as u8 }).then_some(x);
     }
     // The tail: piece m with probability 2^-(m+1), x uniform in [4 + m/4, 4 + (m+1)/4).
-    let mut piece = 0u64;
-    let mut bits = stream.word();
-    while bits == 0 {
-        piece += u64::from(u64::BITS);
-        bits = stream.word();
-    }
-    piece += u64::from(bits.trailing_zeros());
-    let within = stream.word() >> (u64::BITS - (FRACTION_BITS - 2));
-    let x = (u128::from(16 + piece) << (FRACTION_BITS - 2)) | u128::from(within);
+    let piece = geometric(|| stream.word());
+    let x = tail_position(piece, stream.word());
     decide::accepts(stream, x, Height::Tail { piece }).then_some(x)
+}
+
+/// The number of zero bits before the first one: m with probability 2^-(m+1), without end.
+fn geometric(mut word: impl FnMut() -> u64) -> u64 {
+    let mut zeros = 0;
+    loop {
+        match word() {
+            0 => zeros += u64::from(u64::BITS),
+            bits => return zeros + u64::from(bits.trailing_zeros()),
+        }
+    }
+}
+
+/// x in piece m of the tail, from the first bits of a word.
+fn tail_position(piece: u64, word: u64) -> u128 {
+    let within = word >> (u64::BITS - (FRACTION_BITS - 2));
+    (u128::from(16 + piece) << (FRACTION_BITS - 2)) | u128::from(within)
 }
 
 const fn join(bin: u64, position: u64) -> u64 {
@@ -254,4 +298,75 @@ const fn join(bin: u64, position: u64) -> u64 {
 const fn with_sign(magnitude: i64, word: u64) -> i64 {
     let sign = ((word >> INDEX_BITS) & 1) as i64;
     magnitude ^ -sign
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every random bit that a word starts from, and every bit that completes it, has a place of its
+    /// own, and together they fill the word.
+    #[test]
+    fn the_bits_of_a_word_are_used_once_each() {
+        fn check<const HIGH: usize>() {
+            let mut filled = 0u64;
+            for bit in 0..8 * (4 + HIGH) {
+                let mut bytes = [0u8; 8];
+                bytes[bit / 8] = 1 << (bit % 8);
+                let low = std::array::from_fn(|i| bytes[i]);
+                let high: [u8; HIGH] = std::array::from_fn(|i| bytes[4 + i]);
+                let word = start_word(low, high);
+                assert_eq!(word.count_ones(), 1, "bit {bit} of {HIGH}");
+                assert_eq!(filled & word, 0, "bit {bit} of {HIGH}");
+                filled |= word;
+            }
+            // The rest comes from fresh words: over many of them every missing bit occurs.
+            let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Noise, 0, 0);
+            let rest = (0..200).map(|_| whole_word::<HIGH>(&mut stream, 0)).fold(0, |a, b| a | b);
+            assert_eq!(filled ^ rest, u64::MAX, "{HIGH}");
+        }
+        check::<1>();
+        check::<2>();
+        check::<4>();
+    }
+
+    #[test]
+    fn the_first_bits_of_a_position_are_those_of_the_output() {
+        // Bytes of ones but for index and sign: the largest position that they can start.
+        let word = start_word([0, 0x80, 0xff, 0xff], [0xff]);
+        assert_eq!(word >> 15 >> missing_bits(1), (1 << 25) - 1);
+        assert_eq!(word as usize % BOXES, 0);
+    }
+
+    #[test]
+    fn a_box_of_every_kind_is_proposed_as_it_should() {
+        let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Noise, 0, 0);
+        // Each unsure index has a level between A and B of its bin, and all of them occur.
+        let mut levels = std::collections::HashSet::new();
+        for (index, bin) in BIN.iter().enumerate().take(BOXES - TAIL_BOXES).skip(SURE) {
+            let bin = usize::from(*bin);
+            let level = usize::from(A[bin]) + index - SURE - usize::from(UNSURE_BEFORE[bin]);
+            assert!((A[bin]..tables::B[bin]).contains(&(level as u8)), "{index}");
+            assert!(levels.insert((bin, level)));
+        }
+        for index in 0..SURE {
+            assert!(propose(&mut stream, index as u64).is_some());
+        }
+        // The tail begins at 4.
+        let tails = (0..1000).filter_map(|_| propose(&mut stream, (BOXES - 1) as u64));
+        assert!(tails.into_iter().all(|x| x >= 4 << FRACTION_BITS));
+    }
+
+    #[test]
+    fn the_tail_has_no_end_and_all_its_bits() {
+        let mut words = [0, 0, 1 << 5].into_iter();
+        assert_eq!(geometric(|| words.next().unwrap()), 133);
+        assert_eq!(geometric(|| 1), 0);
+        assert_eq!(tail_position(0, 0), 4 << FRACTION_BITS);
+        assert_eq!(tail_position(3, u64::MAX), (5 << FRACTION_BITS) - 1);
+        for bit in 11..64 {
+            let low = tail_position(0, 1 << bit) - tail_position(0, 0);
+            assert_eq!(low, 1 << (bit - 11));
+        }
+    }
 }
