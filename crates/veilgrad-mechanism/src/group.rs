@@ -125,7 +125,7 @@ impl Group {
         total: ClipNorm,
         portion: impl Fn(usize) -> f64,
     ) -> Result<Vec<Self>, crate::PlanError> {
-        let pattern = crate::plan::Pattern::new(structure, pattern)?;
+        let pattern = crate::resolve::Pattern::new(structure, pattern)?;
         let chosen: Vec<(&str, usize)> =
             structure.vectors().filter(|(name, _)| pattern.matches(name)).collect();
         let whole: f64 = chosen.iter().map(|(_, dimension)| portion(*dimension)).sum();

@@ -34,6 +34,7 @@ mod noise;
 mod plan;
 mod private;
 mod quantile;
+mod resolve;
 mod sample;
 mod sampler;
 mod structure;

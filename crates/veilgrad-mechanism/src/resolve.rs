@@ -1,0 +1,168 @@
+//! From the names in groups to the vectors and groups that they mean.
+
+use std::collections::HashMap;
+
+use veilgrad_events::{IntegerGrid, JointScale};
+
+use crate::group::{Content, Estimator};
+use crate::plan::{Member, PlannedContent, PlannedEstimator, PlannedGroup};
+use crate::quantile::Source;
+use crate::{Group, PlanError, Structure};
+
+/// The name of a vector, or a glob.
+pub(crate) enum Pattern {
+    Exact(String),
+    Glob(glob::Pattern),
+}
+
+impl Pattern {
+    /// A name that the structure has is that vector and nothing else, whatever characters it holds.
+    pub(crate) fn new(structure: &Structure, text: &str) -> Result<Self, PlanError> {
+        if structure.position(text).is_some() {
+            return Ok(Self::Exact(text.to_owned()));
+        }
+        let glob = glob::Pattern::new(text).map_err(|_| PlanError::Pattern(text.to_owned()))?;
+        Ok(Self::Glob(glob))
+    }
+
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Glob(glob) => glob.matches(name),
+        }
+    }
+}
+
+/// Turns names into indices. The grids are placeholders until the noise is divided.
+pub(crate) fn resolve(
+    structure: &Structure,
+    groups: &[Group],
+) -> Result<Vec<PlannedGroup>, PlanError> {
+    // Any grid will do until then.
+    let grid = IntegerGrid::new(1, 0).map_err(|error| PlanError::Grid(String::new(), error))?;
+    // The first group of each name.
+    let names = groups.iter().enumerate().rev().map(|(index, group)| (group.name.as_str(), index));
+    let names: HashMap<&str, usize> = names.collect();
+    let position = |name: &str| names.get(name).copied();
+    let mut owner: Vec<Option<&str>> = vec![None; structure.vectors().count()];
+    let mut observed = Vec::new();
+    let mut adapted = vec![false; groups.len()];
+    let mut planned = Vec::with_capacity(groups.len());
+    for (index, group) in groups.iter().enumerate() {
+        if position(&group.name) != Some(index) {
+            return Err(PlanError::DuplicateGroup(group.name.clone()));
+        }
+        if let Some(option) = group.misapplied {
+            return Err(PlanError::Misapplied { group: group.name.clone(), option });
+        }
+        let reference = |target: &str, kind| PlanError::Reference {
+            group: group.name.clone(),
+            target: target.to_owned(),
+            kind,
+        };
+        let (content, dimension) = match &group.content {
+            Content::Vectors { patterns, clip, rule, weight, outside } => {
+                let members = claim(structure, &group.name, patterns, &mut owner)?;
+                let dimension = members.last().map_or(0, |member| member.range.end);
+                let (clip, rule, weight, outside) = (*clip, *rule, *weight, *outside);
+                (PlannedContent::Vectors { members, clip, rule, weight, outside }, dimension)
+            }
+            Content::Weight(bound) => (PlannedContent::Weight(*bound), 1),
+            Content::Quantile(quantile) => match &quantile.source {
+                Source::Norm { group: target, floor } => {
+                    let kind = "a group of vectors";
+                    let target_index = position(target).ok_or_else(|| reference(target, kind))?;
+                    let clip = match groups.get(target_index).map(|group| &group.content) {
+                        Some(Content::Vectors { clip, .. }) => *clip,
+                        _ => return Err(reference(target, kind)),
+                    };
+                    if clip < *floor {
+                        let (group, floor) = (target.clone(), *floor);
+                        return Err(PlanError::BelowFloor { group, clip, floor });
+                    }
+                    match adapted.get_mut(target_index) {
+                        Some(taken) if !*taken => *taken = true,
+                        _ => return Err(PlanError::AdaptedTwice(target.clone())),
+                    }
+                    (PlannedContent::QuantileOfNorm(quantile.clone(), target_index, *floor), 1)
+                }
+                Source::Value { vector, initial } => {
+                    let vector_index =
+                        structure.position(vector).ok_or_else(|| reference(vector, "a vector"))?;
+                    if structure.vectors().nth(vector_index).is_none_or(|(_, d)| d != 1) {
+                        return Err(reference(vector, "a scalar"));
+                    }
+                    observed.push(vector_index);
+                    let content =
+                        PlannedContent::QuantileOfValue(quantile.clone(), vector_index, *initial);
+                    (content, 1)
+                }
+            },
+        };
+        let estimator = match &group.estimator {
+            Estimator::Sum => PlannedEstimator::Sum,
+            Estimator::Average(count) => PlannedEstimator::Average(*count),
+            Estimator::AverageOver { group: target, minimum } => {
+                let kind = "a group of weights";
+                let target_index = position(target).ok_or_else(|| reference(target, kind))?;
+                match groups.get(target_index).map(|group| &group.content) {
+                    Some(Content::Weight(_)) => {}
+                    _ => return Err(reference(target, kind)),
+                }
+                PlannedEstimator::AverageOver { group: target_index, minimum: *minimum }
+            }
+        };
+        let name = group.name.clone();
+        planned.push(PlannedGroup { name, dimension, grid, content, estimator });
+    }
+    for (index, ((name, _), owner)) in structure.vectors().zip(&owner).enumerate() {
+        // A vector that a quantile observes need not be summed as well.
+        if owner.is_none() && !observed.contains(&index) {
+            return Err(PlanError::Uncovered(name.to_owned()));
+        }
+    }
+    Ok(planned)
+}
+
+/// The vectors that a group's patterns match, each claimed for this group alone.
+fn claim<'a>(
+    structure: &Structure,
+    group: &'a str,
+    patterns: &[(String, JointScale)],
+    owner: &mut [Option<&'a str>],
+) -> Result<Vec<Member>, PlanError> {
+    let mut chosen: Vec<(usize, usize, JointScale)> = Vec::new();
+    for (text, alpha) in patterns {
+        let pattern = Pattern::new(structure, text)?;
+        let before = chosen.len();
+        for (vector, (name, dimension)) in structure.vectors().enumerate() {
+            if !pattern.matches(name) {
+                continue;
+            }
+            if let Some(slot) = owner.get_mut(vector) {
+                if let Some(first) = slot {
+                    return Err(PlanError::Overlap {
+                        vector: name.to_owned(),
+                        first: (*first).to_owned(),
+                        second: group.to_owned(),
+                    });
+                }
+                *slot = Some(group);
+            }
+            chosen.push((vector, dimension, *alpha));
+        }
+        if chosen.len() == before {
+            return Err(PlanError::NoMatch { group: group.to_owned(), pattern: text.clone() });
+        }
+    }
+    chosen.sort_by_key(|(vector, _, _)| *vector);
+    let mut end = 0;
+    Ok(chosen
+        .into_iter()
+        .map(|(vector, dimension, alpha)| {
+            let start = end;
+            end += dimension;
+            Member { vector, alpha, range: start..end }
+        })
+        .collect())
+}

@@ -1,0 +1,198 @@
+//! No record, whatever it holds, moves a sum by more than the sensitivity.
+
+use veilgrad_events::{JointScale, NoiseMultiplier, WeightBound};
+
+use super::*;
+use crate::{Allocation, Group, RoundPlan, Structure};
+
+/// A small generator of its own: the test must reach magnitudes that strategies rarely try.
+struct Words(u64);
+
+impl Words {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
+    }
+
+    /// In [0, 1).
+    fn unit(&mut self) -> f64 {
+        self.next() as f64 / 2f64.powi(48)
+    }
+
+    fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
+        (low.ln() + self.unit() * (high.ln() - low.ln())).exp()
+    }
+
+    fn sign(&mut self) -> f64 {
+        if self.next() & 1 == 0 { 1.0 } else { -1.0 }
+    }
+}
+
+const LONGEST: usize = 100_000;
+
+/// Long vectors whose slices are the records: every magnitude that f32 has, and shapes that
+/// provoke rounding in one direction.
+fn pools(words: &mut Words) -> Vec<Vec<f32>> {
+    let mut pool = |value: &mut dyn FnMut(&mut Words) -> f64| -> Vec<f32> {
+        (0..2 * LONGEST).map(|_| value(words) as f32).collect()
+    };
+    vec![
+        // Well scaled, dense.
+        pool(&mut |w| w.sign() * w.unit()),
+        // All magnitudes at once.
+        pool(&mut |w| w.sign() * w.log_uniform(1e-45, 3e38)),
+        // All coordinates equal, with an odd mantissa.
+        pool(&mut |_| 1.000_000_1),
+        pool(&mut |_| -0.333_333_34),
+        // Subnormal.
+        pool(&mut |w| w.sign() * w.log_uniform(1e-45, 1e-38)),
+        // Near the largest number.
+        pool(&mut |w| w.sign() * (3.4e38 * (1.0 - 1e-3 * w.unit()))),
+        // Sparse.
+        pool(&mut |w| if w.next() % 64 == 0 { w.sign() * w.unit() } else { 0.0 }),
+        // A spike over a floor of dust.
+        pool(&mut |w| if w.next() % 4096 == 0 { 1.0 } else { 1e-6 * w.unit() }),
+        // Zero.
+        pool(&mut |_| 0.0),
+        // Finite, then suddenly not.
+        pool(&mut |w| match w.next() % 100_000 {
+            0 => f64::NAN,
+            1 => f64::INFINITY,
+            2 => f64::NEG_INFINITY,
+            _ => w.sign() * w.unit(),
+        }),
+    ]
+}
+
+fn plan(dimension: usize, clip: f64, z: f64) -> RoundPlan {
+    let structure = Structure::new([("x", dimension)]).unwrap();
+    plan_of(structure, Group::new("x", ["*"], ClipNorm::new(clip).unwrap()), z)
+}
+
+fn plan_of(structure: Structure, group: Group, z: f64) -> RoundPlan {
+    let allocation = Allocation::Proportional(NoiseMultiplier::new(z).unwrap());
+    RoundPlan::new(structure, vec![group], allocation).unwrap()
+}
+
+fn integers(plan: &RoundPlan, x: &[f32]) -> Vec<i64> {
+    integers_of(plan, &[x], 1.0)
+}
+
+fn integers_of(plan: &RoundPlan, vectors: &[&[f32]], weight: f64) -> Vec<i64> {
+    let mut sum = ClippedSum::new(&plan.inner, 0);
+    sum.add_weighted(vectors, weight).unwrap();
+    sum.groups.remove(0).into_sums()
+}
+
+fn exact_squared_norm(u: &[i64]) -> u128 {
+    u.iter().map(|u| u128::from(u.unsigned_abs()) * u128::from(u.unsigned_abs())).sum()
+}
+
+#[test]
+fn no_integer_vector_is_longer_than_the_sensitivity_and_good_ones_keep_their_length() {
+    let (threads, vectors) = (2, 1_000_000);
+    let pools = pools(&mut Words(20_261_115));
+    let clipped: usize = std::thread::scope(|scope| {
+        let part = |seed| {
+            scope.spawn({
+                let pools = &pools;
+                move || clip_many(pools, Words(seed), vectors / threads)
+            })
+        };
+        let parts: Vec<_> = (0..threads as u64).map(part).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
+    assert!(clipped > vectors / 4, "only {clipped} vectors were clipped");
+}
+
+/// Checks that many vectors and returns how many were clipped.
+fn clip_many(pools: &[Vec<f32>], mut words: Words, vectors: usize) -> usize {
+    let mut clipped = 0;
+    for index in 0..vectors {
+        let kind = index % pools.len();
+        let d = (words.unit().powi(3) * (LONGEST as f64).ln()).exp().round() as usize;
+        let start = words.next() as usize % LONGEST;
+        let x = &pools[kind][start..start + d];
+        let norm = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        // Clip norms around the record's own length, and some that have nothing to do with it.
+        let clip = match words.next() % 4 {
+            0 => words.log_uniform(1e-40, 1e40),
+            _ => norm * words.log_uniform(0.01, 2.0),
+        };
+        let clip = if clip.is_finite() && clip > 0.0 { clip } else { 1.0 };
+        let plan = plan(d, clip, words.log_uniform(1e-3, 1e3));
+        let u = integers(&plan, x);
+        let squared = exact_squared_norm(&u);
+        let s_int = u128::from(plan.grid("x").unwrap().s_int());
+        assert!(squared <= s_int * s_int, "pool {kind}, d {d}, clip {clip}, norm {norm}");
+        if !x.iter().all(|x| x.is_finite()) {
+            assert_eq!(squared, 0, "pool {kind}");
+        } else if norm >= clip && (1e-30..1e38).contains(&clip) {
+            clipped += 1;
+            let retained = squared as f64 / (s_int * s_int) as f64;
+            assert!(retained >= 0.9999, "pool {kind}, d {d}, clip {clip}: {retained}");
+        }
+    }
+    clipped
+}
+
+#[test]
+fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
+    let mut words = Words(99);
+    let pools = pools(&mut words);
+    for index in 0..200_000 {
+        let mut slice = || {
+            let d = words.log_uniform(1.0, 300.0) as usize;
+            let start = words.next() as usize % LONGEST;
+            &pools[words.next() as usize % pools.len()][start..start + d]
+        };
+        let vectors = [slice(), slice(), slice()];
+        let alphas = [(); 3].map(|()| match words.next() % 4 {
+            0 => words.log_uniform(1e-30, 1e30),
+            _ => words.log_uniform(0.1, 10.0),
+        });
+        let names = ["a", "b", "c"];
+        let scales = alphas.map(|alpha| JointScale::new(alpha).unwrap());
+        let clip = ClipNorm::new(words.log_uniform(1e-3, 1e3)).unwrap();
+        let mut group = Group::joint("g", names.into_iter().zip(scales), clip);
+        if index % 3 == 0 {
+            group = group.normalised();
+        }
+        let bound = WeightBound::new(words.log_uniform(0.1, 10.0)).unwrap();
+        if index % 5 == 0 {
+            group = group.weighted(bound);
+        }
+        let weight = [1.0, 0.0, f64::NAN, 1e300, words.log_uniform(0.01, 20.0)][index % 5];
+        let structure =
+            Structure::new(names.into_iter().zip(vectors).map(|(n, v)| (n, v.len()))).unwrap();
+        let plan = plan_of(structure, group, words.log_uniform(1e-3, 1e3));
+        let squared = exact_squared_norm(&integers_of(&plan, &vectors, weight));
+        let s_int = u128::from(plan.grid("g").unwrap().s_int());
+        assert!(squared <= s_int * s_int, "{alphas:?} {clip} {weight}");
+        let scaled: f64 = vectors
+            .iter()
+            .zip(alphas)
+            .flat_map(|(v, alpha)| v.iter().map(move |&x| (f64::from(x) / alpha).powi(2)))
+            .sum();
+        // A normalised record that is neither zero nor unruly has all of the length.
+        let ruly = alphas.iter().all(|alpha| (0.1..=10.0).contains(alpha));
+        if index % 15 == 3 && ruly && (1e-20..1e70).contains(&scaled) {
+            let retained = squared as f64 / (s_int * s_int) as f64;
+            assert!(retained >= 0.9999, "{alphas:?} {retained}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_fails_its_certificate_is_taken_back() {
+    let plan = plan(40, 1.0, 1.0);
+    let group = &plan.inner.groups[0];
+    let PlannedContent::Vectors { members, .. } = &group.content else { unreachable!() };
+    let mut sums = Accumulator::new(40);
+    let (good, long) = ([0.01f32; 40], [1f32; 40]);
+    let factor = f64::from(group.grid.s_int());
+    add_certified(group, members, &[&good], factor, &mut sums);
+    // The factor of a much shorter record: forty coordinates of S_int each.
+    add_certified(group, members, &[&long], factor, &mut sums);
+    assert_eq!(sums.into_sums(), integers(&plan, &good));
+}
