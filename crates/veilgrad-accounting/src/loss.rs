@@ -23,9 +23,23 @@ pub(crate) struct StepLoss {
     pub(crate) infinite: f64,
 }
 
-/// Relative error of a computed mass: a few roundings of the error function and of differences of
-/// upper tails, generously.
-const ROUNDING: f64 = 1e-14;
+/// Roundings of a mass, in units of the larger of the two tails that it is the difference of: those of
+/// the error function, its argument far out, and the difference. Generous.
+const ROUNDING: f64 = 4e-15;
+
+/// A probability, and the size of what it was computed from.
+#[derive(Clone, Copy)]
+struct Mass {
+    value: f64,
+    scale: f64,
+}
+
+impl Mass {
+    /// At least the true probability.
+    fn up(self) -> f64 {
+        self.value + ROUNDING * self.scale
+    }
+}
 
 impl StepLoss {
     /// The loss of a step on multiples of `grid`; beyond a tail of probability about `tail` the loss
@@ -45,7 +59,7 @@ impl StepLoss {
         // All that lies below the first grid point counts as if it were there.
         let lowest = curve.mass_below(below);
         if let Some(first) = atoms.first_mut() {
-            first.1 += lowest * (1.0 + ROUNDING);
+            first.1 += lowest.up();
         }
         for cell in 1..atoms.len() {
             let (low, high) = (atoms[cell - 1].0 as f64 * grid, atoms[cell].0 as f64 * grid);
@@ -55,7 +69,7 @@ impl StepLoss {
             atoms[cell - 1].1 += total - upper;
             below = above;
         }
-        let infinite = curve.mass_above(below) * (1.0 + ROUNDING);
+        let infinite = curve.mass_above(below).up();
         atoms.retain(|(_, mass)| *mass > 0.0);
         Self { atoms, infinite }
     }
@@ -140,28 +154,29 @@ impl Curve {
     }
 
     /// Masses of an interval of outputs without and with the record.
-    fn masses(&self, from: f64, to: f64) -> (f64, f64) {
+    fn masses(&self, from: f64, to: f64) -> (Mass, Mass) {
         let shift = 1.0 / self.z;
         (normal_mass(from, to), normal_mass(from - shift, to - shift))
     }
 
     /// The probability, under the distribution that ran, of losses below that at `y`.
-    fn mass_below(&self, y: f64) -> f64 {
+    fn mass_below(&self, y: f64) -> Mass {
         match self.direction {
             Direction::Remove => self.mix(self.masses(f64::NEG_INFINITY, y)),
             Direction::Add => normal_mass(y, f64::INFINITY),
         }
     }
 
-    fn mass_above(&self, y: f64) -> f64 {
+    fn mass_above(&self, y: f64) -> Mass {
         match self.direction {
             Direction::Remove => self.mix(self.masses(y, f64::INFINITY)),
             Direction::Add => normal_mass(f64::NEG_INFINITY, y),
         }
     }
 
-    fn mix(&self, (without, with): (f64, f64)) -> f64 {
-        (1.0 - self.q) * without + self.q * with
+    fn mix(&self, (without, with): (Mass, Mass)) -> Mass {
+        let mix = |without: f64, with: f64| (1.0 - self.q) * without + self.q * with;
+        Mass { value: mix(without.value, with.value), scale: mix(without.scale, with.scale) }
     }
 
     /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both
@@ -169,40 +184,36 @@ impl Curve {
     fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
         let (from, to) = if below < above { (below, above) } else { (above, below) };
         let (without, with) = self.masses(from, to);
-        // P - e^low Q, and the size of the terms that it is the difference of.
-        let (mass, gain, loss) = match self.direction {
-            Direction::Remove => {
-                let mass = self.mix((without, with));
-                let factor = libm::expm1(low) + self.q;
-                (mass, self.q * with, factor * without)
-            }
+        // P - e^low Q = a with - b without, where nothing large cancels.
+        let (mass, a, b) = match self.direction {
+            Direction::Remove => (self.mix((without, with)), self.q, libm::expm1(low) + self.q),
             Direction::Add => {
                 let growth = low.exp();
-                (without, without * (1.0 - growth * (1.0 - self.q)), growth * self.q * with)
+                (without, -growth * self.q, growth * (1.0 - self.q) - 1.0)
             }
         };
-        let rounding = ROUNDING * (gain.abs() + loss.abs() + mass);
-        let upper = (gain - loss + rounding) / -libm::expm1(-width);
-        let whole = mass * (1.0 + ROUNDING);
-        (upper.clamp(0.0, whole), whole)
+        let rounding = a.abs() * (with.scale + with.value)
+            + (b.abs() + 1e-16) * (without.scale + without.value);
+        let difference = a * with.value - b * without.value + ROUNDING * rounding;
+        let upper = difference / -libm::expm1(-width) * (1.0 + 1e-15);
+        (upper.clamp(0.0, mass.up()), mass.up())
     }
 }
 
 /// The probability of `[from, to)` under the standard normal distribution, from the tails that are
-/// smaller, so that its relative error is that of the error function where the interval is wide and
-/// small in any case against the larger tail.
-pub(crate) fn normal_mass(from: f64, to: f64) -> f64 {
-    let mass = if from >= 0.0 {
-        upper_tail(from) - upper_tail(to)
+/// smaller.
+fn normal_mass(from: f64, to: f64) -> Mass {
+    let (value, scale) = if from >= 0.0 {
+        (upper_tail(from) - upper_tail(to), upper_tail(from))
     } else if to <= 0.0 {
-        upper_tail(-to) - upper_tail(-from)
+        (upper_tail(-to) - upper_tail(-from), upper_tail(-to))
     } else {
-        1.0 - upper_tail(-from) - upper_tail(to)
+        (1.0 - upper_tail(-from) - upper_tail(to), 1.0)
     };
-    mass.max(0.0)
+    Mass { value: value.max(0.0), scale }
 }
 
 /// `P(y > x)`.
-pub(crate) fn upper_tail(x: f64) -> f64 {
+fn upper_tail(x: f64) -> f64 {
     0.5 * libm::erfc(x * std::f64::consts::FRAC_1_SQRT_2)
 }

@@ -175,7 +175,12 @@ impl Losses {
         let mut infinite = 0.0;
         for (loss, count) in &self.steps {
             let (log_moment, _, _) = moments(loss, self.grid, tilt);
-            log_factor += count * (log_moment + 32.0 * UNIT);
+            // The roundings of every tilted mass, once per step.
+            let ends = [loss.atoms.first(), loss.atoms.last()].into_iter().flatten();
+            let largest =
+                ends.map(|(index, _)| (*index as f64 * self.grid).abs()).fold(0.0, f64::max);
+            let roundings = 32.0 + 4.0 * (tilt * largest + log_moment.abs());
+            log_factor += count * (log_moment + roundings * UNIT);
             infinite += count * loss.infinite;
             input.fill(0.0);
             for (index, mass) in &loss.atoms {
@@ -218,7 +223,7 @@ impl Losses {
             })
             .collect();
         let end = (first + points as i64) as f64 * self.grid;
-        let above = self.chernoff(tilt, end, window.mean);
+        let above = self.chernoff(tilt, end, window.mean) * (1.0 + 1e-6);
         Composed { grid: self.grid, masses, first, tilt, log_factor, above, infinite }
     }
 }
