@@ -8,7 +8,7 @@ use crate::Check;
 
 /// Rates and numbers of records that are tested: gaps and bits, within a block and over several.
 pub const CASES: [(f64, u64); 7] = [
-    (1e-5, 200_000),
+    (1e-5, 2_000_000),
     (1e-3, 20_000),
     (0.01, 200_000),
     (0.01, 5_000),
@@ -27,7 +27,7 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let poisson = Poisson::new(rate);
     let mut taken = vec![0u64; records as usize];
     let mut gaps = vec![0u64; 4096];
-    let mut sizes = (0.0, 0.0);
+    let mut sizes = Vec::new();
     let (mut neighbours, mut again) = (0u64, 0u64);
     let mut before: Vec<u64> = Vec::new();
     for _ in 0..rounds {
@@ -38,9 +38,7 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
             gaps[gap.min(4095)] += 1;
             neighbours += u64::from(gap == 0);
         }
-        let size = ids.len() as f64;
-        sizes.0 += size;
-        sizes.1 += (size - q * n) * (size - q * n);
+        sizes.push(ids.len() as u64);
         again += ids.iter().filter(|id| before.binary_search(id).is_ok()).count() as u64;
         before = ids;
     }
@@ -55,20 +53,22 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let (count, found) =
         at_edges.fold((0.0, 0), |(n, sum), id| (n + 1.0, sum + taken[id as usize]));
     checks.push(Check::poisson(name("edges of blocks"), found, t * q * count));
-    let deviations = (sizes.0 - t * n * q) / (t * n * q * (1.0 - q)).sqrt();
+    let total: u64 = sizes.iter().sum();
+    let deviations = (total as f64 - t * n * q) / (t * n * q * (1.0 - q)).sqrt();
     checks.push(Check::by_deviations(name("mean size"), deviations));
-    let chi2 = sizes.1 / (n * q * (1.0 - q));
-    checks.push(Check::by_dispersion(name("variance of the size"), chi2, t));
-    // Neighbours: n - 1 pairs a round, each with probability q^2. Overlapping pairs correlate:
-    // Var = (n-1) q^2 (1 - q^2) + 2 (n-2) (q^3 - q^4).
-    let pairs = |count: u64, trials: f64, overlaps: f64| {
-        let variance = trials * q * q * (1.0 - q * q) + 2.0 * overlaps * (q.powi(3) - q.powi(4));
-        (count as f64 - trials * q * q) / variance.sqrt()
+    checks.push(dispersion(name("variance of the size"), &sizes, n, q));
+    // Neighbours: n - 1 pairs a round, each with probability q^2; overlapping pairs correlate. Few
+    // pairs are nearly Poisson, many are nearly normal.
+    let pairs = |what: &str, count: u64, trials: f64, overlaps: f64| {
+        let mean = trials * q * q;
+        if mean < 5000.0 {
+            return Check::poisson(name(what), count, mean);
+        }
+        let variance = mean * (1.0 - q * q) + 2.0 * overlaps * (q.powi(3) - q.powi(4));
+        Check::by_deviations(name(what), (count as f64 - mean) / variance.sqrt())
     };
-    let deviations = pairs(neighbours, t * (n - 1.0), t * (n - 2.0));
-    checks.push(Check::by_deviations(name("neighbours in one round"), deviations));
-    let deviations = pairs(again, (t - 1.0) * n, (t - 2.0) * n);
-    checks.push(Check::by_deviations(name("one record in two rounds"), deviations));
+    checks.push(pairs("neighbours in one round", neighbours, t * (n - 1.0), t * (n - 2.0)));
+    checks.push(pairs("one record in two rounds", again, (t - 1.0) * n, (t - 2.0) * n));
     // Gaps between taken records, short enough that the end of the data hardly cuts them off.
     let cut = ((20.0 / q).min(n / 50.0) as usize).clamp(2, 4095);
     let found: u64 = gaps.iter().take(cut).sum();
