@@ -46,7 +46,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let failed = checks.iter().filter(|check| !check.holds()).count();
     let smallest = checks.iter().map(|check| check.tail).fold(1.0, f64::min);
     println!(
-        "\nfalse-alarm probability at most {} x {ALPHA:.0e} = {:.0e}; smallest tail {smallest:.1e}",
+        "\nfalse-alarm probability about {} x {ALPHA:.0e} = {:.0e}; smallest tail {smallest:.1e}",
         checks.len(),
         checks.len() as f64 * ALPHA
     );
