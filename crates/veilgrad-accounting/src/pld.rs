@@ -60,9 +60,10 @@ fn refine(composition: &Composition, direction: Direction, delta: f64) -> Result
     while points <= LONGEST {
         // A finer grid has narrower losses, a coarser one wider: fit until the sum is inside.
         let mut window = current.window(tilt);
-        for attempt in 0..4 {
+        for attempt in 0..8 {
             current = losses(2.0 * half_width / (FILL * points as f64));
-            if attempt == 0 {
+            // The tilt settles with the grid; any is sound.
+            if attempt > 0 || points <= 4 * SHORTEST {
                 tilt = current.best_tilt(delta);
             }
             window = current.window(tilt);
@@ -75,7 +76,8 @@ fn refine(composition: &Composition, direction: Direction, delta: f64) -> Result
         let epsilon = current.compose(tilt, &window, points).epsilon(delta);
         let improvement = best - epsilon;
         best = best.min(epsilon);
-        if improvement.is_finite() && improvement <= TOLERANCE * best.max(0.1) {
+        // A grid that did worse had a window too wide; the next one is better.
+        if (0.0..=TOLERANCE * best.max(0.01)).contains(&improvement) {
             break;
         }
         points *= 2;
@@ -140,7 +142,7 @@ impl Losses {
         for _ in 0..40 {
             let low = self.chernoff(tilt, mean - half_width, mean);
             let high = self.chernoff(tilt, mean + half_width, mean);
-            if low.max(high) < 1e-12 {
+            if low.max(high) < 1e-9 {
                 break;
             }
             half_width *= 1.15;
@@ -157,7 +159,10 @@ impl Losses {
             (moved - value - extra * end).exp()
         };
         // Where the tail is heavier than a normal one, a smaller extra tilt is better.
-        [1.0, 0.5, 0.25, 0.1].into_iter().map(|part| bound(start * part)).fold(1.0, f64::min)
+        [1.0, 0.5, 0.25, 0.1, 0.03, 0.01]
+            .into_iter()
+            .map(|part| bound(start * part))
+            .fold(1.0, f64::min)
     }
 
     /// The distribution of the tilted sum, by Fourier transform.
