@@ -9,6 +9,10 @@
 //! # Guarantee
 //! A number that is called an epsilon here is an upper bound that accounts for its own numerical
 //! error; what cannot be bounded is an error that says why.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod composition;
 mod loss;

@@ -61,17 +61,25 @@ impl StepLoss {
         if let Some(first) = atoms.first_mut() {
             first.1 += lowest.up();
         }
-        for cell in 1..atoms.len() {
-            let (low, high) = (atoms[cell - 1].0 as f64 * grid, atoms[cell].0 as f64 * grid);
+        let mut rest = atoms.as_mut_slice();
+        while let [lower, others @ ..] = rest
+            && let Some(upper) = others.first_mut()
+        {
+            let (low, high) = (lower.0 as f64 * grid, upper.0 as f64 * grid);
             let above = curve.output(high);
-            let (upper, total) = curve.split(below, above, low, high - low);
-            atoms[cell].1 += upper;
-            atoms[cell - 1].1 += total - upper;
+            let (up, total) = curve.split(below, above, low, high - low);
+            upper.1 += up;
+            lower.1 += total - up;
             below = above;
+            rest = others;
         }
         let infinite = curve.mass_above(below).up();
+        // Masses are rounded up, so less than 1 in all, or no number, means that something was lost:
+        // then nothing is certain, and all loss counts as infinite.
+        let total = infinite + atoms.iter().map(|(_, mass)| mass).sum::<f64>();
+        let whole = total >= 1.0 - 1e-11;
         atoms.retain(|(_, mass)| *mass > 0.0);
-        Self { atoms, infinite }
+        Self { atoms, infinite: if whole { infinite } else { 1.0 } }
     }
 }
 
@@ -210,10 +218,47 @@ fn normal_mass(from: f64, to: f64) -> Mass {
     } else {
         (1.0 - upper_tail(-from) - upper_tail(to), 1.0)
     };
-    Mass { value: value.max(0.0), scale }
+    // Not `max`: what is no number must stay visible.
+    Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
 }
 
 /// `P(y > x)`.
 fn upper_tail(x: f64) -> f64 {
     0.5 * libm::erfc(x * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(sampled: Sampled, z: f64, grid: f64) -> [StepLoss; 2] {
+        [Direction::Remove, Direction::Add]
+            .map(|direction| StepLoss::new(Step { sampled, z }, direction, grid, 1e-20))
+    }
+
+    /// Both distributions keep their mass: the other one's is E e^-L.
+    #[test]
+    fn the_masses_of_both_neighbours_are_kept() {
+        for (q, z, grid) in
+            [(0.01, 1.0, 1e-3), (1e-6, 0.5, 1e-5), (0.5, 3.0, 1e-2), (0.9, 0.2, 0.1)]
+        {
+            for loss in losses(Sampled::Poisson(q), z, grid) {
+                let total: f64 = loss.atoms.iter().map(|(_, mass)| mass).sum();
+                assert!((total + loss.infinite - 1.0).abs() < 1e-9, "{q} {z} {total}");
+                let other: f64 =
+                    loss.atoms.iter().map(|(i, mass)| mass * (-(*i as f64) * grid).exp()).sum();
+                assert!((other - 1.0).abs() < 1e-6, "{q} {z} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_computed_counts_as_infinite_loss() {
+        for loss in losses(Sampled::Poisson(0.5), f64::NAN, 1e-3) {
+            assert_eq!(loss.infinite, 1.0);
+        }
+        // Almost no noise: whoever is there, half of the time, is seen.
+        let [remove, _] = losses(Sampled::Poisson(0.5), 1e-200, 1e300);
+        assert!((remove.infinite - 0.5).abs() < 1e-12);
+    }
 }

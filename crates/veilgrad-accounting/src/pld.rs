@@ -190,10 +190,14 @@ impl Losses {
             input.fill(0.0);
             for (index, mass) in &loss.atoms {
                 let place = index.rem_euclid(points as i64) as usize;
-                input[place] += mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+                if let Some(slot) = input.get_mut(place) {
+                    *slot += mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+                }
             }
-            // Lengths are those of the plan.
-            let _ = forward.process(&mut input, &mut spectrum);
+            // Lengths are those of the plan; if it failed all the same, nothing is certain.
+            if forward.process(&mut input, &mut spectrum).is_err() {
+                infinite = f64::INFINITY;
+            }
             for ((value, product), error) in spectrum.iter().zip(&mut product).zip(&mut errors) {
                 let modulus = value.norm();
                 product.0 += count * modulus.max(1e-300).ln();
@@ -217,14 +221,18 @@ impl Losses {
             last.im = 0.0;
         }
         let mut output = inverse.make_output_vec();
-        let _ = inverse.process(&mut spectrum, &mut output);
+        if inverse.process(&mut spectrum, &mut output).is_err() {
+            infinite = f64::INFINITY;
+        }
         let scale = 1.0 / points as f64;
         let error = error * scale;
         let first = (window.mean / self.grid).round() as i64 - points as i64 / 2;
         let masses = (0..points as i64)
             .map(|offset| {
                 let place = (first + offset).rem_euclid(points as i64) as usize;
-                (output[place] * scale).max(0.0) + error
+                let mass = output.get(place).map_or(f64::NAN, |mass| mass * scale);
+                // Not `max`: what is no number must stay visible.
+                if mass < 0.0 { error } else { mass + error }
             })
             .collect();
         let end = (first + points as i64) as f64 * self.grid;
