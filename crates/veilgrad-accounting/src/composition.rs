@@ -1,19 +1,22 @@
 //! Rounds, folded to one Gaussian each.
 
-use veilgrad_events::{Adjacency, Rounds, Sampling};
+use std::collections::HashMap;
+
+use veilgrad_events::{Adjacency, FixedBatch, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
 /// Everything that an accountant needs to know of a ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composition {
     steps: Vec<(Step, u64)>,
+    attained: bool,
 }
 
-/// One round: a Gaussian of sensitivity 1 on a sample.
+/// One round: a Gaussian on a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// How often a record takes part.
     pub sampled: Sampled,
-    /// The noise multiplier: standard deviation over the L2 distance that neighbours can have.
+    /// The noise multiplier, in units that [`Sampled`] says.
     pub z: f64,
 }
 
@@ -21,14 +24,21 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Sampled {
-    /// In every round.
+    /// In every round; z is in units of the distance that neighbours have.
     Always,
-    /// Independently with this probability, below 1; neighbours differ in one record more or less.
+    /// Independently with this probability, below 1; without the record there is none, and with it the
+    /// sum moves by at most 1.
     Poisson(f64),
+    /// Independently with this probability, below 1; neighbours have different records there, each of
+    /// norm at most 1.
+    PoissonReplaced(f64),
+    /// In a sample of fixed size with this probability, below 1; neighbours have different records
+    /// there, and z is in units of the distance 2 that this makes.
+    FixedReplaced(f64),
 }
 
 /// The accountant cannot speak about these events.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported: {0}")]
 pub struct Unsupported(String);
 
@@ -49,55 +59,208 @@ impl Composition {
     /// # Errors
     /// When a policy has no sound analysis under the adjacency, or noise is too small to be a number.
     pub fn fold(rounds: &[Rounds], adjacency: Adjacency) -> Result<Self, Unsupported> {
-        let mut steps: Vec<(Step, u64)> = Vec::new();
-        let mut always = 0.0;
+        let mut fold = Fold::default();
         for rounds in rounds.iter().filter(|rounds| rounds.count > 0) {
             let z = rounds.round.noise_multiplier().map_err(|e| Unsupported::new(e.to_string()))?;
             let z = z.get();
-            let (step, count) = match (rounds.round.sampling(), adjacency) {
-                // The whole Gaussian, at the distance that neighbours have.
-                (Sampling::All {}, _) => {
-                    let z = z / f64::from(adjacency.sensitivity());
-                    (Step { sampled: Sampled::Always, z }, rounds.count)
+            let whole = z / f64::from(adjacency.sensitivity());
+            let count = rounds.count;
+            match (rounds.round.sampling(), adjacency) {
+                (Sampling::All {}, _) => fold.always(whole, count),
+                (Sampling::Poisson { rate }, _) => fold.poisson(rate.get(), z, count, adjacency)?,
+                // A sample with everybody is everybody.
+                (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne)
+                    if batch.batch() == batch.records() =>
+                {
+                    fold.always(whole, count);
                 }
-                (Sampling::Poisson { rate }, Adjacency::AddRemove | Adjacency::ZeroOut) => {
-                    let sampled = match rate.get() {
-                        q if q < 1.0 => Sampled::Poisson(q),
-                        _ => Sampled::Always,
+                // Whoever is left out is replaced by somebody else, which moves the sum by 2.
+                (Sampling::Fixed(batch), Adjacency::AddRemove) => {
+                    match rate(batch) {
+                        q if q < 1.0 => fold.step(Sampled::Poisson(q), 0.5 * z, count)?,
+                        _ => fold.always(0.5 * z, count),
                     };
-                    (Step { sampled, z }, rounds.count)
+                }
+                // To put zero in a record's place is to replace it.
+                (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
+                    fold.not_attained = true;
+                    fold.step(Sampled::FixedReplaced(rate(batch)), 0.5 * z, count)?;
+                }
+                (Sampling::Shuffle(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
+                    let uses = fold.epochs_touched(batch, count)?;
+                    fold.not_attained = true;
+                    fold.always(whole, uses);
+                }
+                (Sampling::Shuffle(_), Adjacency::AddRemove) => {
+                    return Err(Unsupported::new(
+                        "shuffled batches under add-remove adjacency: how many batches an epoch has \
+                         depends on how many records there are; use zero-out or replace-one",
+                    ));
                 }
                 (policy, adjacency) => {
                     return Err(Unsupported::new(format!(
-                        "{policy:?} under {adjacency} adjacency has no analysis here yet"
+                        "{policy:?} under {adjacency} adjacency has no analysis here"
                     )));
                 }
-            };
-            if step.sampled == Sampled::Always {
-                // Gaussians compose to one Gaussian: 1/z^2 adds up.
-                always += count as f64 / (step.z * step.z);
-                continue;
-            }
-            match steps.iter_mut().find(|(known, _)| *known == step) {
-                Some((_, known)) => {
-                    *known = known
-                        .checked_add(count)
-                        .ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
-                }
-                None => steps.push((step, count)),
             }
         }
-        if always > 0.0 {
-            // Rounded down, for as many additions as there were entries.
-            let z = always.sqrt().recip() * (1.0 - (rounds.len() as f64 + 8.0) * f64::EPSILON);
-            steps.push((Step { sampled: Sampled::Always, z }, 1));
+        Ok(fold.finish(rounds.len()))
+    }
+
+    /// Rounds with Poisson samples, all alike.
+    ///
+    /// # Errors
+    /// As for [`fold`](Self::fold).
+    pub fn poisson(
+        rate: SampleRate,
+        noise_multiplier: NoiseMultiplier,
+        rounds: u64,
+        adjacency: Adjacency,
+    ) -> Result<Self, Unsupported> {
+        let mut fold = Fold::default();
+        if rounds > 0 {
+            fold.poisson(rate.get(), noise_multiplier.get(), rounds, adjacency)?;
         }
-        Ok(Self { steps })
+        Ok(fold.finish(1))
+    }
+
+    /// The steps of all of these, one after another: the runs of one dataset, say.
+    ///
+    /// # Errors
+    /// When there are more than 2^64 rounds of one kind.
+    pub fn join(parts: &[Self]) -> Result<Self, Unsupported> {
+        let not_attained = parts.iter().any(|part| !part.attained);
+        let mut fold = Fold { not_attained, ..Fold::default() };
+        for (step, count) in parts.iter().flat_map(|part| &part.steps) {
+            match step.sampled {
+                Sampled::Always => fold.always(step.z, *count),
+                sampled => fold.step(sampled, step.z, *count)?,
+            }
+        }
+        Ok(fold.finish(parts.len()))
+    }
+
+    /// The distance in standard deviations, rounded up, if all steps together are one Gaussian.
+    pub(crate) fn gaussian_only(&self) -> Option<f64> {
+        match self.steps.as_slice() {
+            [] => Some(0.0),
+            [(Step { sampled: Sampled::Always, z }, 1)] => Some(1.0 / z * (1.0 + f64::EPSILON)),
+            _ => None,
+        }
+    }
+
+    /// Whether there are neighbours that these steps cost as much as their analysis says.
+    pub(crate) const fn attained(&self) -> bool {
+        self.attained
+    }
+
+    /// Whether both directions cost the same.
+    pub(crate) fn is_symmetric(&self) -> bool {
+        self.steps.iter().all(|(step, _)| !matches!(step.sampled, Sampled::Poisson(_)))
     }
 
     /// The distinct steps, each with its number.
     #[must_use]
     pub fn steps(&self) -> &[(Step, u64)] {
         &self.steps
+    }
+}
+
+impl Step {
+    /// The noise multiplier of a Gaussian without sampling that costs at least as much.
+    pub(crate) fn without_sampling(&self) -> f64 {
+        match self.sampled {
+            Sampled::Always | Sampled::Poisson(_) | Sampled::FixedReplaced(_) => self.z,
+            Sampled::PoissonReplaced(_) => 0.5 * self.z,
+        }
+    }
+
+    fn key(&self) -> (u8, u64, u64) {
+        let (kind, q) = match self.sampled {
+            Sampled::Always => (0, 1.0),
+            Sampled::Poisson(q) => (1, q),
+            Sampled::PoissonReplaced(q) => (2, q),
+            Sampled::FixedReplaced(q) => (3, q),
+        };
+        (kind, q.to_bits(), self.z.to_bits())
+    }
+}
+
+/// The chance of a record to be in a batch, rounded up.
+fn rate(batch: FixedBatch) -> f64 {
+    (batch.batch() as f64 / batch.records() as f64 * (1.0 + 2.0 * f64::EPSILON)).min(1.0)
+}
+
+/// What was folded so far.
+#[derive(Default)]
+struct Fold {
+    steps: Vec<(Step, u64)>,
+    places: HashMap<(u8, u64, u64), usize>,
+    /// The sum of 1/z^2 of all Gaussians without sampling: together they are one.
+    always: f64,
+    /// Rounds since the start of shuffling, for every kind of batch.
+    shuffled: HashMap<(u64, u64), u64>,
+    /// Some steps may cost less than their analysis says.
+    not_attained: bool,
+}
+
+impl Fold {
+    fn always(&mut self, z: f64, count: u64) {
+        self.always += count as f64 / (z * z);
+    }
+
+    fn poisson(
+        &mut self,
+        q: f64,
+        z: f64,
+        count: u64,
+        adjacency: Adjacency,
+    ) -> Result<(), Unsupported> {
+        if q >= 1.0 {
+            self.always(z / f64::from(adjacency.sensitivity()), count);
+            return Ok(());
+        }
+        let sampled = match adjacency {
+            Adjacency::AddRemove | Adjacency::ZeroOut => Sampled::Poisson(q),
+            Adjacency::ReplaceOne => Sampled::PoissonReplaced(q),
+            other => {
+                return Err(Unsupported::new(format!("{other} adjacency has no analysis here")));
+            }
+        };
+        self.step(sampled, z, count)
+    }
+
+    fn step(&mut self, sampled: Sampled, z: f64, count: u64) -> Result<(), Unsupported> {
+        let step = Step { sampled, z };
+        let place = *self.places.entry(step.key()).or_insert(self.steps.len());
+        match self.steps.get_mut(place) {
+            Some((_, known)) => {
+                let sum = known.checked_add(count);
+                *known = sum.ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
+            }
+            None => self.steps.push((step, count)),
+        }
+        Ok(())
+    }
+
+    /// In how many epochs these rounds lie, the first and the last perhaps in part: a record is in at
+    /// most one batch of each.
+    fn epochs_touched(&mut self, batch: FixedBatch, count: u64) -> Result<u64, Unsupported> {
+        let rounds = batch.records() / batch.batch();
+        let before = self.shuffled.entry((batch.records(), batch.batch())).or_default();
+        let after =
+            before.checked_add(count).ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
+        let touched = after.div_ceil(rounds) - *before / rounds;
+        *before = after;
+        Ok(touched)
+    }
+
+    /// `entries` bounds the number of additions that were rounded.
+    fn finish(mut self, entries: usize) -> Composition {
+        if self.always > 0.0 {
+            let z = self.always.sqrt().recip() * (1.0 - (entries as f64 + 8.0) * f64::EPSILON);
+            self.steps.push((Step { sampled: Sampled::Always, z }, 1));
+        }
+        Composition { steps: self.steps, attained: !self.not_attained }
     }
 }

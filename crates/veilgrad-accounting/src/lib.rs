@@ -1,10 +1,15 @@
-//! What a ledger of rounds is worth: epsilon for a delta.
+//! What a ledger of rounds is worth: epsilon for a delta, and all that follows from it.
 //!
 //! - [`Composition`]: rounds folded to one Gaussian each, with their sampling, under an adjacency.
-//! - [`rdp`]: Rényi differential privacy, at any real order.
-//! - [`pld`]: certified bounds from privacy loss distributions.
+//! - [`epsilon`], [`delta`]: the number to report, the smallest sound bound there is.
+//! - [`pld`]: the privacy profile itself, between certified bounds; [`rdp`]: Rényi differential
+//!   privacy at any real order, and its filter.
+//! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
+//! - [`Target`]: noise, rate or rounds that keep a budget.
+//! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
 //!
 //! Pure computation: no files, threads or clocks. Policies without an analysis here are refused.
+//! The proofs are in docs/accounting.md.
 //!
 //! # Guarantee
 //! A number that is called an epsilon here is an upper bound that accounts for its own numerical
@@ -13,11 +18,26 @@
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
+// What is no number must fail every check, so checks are written as what must hold, negated.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
 
+mod account;
+pub mod adaptive;
+mod calibrate;
 mod composition;
+mod contour;
+mod cumulant;
+mod curve;
+mod gaussian;
+mod lattice;
 mod loss;
-mod moment;
+mod number;
 pub mod pld;
 pub mod rdp;
+mod smooth;
 
+pub use account::{Accountant, Guarantee, delta, epsilon};
+pub use adaptive::Envelope;
+pub use calibrate::Target;
 pub use composition::{Composition, Sampled, Step, Unsupported};
+pub use curve::{Profile, spent};

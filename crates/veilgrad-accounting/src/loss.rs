@@ -1,5 +1,7 @@
 //! The privacy loss distribution of one step, on a grid, never smaller than the truth.
 
+use crate::contour::Interval;
+use crate::number::upper_tail;
 use crate::{Sampled, Step};
 
 /// Which of two neighbours is the one that ran.
@@ -11,10 +13,17 @@ pub(crate) enum Direction {
     Add,
 }
 
+/// Which way losses are moved to the grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounded {
+    Up,
+    Down,
+}
+
 /// Masses at multiples of a grid step, and a mass at infinity.
 ///
 /// # Guarantee
-/// Connect-the-dots (Doroshenko et al. 2022): the pair of distributions with these losses dominates
+/// Rounded up: connect-the-dots (Doroshenko et al. 2022): the pair of distributions with these losses dominates
 /// the step's pair, so that its hockey-stick divergences, also of any composition, are never smaller.
 /// Rounding moves mass to larger losses.
 pub(crate) struct StepLoss {
@@ -39,24 +48,99 @@ impl Mass {
     fn up(self) -> f64 {
         self.value + ROUNDING * self.scale
     }
+
+    /// At most the true probability.
+    fn down(self) -> f64 {
+        self.value - ROUNDING * self.scale
+    }
 }
 
 impl StepLoss {
     /// The loss of a step on multiples of `grid`; beyond a tail of probability about `tail` the loss
     /// counts as infinite.
-    pub(crate) fn new(step: Step, direction: Direction, grid: f64, tail: f64) -> Self {
+    pub(crate) fn new(
+        step: Step,
+        direction: Direction,
+        grid: f64,
+        tail: f64,
+        density: i64,
+        rounded: Rounded,
+    ) -> Self {
+        let grid = Grid { step: grid, density };
         let curve = Curve::new(step, direction);
+        match (rounded, step.sampled) {
+            (Rounded::Up, Sampled::FixedReplaced(q)) => {
+                Self::fixed(q, step.z, grid, tail).checked()
+            }
+            (Rounded::Up, _) => Self::of(&curve, grid, tail).checked(),
+            // A fixed-size sample costs at least what removal from it does.
+            (Rounded::Down, _) => Self::rounded_down(&curve, grid, tail),
+        }
+    }
+
+    /// Every output's loss is moved down to a grid point, which makes no divergence of any composition
+    /// larger; what lies below the first is left out.
+    fn rounded_down(curve: &Curve, grid: Grid, tail: f64) -> Self {
+        let (from, to) = curve.range(reach_of(tail));
+        let indices = grid.indices(grid.below(from), grid.above(to));
+        let mut atoms = Vec::with_capacity(indices.len());
+        let mut above = f64::NAN;
+        for (place, index) in indices.iter().enumerate().rev() {
+            let below = curve.output(*index as f64 * grid.step);
+            let mass = if place + 1 == indices.len() {
+                curve.mass_above(below)
+            } else {
+                let (from, to) = if below < above { (below, above) } else { (above, below) };
+                curve.mass(curve.masses(from, to))
+            };
+            above = below;
+            let mass = mass.down();
+            if mass > 0.0 {
+                atoms.push((*index, mass));
+            }
+        }
+        atoms.reverse();
+        Self { atoms, infinite: 0.0 }
+    }
+
+    fn of(curve: &Curve, grid: Grid, tail: f64) -> Self {
+        let (from, to) = curve.range(reach_of(tail));
+        Self::between(curve, grid, grid.below(from), grid.above(to))
+    }
+
+    /// The pair that dominates a fixed-size sample (docs/accounting.md): losses above zero are those
+    /// of removal, losses below zero those of addition, and what is left is at zero.
+    fn fixed(q: f64, z: f64, grid: Grid, tail: f64) -> Self {
+        let curve = |kind| Curve { q, z, kind };
         let reach = reach_of(tail);
-        // Outputs y, standard normal without the record, shifted by 1/z with it.
-        let (first, last) = (-reach, 1.0 / step.z + reach);
-        let (from, to) = match direction {
-            Direction::Remove => (curve.loss(first), curve.loss(last)),
-            Direction::Add => (curve.loss(last), curve.loss(first)),
-        };
-        let indices = grid_indices((from / grid).floor() as i64, (to / grid).ceil() as i64);
+        let (above, below) = (curve(Kind::Remove), curve(Kind::Add));
+        let highest = grid.above(above.range(reach).1);
+        let lowest = grid.below(below.range(reach).0);
+        let mut upper = Self::between(&above, grid, 0, highest);
+        let mut lower = Self::between(&below, grid, lowest, 0);
+        // Each half was given the other's side at zero and at infinity; neither has it.
+        let mass_above = above.mass_below(above.output(0.0)).up();
+        if let Some(zero) = upper.atoms.first_mut() {
+            zero.1 -= mass_above;
+        }
+        lower.infinite = 0.0;
+        let rest = (1.0 - q) * normal_mass(-0.5 / z, 0.5 / z).up();
+        let mut atoms = std::mem::take(&mut lower.atoms);
+        let zero = atoms.pop().map_or(0.0, |(_, mass)| mass);
+        let mut others = upper.atoms.into_iter();
+        let first = others.next().map_or(0.0, |(_, mass)| mass);
+        atoms.push((0, zero + first + rest + 1e-15));
+        atoms.extend(others);
+        Self { atoms, infinite: upper.infinite }
+    }
+
+    /// The atoms of a curve at grid points from `first` to `last`: all below counts as at the first,
+    /// all above as infinite.
+    fn between(curve: &Curve, grid: Grid, first: i64, last: i64) -> Self {
+        let indices = grid.indices(first, last);
+        let grid = grid.step;
         let mut atoms: Vec<(i64, f64)> = indices.iter().map(|index| (*index, 0.0)).collect();
-        let mut below = curve.output(indices.first().copied().unwrap_or(0) as f64 * grid);
-        // All that lies below the first grid point counts as if it were there.
+        let mut below = curve.output(first as f64 * grid);
         let lowest = curve.mass_below(below);
         if let Some(first) = atoms.first_mut() {
             first.1 += lowest.up();
@@ -73,32 +157,64 @@ impl StepLoss {
             below = above;
             rest = others;
         }
-        let infinite = curve.mass_above(below).up();
-        // Masses are rounded up, so less than 1 in all, or no number, means that something was lost:
-        // then nothing is certain, and all loss counts as infinite.
-        let total = infinite + atoms.iter().map(|(_, mass)| mass).sum::<f64>();
-        let whole = total >= 1.0 - 1e-11;
-        atoms.retain(|(_, mass)| *mass > 0.0);
-        Self { atoms, infinite: if whole { infinite } else { 1.0 } }
+        Self { atoms, infinite: curve.mass_above(below).up() }
+    }
+
+    /// Masses are rounded up, so less than 1 in all, or no number, means that something was lost: then
+    /// nothing is certain, and all loss counts as infinite.
+    fn checked(mut self) -> Self {
+        let total = self.infinite + self.atoms.iter().map(|(_, mass)| mass).sum::<f64>();
+        if !(total >= 1.0 - 1e-11) {
+            self.infinite = 1.0;
+        }
+        self.atoms.retain(|(_, mass)| *mass > 0.0);
+        self
     }
 }
 
-/// Grid points: every one near zero, where most of the mass of a small sampling rate lies, then
-/// ever fewer, in proportion to the distance. (Any choice is sound; this one is nearly as tight as
-/// all of them.)
-fn grid_indices(first: i64, last: i64) -> Vec<i64> {
-    const DENSITY: i64 = 512;
-    let mut indices = Vec::new();
-    let mut index = first;
-    while index < last {
-        indices.push(index);
-        let stride = (index.abs() / DENSITY).max(1);
-        // Strides shrink towards zero so that no cell crosses into the dense part.
-        let next = index + stride;
-        index = if index < 0 && next > 0 { 0 } else { next };
+/// The profile of a single step at `epsilon >= 0`.
+pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
+    // A fixed-size sample has there the profile of removal.
+    let direction = match step.sampled {
+        Sampled::FixedReplaced(_) => Direction::Remove,
+        _ => direction,
+    };
+    let delta = Curve::new(step, direction).delta(epsilon);
+    let upper = if delta.upper.is_nan() { f64::INFINITY } else { delta.upper };
+    Interval { lower: delta.lower, upper }
+}
+
+/// Multiples of a step: every one near zero, where most of the mass of a small sampling rate lies, then
+/// ever fewer, in proportion to the distance. (Any choice is sound; this one is nearly as tight as all
+/// of them.)
+#[derive(Clone, Copy)]
+struct Grid {
+    step: f64,
+    density: i64,
+}
+
+impl Grid {
+    fn below(&self, loss: f64) -> i64 {
+        (loss / self.step).floor() as i64
     }
-    indices.push(last);
-    indices
+
+    fn above(&self, loss: f64) -> i64 {
+        (loss / self.step).ceil() as i64
+    }
+
+    fn indices(&self, first: i64, last: i64) -> Vec<i64> {
+        let mut indices = Vec::new();
+        let mut index = first;
+        while index < last {
+            indices.push(index);
+            let stride = (index.abs() / self.density).max(1);
+            // Strides shrink towards zero so that no cell crosses into the dense part.
+            let next = index.saturating_add(stride);
+            index = if index < 0 && next > 0 { 0 } else { next };
+        }
+        indices.push(last);
+        indices
+    }
 }
 
 /// A distance beyond which a standard normal variable lies with probability at most `tail`.
@@ -111,41 +227,91 @@ fn reach_of(tail: f64) -> f64 {
 struct Curve {
     q: f64,
     z: f64,
-    direction: Direction,
+    kind: Kind,
+}
+
+/// Which two distributions a loss compares: a round without the record, with it, or with another one
+/// in its place, each in its share of rounds.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Remove,
+    Add,
+    Replace,
 }
 
 impl Curve {
     fn new(step: Step, direction: Direction) -> Self {
-        let q = match step.sampled {
-            Sampled::Always => 1.0,
-            Sampled::Poisson(q) => q,
+        let (q, kind) = match (step.sampled, direction) {
+            (Sampled::PoissonReplaced(q), _) => (q, Kind::Replace),
+            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Remove) => {
+                (q, Kind::Remove)
+            }
+            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Add) => (q, Kind::Add),
+            (Sampled::Always, Direction::Remove) => (1.0, Kind::Remove),
+            (Sampled::Always, Direction::Add) => (1.0, Kind::Add),
         };
-        Self { q, z: step.z, direction }
+        Self { q, z: step.z, kind }
     }
 
-    /// `log((1-q) + q e^{y/z - 1/(2z^2)})` with the sign of the direction.
-    fn loss(&self, y: f64) -> f64 {
+    /// The smallest and the largest loss of outputs that are at most `reach` from where a round with
+    /// or without the record is centred.
+    fn range(&self, reach: f64) -> (f64, f64) {
+        let right = 1.0 / self.z + reach;
+        match self.kind {
+            Kind::Remove => (self.loss(-reach), self.loss(right)),
+            Kind::Add => (self.loss(right), self.loss(-reach)),
+            Kind::Replace => (self.loss(right), self.loss(-right)),
+        }
+    }
+
+    /// `log((1-q) + q e^{y/z - 1/(2z^2)})`.
+    fn log_ratio(&self, y: f64) -> f64 {
         let exponent = y / self.z - 0.5 / (self.z * self.z);
-        let loss = if self.q == 1.0 {
+        if self.q == 1.0 {
             exponent
         } else if exponent > 30.0 {
             // log(q e^x (1 + (1-q)/(q e^x)))
             self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp())
         } else {
             libm::log1p(self.q * libm::expm1(exponent))
-        };
-        match self.direction {
-            Direction::Remove => loss,
-            Direction::Add => -loss,
         }
     }
 
-    /// The output at which the loss is `loss`; infinite beyond the largest or smallest.
+    fn loss(&self, y: f64) -> f64 {
+        match self.kind {
+            Kind::Remove => self.log_ratio(y),
+            Kind::Add => -self.log_ratio(y),
+            Kind::Replace => self.log_ratio(-y) - self.log_ratio(y),
+        }
+    }
+
+    /// The output at which the loss is `loss`; infinite beyond the largest or smallest. Any output is
+    /// sound that falls as losses rise, or rises for removal: cells are split by their masses.
     fn output(&self, loss: f64) -> f64 {
-        let loss = match self.direction {
-            Direction::Remove => loss,
-            Direction::Add => -loss,
-        };
+        match self.kind {
+            Kind::Remove => self.inverse_log_ratio(loss),
+            Kind::Add => self.inverse_log_ratio(-loss),
+            Kind::Replace => {
+                // The root X = e^{y/z} of e^l q a X^2 + (1-q)(e^l - 1) X - q a = 0 for a loss l >= 0,
+                // where a = e^{-1/(2z^2)}; the loss is odd in y.
+                let l = loss.abs();
+                let log_a = -0.5 / (self.z * self.z);
+                let half = 0.5 * (1.0 - self.q) / self.q * -libm::expm1(-l);
+                // X = a / (half' + sqrt(half'^2 + a^2 e^l)), all divided by e^l.
+                let log_root = if half == 0.0 {
+                    -0.5 * l
+                } else {
+                    let ratio = 2.0 * (log_a - half.ln()) - l;
+                    let inner = half.ln() + libm::log1p((1.0 + ratio.exp()).sqrt());
+                    if ratio > 600.0 { -0.5 * l } else { log_a - l - inner }
+                };
+                let y = self.z * log_root;
+                if loss >= 0.0 { y } else { -y }
+            }
+        }
+    }
+
+    fn inverse_log_ratio(&self, loss: f64) -> f64 {
         if self.q == 1.0 {
             return self.z * loss + 0.5 / self.z;
         }
@@ -161,50 +327,90 @@ impl Curve {
         self.z * exponent + 0.5 / self.z
     }
 
-    /// Masses of an interval of outputs without and with the record.
-    fn masses(&self, from: f64, to: f64) -> (Mass, Mass) {
+    /// Masses of an interval of outputs without the record, with it, and with the other one.
+    fn masses(&self, from: f64, to: f64) -> [Mass; 3] {
         let shift = 1.0 / self.z;
-        (normal_mass(from, to), normal_mass(from - shift, to - shift))
+        let other = match self.kind {
+            Kind::Replace => normal_mass(from + shift, to + shift),
+            Kind::Remove | Kind::Add => Mass { value: 0.0, scale: 0.0 },
+        };
+        [normal_mass(from, to), normal_mass(from - shift, to - shift), other]
+    }
+
+    /// The mass of an interval of outputs under the distribution that ran.
+    fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
+        let mix = |sampled: Mass| {
+            let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
+            Mass {
+                value: mix(without.value, sampled.value),
+                scale: mix(without.scale, sampled.scale),
+            }
+        };
+        match self.kind {
+            Kind::Remove => mix(with),
+            Kind::Add => without,
+            Kind::Replace => mix(other),
+        }
     }
 
     /// The probability, under the distribution that ran, of losses below that at `y`.
     fn mass_below(&self, y: f64) -> Mass {
-        match self.direction {
-            Direction::Remove => self.mix(self.masses(f64::NEG_INFINITY, y)),
-            Direction::Add => normal_mass(y, f64::INFINITY),
-        }
+        self.mass(match self.kind {
+            Kind::Remove => self.masses(f64::NEG_INFINITY, y),
+            Kind::Add | Kind::Replace => self.masses(y, f64::INFINITY),
+        })
     }
 
     fn mass_above(&self, y: f64) -> Mass {
-        match self.direction {
-            Direction::Remove => self.mix(self.masses(y, f64::INFINITY)),
-            Direction::Add => normal_mass(f64::NEG_INFINITY, y),
-        }
-    }
-
-    fn mix(&self, (without, with): (Mass, Mass)) -> Mass {
-        let mix = |without: f64, with: f64| (1.0 - self.q) * without + self.q * with;
-        Mass { value: mix(without.value, with.value), scale: mix(without.scale, with.scale) }
+        self.mass(match self.kind {
+            Kind::Remove => self.masses(y, f64::INFINITY),
+            Kind::Add | Kind::Replace => self.masses(f64::NEG_INFINITY, y),
+        })
     }
 
     /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both
     /// distributions keep their mass: returns the upper part, rounded up, and the whole.
     fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
         let (from, to) = if below < above { (below, above) } else { (above, below) };
-        let (without, with) = self.masses(from, to);
-        // P - e^low Q = a with - b without, where nothing large cancels.
-        let (mass, a, b) = match self.direction {
-            Direction::Remove => (self.mix((without, with)), self.q, libm::expm1(low) + self.q),
-            Direction::Add => {
-                let growth = low.exp();
-                (without, -growth * self.q, growth * (1.0 - self.q) - 1.0)
-            }
-        };
-        let rounding = a.abs() * (with.scale + with.value)
-            + (b.abs() + 1e-16) * (without.scale + without.value);
-        let difference = a * with.value - b * without.value + ROUNDING * rounding;
-        let upper = difference / -libm::expm1(-width) * (1.0 + 1e-15);
+        let masses = self.masses(from, to);
+        let mass = self.mass(masses);
+        let (difference, rounding) = self.difference(masses, low);
+        let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
         (upper.clamp(0.0, mass.up()), mass.up())
+    }
+
+    /// `P - e^low Q` of an interval of outputs, where nothing large cancels, and its rounding.
+    fn difference(&self, masses: [Mass; 3], low: f64) -> (f64, f64) {
+        let growth = low.exp();
+        let factors = match self.kind {
+            Kind::Remove => [-(libm::expm1(low) + self.q), self.q, 0.0],
+            Kind::Add => [1.0 - growth * (1.0 - self.q), -growth * self.q, 0.0],
+            Kind::Replace => [-(1.0 - self.q) * libm::expm1(low), -growth * self.q, self.q],
+        };
+        let (mut difference, mut rounding) = (0.0, 0.0);
+        for (factor, mass) in factors.into_iter().zip(masses) {
+            difference += factor * mass.value;
+            rounding += (factor.abs() + 1e-16) * (mass.scale + mass.value);
+        }
+        (difference, ROUNDING * rounding)
+    }
+
+    /// The profile of this one step: the mass above a loss less `e^loss` times the other's.
+    fn delta(&self, epsilon: f64) -> Interval {
+        let y = self.output(epsilon);
+        let masses = match self.kind {
+            Kind::Remove => self.masses(y, f64::INFINITY),
+            Kind::Add | Kind::Replace => self.masses(f64::NEG_INFINITY, y),
+        };
+        let (value, rounding) = self.difference(masses, epsilon);
+        let (value, rounding) = if epsilon > 700.0 {
+            // e^epsilon is no number; the mass alone is an upper bound.
+            let mass = self.mass(masses).up();
+            (0.5 * mass, 0.5 * mass)
+        } else {
+            (value, 4.0 * rounding)
+        };
+        Interval { lower: value - rounding, upper: value + rounding }
     }
 }
 
@@ -222,18 +428,14 @@ fn normal_mass(from: f64, to: f64) -> Mass {
     Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
 }
 
-/// `P(y > x)`.
-fn upper_tail(x: f64) -> f64 {
-    0.5 * libm::erfc(x * std::f64::consts::FRAC_1_SQRT_2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn losses(sampled: Sampled, z: f64, grid: f64) -> [StepLoss; 2] {
-        [Direction::Remove, Direction::Add]
-            .map(|direction| StepLoss::new(Step { sampled, z }, direction, grid, 1e-20))
+        [Direction::Remove, Direction::Add].map(|direction| {
+            StepLoss::new(Step { sampled, z }, direction, grid, 1e-20, 512, Rounded::Up)
+        })
     }
 
     /// Both distributions keep their mass: the other one's is E e^-L.

@@ -1,32 +1,23 @@
-//! Rényi differential privacy of a composition, at any real order, and its epsilon.
+//! Rényi differential privacy of a composition, at any real order, its epsilon and its filter.
 
 use veilgrad_events::{Delta, Epsilon};
 
-use crate::moment::log_moment;
-use crate::{Composition, Sampled, Step, Unsupported};
+use crate::cumulant::{Cumulant, Jet};
+use crate::loss::Direction;
+use crate::{Composition, Unsupported};
 
-/// Relative room for the rounding of moments and their sums.
-const SLACK: f64 = 1e-11;
-
-/// The Rényi divergence of one step at order `alpha > 1`, the larger of both directions.
-#[must_use]
-pub fn step_divergence(step: Step, alpha: f64) -> f64 {
-    match step.sampled {
-        Sampled::Always => alpha / (2.0 * step.z * step.z),
-        Sampled::Poisson(q) => {
-            let remove = log_moment(alpha, q, step.z) / (alpha - 1.0);
-            let add = log_moment(1.0 - alpha, q, step.z) / (alpha - 1.0);
-            // A moment that could not be computed bounds nothing.
-            if remove.is_nan() || add.is_nan() { f64::INFINITY } else { remove.max(add) }
-        }
-    }
-}
-
-/// The Rényi divergence of a composition at order `alpha > 1`.
+/// The Rényi divergence of a composition at order `alpha > 1`, rounded up; infinite where it cannot be
+/// computed.
+///
+/// # Guarantee
+/// At least the divergence in both directions: for Poisson samples the one with the record is the
+/// larger (Mironov, Talwar, Zhang 2019), all others have no direction.
 #[must_use]
 pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
-    let steps = composition.steps().iter();
-    steps.map(|(step, count)| *count as f64 * step_divergence(*step, alpha)).sum()
+    if alpha.is_nan() || alpha <= 1.0 {
+        return f64::INFINITY;
+    }
+    Cumulant::new(composition, Direction::Remove).at(alpha - 1.0).value / (alpha - 1.0)
 }
 
 /// An epsilon and the order that gave it.
@@ -38,10 +29,26 @@ pub struct RdpEpsilon {
     pub order: f64,
 }
 
-/// The epsilon that a divergence `r` at order `alpha` gives for `delta` (Canonne, Kamath, Steinke
-/// 2020, proposition 12).
-fn epsilon_at(r: f64, alpha: f64, delta: f64) -> f64 {
-    r * (1.0 + SLACK) + libm::log1p(-1.0 / alpha) - (delta.ln() + alpha.ln()) / (alpha - 1.0)
+/// The epsilon that `K(tilt)`, `tilt = order - 1`, gives for `delta` (Canonne, Kamath, Steinke 2020,
+/// proposition 12), rounded up.
+fn epsilon_at(k: f64, tilt: f64, delta: f64) -> f64 {
+    // Total variation is at most sqrt(1 - e^-r) (Bretagnolle, Huber), and delta at epsilon 0 is that.
+    if delta * delta * (1.0 - 1e-14) > -libm::expm1(-k / tilt) {
+        return 0.0;
+    }
+    let rest = conversion(tilt).value - delta.ln();
+    let epsilon = (k + rest) / tilt + 1e-15 * ((k + rest.abs()) / tilt);
+    if epsilon.is_nan() { f64::INFINITY } else { epsilon }
+}
+
+/// `tilt log(1 - 1/order) - log(order)`, what the conversion adds to K, for `order = 1 + tilt`.
+fn conversion(tilt: f64) -> Jet {
+    let order = 1.0 + tilt;
+    Jet {
+        value: -tilt * libm::log1p(1.0 / tilt) - libm::log1p(tilt),
+        first: -libm::log1p(1.0 / tilt),
+        second: 1.0 / tilt - 1.0 / order,
+    }
 }
 
 /// The smallest epsilon over all orders.
@@ -52,41 +59,148 @@ fn epsilon_at(r: f64, alpha: f64, delta: f64) -> f64 {
 /// # Errors
 /// When no order gives a finite bound.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Unsupported> {
-    let at = |log_excess: f64| {
-        let alpha = 1.0 + log_excess.exp();
-        let epsilon = epsilon_at(divergence(composition, alpha), alpha, delta.get());
-        if epsilon.is_nan() { f64::INFINITY } else { epsilon }
+    let mut cumulant = Cumulant::new(composition, Direction::Remove);
+    let extra = |tilt: f64| {
+        let conversion = conversion(tilt);
+        Jet { value: conversion.value - delta.get().ln(), ..conversion }
     };
-    // A coarse scan of ln(alpha - 1) until it gets worse, then golden section around the best.
-    let (mut best, mut worse) = ((0.0, f64::INFINITY), 0);
-    for x in (-20..=60).map(|i| f64::from(i) * 0.35) {
-        let epsilon = at(x);
-        worse = if epsilon < best.1 { 0 } else { worse + 1 };
-        if epsilon < best.1 {
-            best = (x, epsilon);
-        }
-        if worse == 4 && best.1.is_finite() {
-            break;
-        }
-    }
-    let (mut low, mut high) = (best.0 - 0.35, best.0 + 0.35);
-    let ratio = (5f64.sqrt() - 1.0) / 2.0;
-    let (mut left, mut right) = (high - ratio * (high - low), low + ratio * (high - low));
-    let (mut at_left, mut at_right) = (at(left), at(right));
-    for _ in 0..40 {
-        if at_left < at_right {
-            (high, right, at_right) = (right, left, at_left);
-            left = high - ratio * (high - low);
-            at_left = at(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = low + ratio * (high - low);
-            at_right = at(right);
+    let tilt = cumulant.best_ratio(extra);
+    let bound = epsilon_at(cumulant.at(tilt).value, tilt, delta.get());
+    finish(bound, 1.0 + tilt)
+}
+
+/// The smallest epsilon over these orders: what libraries with a fixed grid of orders report.
+///
+/// # Errors
+/// When no order above 1 gives a finite bound.
+pub fn epsilon_on_orders(
+    composition: &Composition,
+    delta: Delta,
+    orders: &[f64],
+) -> Result<RdpEpsilon, Unsupported> {
+    let mut cumulant = Cumulant::new(composition, Direction::Remove);
+    let (mut best, mut best_order) = (f64::INFINITY, f64::NAN);
+    for order in orders.iter().copied().filter(|order| *order > 1.0) {
+        let bound = epsilon_at(cumulant.at(order - 1.0).value, order - 1.0, delta.get());
+        if bound < best {
+            (best, best_order) = (bound, order);
         }
     }
-    let candidates = [best, (left, at_left), (right, at_right)];
-    let best = candidates.into_iter().fold(best, |a, b| if b.1 < a.1 { b } else { a });
-    let epsilon = Epsilon::new(best.1.max(0.0))
+    finish(best, best_order)
+}
+
+fn finish(bound: f64, order: f64) -> Result<RdpEpsilon, Unsupported> {
+    let epsilon = Epsilon::new(bound.max(0.0))
         .map_err(|_| Unsupported::new("no order has a finite Rényi divergence"))?;
-    Ok(RdpEpsilon { epsilon, order: 1.0 + best.0.exp() })
+    Ok(RdpEpsilon { epsilon, order })
+}
+
+/// The smallest delta over all orders at `epsilon`; at most 1.
+#[must_use]
+pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
+    let mut cumulant = Cumulant::new(composition, Direction::Remove);
+    let tilt = cumulant.best_slope(epsilon.get(), conversion);
+    let exponent = cumulant.at(tilt).value + conversion(tilt).value - tilt * epsilon.get();
+    let delta = (exponent + 1e-14 * exponent.abs()).exp() * (1.0 + 1e-14);
+    if delta.is_nan() { 1.0 } else { delta.min(1.0) }
+}
+
+/// The orders that TensorFlow Privacy's `compute_dp_sgd_privacy` tries.
+#[must_use]
+pub fn tensorflow_privacy_orders() -> Vec<f64> {
+    let low = [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5];
+    let high = [128.0, 256.0, 512.0];
+    low.into_iter().chain((5..64).map(f64::from)).chain(high).collect()
+}
+
+/// The orders that Opacus tries: 1.1 to 10.9 in tenths, then 12 to 63.
+#[must_use]
+pub fn opacus_orders() -> Vec<f64> {
+    (1..100).map(|x| 1.0 + f64::from(x) / 10.0).chain((12..64).map(f64::from)).collect()
+}
+
+/// The orders that dp_accounting tries.
+#[must_use]
+pub fn dp_accounting_orders() -> Vec<f64> {
+    let low = (1..100).map(|x| 1.0 + f64::from(x) / 10.0);
+    let high = [128.0, 256.0, 512.0, 1024.0];
+    low.chain((11..64).map(f64::from)).chain(high).collect()
+}
+
+/// A budget at one order, declared before the first round, under which every later round may be chosen
+/// from earlier outputs (Feldman, Zrnic 2021).
+///
+/// # Guarantee
+/// As long as every round is admitted before it runs, all rounds together cost at most
+/// [`epsilon`](Self::epsilon) at the declared delta, however they were chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Filter {
+    order: f64,
+    divergence: f64,
+    epsilon: Epsilon,
+    delta: Delta,
+}
+
+impl Filter {
+    /// The filter at `order` whose budget is exactly (epsilon, delta).
+    ///
+    /// # Errors
+    /// When the order is not above 1, or too low for any divergence to give this epsilon.
+    pub fn new(order: f64, epsilon: Epsilon, delta: Delta) -> Result<Self, Unsupported> {
+        if !(order > 1.0 && order.is_finite()) {
+            return Err(Unsupported::new(format!("order {order}: must be above 1")));
+        }
+        let tilt = order - 1.0;
+        let free = (conversion(tilt).value - delta.get().ln()) / tilt;
+        // Rounded down.
+        let divergence = (epsilon.get() - free) - 1e-14 * (epsilon.get() + free.abs());
+        if !(divergence > 0.0) {
+            return Err(Unsupported::new(format!(
+                "order {order}: the conversion to (epsilon, delta) alone costs {free}, more than {}",
+                epsilon.get()
+            )));
+        }
+        Ok(Self { order, divergence, epsilon, delta })
+    }
+
+    /// The filter for a budget that lets most rounds like these through.
+    ///
+    /// # Errors
+    /// When no order leaves room for any.
+    pub fn for_rounds_like(
+        typical: &Composition,
+        epsilon: Epsilon,
+        delta: Delta,
+    ) -> Result<Self, Unsupported> {
+        let orders = (0..=80).map(|i| 1.0 + (f64::from(i) * 0.1 - 1.0).exp());
+        let share = |filter: &Self| filter.divergence / divergence(typical, filter.order);
+        orders
+            .filter_map(|order| Self::new(order, epsilon, delta).ok())
+            .max_by(|a, b| share(a).total_cmp(&share(b)))
+            .ok_or_else(|| Unsupported::new("no order leaves room for any round"))
+    }
+
+    /// Whether all these rounds, the next ones included, stay within the budget.
+    #[must_use]
+    pub fn admits(&self, rounds: &Composition) -> bool {
+        divergence(rounds, self.order) <= self.divergence
+    }
+
+    /// The order of the budget.
+    #[must_use]
+    pub const fn order(&self) -> f64 {
+        self.order
+    }
+
+    /// What all admitted rounds cost at most.
+    #[must_use]
+    pub const fn epsilon(&self) -> Epsilon {
+        self.epsilon
+    }
+
+    /// The delta for which this was declared.
+    #[must_use]
+    pub const fn delta(&self) -> Delta {
+        self.delta
+    }
 }

@@ -1,7 +1,10 @@
 //! Rényi divergences against high-precision values.
 
 use serde_json::Value;
-use veilgrad_accounting::{Sampled, Step, rdp};
+use veilgrad_accounting::{Composition, rdp};
+use veilgrad_events::{
+    Adjacency, ClipNorm, Delta, FixedBatch, NoiseStd, Round, Rounds, SampleRate, Sampling, SumQuery,
+};
 
 fn oracles() -> Value {
     serde_json::from_str(include_str!("oracles.json")).unwrap()
@@ -11,16 +14,46 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap())
 }
 
+fn composition(sampling: Sampling, z: f64, count: u64, adjacency: Adjacency) -> Composition {
+    let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(z).unwrap());
+    let rounds = [Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }];
+    Composition::fold(&rounds, adjacency).unwrap()
+}
+
+fn poisson(q: f64) -> Sampling {
+    Sampling::Poisson { rate: SampleRate::new(q).unwrap() }
+}
+
 #[test]
 fn divergences_agree_with_high_precision_values() {
     let oracles = oracles();
     let points = oracles["rdp_points_poisson_gaussian"].as_array().unwrap();
     for point in points {
         let (q, z, order) = (number(&point["q"]), number(&point["z"]), number(&point["order"]));
-        let sampled = if q < 1.0 { Sampled::Poisson(q) } else { Sampled::Always };
-        let found = rdp::step_divergence(Step { sampled, z }, order);
+        let step = composition(poisson(q), z, 1, Adjacency::AddRemove);
+        let found = rdp::divergence(&step, order);
         let expected = number(&point["rdp_exact"]);
         assert!((found / expected - 1.0).abs() < 1e-10, "{point}: {found}");
+        assert!(found >= expected * (1.0 - 1e-15), "{point}: {found}");
     }
     assert!(points.len() >= 80);
+}
+
+/// Wang, Balle, Kasiviswanathan's bound for fixed-size samples is the looser one, at every order.
+#[test]
+fn fixed_size_samples_cost_less_than_the_known_bound() {
+    for row in oracles()["wor_fixed_size_rdp_replace_one"].as_array().unwrap() {
+        let whole = |key: &str| row[key].as_u64().unwrap();
+        let sampling = Sampling::Fixed(FixedBatch::new(whole("n"), whole("batch")).unwrap());
+        // Theirs is in units of the distance 2 that replacing makes.
+        let z = 2.0 * number(&row["z_in_units_of_replace_one_sensitivity"]);
+        let steps = composition(sampling, z, whole("steps"), Adjacency::ReplaceOne);
+        for (order, key) in [(2.0, "rdp_at_2"), (8.0, "rdp_at_8")] {
+            let (found, known) = (rdp::divergence(&steps, order), number(&row[key]));
+            assert!(found <= known * (1.0 + 1e-12) && found > 0.2 * known, "{row}: {found}");
+        }
+        let delta = Delta::new(number(&row["delta"])).unwrap();
+        let found = rdp::epsilon(&steps, delta).unwrap().epsilon.get();
+        assert!(found <= number(&row["rdp_eps"]) * (1.0 + 1e-9), "{row}: {found}");
+    }
 }

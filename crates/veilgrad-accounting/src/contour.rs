@@ -1,0 +1,496 @@
+//! The privacy profile by numerical inversion of its Laplace transform, with every error bounded.
+//!
+//! For any tilt `a > 0`, with `K(s) = log E e^{s L}` of the total loss L,
+//! `delta(eps) = 1/pi * integral over t > 0 of Re e^{K(s) - s eps} / (s (s + 1))`, `s = a + i t`.
+//!
+//! - The trapezoid sum over t with step 2 pi / P is `sum over m of e^{a m P} delta(eps + m P)`: all
+//!   terms are at least 0, so the sum is never below delta, and Chernoff bounds say how far above.
+//! - The frequencies that are left out are bounded through a minorant of the density of the loss.
+//! - The moments are trapezoid sums over outputs, exact up to what the strip of analyticity gives.
+//! - All roundings are counted.
+
+use realfft::num_complex::Complex64;
+
+use crate::cumulant::{Cumulant, Jet, SMALLEST};
+use crate::loss::Direction;
+use crate::number::UNIT;
+use crate::smooth::Smooth;
+use crate::{Composition, Step};
+
+/// Trapezoid rules over outputs are chosen for an error of e^-DIGITS.
+const DIGITS: f64 = 40.0;
+/// Never more frequencies than this; fewer where there are many distinct steps.
+const MOST_FREQUENCIES: usize = 1 << 14;
+/// Lines on which what is cut off may be this part of delta are not worth following.
+const HOPELESS: f64 = 1e-3;
+/// Rotations are computed afresh every so many frequencies.
+const RESTART: usize = 32;
+/// And never more products of frequencies and outputs.
+const MOST_WORK: f64 = 4e8;
+
+/// The transform of a composition's loss along one line, good for all epsilons near the one that it
+/// was made for.
+pub(crate) struct Contour {
+    tilt: f64,
+    /// K(tilt), and at least how far it may be off.
+    log_moment: f64,
+    rounding: f64,
+    /// K'(tilt), roughly: phases are relative to it.
+    centre: f64,
+    spacing: f64,
+    /// `e^{K(s) - K(tilt) - i t centre} / (s (s+1))` at t = 0, spacing, 2 spacing, ...
+    values: Vec<Complex64>,
+    /// At least the error of the sum, without the factor `e^{K(tilt) - tilt eps}`, both ways.
+    error: f64,
+    /// At least the sum of the terms with m < 0 and m > 0, up to the same factor: logs of a constant
+    /// and the coefficient of eps.
+    wraps: [(f64, f64); 2],
+}
+
+/// Bounds of delta at one epsilon.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) lower: f64,
+    pub(crate) upper: f64,
+}
+
+/// The part of the log of the integrand that comes from `1/(s (s + 1))`.
+pub(crate) fn payoff(tilt: f64) -> Jet {
+    Jet {
+        value: -tilt.ln() - libm::log1p(tilt),
+        first: -1.0 / tilt - 1.0 / (1.0 + tilt),
+        second: 1.0 / (tilt * tilt) + 1.0 / ((1.0 + tilt) * (1.0 + tilt)),
+    }
+}
+
+impl Contour {
+    /// `None` where this method does not apply: steps without a smooth loss, or too much work.
+    pub(crate) fn new(
+        composition: &Composition,
+        direction: Direction,
+        cumulant: &mut Cumulant,
+        tilt: f64,
+    ) -> Option<Self> {
+        let k = cumulant.at(tilt);
+        let finite = k.value.is_finite() && k.second.is_finite() && k.first.is_finite();
+        if !finite || !(tilt > 0.0) {
+            return None;
+        }
+        let (period, wraps) = period(cumulant, tilt, k)?;
+        let spacing = 2.0 * std::f64::consts::PI / period;
+        let mut gaussian = 0.0;
+        let mut smooth = Vec::new();
+        for (step, count) in composition.steps() {
+            match Smooth::new(*step, direction) {
+                Some(_) if step.z < SMALLEST => return None,
+                Some(curve) => smooth.push((TiltedStep::new(curve, tilt)?, *count as f64)),
+                None if step.is_gaussian() => gaussian += *count as f64 / (step.z * step.z),
+                None => return None,
+            }
+        }
+        // What is cut off must not count: |value| there is at most e^-decay / t^2.
+        let decay = |t: f64| {
+            let steps = smooth.iter().map(|(step, n)| n * step.decay(t)).sum::<f64>();
+            steps + 0.5 * gaussian * t * t * (1.0 - 1e-12)
+        };
+        let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
+        let most =
+            MOST_FREQUENCIES.min((MOST_WORK / (400.0 * (1.0 + smooth.len() as f64))) as usize);
+        let mut count = 16;
+        while count < most && decay(count as f64 * spacing) < wanted {
+            count = (count + count / 8 + 1).min(most);
+        }
+        let last = count as f64 * spacing;
+        let cut = (-decay(last)).exp() / last * (1.0 + spacing / last);
+        // What is cut off against what there is, about: hopeless cases end here.
+        if cut > HOPELESS * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
+            return None;
+        }
+        let mut products = vec![Product::default(); count];
+        for (step, n) in &smooth {
+            multiply(&mut products, spacing, step, *n)?;
+        }
+        // Constants of the steps, which cancel, so only their sum is rounded.
+        let moments = || smooth.iter().map(|(step, n)| n * step.log_moment);
+        let gaussian_moment = 0.5 * gaussian * tilt * (tilt + 1.0);
+        let mut contour = Self {
+            tilt,
+            log_moment: moments().sum::<f64>() + gaussian_moment,
+            rounding: UNIT
+                * (4.0 + smooth.len() as f64)
+                * 2.0
+                * (moments().map(f64::abs).sum::<f64>() + gaussian_moment),
+            centre: smooth.iter().map(|(step, n)| n * step.centre).sum::<f64>()
+                + gaussian * (tilt + 0.5),
+            spacing,
+            values: Vec::with_capacity(count),
+            error: cut / std::f64::consts::PI,
+            wraps,
+        };
+        contour.fill(&products, gaussian);
+        contour.error.is_finite().then_some(contour)
+    }
+
+    fn fill(&mut self, products: &[Product], gaussian: f64) {
+        let mut error = 0.0;
+        for (index, product) in products.iter().enumerate() {
+            let Product { log_modulus, phase, bound, relative } = product;
+            let t = index as f64 * self.spacing;
+            let damping = -0.5 * gaussian * t * t;
+            let s = Complex64::new(self.tilt, t);
+            let payoff = (s * (s + 1.0)).inv();
+            let value = Complex64::from_polar((log_modulus + damping).exp(), *phase) * payoff;
+            let half = if index == 0 { 0.5 } else { 1.0 };
+            self.values.push(value * half);
+            // The roundings of the exponent and the phase, and of the last products.
+            let last = (64.0 + 4.0 * (log_modulus.abs() + damping.abs() + phase.abs())) * UNIT;
+            error += half * (bound + damping).exp() * payoff.norm() * (relative + last);
+        }
+        self.error += error * self.spacing / std::f64::consts::PI;
+    }
+
+    /// Bounds of delta at `epsilon`.
+    pub(crate) fn delta(&self, epsilon: f64) -> Interval {
+        let rotation = Complex64::from_polar(1.0, self.spacing * (self.centre - epsilon));
+        let mut turn = Complex64::new(1.0, 0.0);
+        let (mut sum, mut size) = (0.0, 0.0);
+        for (index, value) in self.values.iter().enumerate() {
+            if index % 64 == 0 {
+                let phase = index as f64 * self.spacing * (self.centre - epsilon);
+                turn = Complex64::from_polar(1.0, phase);
+            }
+            sum += value.re * turn.re - value.im * turn.im;
+            size += value.norm_sqr();
+            turn *= rotation;
+        }
+        let scale = self.spacing / std::f64::consts::PI;
+        // Rotations round a few times each, phases by their size, and sums by their length; the sum
+        // of moduli is at most the root of length times that of squares.
+        let length = self.values.len() as f64;
+        let phases = self.spacing * length * (self.centre.abs() + epsilon.abs());
+        let rounding = (size * length).sqrt() * scale * (512.0 + length + 8.0 * phases) * UNIT;
+        let error = self.error + rounding;
+        let exponent = self.log_moment - self.tilt * epsilon;
+        let room =
+            self.rounding + 16.0 * UNIT * (exponent.abs() + (self.tilt * epsilon).abs() + 4.0);
+        let factor = exponent.exp();
+        let wraps: f64 =
+            self.wraps.iter().map(|(constant, slope)| (constant + slope * epsilon).exp()).sum();
+        let upper = factor * (sum * scale + error) * (1.0 + room);
+        let lower = factor * (sum * scale - error) * (1.0 - room) - wraps;
+        Interval { lower, upper: if upper.is_nan() { f64::INFINITY } else { upper } }
+    }
+}
+
+/// A period so long that the copies of delta that the trapezoid sum adds do not count, and bounds of
+/// their sums as `(log of a constant, coefficient of epsilon)`.
+fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, [(f64, f64); 2])> {
+    let deviation = k.second.max(0.0).sqrt();
+    // The height of delta e^{-K + tilt eps} at the saddle point, roughly, and what copies may add.
+    let height = payoff(tilt).value - libm::log1p(deviation);
+    let wanted = height - 30.0;
+    let epsilon = k.first + payoff(tilt).first;
+    let mut period = 8.0 * deviation + 10.0 / tilt.max(1.0);
+    for _ in 0..60 {
+        let mut best = [(f64::INFINITY, 0.0); 2];
+        let mut good = [false; 2];
+        for (side, (best, good)) in best.iter_mut().zip(&mut good).enumerate() {
+            // The best shift for a normal tail, and smaller ones for heavier tails.
+            let normal = period / k.second.max(1e-300);
+            let short = (2.0 - wanted) / period;
+            for shift in [normal, 0.7 * normal, 0.4 * normal, 2.0 * short, 1.2 * short] {
+                let moved = if side == 0 { tilt + shift } else { (tilt - shift).max(0.0) };
+                let gap = (moved - tilt).abs();
+                if !(gap * period > 1e-3) {
+                    continue;
+                }
+                let value = if moved > 0.0 { cumulant.at(moved).value } else { 0.0 };
+                // Terms m = 1, 2, ...: e^{K(moved) - moved eps - gap m P}.
+                let constant = value - gap * period - libm::log(-libm::expm1(-gap * period));
+                let here = constant - moved * epsilon;
+                if here < best.0 - best.1 * epsilon || best.0.is_infinite() {
+                    *best = (constant, moved);
+                }
+                if here - (k.value - tilt * epsilon) < wanted {
+                    *good = true;
+                    break;
+                }
+            }
+        }
+        if good == [true, true] {
+            return Some((period, best.map(|(constant, moved)| (constant, -moved))));
+        }
+        period *= 1.2;
+    }
+    None
+}
+
+/// A product of characteristic functions at one frequency, as a log, with bounds of its error.
+#[derive(Debug, Clone, Copy, Default)]
+struct Product {
+    log_modulus: f64,
+    phase: f64,
+    /// At least the log of the modulus, errors included.
+    bound: f64,
+    /// At least the error, relative to `bound`.
+    relative: f64,
+}
+
+/// Multiplies the products at frequencies 0, spacing, 2 spacing, ... by the tilted characteristic
+/// function of a step, `n` times.
+fn multiply(products: &mut [Product], spacing: f64, step: &TiltedStep, n: f64) -> Option<()> {
+    let nodes = step.nodes(spacing * products.len() as f64)?;
+    let (mut re, mut im) = (vec![0.0; nodes.mass.len()], vec![0.0; nodes.mass.len()]);
+    let (rotate_re, rotate_im): (Vec<f64>, Vec<f64>) = nodes
+        .loss
+        .iter()
+        .map(|loss| (libm::cos(spacing * loss), libm::sin(spacing * loss)))
+        .unzip();
+    for (index, product) in products.iter_mut().enumerate() {
+        let t = index as f64 * spacing;
+        if index % RESTART == 0 {
+            for (((re, im), mass), loss) in
+                re.iter_mut().zip(&mut im).zip(&nodes.mass).zip(&nodes.loss)
+            {
+                (*re, *im) = (mass * libm::cos(t * loss), mass * libm::sin(t * loss));
+            }
+        }
+        let value = Complex64::new(lane_sum(&re), lane_sum(&im));
+        let error = nodes.error + nodes.phase_error * t;
+        let (modulus, phase) = (value.norm(), value.arg());
+        let bounded = modulus + error;
+        product.log_modulus += n * modulus.max(1e-300).ln();
+        product.phase += n * phase;
+        product.bound += n * bounded.ln();
+        product.relative += n * (error / bounded + 4.0 * UNIT * (1.0 + phase.abs()));
+        for (((re, im), a), b) in re.iter_mut().zip(&mut im).zip(&rotate_re).zip(&rotate_im) {
+            (*re, *im) = (*re * a - *im * b, *re * b + *im * a);
+        }
+    }
+    Some(())
+}
+
+/// A sum in eight lanes.
+fn lane_sum(values: &[f64]) -> f64 {
+    let mut lanes = [0.0; 8];
+    let chunks = values.chunks_exact(8);
+    let rest: f64 = chunks.remainder().iter().sum();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane += value;
+        }
+    }
+    lanes.iter().sum::<f64>() + rest
+}
+
+/// One step's loss under its tilted distribution.
+struct TiltedStep {
+    curve: Smooth,
+    tilt: f64,
+    /// Outputs beyond these do not count.
+    left: f64,
+    right: f64,
+    /// Log of the tilted moment.
+    log_moment: f64,
+    centre: f64,
+    /// Uniform distributions of these (width, mass) are parts of the loss's.
+    layers: Vec<(f64, f64)>,
+}
+
+/// Outputs, as tilted masses and centred losses, for all frequencies up to some last one.
+struct TiltedNodes {
+    mass: Vec<f64>,
+    loss: Vec<f64>,
+    /// At least the error of the characteristic function, and how that grows with frequency.
+    error: f64,
+    phase_error: f64,
+}
+
+impl TiltedStep {
+    fn new(curve: Smooth, tilt: f64) -> Option<Self> {
+        const START: f64 = 9.0;
+        let (mut left, mut right) = (-START, START);
+        // The largest exponent bounds the moment from below well enough to find the ends.
+        let exponent = |y: f64| {
+            let point = curve.at(y);
+            point.weight + tilt * point.loss - 0.5 * y * y
+        };
+        let mut largest: f64 = 0.0;
+        for _ in 0..4000 {
+            let (log_left, log_right) = curve.log_tails(left, right, tilt);
+            largest = largest.max(exponent(left)).max(exponent(right));
+            let enough = largest - DIGITS - 3.0;
+            if log_left < enough && log_right < enough {
+                break;
+            }
+            left -= if log_left < enough { 0.0 } else { 0.5 };
+            right += if log_right < enough { 0.0 } else { 0.5 };
+        }
+        let mut step =
+            Self { curve, tilt, left, right, log_moment: 0.0, centre: 0.0, layers: Vec::new() };
+        let nodes = step.raw_nodes(0.0)?;
+        let top = nodes.iter().map(|n| n.log_mass).fold(f64::MIN, f64::max);
+        let (mut sum, mut first) = (0.0, 0.0);
+        for node in &nodes {
+            let mass = libm::exp(node.log_mass - top);
+            sum += mass;
+            first += mass * node.loss;
+        }
+        step.log_moment = top + libm::log(sum);
+        step.centre = first / sum;
+        if !step.log_moment.is_finite() || !step.centre.is_finite() {
+            return None;
+        }
+        step.layers = step.find_layers(&nodes);
+        Some(step)
+    }
+
+    /// Trapezoid nodes fine enough for frequencies up to `last`.
+    fn raw_nodes(&self, last: f64) -> Option<Vec<RawNode>> {
+        let spacing = self.node_spacing(last);
+        let count = ((self.right - self.left) / spacing).ceil();
+        if !(count < 2e5) {
+            return None;
+        }
+        let scale = (spacing / (2.0 * std::f64::consts::PI).sqrt()).ln();
+        let node = |index: usize| {
+            let y = self.left + index as f64 * spacing;
+            let point = self.curve.at(y);
+            let exponent = point.weight + self.tilt * point.loss;
+            RawNode { y, log_mass: exponent - 0.5 * y * y + scale, exponent, loss: point.loss }
+        };
+        Some((0..=count as usize).map(node).collect())
+    }
+
+    fn node_spacing(&self, last: f64) -> f64 {
+        let digits = DIGITS + self.curve.log_strip_growth(self.tilt, last);
+        2.0 * std::f64::consts::PI * self.curve.strip() / digits
+    }
+
+    fn nodes(&self, last: f64) -> Option<TiltedNodes> {
+        let raw = self.raw_nodes(last)?;
+        let mut nodes = TiltedNodes {
+            mass: Vec::with_capacity(raw.len()),
+            loss: Vec::with_capacity(raw.len()),
+            error: 0.0,
+            phase_error: 0.0,
+        };
+        let (mut masses, mut exponents, mut losses) = (0.0, 0.0, 0.0);
+        let centre = self.centre.abs();
+        for node in &raw {
+            let mass = libm::exp(node.log_mass - self.log_moment);
+            let loss = node.loss - self.centre;
+            masses += mass;
+            // Roundings in units of UNIT: of the loss, of the exponent, of the mass.
+            let off = 4.0 * node.loss.abs() + self.curve.loss_rounding(node.y);
+            let size = node.exponent.abs() + node.y * node.y + self.log_moment.abs();
+            exponents += mass * (8.0 * size + 16.0 + (2.0 + 2.0 * self.tilt) * off);
+            losses += mass * (off + 4.0 * (loss.abs() + centre));
+            nodes.mass.push(mass);
+            nodes.loss.push(loss);
+        }
+        // Masses round with their exponents; rotations a few times for 32 steps; sums by length of a
+        // lane; quadrature and the ends follow.
+        let lane = raw.len() as f64 / 8.0 + 16.0;
+        let (log_left, log_right) = self.curve.log_tails(self.left, self.right, self.tilt);
+        let ends = (log_left - self.log_moment).exp() + (log_right - self.log_moment).exp();
+        let quadrature = 8.0 * (-DIGITS).exp() + 8.0 * ends;
+        nodes.error = UNIT * (exponents + (lane + 160.0) * masses) + quadrature;
+        nodes.phase_error = UNIT * losses;
+        // What the masses miss of 1 was lost, too.
+        nodes.error += (masses - 1.0).abs();
+        Some(nodes)
+    }
+
+    /// Splits a minorant of the density of the loss into uniform parts.
+    ///
+    /// Between neighbouring nodes the normal density and the exponent are smallest at an end, and the
+    /// slope of the loss is at most `steepest`; from the highest piece outwards the minorant is made
+    /// to fall, and then it is a stack of uniform layers.
+    fn find_layers(&self, nodes: &[RawNode]) -> Vec<(f64, f64)> {
+        let mut pieces: Vec<(f64, f64, f64)> = nodes
+            .windows(2)
+            .filter_map(|pair| {
+                let [a, b] = pair else { return None };
+                let density = -0.5 * (a.y * a.y).max(b.y * b.y) + a.exponent.min(b.exponent)
+                    - self.log_moment;
+                let slope = self.curve.steepest(a.y, b.y);
+                let height =
+                    libm::exp(density) / (2.0 * std::f64::consts::PI).sqrt() / slope * (1.0 - 1e-6);
+                let (low, high) = (a.loss.min(b.loss), a.loss.max(b.loss));
+                (height.is_finite() && high > low).then_some((low, high, height))
+            })
+            .collect();
+        let peak = pieces
+            .iter()
+            .enumerate()
+            .fold((0, 0.0), |best, (i, p)| if p.2 > best.1 { (i, p.2) } else { best })
+            .0;
+        let (before, after) = pieces.split_at_mut(peak);
+        for side in [
+            &mut before.iter_mut().rev() as &mut dyn Iterator<Item = &mut (f64, f64, f64)>,
+            &mut after.iter_mut(),
+        ] {
+            let mut lowest = f64::INFINITY;
+            for piece in side {
+                lowest = lowest.min(piece.2);
+                piece.2 = lowest;
+            }
+        }
+        let mut layers = Vec::with_capacity(pieces.len());
+        let mut rest = pieces.as_slice();
+        let mut level = 0.0;
+        while let (Some(first), Some(last)) = (rest.first(), rest.last()) {
+            // Losses run up or down with outputs.
+            let width = first.1.max(last.1) - first.0.min(last.0);
+            let height = first.2.min(last.2);
+            if height > level {
+                layers.push((width, (height - level) * width));
+                level = height;
+            }
+            let keep = if first.2 <= last.2 { rest.get(1..) } else { rest.get(..rest.len() - 1) };
+            rest = keep.unwrap_or_default();
+        }
+        layers
+    }
+
+    /// At most `-log |characteristic function|` for every frequency from t on.
+    fn decay(&self, t: f64) -> f64 {
+        let lost: f64 = self
+            .layers
+            .iter()
+            .map(|(width, mass)| mass * (1.0 - largest_sinc(0.5 * t * width)))
+            .sum();
+        // Never more than all of it, whatever rounding made of the masses.
+        -libm::log1p(-lost.clamp(0.0, 0.999))
+    }
+}
+
+struct RawNode {
+    y: f64,
+    /// Log of normal density, tilted exponent and spacing.
+    log_mass: f64,
+    exponent: f64,
+    loss: f64,
+}
+
+/// At least `|sin x / x|` for every argument from x on.
+fn largest_sinc(x: f64) -> f64 {
+    // The second largest maximum of |sin x / x|, at x = 4.49.
+    const SECOND: f64 = 0.217_234;
+    if x < 1e-4 {
+        // sin x / x <= 1 - x^2/6 + x^4/120
+        1.0 - x * x / 6.0 * (1.0 - 1e-9)
+    } else if x < std::f64::consts::PI {
+        (libm::sin(x) / x).max(SECOND)
+    } else {
+        SECOND.min(1.0 / x)
+    }
+}
+
+/// A step that is a Gaussian without sampling.
+impl Step {
+    fn is_gaussian(&self) -> bool {
+        self.sampled == crate::Sampled::Always
+    }
+}

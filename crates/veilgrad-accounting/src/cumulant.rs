@@ -1,0 +1,418 @@
+//! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
+
+use crate::loss::Direction;
+use crate::number::{UNIT, exp_beyond_linear};
+use crate::smooth::Smooth;
+use crate::{Composition, Sampled, Step};
+
+/// Where sums over outputs begin: beyond it, untilted, less than 1e-40 is left.
+const REACH: f64 = 13.5;
+/// Below this noise multiplier sampling is not worth its nodes, whose number grows like 1/z^2.
+pub(crate) const SMALLEST: f64 = 0.01;
+/// At most so many nodes; what needs more is infinite.
+const MOST: usize = 1 << 18;
+/// Terms above e^MODERATE are summed as logs.
+const MODERATE: f64 = 200.0;
+
+/// A value with its first and second derivative.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Jet {
+    pub(crate) value: f64,
+    pub(crate) first: f64,
+    pub(crate) second: f64,
+}
+
+impl Jet {
+    fn add_scaled(&mut self, factor: f64, other: Self) {
+        self.value += factor * other.value;
+        self.first += factor * other.first;
+        self.second += factor * other.second;
+    }
+}
+
+/// The cumulant of a composition in one direction. Remembers the points that it needed.
+pub(crate) struct Cumulant {
+    steps: Vec<(StepCumulant, f64)>,
+}
+
+impl Cumulant {
+    pub(crate) fn new(composition: &Composition, direction: Direction) -> Self {
+        let of = |(step, count): &(Step, u64)| (StepCumulant::new(*step, direction), *count as f64);
+        Self { steps: composition.steps().iter().map(of).collect() }
+    }
+
+    /// `K(tilt)`, rounded up, and its derivatives, for `tilt > 0`; infinite where it cannot be
+    /// computed.
+    pub(crate) fn at(&mut self, tilt: f64) -> Jet {
+        let mut sum = Jet::default();
+        for (step, count) in &mut self.steps {
+            sum.add_scaled(*count, step.at(tilt));
+        }
+        sum.value *= 1.0 + 4.0 * UNIT * self.steps.len() as f64;
+        if sum.value.is_nan() {
+            sum.value = f64::INFINITY;
+        }
+        sum
+    }
+
+    /// The smallest `psi(tilt)/tilt` over tilts, where `psi = K + extra` is convex: returns that tilt.
+    /// Any tilt gives a bound; this only looks for a good one.
+    pub(crate) fn best_ratio(&mut self, extra: impl Fn(f64) -> Jet) -> f64 {
+        // The minimum is where tilt psi' - psi, which increases, passes zero.
+        self.increasing_root(|tilt, k| {
+            let e = extra(tilt);
+            tilt * (k.first + e.first) - (k.value + e.value)
+        })
+    }
+
+    /// The tilt at which `K'(tilt) + extra'(tilt)` passes `slope`.
+    pub(crate) fn best_slope(&mut self, slope: f64, extra: impl Fn(f64) -> Jet) -> f64 {
+        self.increasing_root(|tilt, k| k.first + extra(tilt).first - slope)
+    }
+
+    fn increasing_root(&mut self, f: impl Fn(f64, Jet) -> f64) -> f64 {
+        const LARGEST: f64 = 40.0;
+        let mut at = |log_tilt: f64| {
+            let tilt = log_tilt.exp();
+            let value = f(tilt, self.at(tilt));
+            // Where nothing can be computed the tilt is too large.
+            if value.is_nan() { f64::INFINITY } else { value }
+        };
+        let (mut low, mut high) = (1.0, 1.0);
+        if at(low) > 0.0 {
+            while low > -LARGEST && at(low) > 0.0 {
+                (low, high) = (low - 1.0 - (1.0 - low) / 2.0, low);
+            }
+        } else {
+            while high < LARGEST && at(high) <= 0.0 {
+                (low, high) = (high, high + 1.0);
+            }
+        }
+        // A percent is plenty for a tilt.
+        let mut middle = 0.5 * (low + high);
+        let (mut at_low, mut at_high) = (at(low), at(high));
+        for _ in 0..24 {
+            let secant = low - at_low * (high - low) / (at_high - at_low);
+            let inside = secant > low && secant < high && at_high.is_finite();
+            middle = if inside { secant } else { 0.5 * (low + high) };
+            if high - low < 0.01 {
+                break;
+            }
+            let value = at(middle);
+            if value.abs() < 1e-3 {
+                break;
+            }
+            if value > 0.0 {
+                // Illinois: an end that stays put counts half.
+                (high, at_high, at_low) = (middle, value, 0.5 * at_low);
+            } else {
+                (low, at_low, at_high) = (middle, value, 0.5 * at_high);
+            }
+        }
+        middle.exp()
+    }
+}
+
+enum StepCumulant {
+    /// The Gaussian: tilt (tilt + 1) / (2 z^2).
+    Gaussian(f64),
+    Smooth(Nodes),
+    Fixed(Panels),
+}
+
+impl StepCumulant {
+    fn new(step: Step, direction: Direction) -> Self {
+        if step.z < SMALLEST {
+            // So little noise that sampling hides nothing worth the nodes: as if always sampled.
+            return Self::Gaussian(step.without_sampling());
+        }
+        if let Sampled::FixedReplaced(q) = step.sampled {
+            return Self::Fixed(Panels::new(q, step.z));
+        }
+        match Smooth::new(step, direction) {
+            Some(smooth) => Self::Smooth(Nodes::new(smooth)),
+            None => Self::Gaussian(step.z),
+        }
+    }
+
+    fn at(&mut self, tilt: f64) -> Jet {
+        match self {
+            Self::Gaussian(z) => {
+                let rate = 0.5 / (*z * *z);
+                let value = rate * tilt * (tilt + 1.0) * (1.0 + 8.0 * UNIT);
+                Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
+            }
+            Self::Smooth(nodes) => nodes.at(tilt),
+            Self::Fixed(panels) => panels.at(tilt),
+        }
+    }
+}
+
+/// Trapezoid nodes of one step, as many as the tilts so far needed.
+struct Nodes {
+    smooth: Smooth,
+    /// The spacing and, by index of the first, where the nodes lie.
+    spacing: f64,
+    first: i64,
+    nodes: std::collections::VecDeque<Node>,
+}
+
+struct Node {
+    /// Log of the normal density times the spacing.
+    log_density: f64,
+    density: f64,
+    weight: f64,
+    loss: f64,
+    weight_bend: f64,
+    loss_bend: f64,
+}
+
+impl Nodes {
+    fn new(smooth: Smooth) -> Self {
+        let nodes = std::collections::VecDeque::new();
+        let mut new = Self { smooth, spacing: f64::NAN, first: 0, nodes };
+        // Tilts up to 10 keep the digits; beyond, the spacing is checked where it is used.
+        new.refine(10.0);
+        new
+    }
+
+    fn node(&self, index: i64) -> Node {
+        let y = index as f64 * self.spacing;
+        let log_density = -0.5 * y * y + (self.spacing / (2.0 * std::f64::consts::PI).sqrt()).ln();
+        let point = self.smooth.at(y);
+        Node {
+            log_density,
+            density: log_density.exp(),
+            weight: point.weight,
+            loss: point.loss,
+            weight_bend: point.weight_bend,
+            loss_bend: point.loss_bend,
+        }
+    }
+
+    /// Adds nodes until what lies beyond them does not count at this tilt; false if that takes too many.
+    fn reach(&mut self, tilt: f64) -> bool {
+        const STRIDE: i64 = 8;
+        let last = |nodes: &Self| nodes.first + nodes.nodes.len() as i64 - 1;
+        // E e^{tL} >= 1 for tilts above 0, and at least the largest term.
+        let mut largest = f64::NEG_INFINITY;
+        for node in &self.nodes {
+            largest = largest.max(node.log_density + node.weight + tilt * node.loss);
+        }
+        loop {
+            let (left, right) =
+                (self.first as f64 * self.spacing, last(self) as f64 * self.spacing);
+            let (log_left, log_right) = self.smooth.log_tails(left, right, tilt);
+            let enough = largest.max(0.0) - self.smooth.digits();
+            let (to_left, to_right) = (!(log_left < enough), !(log_right < enough));
+            if !to_left && !to_right {
+                return true;
+            }
+            if self.nodes.len() > MOST {
+                return false;
+            }
+            let mut added = Vec::new();
+            for _ in 0..STRIDE {
+                if to_left {
+                    self.first -= 1;
+                    let node = self.node(self.first);
+                    added.push(node.log_density + node.weight + tilt * node.loss);
+                    self.nodes.push_front(node);
+                }
+                if to_right {
+                    let node = self.node(last(self) + 1);
+                    added.push(node.log_density + node.weight + tilt * node.loss);
+                    self.nodes.push_back(node);
+                }
+            }
+            largest = added.into_iter().fold(largest, f64::max);
+        }
+    }
+
+    fn at(&mut self, tilt: f64) -> Jet {
+        let infinite = Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
+        if !self.reach(tilt) {
+            return infinite;
+        }
+        let quadrature = (self.smooth.log_strip_growth(tilt, 0.0)
+            - 2.0 * std::f64::consts::PI * self.smooth.strip() / self.spacing)
+            .exp();
+        if !(quadrature < 2.0 * (-self.smooth.digits()).exp()) {
+            // Too coarse for this tilt: finer nodes.
+            return if self.refine(tilt) { self.at(tilt) } else { infinite };
+        }
+        let exponent = |node: &Node| node.weight + tilt * node.loss;
+        let top = self.nodes.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
+        let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
+        let mut total = 0.0;
+        if top < MODERATE {
+            let bends = self.smooth.bends();
+            for node in &self.nodes {
+                let a = exponent(node);
+                let power = libm::exp(a);
+                // What exceeds 1, less terms of expectation zero: nothing cancels for small q.
+                let excess = if bends {
+                    exp_beyond_linear(a) + node.weight_bend + tilt * node.loss_bend
+                } else if a.abs() < 0.5 {
+                    libm::expm1(a)
+                } else {
+                    power - 1.0
+                };
+                let term = node.density * excess;
+                sum += term;
+                size += term.abs();
+                let mass = node.density * power;
+                total += mass;
+                first += mass * node.loss;
+                second += mass * node.loss * node.loss;
+            }
+            let (mean, square) = (first / total, second / total);
+            let rounding = (64.0 + self.nodes.len() as f64) * UNIT * size + 4.0 * quadrature;
+            let value = libm::log1p(sum + rounding) * (1.0 + 4.0 * UNIT);
+            return Jet { value, first: mean, second: square - mean * mean };
+        }
+        let top = self.nodes.iter().map(|n| n.log_density + exponent(n)).fold(f64::MIN, f64::max);
+        for node in &self.nodes {
+            let mass = libm::exp(node.log_density + exponent(node) - top);
+            total += mass;
+            first += mass * node.loss;
+            second += mass * node.loss * node.loss;
+        }
+        let (mean, square) = (first / total, second / total);
+        // The roundings of the exponents, and of the sum.
+        let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT + 4.0 * quadrature;
+        Jet { value: top + total.ln() + rounding, first: mean, second: square - mean * mean }
+    }
+
+    /// Nodes for tilts up to twice this one; false if there are too many.
+    fn refine(&mut self, tilt: f64) -> bool {
+        let growth = self.smooth.log_strip_growth(2.0 * tilt, 0.0);
+        self.spacing =
+            2.0 * std::f64::consts::PI * self.smooth.strip() / (self.smooth.digits() + growth);
+        let reach = (REACH / self.spacing).ceil() as i64;
+        self.nodes.clear();
+        if reach >= MOST as i64 {
+            return false;
+        }
+        self.first = -reach;
+        for index in -reach..=reach {
+            let node = self.node(index);
+            self.nodes.push_back(node);
+        }
+        true
+    }
+}
+
+/// Gauss-Legendre panels for the loss of a fixed-size sample, which has a kink at zero.
+///
+/// The dominating pair (docs/accounting.md) has, for outputs y above 1/(2z), where the sampled round
+/// is the likelier one, the loss `log(1 + u)` with density `1 + u` and the loss `-log(1 + u)` with
+/// density 1, relative to the standard normal one; the rest is an atom at zero.
+struct Panels {
+    nodes: Vec<PanelNode>,
+    q: f64,
+    z: f64,
+    end: f64,
+}
+
+struct PanelNode {
+    log_density: f64,
+    loss: f64,
+    bend: f64,
+}
+
+/// Abscissas and weights of the ten-point Gauss-Legendre rule on [-1, 1], positive half.
+const LEGENDRE: [(f64, f64); 5] = [
+    (0.148_874_338_981_631_22, 0.295_524_224_714_752_87),
+    (0.433_395_394_129_247_2, 0.269_266_719_309_996_35),
+    (0.679_409_568_299_024_4, 0.219_086_362_515_982_04),
+    (0.865_063_366_688_984_5, 0.149_451_349_150_580_6),
+    (0.973_906_528_517_171_7, 0.066_671_344_308_688_14),
+];
+
+impl Panels {
+    fn new(q: f64, z: f64) -> Self {
+        let mut panels = Self { nodes: Vec::new(), q, z, end: 0.5 / z };
+        panels.extend(REACH + 1.0 / z);
+        panels
+    }
+
+    fn extend(&mut self, to: f64) {
+        // Short against the normal density and against the loss.
+        let width = (0.5 * self.z).min(0.5);
+        let curve =
+            Smooth::new(Step { sampled: Sampled::Poisson(self.q), z: self.z }, Direction::Remove);
+        let Some(curve) = curve else { return };
+        while self.end < to {
+            let (centre, half) = (self.end + 0.5 * width, 0.5 * width);
+            for (x, weight) in LEGENDRE {
+                for y in [centre - x * half, centre + x * half] {
+                    let point = curve.at(y);
+                    let scale = (weight * half / (2.0 * std::f64::consts::PI).sqrt()).ln();
+                    self.nodes.push(PanelNode {
+                        log_density: scale - 0.5 * y * y,
+                        loss: point.loss,
+                        bend: point.loss_bend,
+                    });
+                }
+            }
+            self.end += width;
+        }
+    }
+
+    fn at(&mut self, tilt: f64) -> Jet {
+        // The exponent grows at most by (1 + tilt)/z, which shifts the normal density by as much.
+        let end = (1.0 + tilt) / self.z + REACH;
+        if !(end / self.z.min(1.0) < MOST as f64 / 20.0) {
+            return Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
+        }
+        self.extend(end);
+        let a = 1.0 + tilt;
+        let top = self.nodes.iter().map(|n| n.log_density + a * n.loss).fold(f64::MIN, f64::max);
+        let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
+        let shift = if top < MODERATE { 0.0 } else { top };
+        for node in &self.nodes {
+            let l = node.loss;
+            let density = libm::exp(node.log_density - shift);
+            // (1+u)^a - (1+u) + (1+u)^-tilt - 1 = tilt-convex: both parts less 1 and their linear
+            // terms, which cancel: (1+u)^a - 1 - a u and (1+u)^-tilt - 1 + tilt u.
+            let (rise, fall) = if shift == 0.0 {
+                (
+                    exp_beyond_linear(a * l) + a * node.bend,
+                    exp_beyond_linear(-tilt * l) - tilt * node.bend,
+                )
+            } else {
+                (libm::exp(a * l), 0.0)
+            };
+            let (rise, fall) = if shift == 0.0 && self.z < 0.4 {
+                // u is far above 1: no cancellation to avoid.
+                (libm::exp(a * l) - libm::exp(l), libm::expm1(-tilt * l))
+            } else {
+                (rise, fall)
+            };
+            let rise_mass = libm::exp(node.log_density + a * l - shift);
+            let fall_mass = density * libm::exp(-tilt * l);
+            sum += if shift == 0.0 { density * (rise + fall) } else { rise_mass + fall_mass };
+            size +=
+                density * (rise.abs() + fall.abs()) + if shift == 0.0 { 0.0 } else { rise_mass };
+            first += (rise_mass - fall_mass) * l;
+            second += (rise_mass + fall_mass) * l * l;
+        }
+        if shift > 0.0 {
+            let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT;
+            // The atom at zero has at most mass 1.
+            let total = sum + libm::exp(-shift);
+            let (mean, square) = (first / total, second / total);
+            return Jet {
+                value: shift + total.ln() + rounding + 1e-12,
+                first: mean,
+                second: square - mean * mean,
+            };
+        }
+        // Ten points on panels this short leave less than 1e-12 of the integral.
+        let excess = sum + size * (1e-12 + (64.0 + self.nodes.len() as f64) * UNIT);
+        let total = 1.0 + sum;
+        let (mean, square) = (first / total, second / total);
+        Jet { value: libm::log1p(excess), first: mean, second: square - mean * mean }
+    }
+}

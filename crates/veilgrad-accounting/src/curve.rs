@@ -1,0 +1,132 @@
+//! What a composition is worth beyond one epsilon: its profile, trade-off curve, advantage, and
+//! epsilon after every round.
+
+use veilgrad_events::{Adjacency, Delta, Epsilon, Rounds};
+
+use crate::account::{self, Accountant};
+use crate::{Composition, Unsupported, gaussian, pld};
+
+/// Points of the privacy profile, both directions together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Epsilons, ascending from 0, with an upper bound of delta at each.
+    points: Vec<(f64, f64)>,
+}
+
+impl Profile {
+    /// The profile at `points` epsilons from 0 to `last`.
+    #[must_use]
+    pub fn new(composition: &Composition, last: Epsilon, points: usize) -> Self {
+        let steps = points.max(2) - 1;
+        let at = |index: usize| {
+            let epsilon = last.get() * index as f64 / steps as f64;
+            let delta = Epsilon::new(epsilon).map_or(1.0, |e| pld::delta(composition, e).upper);
+            (epsilon, delta)
+        };
+        let mut points: Vec<(f64, f64)> = (0..=steps).map(at).collect();
+        // A profile falls; a point that does not is bounded by the one before it.
+        let mut least = 1.0;
+        for (_, delta) in &mut points {
+            least = f64::min(least, *delta);
+            *delta = least;
+        }
+        Self { points }
+    }
+
+    /// The points: epsilon, and never less than delta there.
+    #[must_use]
+    pub fn points(&self) -> &[(f64, f64)] {
+        &self.points
+    }
+
+    /// How much better than guessing anybody can tell whether a record was there: true less false
+    /// positive rate, at most.
+    #[must_use]
+    pub fn advantage(&self) -> f64 {
+        self.points.first().map_or(1.0, |(_, delta)| *delta)
+    }
+
+    /// The largest true positive rate that any test with this false positive rate can have; NaN for
+    /// what is no rate.
+    #[must_use]
+    pub fn true_positive_rate(&self, false_positive_rate: f64) -> f64 {
+        if !(0.0..=1.0).contains(&false_positive_rate) {
+            return f64::NAN;
+        }
+        let bound = |(epsilon, delta): &(f64, f64)| {
+            // From the test for the record, and from the test against it.
+            let one = delta + epsilon.exp() * false_positive_rate;
+            let other = 1.0 - (-epsilon).exp() * (1.0 - delta - false_positive_rate);
+            one.min(other)
+        };
+        self.points.iter().map(bound).fold(1.0, f64::min)
+    }
+
+    /// The mu of the closest Gaussian trade-off curve that lies below this one up to the last point:
+    /// its profile is at least as high everywhere from 0 to there.
+    ///
+    /// (Beyond any last point the tails of a sampled Gaussian are those of one that is always sampled,
+    /// so that a mu for all epsilons would say nothing about sampling.)
+    #[must_use]
+    pub fn mu(&self) -> f64 {
+        const PARTS: u32 = 16;
+        let mut largest: f64 = 0.0;
+        for pair in self.points.windows(2) {
+            let [(from, high), (to, low)] = pair else { continue };
+            // Between points delta is convex in e^epsilon: below the chord. On parts of the interval
+            // the chord's left end has to be below the Gaussian's right end.
+            let growth = libm::expm1(to - from);
+            let at = |part: u32| {
+                let epsilon = from + (to - from) * f64::from(part) / f64::from(PARTS);
+                let share = libm::expm1(epsilon - from) / growth;
+                (epsilon, high + (low - high) * share)
+            };
+            for part in 0..PARTS {
+                let ((_, delta), (epsilon, _)) = (at(part), at(part + 1));
+                // Only what exceeds the largest so far needs an inversion.
+                if gaussian::delta(largest, epsilon).lower < delta {
+                    largest = largest.max(gaussian::mu(epsilon, delta));
+                }
+            }
+        }
+        largest
+    }
+}
+
+/// Epsilon after rounds 1 to the last, at not more than `points` of them, the last included.
+///
+/// # Errors
+/// When an accountant cannot speak about the rounds.
+pub fn spent(
+    rounds: &[Rounds],
+    adjacency: Adjacency,
+    delta: Delta,
+    accountant: Option<Accountant>,
+    points: u64,
+) -> Result<Vec<(u64, f64)>, Unsupported> {
+    let too_many = || Unsupported::new("more than 2^64 rounds");
+    let mut total: u64 = 0;
+    for entry in rounds {
+        total = total.checked_add(entry.count).ok_or_else(too_many)?;
+    }
+    let stride = total.div_ceil(points.max(1)).max(1);
+    let mut marks: Vec<u64> = (1..=total / stride).map(|i| i * stride).collect();
+    if marks.last() != Some(&total) && total > 0 {
+        marks.push(total);
+    }
+    let at = |mark: u64| {
+        let mut left = mark;
+        let mut prefix = Vec::new();
+        for entry in rounds {
+            let count = entry.count.min(left);
+            prefix.push(Rounds { count, round: entry.round.clone() });
+            left -= count;
+            if left == 0 {
+                break;
+            }
+        }
+        let composition = Composition::fold(&prefix, adjacency)?;
+        Ok((mark, account::epsilon(&composition, delta, accountant)?.epsilon))
+    };
+    marks.into_iter().map(at).collect()
+}

@@ -1,0 +1,114 @@
+//! Small functions on which all accountants rest, without cancellation.
+
+/// The unit roundoff of f64, rounded up.
+pub(crate) const UNIT: f64 = 1.2e-16;
+
+/// `e^x - 1 - x`.
+pub(crate) fn exp_beyond_linear(x: f64) -> f64 {
+    if x.abs() < 0.1 {
+        // The series from its second term on; eleven terms leave less than 1e-20 of it.
+        let (mut term, mut sum) = (x, 0.0);
+        for k in 2..13 {
+            term *= x / f64::from(k);
+            sum += term;
+        }
+        return sum;
+    }
+    libm::expm1(x) - x
+}
+
+/// `log(1 + x) - x`.
+pub(crate) fn log_beyond_linear(x: f64) -> f64 {
+    if x.abs() < 0.05 {
+        let (mut power, mut sum) = (-x, 0.0);
+        for k in 2..16 {
+            power *= -x;
+            sum += power / f64::from(k);
+        }
+        return -sum;
+    }
+    libm::log1p(x) - x
+}
+
+/// `P(y > x)` for a standard normal y.
+pub(crate) fn upper_tail(x: f64) -> f64 {
+    0.5 * libm::erfc(x * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+/// At least the log of `P(y > x)` for a standard normal y, also where the probability underflows.
+pub(crate) fn log_upper_tail(x: f64) -> f64 {
+    if x < 30.0 {
+        return upper_tail(x).ln() + 1e-12;
+    }
+    // P(y > x) <= phi(x)/x.
+    -0.5 * x * x - x.ln() - 0.918
+}
+
+/// A point at which the decreasing function `f` passes zero: `f(left) > 0 >= f(right)`; returns the
+/// last pair (left, right), closer together than `tolerance` relative or as close as 200 steps get.
+pub(crate) fn bracket_root(
+    mut f: impl FnMut(f64) -> f64,
+    mut left: f64,
+    mut right: f64,
+    tolerance: f64,
+) -> (f64, f64) {
+    let (mut at_left, mut at_right) = (f(left), f(right));
+    let mut side = 0;
+    for round in 0..200 {
+        if right - left <= tolerance * right.abs().max(left.abs()) {
+            break;
+        }
+        // Regula falsi with the Illinois change, every fourth step halving: never stuck.
+        let secant = right - at_right * (right - left) / (at_right - at_left);
+        let inside = secant > left && secant < right;
+        let next = if round % 4 < 3 && inside { secant } else { 0.5 * (left + right) };
+        if next <= left || next >= right {
+            break;
+        }
+        let value = f(next);
+        if value > 0.0 {
+            (left, at_left) = (next, value);
+            if side == 1 {
+                at_right *= 0.5;
+            }
+            side = 1;
+        } else {
+            (right, at_right) = (next, value);
+            if side == -1 {
+                at_left *= 0.5;
+            }
+            side = -1;
+        }
+    }
+    (left, right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_agree_with_the_functions_where_they_meet() {
+        for x in [-0.0999, 0.0999, 0.04, -0.04] {
+            assert!((exp_beyond_linear(x) / (libm::expm1(x) - x) - 1.0).abs() < 1e-12);
+            assert!((log_beyond_linear(x) / (libm::log1p(x) - x) - 1.0).abs() < 1e-12);
+        }
+        assert_eq!(exp_beyond_linear(1e-9), 5.0e-19 + 1e-27 / 6.0);
+        assert!((log_beyond_linear(1e-9) / -5.0e-19 - 1.0).abs() < 1e-8);
+    }
+
+    #[test]
+    fn logs_of_tails_are_never_too_small() {
+        for x in [-5.0, 0.0, 3.0, 29.9, 30.1, 37.0] {
+            let (log, exact) = (log_upper_tail(x), upper_tail(x).ln());
+            assert!(log >= exact && log < exact + 3e-3, "{x} {log} {exact}");
+        }
+    }
+
+    #[test]
+    fn roots_are_bracketed() {
+        let (left, right) = bracket_root(|x| 2.0 - x * x * x, 0.0, 100.0, 1e-14);
+        let root = 2f64.cbrt();
+        assert!(left <= root && root <= right + 1e-15 && right - left < 1e-13);
+    }
+}
