@@ -5,6 +5,7 @@
 //! through the integer grid are compared within the case's tolerance or a millionth of the clip
 //! norm, whichever is larger: the grid is exact for privacy, not finer than its step.
 
+mod accounting;
 mod case;
 mod microbatch;
 mod quantile;
@@ -73,6 +74,9 @@ fn judge(case: &Case<'_>) -> Verdict {
         "microbatch_grad" | "microbatch_grad_multi" => microbatch::gradient(case),
         "microbatch_noise" => microbatch::noise(case),
         "user_sum" => microbatch::user_sum(case),
+        "accountant" => accounting::accountant(case),
+        "calibration" => accounting::calibration(case),
+        "statement" => accounting::statement(case),
         _ => Ok(Verdict::Skipped(reason(kind))),
     };
     outcome.unwrap_or_else(Verdict::Failed)
@@ -81,7 +85,6 @@ fn judge(case: &Case<'_>) -> Verdict {
 /// Why a kind is not run.
 fn reason(kind: &str) -> &'static str {
     match kind {
-        "accountant" | "calibration" | "statement" => "accounting",
         "scheduler" => "schedules of noise belong to training",
         "clip_factor" => "another library's formula: C/(norm + 1e-6)",
         "grid_clip" => "another library's formula: clip norm reduced for rounding",

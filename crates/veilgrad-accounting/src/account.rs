@@ -1,136 +1,183 @@
-//! The number that is reported: the smallest sound bound, and where it comes from.
+//! The number that is reported, and who computes it.
 
-use std::fmt;
-use std::str::FromStr;
+use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
 
-use veilgrad_events::{Delta, Epsilon};
-
-use crate::pld::Method;
+use crate::pld::{Bounds, Method};
 use crate::{Composition, Unsupported, pld, rdp};
 
-/// Who computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accountant {
-    /// The privacy profile itself.
-    Pld,
-    /// Rényi divergences.
-    Rdp,
-}
-
-impl fmt::Display for Accountant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pld => "pld",
-            Self::Rdp => "rdp",
-        })
-    }
-}
-
-impl FromStr for Accountant {
-    type Err = Unsupported;
-
-    fn from_str(name: &str) -> Result<Self, Unsupported> {
-        match name {
-            "pld" => Ok(Self::Pld),
-            "rdp" => Ok(Self::Rdp),
-            _ => Err(Unsupported::new(format!("accountant {name:?}: must be pld or rdp"))),
-        }
-    }
-}
-
-/// An epsilon for a delta, or a delta for an epsilon: what may be claimed.
+/// An epsilon at a delta: what may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guarantee {
     /// Never below the truth, its own numerical error included.
     pub epsilon: f64,
     /// Never above what the events cost the unluckiest neighbours; absent where this is not known.
     pub epsilon_lower: Option<f64>,
-    /// The delta at which the epsilon holds.
+    /// The delta at which the epsilon holds; never below the truth if it was asked for.
     pub delta: f64,
-    /// Who found it.
-    pub accountant: Accountant,
+    /// The name of the accountant that found it.
+    pub accountant: &'static str,
     /// How, if it was the privacy profile.
     pub method: Option<Method>,
 }
 
-/// The smallest sound epsilon for `delta` that the accountant, or the better of both, can give.
+/// Who tells what a composition costs.
 ///
-/// # Errors
-/// When none gives a finite one.
-pub fn epsilon(
-    composition: &Composition,
-    delta: Delta,
-    accountant: Option<Accountant>,
-) -> Result<Guarantee, Unsupported> {
-    let by_rdp = || -> Result<Guarantee, Unsupported> {
-        let epsilon = rdp::epsilon(composition, delta)?.epsilon.get();
-        Ok(Guarantee {
-            epsilon,
-            epsilon_lower: None,
-            delta: delta.get(),
-            accountant: Accountant::Rdp,
-            method: None,
-        })
-    };
-    let by_pld = || -> Result<Guarantee, Unsupported> {
-        let bounds = pld::epsilon(composition, delta)?;
-        Ok(Guarantee {
-            epsilon: bounds.upper,
-            epsilon_lower: composition.attained().then_some(bounds.lower * (1.0 - LOWERED)),
-            delta: delta.get(),
-            accountant: Accountant::Pld,
-            method: Some(bounds.method),
-        })
-    };
-    match accountant {
-        Some(Accountant::Pld) => by_pld(),
-        Some(Accountant::Rdp) => by_rdp(),
-        None => match by_pld() {
-            Ok(found) if found.method != Some(Method::Lattice) => Ok(found),
-            Ok(found) => match by_rdp() {
-                Ok(other) if other.epsilon < found.epsilon => {
-                    Ok(Guarantee { epsilon_lower: found.epsilon_lower, ..other })
-                }
-                _ => Ok(found),
-            },
-            Err(_) => by_rdp(),
-        },
-    }
+/// # Guarantee
+/// Whatever an accountant returns is never below the truth, and does not depend on the order of
+/// rounds; [`check_accountant`] tries that.
+pub trait Accountant {
+    /// A short name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The smallest epsilon for `delta` that it can vouch for.
+    ///
+    /// # Errors
+    /// When it cannot vouch for any.
+    fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported>;
+
+    /// The smallest delta at `epsilon` that it can vouch for; 1 if there is no smaller one.
+    fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee;
 }
 
 /// Noise multipliers were rounded down when queries were folded; lower bounds must not profit.
 const LOWERED: f64 = 1e-12;
 
-/// The smallest sound delta at `epsilon` that the accountant, or the better of both, can give.
-#[must_use]
-pub fn delta(
-    composition: &Composition,
-    epsilon: Epsilon,
-    accountant: Option<Accountant>,
-) -> Guarantee {
-    let rdp = || Guarantee {
-        epsilon: epsilon.get(),
-        epsilon_lower: None,
-        delta: rdp::delta(composition, epsilon),
-        accountant: Accountant::Rdp,
-        method: None,
-    };
-    let pld = || {
-        let bounds = pld::delta(composition, epsilon);
+/// The privacy profile itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pld;
+
+impl Accountant for Pld {
+    fn name(&self) -> &'static str {
+        "pld"
+    }
+
+    fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
+        let Bounds { lower, upper, method } = pld::epsilon(composition, delta)?;
+        Ok(Guarantee {
+            epsilon: upper,
+            epsilon_lower: composition.attained().then_some(lower * (1.0 - LOWERED)),
+            delta: delta.get(),
+            accountant: self.name(),
+            method: Some(method),
+        })
+    }
+
+    fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
+        let Bounds { upper, method, .. } = pld::delta(composition, epsilon);
         Guarantee {
             epsilon: epsilon.get(),
             epsilon_lower: None,
-            delta: bounds.upper,
-            accountant: Accountant::Pld,
-            method: Some(bounds.method),
-        }
-    };
-    match accountant {
-        Some(Accountant::Pld) => pld(),
-        Some(Accountant::Rdp) => rdp(),
-        None => {
-            let (a, b) = (pld(), rdp());
-            if b.delta < a.delta { b } else { a }
+            delta: upper,
+            accountant: self.name(),
+            method: Some(method),
         }
     }
+}
+
+/// Rényi divergences, at the best order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rdp;
+
+impl Accountant for Rdp {
+    fn name(&self) -> &'static str {
+        "rdp"
+    }
+
+    fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
+        let epsilon = rdp::epsilon(composition, delta)?.epsilon.get();
+        let (delta, accountant) = (delta.get(), self.name());
+        Ok(Guarantee { epsilon, epsilon_lower: None, delta, accountant, method: None })
+    }
+
+    fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
+        let delta = rdp::delta(composition, epsilon);
+        let (epsilon, accountant) = (epsilon.get(), self.name());
+        Guarantee { epsilon, epsilon_lower: None, delta, accountant, method: None }
+    }
+}
+
+/// The smaller of [`Pld`]'s and [`Rdp`]'s numbers: both are sound, so it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Best;
+
+impl Accountant for Best {
+    fn name(&self) -> &'static str {
+        "best"
+    }
+
+    fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
+        let Ok(found) = Pld.epsilon(composition, delta) else {
+            return Rdp.epsilon(composition, delta);
+        };
+        // Closed forms and contours are as good as exact.
+        if found.method != Some(Method::Lattice) {
+            return Ok(found);
+        }
+        match Rdp.epsilon(composition, delta) {
+            Ok(other) if other.epsilon < found.epsilon => {
+                Ok(Guarantee { epsilon_lower: found.epsilon_lower, ..other })
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
+        let (one, other) = (Pld.delta(composition, epsilon), Rdp.delta(composition, epsilon));
+        if other.delta < one.delta { other } else { one }
+    }
+}
+
+/// Tries the contract of an accountant: nothing below exact values, nothing that falls with more rounds
+/// or less noise, no dependence on order, and a delta that agrees with its epsilon.
+///
+/// # Errors
+/// Says what did not hold.
+pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
+    let delta = Delta::new(1e-5).map_err(|e| e.to_string())?;
+    let rounds = |q: f64, z: f64, count: u64| -> Result<Composition, String> {
+        let rate = SampleRate::new(q).map_err(|e| e.to_string())?;
+        let noise = NoiseMultiplier::new(z).map_err(|e| e.to_string())?;
+        Composition::poisson(rate, noise, count, Adjacency::AddRemove).map_err(|e| e.to_string())
+    };
+    let epsilon = |composition: &Composition| {
+        accountant.epsilon(composition, delta).map(|found| found.epsilon).map_err(|e| e.to_string())
+    };
+    // Near-exact values, good to 1e-9.
+    for (q, z, count, exact) in [
+        (1.0, 1.0, 1, 4.377_178_095),
+        (1.0, 10.0, 1000, 17.856_586_83),
+        (0.01, 1.0, 1000, 1.828_236_666),
+        (0.05, 1.5, 2000, 8.231_268_979),
+    ] {
+        let found = epsilon(&rounds(q, z, count)?)?;
+        if !(found >= exact) {
+            return Err(format!("q {q} z {z} T {count}: epsilon {found} is below {exact}"));
+        }
+    }
+    let base = epsilon(&rounds(0.02, 1.2, 500)?)?;
+    for (what, more) in [
+        ("a higher rate", rounds(0.021, 1.2, 500)?),
+        ("less noise", rounds(0.02, 1.15, 500)?),
+        ("more rounds", rounds(0.02, 1.2, 520)?),
+    ] {
+        let found = epsilon(&more)?;
+        if !(found >= base) {
+            return Err(format!("{what} lowers epsilon from {base} to {found}"));
+        }
+    }
+    let parts = [rounds(0.02, 1.2, 500)?, rounds(0.01, 0.9, 200)?, rounds(1.0, 20.0, 3)?];
+    let [a, b, c] = parts;
+    let there = Composition::join(&[a.clone(), b.clone(), c.clone()]).map_err(|e| e.to_string())?;
+    let back = Composition::join(&[c, b, a]).map_err(|e| e.to_string())?;
+    let (there, back) = (epsilon(&there)?, epsilon(&back)?);
+    if !((there - back).abs() <= 1e-6 * there) {
+        return Err(format!("the order of rounds changes epsilon from {there} to {back}"));
+    }
+    let composition = rounds(0.02, 1.2, 500)?;
+    let at = Epsilon::new(base).map_err(|e| e.to_string())?;
+    let found = accountant.delta(&composition, at).delta;
+    if !(found <= delta.get() * 1.01) {
+        return Err(format!("delta {found} at the epsilon of delta {}", delta.get()));
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
 
-use crate::account::{self, Accountant};
+use crate::account::Accountant;
 use crate::{Composition, Unsupported};
 
 /// Answers are this close to optimal, relatively.
@@ -15,21 +15,21 @@ const LEAST_RATE: f64 = 1e-12;
 const MOST_ROUNDS: u64 = 1 << 53;
 
 /// What must not be exceeded.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Target {
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
     /// The budget.
     pub epsilon: Epsilon,
     /// The delta at which it holds.
     pub delta: Delta,
-    /// Who accounts; the better of all if nobody is named.
-    pub accountant: Option<Accountant>,
+    /// Who accounts.
+    pub accountant: &'a dyn Accountant,
 }
 
-impl Target {
+impl Target<'_> {
     /// By how much a composition exceeds the budget; infinite if that cannot be told.
     fn excess(&self, composition: Result<Composition, Unsupported>) -> f64 {
         composition
-            .and_then(|composition| account::epsilon(&composition, self.delta, self.accountant))
+            .and_then(|composition| self.accountant.epsilon(&composition, self.delta))
             .map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get())
     }
 

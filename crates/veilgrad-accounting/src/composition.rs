@@ -43,7 +43,8 @@ pub enum Sampled {
 pub struct Unsupported(String);
 
 impl Unsupported {
-    pub(crate) fn new(why: impl Into<String>) -> Self {
+    /// An error that says why.
+    pub fn new(why: impl Into<String>) -> Self {
         Self(why.into())
     }
 }

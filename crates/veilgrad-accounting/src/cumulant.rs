@@ -242,26 +242,30 @@ impl Nodes {
             return if self.refine(tilt) { self.at(tilt) } else { infinite };
         }
         let exponent = |node: &Node| node.weight + tilt * node.loss;
-        let top = self.nodes.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
+        let log_mass = |node: &Node| node.log_density + exponent(node);
+        let top = self.nodes.iter().map(log_mass).fold(f64::NEG_INFINITY, f64::max);
         let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
         let mut total = 0.0;
         if top < MODERATE {
             let bends = self.smooth.bends();
             for node in &self.nodes {
                 let a = exponent(node);
-                let power = libm::exp(a);
+                let mass = libm::exp(node.log_density + a);
                 // What exceeds 1, less terms of expectation zero: nothing cancels for small q.
-                let excess = if bends {
-                    exp_beyond_linear(a) + node.weight_bend + tilt * node.loss_bend
-                } else if a.abs() < 0.5 {
-                    libm::expm1(a)
-                } else {
-                    power - 1.0
+                let term = match (bends, a > 30.0) {
+                    (true, false) => {
+                        let bend = node.weight_bend + tilt * node.loss_bend;
+                        node.density * (exp_beyond_linear(a) + bend)
+                    }
+                    (true, true) => {
+                        let bend = node.weight_bend + tilt * node.loss_bend;
+                        mass + node.density * (bend - 1.0 - a)
+                    }
+                    (false, false) => node.density * libm::expm1(a),
+                    (false, true) => mass - node.density,
                 };
-                let term = node.density * excess;
                 sum += term;
                 size += term.abs();
-                let mass = node.density * power;
                 total += mass;
                 first += mass * node.loss;
                 second += mass * node.loss * node.loss;
@@ -271,7 +275,6 @@ impl Nodes {
             let value = libm::log1p(sum + rounding) * (1.0 + 4.0 * UNIT);
             return Jet { value, first: mean, second: square - mean * mean };
         }
-        let top = self.nodes.iter().map(|n| n.log_density + exponent(n)).fold(f64::MIN, f64::max);
         for node in &self.nodes {
             let mass = libm::exp(node.log_density + exponent(node) - top);
             total += mass;

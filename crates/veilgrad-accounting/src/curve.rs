@@ -3,14 +3,17 @@
 
 use veilgrad_events::{Adjacency, Delta, Epsilon, Rounds};
 
-use crate::account::{self, Accountant};
-use crate::{Composition, Unsupported, gaussian, pld};
+use crate::account::Accountant;
+use crate::pld::Deltas;
+use crate::{Composition, Unsupported, gaussian};
 
-/// Points of the privacy profile, both directions together.
-#[derive(Debug, Clone, PartialEq)]
+/// Points of the privacy profile, both directions together; without points it promises nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     /// Epsilons, ascending from 0, with an upper bound of delta at each.
     points: Vec<(f64, f64)>,
+    /// The mu of a composition that is a Gaussian.
+    gaussian: Option<f64>,
 }
 
 impl Profile {
@@ -18,10 +21,10 @@ impl Profile {
     #[must_use]
     pub fn new(composition: &Composition, last: Epsilon, points: usize) -> Self {
         let steps = points.max(2) - 1;
+        let mut deltas = Deltas::new(composition);
         let at = |index: usize| {
             let epsilon = last.get() * index as f64 / steps as f64;
-            let delta = Epsilon::new(epsilon).map_or(1.0, |e| pld::delta(composition, e).upper);
-            (epsilon, delta)
+            (epsilon, deltas.at(epsilon))
         };
         let mut points: Vec<(f64, f64)> = (0..=steps).map(at).collect();
         // A profile falls; a point that does not is bounded by the one before it.
@@ -30,7 +33,7 @@ impl Profile {
             least = f64::min(least, *delta);
             *delta = least;
         }
-        Self { points }
+        Self { points, gaussian: composition.gaussian_only() }
     }
 
     /// The points: epsilon, and never less than delta there.
@@ -70,6 +73,11 @@ impl Profile {
     #[must_use]
     pub fn mu(&self) -> f64 {
         const PARTS: u32 = 16;
+        match (self.gaussian, self.points.as_slice()) {
+            (Some(mu), _) => return mu,
+            (None, []) => return f64::INFINITY,
+            (None, _) => {}
+        }
         let mut largest: f64 = 0.0;
         for pair in self.points.windows(2) {
             let [(from, high), (to, low)] = pair else { continue };
@@ -101,7 +109,7 @@ pub fn spent(
     rounds: &[Rounds],
     adjacency: Adjacency,
     delta: Delta,
-    accountant: Option<Accountant>,
+    accountant: &dyn Accountant,
     points: u64,
 ) -> Result<Vec<(u64, f64)>, Unsupported> {
     let too_many = || Unsupported::new("more than 2^64 rounds");
@@ -126,7 +134,7 @@ pub fn spent(
             }
         }
         let composition = Composition::fold(&prefix, adjacency)?;
-        Ok((mark, account::epsilon(&composition, delta, accountant)?.epsilon))
+        Ok((mark, accountant.epsilon(&composition, delta)?.epsilon))
     };
     marks.into_iter().map(at).collect()
 }

@@ -60,11 +60,19 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
         };
         let improvement = best - found;
         best = best.min(found);
+        // Rounding and infinite losses stay, and where a fine grid certifies nothing no finer one will.
+        let hopeless = composed.rounding > 1.0 || composed.infinite > delta * 1e3;
+        if hopeless || (best.is_infinite() && points >= SHORTEST_LOWER) {
+            break;
+        }
         // A grid that did worse was too coarse for its window; the next one is better.
         if (0.0..=TOLERANCE * best.max(scale)).contains(&improvement) {
             break;
         }
         points *= 2;
+    }
+    if best.is_infinite() {
+        return Interval { lower: 0.0, upper: best };
     }
     let points = points.clamp(SHORTEST_LOWER, LONGEST);
     let grid = 2.0 * window.half_width / (FILL * points as f64);
@@ -218,7 +226,8 @@ impl Losses {
         }
         let scale = 1.0 / points as f64;
         let error = error * scale;
-        let first = (window.mean / self.grid).round() as i64 - points as i64 / 2;
+        // Indices stay where an f64 is exact; a window elsewhere certifies nothing.
+        let first = (window.mean / self.grid).round().clamp(-9e15, 9e15) as i64 - points as i64 / 2;
         let masses = (0..points as i64)
             .map(|offset| {
                 let place = (first + offset).rem_euclid(points as i64) as usize;

@@ -1,7 +1,7 @@
 //! What a ledger of rounds is worth: epsilon for a delta, and all that follows from it.
 //!
 //! - [`Composition`]: rounds folded to one Gaussian each, with their sampling, under an adjacency.
-//! - [`epsilon`], [`delta`]: the number to report, the smallest sound bound there is.
+//! - [`Accountant`]: who tells what it costs; [`Best`] gives the smallest sound bound there is.
 //! - [`pld`]: the privacy profile itself, between certified bounds; [`rdp`]: Rényi differential
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
@@ -36,7 +36,7 @@ pub mod pld;
 pub mod rdp;
 mod smooth;
 
-pub use account::{Accountant, Guarantee, delta, epsilon};
+pub use account::{Accountant, Best, Guarantee, Pld, Rdp, check_accountant};
 pub use adaptive::Envelope;
 pub use calibrate::Target;
 pub use composition::{Composition, Sampled, Step, Unsupported};

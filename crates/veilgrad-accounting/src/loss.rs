@@ -194,12 +194,15 @@ struct Grid {
 }
 
 impl Grid {
+    /// Indices stay where an f64 is exact; losses beyond count as infinite or as the first.
+    const LAST: f64 = 9e15;
+
     fn below(&self, loss: f64) -> i64 {
-        (loss / self.step).floor() as i64
+        (loss / self.step).floor().clamp(-Self::LAST, Self::LAST) as i64
     }
 
     fn above(&self, loss: f64) -> i64 {
-        (loss / self.step).ceil() as i64
+        (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
     }
 
     fn indices(&self, first: i64, last: i64) -> Vec<i64> {

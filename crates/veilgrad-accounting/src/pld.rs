@@ -67,8 +67,42 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     let bounds =
-        both(composition, |direction| delta_towards(composition, direction, epsilon.get()));
+        both(composition, |direction| delta_towards(composition, direction, epsilon.get()).0);
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
+}
+
+/// Upper bounds of delta at many epsilons; neighbouring ones share a contour.
+pub(crate) struct Deltas<'a> {
+    composition: &'a Composition,
+    contours: Vec<(Direction, Option<Contour>)>,
+}
+
+impl<'a> Deltas<'a> {
+    pub(crate) fn new(composition: &'a Composition) -> Self {
+        let mut contours = vec![(Direction::Remove, None)];
+        if !composition.is_symmetric() {
+            contours.push((Direction::Add, None));
+        }
+        Self { composition, contours }
+    }
+
+    pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
+        let composition = self.composition;
+        let mut largest: f64 = 0.0;
+        for (direction, contour) in &mut self.contours {
+            let near = contour.as_ref().map(|contour| contour.delta(epsilon));
+            let upper = match near {
+                Some(delta) if delta.upper - delta.lower <= CLOSE * delta.upper => delta.upper,
+                _ => {
+                    let (bounds, found) = delta_towards(composition, *direction, epsilon);
+                    *contour = found;
+                    bounds.upper
+                }
+            };
+            largest = largest.max(upper);
+        }
+        largest.min(1.0)
+    }
 }
 
 fn both(composition: &Composition, f: impl Fn(Direction) -> Bounds) -> Bounds {
@@ -97,23 +131,28 @@ fn closed_form(
     })
 }
 
-fn delta_towards(composition: &Composition, direction: Direction, epsilon: f64) -> Bounds {
+/// Bounds of delta at `epsilon`, and the contour if that was good enough.
+fn delta_towards(
+    composition: &Composition,
+    direction: Direction,
+    epsilon: f64,
+) -> (Bounds, Option<Contour>) {
     if let Some(delta) = closed_form(composition, direction) {
         let Interval { lower, upper } = delta(epsilon);
-        return Bounds { lower, upper, method: Method::ClosedForm };
+        return (Bounds { lower, upper, method: Method::ClosedForm }, None);
     }
     let mut cumulant = Cumulant::new(composition, direction);
     let tilt = cumulant.best_slope(epsilon, payoff);
-    let by_contour = Contour::new(composition, direction, &mut cumulant, tilt);
-    let by_contour = by_contour.map(|contour| contour.delta(epsilon));
-    let Interval { lower, upper } =
-        by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
+    let contour = Contour::new(composition, direction, &mut cumulant, tilt);
+    let by_contour = contour.as_ref().map(|contour| contour.delta(epsilon));
+    let by_contour = by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
+    let Interval { lower, upper } = by_contour;
     if upper.is_finite() && upper - lower <= CLOSE * upper {
-        return Bounds { lower, upper, method: Method::Contour };
+        return (Bounds { lower, upper, method: Method::Contour }, contour);
     }
     let about = Epsilon::new(epsilon).map_or(1.0, |epsilon| rdp::delta(composition, epsilon));
     let target = Target::Epsilon(epsilon, about * 1e-2);
-    better(Interval { lower, upper }, lattice::bounds(composition, direction, target))
+    (better(by_contour, lattice::bounds(composition, direction, target)), None)
 }
 
 fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) -> Bounds {

@@ -1,0 +1,33 @@
+//! The `veilgrad` command.
+//!
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 5 data
+//! invalid.
+#![allow(clippy::print_stdout)] // A command line talks on stdout.
+
+mod account;
+mod answer;
+mod argument;
+mod error;
+mod html;
+mod plan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use argument::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.command {
+        Command::Plan(plan) => plan::run(plan, &arguments.common),
+        Command::Account(account) => account::run(account, &arguments.common),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_code()
+        }
+    }
+}

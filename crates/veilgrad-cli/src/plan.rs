@@ -1,0 +1,357 @@
+//! `veilgrad plan`: solve for what is missing of a run.
+
+use serde_json::{Value, json};
+use veilgrad_accounting::{Composition, Target, Unsupported, spent};
+use veilgrad_events::{
+    ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
+    SumQuery,
+};
+
+use crate::answer::{Answer, Outcome, Parameters, adjacency_name, up};
+use crate::argument::{Common, Plan, Sampler, Solve};
+use crate::error::Error;
+use crate::html;
+
+/// Rounds at which the curve of epsilon is drawn.
+const CURVE: u64 = 48;
+
+pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
+    let solve = solve(arguments)?;
+    let request = Request::new(arguments, solve)?;
+    let solution = request.solve(solve);
+    let (parameters, outcome) = match solution {
+        Ok((known, outcome)) => (known, Ok(outcome)),
+        Err(reason) => (request.known.clone(), Err(reason.to_string())),
+    };
+    let advice = match (&outcome, solve) {
+        (Ok(_), Solve::Noise) => request.batch_advice(),
+        _ => Vec::new(),
+    };
+    if let (Some(path), Ok(outcome)) = (&arguments.html, &outcome) {
+        let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
+        let adjacency = arguments.view.adjacency.adjacency();
+        let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
+            .map_err(|error| Error::Failure(error.to_string()))?;
+        let page = html::page(&curve, &outcome.profile, arguments.delta.get());
+        std::fs::write(path, page)
+            .map_err(|cause| Error::File { path: path.display().to_string(), cause })?;
+    }
+    let answer = Answer {
+        parameters: Parameters {
+            noise_multiplier: parameters.noise,
+            rate: parameters.rate,
+            steps: parameters.steps,
+            sampling: request.sampling_name(),
+            adjacency: adjacency_name(arguments.view.adjacency.adjacency()),
+            delta: Some(arguments.delta.get()),
+        },
+        outcome,
+        asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
+    };
+    if common.json {
+        let mut document = answer.json();
+        document.insert("solved".to_owned(), json!(solved_key(solve)));
+        document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
+        document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
+        println!("{}", Value::Object(document));
+    } else {
+        print!("{}", answer.table(solved_row(solve)));
+        print!("{}", advice_table(&advice));
+    }
+    Ok(())
+}
+
+/// What is solved for: what was named, else what is missing.
+fn solve(arguments: &Plan) -> Result<Solve, Error> {
+    if let Some(solve) = arguments.solve {
+        return Ok(solve);
+    }
+    let rate = arguments.rate.is_some()
+        || (arguments.records.is_some() && arguments.batch.is_some())
+        || arguments.sampling == Sampler::All;
+    let missing: Vec<Solve> = [
+        (rate, Solve::Rate),
+        (arguments.steps.is_some() || arguments.epochs.is_some(), Solve::Steps),
+        (arguments.epsilon.is_some(), Solve::Epsilon),
+        (arguments.noise_multiplier.is_some(), Solve::Noise),
+    ]
+    .into_iter()
+    .filter_map(|(known, what)| (!known).then_some(what))
+    .collect();
+    match missing.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(Error::Usage(
+            "nothing is missing: leave one of rate, steps, epsilon and noise multiplier out, or name \
+             it with --solve"
+                .to_owned(),
+        )),
+        more => {
+            let flags: Vec<&str> = more.iter().map(|what| flags(*what)).collect();
+            Err(Error::Usage(format!(
+                "one value can be solved for, and {} are missing: {}",
+                more.len(),
+                flags.join(", ")
+            )))
+        }
+    }
+}
+
+fn flags(solve: Solve) -> &'static str {
+    match solve {
+        Solve::Rate => "--rate (or --records and --batch)",
+        Solve::Steps => "--steps (or --epochs)",
+        Solve::Epsilon => "--epsilon",
+        Solve::Noise => "--noise-multiplier",
+    }
+}
+
+fn solved_key(solve: Solve) -> &'static str {
+    match solve {
+        Solve::Rate => "rate",
+        Solve::Steps => "steps",
+        Solve::Epsilon => "epsilon",
+        Solve::Noise => "noise_multiplier",
+    }
+}
+
+/// The row of the table that was solved for.
+fn solved_row(solve: Solve) -> &'static str {
+    match solve {
+        Solve::Rate => "rate",
+        Solve::Steps => "rounds",
+        Solve::Epsilon => "epsilon",
+        Solve::Noise => "noise multiplier",
+    }
+}
+
+/// The parameters of a run, as far as they are known.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    rate: Option<f64>,
+    steps: Option<u64>,
+    noise: Option<f64>,
+}
+
+impl Known {
+    /// The batch that a rate makes of so many records, if that is a whole one or an expected one.
+    fn batch(&self, records: Option<u64>) -> Option<f64> {
+        Some(self.rate? * records? as f64)
+    }
+}
+
+/// A question.
+struct Request<'a> {
+    arguments: &'a Plan,
+    known: Known,
+}
+
+impl<'a> Request<'a> {
+    fn new(arguments: &'a Plan, solve: Solve) -> Result<Self, Error> {
+        let needs = |missing: bool, what: Solve| {
+            if missing && what != solve {
+                return Err(Error::Usage(format!("{} is missing", flags(what))));
+            }
+            Ok(())
+        };
+        let rate = match (arguments.rate, arguments.records, arguments.batch) {
+            _ if arguments.sampling == Sampler::All => Some(1.0),
+            (Some(_), _, Some(_)) => {
+                return Err(Error::Usage("--rate and --batch say the same twice".to_owned()));
+            }
+            (Some(rate), _, None) => Some(rate),
+            (None, Some(records), Some(batch)) if batch <= records => {
+                Some(batch as f64 / records as f64)
+            }
+            (None, Some(records), Some(batch)) => {
+                return Err(Error::Usage(format!("batch {batch} of {records} records")));
+            }
+            _ => None,
+        };
+        let rate = rate.filter(|_| solve != Solve::Rate);
+        needs(rate.is_none(), Solve::Rate)?;
+        needs(arguments.steps.is_none() && arguments.epochs.is_none(), Solve::Steps)?;
+        needs(arguments.noise_multiplier.is_none(), Solve::Noise)?;
+        needs(arguments.epsilon.is_none(), Solve::Epsilon)?;
+        let sized = matches!(arguments.sampling, Sampler::Fixed | Sampler::Shuffle);
+        if sized && arguments.records.is_none() {
+            return Err(Error::Usage("fixed and shuffled batches need --records".to_owned()));
+        }
+        if solve == Solve::Rate && arguments.sampling == Sampler::All {
+            return Err(Error::Usage("--sampling all has rate 1".to_owned()));
+        }
+        let steps = match (solve, arguments.steps, rate) {
+            (Solve::Steps, _, _) => None,
+            (_, Some(steps), _) => Some(steps),
+            (_, None, rate) => rate.and_then(|rate| steps_of(arguments.epochs?, rate)),
+        };
+        if steps.is_none() && solve != Solve::Steps && solve != Solve::Rate {
+            return Err(Error::Usage(format!(
+                "{} epochs at rate {} are no number of rounds",
+                arguments.epochs.unwrap_or(0.0),
+                rate.unwrap_or(0.0)
+            )));
+        }
+        let noise = arguments.noise_multiplier.map(|z| z.get()).filter(|_| solve != Solve::Noise);
+        Ok(Self { arguments, known: Known { rate, steps, noise } })
+    }
+
+    fn sampling_name(&self) -> &'static str {
+        match self.arguments.sampling {
+            Sampler::Poisson => "poisson",
+            Sampler::Fixed => "fixed",
+            Sampler::Shuffle => "shuffle",
+            Sampler::All => "all",
+        }
+    }
+
+    /// The rounds of a run all of whose parameters are known.
+    fn rounds(&self, known: &Known) -> Result<Vec<Rounds>, Unsupported> {
+        let wrong = |error: &dyn std::fmt::Display| Unsupported::new(error.to_string());
+        let (Some(rate), Some(steps), Some(noise)) = (known.rate, known.steps, known.noise) else {
+            return Err(Unsupported::new("a parameter is unknown"));
+        };
+        if rate == 0.0 || steps == 0 {
+            return Ok(Vec::new());
+        }
+        let records = self.arguments.records.unwrap_or(1);
+        let sampling = match self.arguments.sampling {
+            Sampler::All => Sampling::All {},
+            Sampler::Poisson => {
+                Sampling::Poisson { rate: SampleRate::new(rate).map_err(|e| wrong(&e))? }
+            }
+            sampler => {
+                // The batch that has this rate, or the next smaller one.
+                let batch = ((rate * records as f64) * (1.0 + 1e-12)).floor().max(1.0) as u64;
+                let batch = FixedBatch::new(records, batch).map_err(|e| wrong(&e))?;
+                match sampler {
+                    Sampler::Fixed => Sampling::Fixed(batch),
+                    _ => Sampling::Shuffle(batch),
+                }
+            }
+        };
+        let clip = ClipNorm::new(1.0).map_err(|e| wrong(&e))?;
+        let noise = NoiseStd::new(noise).map_err(|e| wrong(&e))?;
+        let round = Round::new(sampling, vec![SumQuery::new("gradient", clip, noise)]);
+        Ok(vec![Rounds { count: steps, round: round.map_err(|e| wrong(&e))? }])
+    }
+
+    fn composition(&self, known: &Known) -> Result<Composition, Unsupported> {
+        Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency.adjacency())
+    }
+
+    fn target(&self) -> Result<Target<'static>, Unsupported> {
+        let zero = Epsilon::new(0.0).map_err(|error| Unsupported::new(error.to_string()))?;
+        Ok(Target {
+            epsilon: self.arguments.epsilon.unwrap_or(zero),
+            delta: self.arguments.delta,
+            accountant: self.arguments.view.accountant(),
+        })
+    }
+
+    /// Fills in what is missing, and accounts for the whole.
+    fn solve(&self, solve: Solve) -> Result<(Known, Outcome), Unsupported> {
+        let mut known = self.known.clone();
+        match solve {
+            Solve::Epsilon => {}
+            Solve::Noise => known.noise = Some(self.noise(&known)?.get()),
+            Solve::Steps => {
+                let with =
+                    |steps| self.composition(&Known { steps: Some(steps), ..self.known.clone() });
+                if known.rate == Some(0.0) {
+                    return Err(Unsupported::new(
+                        "no number of rounds reaches the budget at rate 0",
+                    ));
+                }
+                known.steps = Some(self.target()?.rounds(with)?);
+            }
+            Solve::Rate => {
+                let at = |rate: f64| -> Known {
+                    let steps = self.known.steps;
+                    let epochs = self.arguments.epochs;
+                    let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
+                    Known { rate: Some(rate), steps, ..self.known.clone() }
+                };
+                let rate = self.target()?.rate(|rate| self.composition(&at(rate.get())))?.get();
+                known = at(rate);
+                if let (Sampler::Fixed | Sampler::Shuffle, Some(records)) =
+                    (self.arguments.sampling, self.arguments.records)
+                {
+                    let batch = (rate * records as f64 * (1.0 + 1e-12)).floor().max(1.0);
+                    known.rate = Some(batch / records as f64);
+                }
+            }
+        }
+        let composition = self.composition(&known)?;
+        let accountant = self.arguments.view.accountant();
+        let guarantee = accountant.epsilon(&composition, self.arguments.delta)?;
+        Ok((known, Outcome::new(&composition, guarantee)))
+    }
+
+    fn noise(&self, known: &Known) -> Result<NoiseMultiplier, Unsupported> {
+        let with =
+            |z: NoiseMultiplier| self.composition(&Known { noise: Some(z.get()), ..known.clone() });
+        self.target()?.noise_multiplier(with)
+    }
+
+    /// What other batches would need, at as many rounds: the noise in the average gradient is the noise
+    /// multiplier over the batch.
+    fn batch_advice(&self) -> Vec<Advice> {
+        let (Some(records), Some(rate)) = (self.arguments.records, self.known.rate) else {
+            return Vec::new();
+        };
+        let sampled = matches!(self.arguments.sampling, Sampler::Poisson | Sampler::Fixed);
+        let batch = rate * records as f64;
+        let candidates = [0.25, 0.5, 1.0, 2.0, 4.0].map(|factor| (batch * factor).round());
+        let possible =
+            candidates.into_iter().filter(|b| sampled && *b >= 1.0 && *b <= records as f64);
+        possible
+            .filter_map(|batch| {
+                let known = Known { rate: Some(batch / records as f64), ..self.known.clone() };
+                let noise = self.noise(&known).ok()?.get();
+                Some(Advice { batch, noise, ratio: noise / batch })
+            })
+            .collect()
+    }
+}
+
+/// Whole rounds in so many epochs, rounded up.
+fn steps_of(epochs: f64, rate: f64) -> Option<u64> {
+    let steps = (epochs / rate * (1.0 - 1e-12)).ceil();
+    (steps.is_finite() && steps < 1e18).then_some(steps as u64)
+}
+
+/// A batch, the noise multiplier that it needs, and the noise in its average.
+struct Advice {
+    batch: f64,
+    noise: f64,
+    ratio: f64,
+}
+
+fn advice_json(advice: &[Advice]) -> Vec<Value> {
+    let row = |row: &Advice| {
+        json!({
+            "batch": row.batch,
+            "noise_multiplier": row.noise,
+            "noise_per_record": row.ratio,
+        })
+    };
+    advice.iter().map(row).collect()
+}
+
+fn advice_table(advice: &[Advice]) -> String {
+    if advice.len() < 2 {
+        return String::new();
+    }
+    let mut text =
+        "\nAt as many rounds, the noise in the average falls with the batch:\n".to_owned();
+    text.push_str("   batch   noise multiplier   noise/batch\n");
+    for row in advice {
+        text.push_str(&format!(
+            "{:>8}   {:>16}   {:>11}\n",
+            row.batch,
+            up(row.noise),
+            up(row.ratio)
+        ));
+    }
+    text
+}
