@@ -1,0 +1,284 @@
+//! The command, as people and programs call it.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn veilgrad(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = veilgrad(&[arguments, &["--json"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn account(lines: &str, arguments: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+        .args([&["account", "-"], arguments].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+const MNIST: [&str; 8] =
+    ["plan", "--rate", "0.004266666666666667", "--steps", "14040", "--delta", "1e-5", "-q"];
+
+fn mnist<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&MNIST, more].concat()
+}
+
+#[test]
+fn a_plan_has_all_keys_that_programs_read() {
+    let found = json(&mnist(&["--noise-multiplier", "1.1"]));
+    let epsilon = number(&found["epsilon"]);
+    assert!((2.379_554_518..2.379_56).contains(&epsilon), "{found}");
+    assert!(number(&found["epsilon_lower"]) <= epsilon);
+    assert_eq!(found["schema"], 1);
+    assert_eq!(found["delta"], 1e-5);
+    assert_eq!(found["noise_multiplier"], 1.1);
+    assert_eq!(found["rate"], 0.004266666666666667);
+    assert_eq!(found["steps"], 14040);
+    assert_eq!(found["accountant"], "pld");
+    assert_eq!(found["adjacency"], "add-remove");
+    assert_eq!(found["sampling"], "poisson");
+    assert_eq!(found["valid"], true);
+    assert!(found.get("reason").is_none());
+    assert!((0.55..0.62).contains(&number(&found["mu"])), "{found}");
+    let rdp = json(&mnist(&["--noise-multiplier", "1.1", "--accountant", "rdp"]));
+    assert_eq!(rdp["accountant"], "rdp");
+    assert_eq!(rdp["epsilon_lower"], Value::Null);
+    assert!((2.59..2.6).contains(&number(&rdp["epsilon"])), "{rdp}");
+}
+
+#[test]
+fn every_parameter_can_be_solved_and_the_answer_keeps_the_budget() {
+    let budget = ["--epsilon", "2", "--delta", "1e-5"];
+    let (rate, steps) = (["--rate", "0.01"], ["--steps", "5000"]);
+    let noise = ["--noise-multiplier", "1.6"];
+    let plan = |parts: &[&[&str]]| json(&[&["plan"], parts.concat().as_slice()].concat());
+    let solved = [
+        ("noise_multiplier", plan(&[&budget, &rate, &steps])),
+        ("rate", plan(&[&budget, &steps, &noise])),
+        ("steps", plan(&[&budget, &rate, &noise])),
+    ];
+    for (what, found) in &solved {
+        assert_eq!(found["solved"], *what, "{found}");
+        let epsilon = number(&found["epsilon"]);
+        assert!(epsilon <= 2.0 && epsilon > 1.99, "{found}");
+        // The same, asked the other way round.
+        let text = |key: &str| found[key].to_string();
+        let again = json(&[
+            "plan",
+            "--rate",
+            &text("rate"),
+            "--steps",
+            &text("steps"),
+            "--noise-multiplier",
+            &text("noise_multiplier"),
+            "--delta",
+            "1e-5",
+        ]);
+        assert!(number(&again["epsilon"]) <= 2.0, "{found} {again}");
+    }
+    assert!((number(&solved[0].1["noise_multiplier"]) - 1.590_138_79).abs() < 1e-5);
+    // Named and given at once: what is named is solved.
+    let named = plan(&[&budget, &rate, &steps, &noise, &["--solve", "noise"]]);
+    assert_eq!(named["noise_multiplier"], solved[0].1["noise_multiplier"]);
+}
+
+#[test]
+fn batches_and_epochs_are_rates_and_rounds() {
+    let found = json(&[
+        "plan",
+        "--records",
+        "60000",
+        "--batch",
+        "256",
+        "--epochs",
+        "60",
+        "--delta",
+        "1e-5",
+        "--epsilon",
+        "3",
+    ]);
+    assert_eq!(found["rate"], 256.0 / 60000.0);
+    // 60 epochs of 234.375 rounds are 14062.5.
+    assert_eq!(found["steps"], 14063);
+    let advice = found["batch_advice"].as_array().unwrap();
+    assert_eq!(advice.len(), 5, "{found}");
+    let ratios: Vec<f64> = advice.iter().map(|row| number(&row["noise_per_record"])).collect();
+    assert!(ratios.windows(2).all(|pair| pair[0] > pair[1]), "{found}");
+    let own = advice.iter().find(|row| row["batch"] == 256.0).unwrap();
+    assert_eq!(own["noise_multiplier"], found["noise_multiplier"]);
+}
+
+#[test]
+fn policies_and_adjacencies_are_accounted_for_what_they_are() {
+    let epsilon = |sampling: &str, adjacency: &str| {
+        json(&[
+            "plan",
+            "--records",
+            "1000",
+            "--batch",
+            "100",
+            "--steps",
+            "100",
+            "--delta",
+            "1e-5",
+            "--noise-multiplier",
+            "4",
+            "--sampling",
+            sampling,
+            "--adjacency",
+            adjacency,
+        ])
+    };
+    let at = |sampling: &str, adjacency: &str| number(&epsilon(sampling, adjacency)["epsilon"]);
+    assert!(at("poisson", "replace-one") > at("poisson", "add-remove"));
+    assert_eq!(at("poisson", "zero-out"), at("poisson", "add-remove"));
+    assert!(at("fixed", "add-remove") > at("poisson", "add-remove"));
+    assert!(at("fixed", "replace-one") > at("fixed", "add-remove"));
+    // Ten epochs without amplification: a Gaussian of sqrt(10)/4.
+    let shuffled = epsilon("shuffle", "zero-out");
+    assert!((number(&shuffled["mu"]) - 10f64.sqrt() / 4.0).abs() < 1e-9, "{shuffled}");
+    assert!(number(&shuffled["epsilon"]) > at("poisson", "zero-out"));
+    let refused = epsilon("shuffle", "add-remove");
+    assert_eq!(refused["valid"], false);
+    assert_eq!(refused["epsilon"], Value::Null);
+    assert!(refused["reason"].as_str().unwrap().contains("zero-out"), "{refused}");
+}
+
+#[test]
+fn nothing_sampled_and_no_rounds_cost_nothing() {
+    for arguments in [["--rate", "0", "--steps", "10"], ["--rate", "0.1", "--steps", "0"]] {
+        let more = ["--noise-multiplier", "1", "--delta", "1e-5"];
+        let found = json(&[&["plan"], &arguments[..], &more].concat());
+        assert_eq!((&found["epsilon"], &found["valid"]), (&0.0.into(), &true.into()), "{found}");
+    }
+}
+
+#[test]
+fn nonsense_is_a_usage_error_that_names_the_value() {
+    for (arguments, what) in [
+        (vec!["--rate", "1.5", "--steps", "10", "--epsilon", "1"], "1.5"),
+        (vec!["--rate", "NaN", "--steps", "10", "--epsilon", "1"], "NaN"),
+        (vec!["--rate", "0.1", "--steps", "-1", "--epsilon", "1"], "-1"),
+        (vec!["--rate", "0.1", "--steps", "10", "--epsilon", "-2"], "-2"),
+        (vec!["--rate", "0.1", "--steps", "10", "--noise-multiplier", "0"], "0"),
+        (vec!["--rate", "0.1", "--steps", "10"], "--epsilon"),
+        (vec!["--rate", "0.1", "--epochs", "inf", "--epsilon", "1"], "inf"),
+        (vec!["--records", "10", "--batch", "11", "--steps", "1", "--epsilon", "1"], "11"),
+        (
+            vec!["--rate", "0.1", "--steps", "5", "--epsilon", "1", "--noise-multiplier", "1"],
+            "--solve",
+        ),
+        (
+            vec!["--rate", "0.1", "--steps", "5", "--solve", "rate", "--epsilon", "1"],
+            "--noise-multiplier",
+        ),
+    ] {
+        let output = veilgrad(&[&["plan", "--delta", "1e-5"], &arguments[..]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(what), "{arguments:?}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(veilgrad(&["plan", "--delta", "1"]).status.code(), Some(2));
+}
+
+const LINES: &str = r#"{"rounds": 14040, "sampling": {"policy": "poisson", "rate": 0.004266666666666667}, "queries": [{"group": "weights", "clip": 1.0, "noise": 1.1}]}"#;
+
+#[test]
+fn rounds_are_accounted_from_a_file_and_from_stdin() {
+    let output = account(LINES, &["--delta", "1e-5", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((2.379_554_518..2.379_56).contains(&number(&found["epsilon"])), "{found}");
+    assert_eq!((&found["steps"], &found["sampling"]), (&14040.into(), &"poisson".into()));
+    let path = std::env::temp_dir().join(format!("veilgrad-rounds-{}.jsonl", std::process::id()));
+    std::fs::write(&path, LINES).unwrap();
+    let from_file = json(&["account", path.to_str().unwrap(), "--delta", "1e-5"]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(from_file, found);
+    // And back: delta at that epsilon.
+    let epsilon = found["epsilon"].to_string();
+    let output = account(LINES, &["--epsilon", &epsilon, "--json"]);
+    let back: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((number(&back["delta"]) / 1e-5 - 1.0).abs() < 1e-6, "{back}");
+}
+
+/// The three lines of the documented format: each policy is accounted for, together.
+#[test]
+fn mixtures_of_policies_are_composed() {
+    let lines = r#"{"rounds": 100, "sampling": {"policy": "poisson", "rate": 0.01}, "queries": [{"group": "weights", "clip": 1.0, "noise": 1.1}]}
+
+{"rounds": 10, "sampling": {"policy": "fixed", "records": 60000, "batch": 256}, "queries": [{"group": "conv", "clip": 1.0, "noise": 2.0}, {"group": "accuracy", "clip": 0.5, "noise": 3.0}]}
+{"rounds": 1, "sampling": {"policy": "all"}, "queries": [{"group": "count", "clip": 1.0, "noise": 8.0}]}
+"#;
+    for adjacency in ["add-remove", "zero-out", "replace-one"] {
+        let output = account(lines, &["--delta", "1e-5", "--adjacency", adjacency, "--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found["valid"], true, "{found}");
+        assert_eq!((&found["sampling"], &found["steps"]), (&"mixed".into(), &111.into()));
+        assert_eq!((&found["rate"], &found["noise_multiplier"]), (&Value::Null, &Value::Null));
+        // More than its last line alone, which costs 0.43.
+        assert!(number(&found["epsilon"]) > 0.43, "{found}");
+    }
+}
+
+#[test]
+fn files_that_are_no_rounds_are_refused_with_their_line() {
+    for (lines, what) in [
+        ("{\"rounds\": 1}", "line 1"),
+        (&format!("{LINES}\nnonsense"), "line 2"),
+        (&LINES.replace("poisson", "magic"), "magic"),
+        (&LINES.replace("1.1", "-1.1"), "-1.1"),
+    ] {
+        let output = account(lines, &["--delta", "1e-5"]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(5), "{error}");
+        assert!(error.contains(what), "{error}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(veilgrad(&["account", "/no/such/file", "--delta", "1e-5"]).status.code(), Some(1));
+    assert_eq!(account("SQLite format 3\0", &["--delta", "1e-5"]).status.code(), Some(1));
+    let empty = account("", &["--delta", "1e-5", "--json"]);
+    let found: Value = serde_json::from_slice(&empty.stdout).unwrap();
+    assert_eq!((&found["epsilon"], &found["sampling"]), (&0.0.into(), &"none".into()));
+    // A policy without an analysis is no error: it has no number, and says why.
+    let truncated = LINES.replace(
+        r#"{"policy": "poisson", "rate": 0.004266666666666667}"#,
+        r#"{"policy": "truncated-poisson", "rate": 0.01, "records": 1000, "maximum": 20}"#,
+    );
+    let output = account(&truncated, &["--delta", "1e-5", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["epsilon"], &found["valid"]), (&Value::Null, &false.into()), "{found}");
+    assert!(found["reason"].as_str().unwrap().starts_with("unsupported"), "{found}");
+}
+
+#[test]
+fn people_get_a_table_and_curves() {
+    let output = veilgrad(&mnist(&["--noise-multiplier", "1.1"]));
+    let table = String::from_utf8(output.stdout).unwrap();
+    // Rounded up, never to 2.3795.
+    assert!(table.contains("epsilon           2.3796"), "{table}");
+    let path = std::env::temp_dir().join(format!("veilgrad-plan-{}.html", std::process::id()));
+    let file = path.to_str().unwrap();
+    let output = veilgrad(&mnist(&["--epsilon", "2", "--html", file]));
+    assert_eq!(output.status.code(), Some(0));
+    let page = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert!(!page.contains("http") && !page.contains("NaN"), "{page}");
+}
