@@ -14,17 +14,13 @@ use realfft::num_complex::Complex64;
 use crate::cumulant::{Cumulant, Jet, SMALLEST};
 use crate::loss::Direction;
 use crate::number::UNIT;
-use crate::smooth::Smooth;
-use crate::{Composition, Step};
+use crate::tilted::{RESTART, TiltedStep};
+use crate::{Composition, Sampled};
 
-/// Trapezoid rules over outputs are chosen for an error of e^-DIGITS.
-const DIGITS: f64 = 40.0;
 /// Never more frequencies than this; fewer where there are many distinct steps.
 const MOST_FREQUENCIES: usize = 1 << 14;
 /// Lines on which what is cut off may be this part of delta are not worth following.
 const HOPELESS: f64 = 1e-3;
-/// Rotations are computed afresh every so many frequencies.
-const RESTART: usize = 32;
 /// And never more products of frequencies and outputs.
 const MOST_WORK: f64 = 4e8;
 
@@ -81,11 +77,12 @@ impl Contour {
         let mut gaussian = 0.0;
         let mut smooth = Vec::new();
         for (step, count) in composition.steps() {
-            match Smooth::new(*step, direction) {
-                Some(_) if step.z < SMALLEST => return None,
-                Some(curve) => smooth.push((TiltedStep::new(curve, tilt)?, *count as f64)),
-                None if step.is_gaussian() => gaussian += *count as f64 / (step.z * step.z),
-                None => return None,
+            if step.sampled == Sampled::Always {
+                gaussian += *count as f64 / (step.z * step.z);
+            } else if step.z < SMALLEST {
+                return None;
+            } else {
+                smooth.push((TiltedStep::new(*step, direction, tilt)?, *count as f64));
             }
         }
         // What is cut off must not count: |value| there is at most e^-decay / t^2.
@@ -281,216 +278,4 @@ fn lane_sum(values: &[f64]) -> f64 {
         }
     }
     lanes.iter().sum::<f64>() + rest
-}
-
-/// One step's loss under its tilted distribution.
-struct TiltedStep {
-    curve: Smooth,
-    tilt: f64,
-    /// Outputs beyond these do not count.
-    left: f64,
-    right: f64,
-    /// Log of the tilted moment.
-    log_moment: f64,
-    centre: f64,
-    /// Uniform distributions of these (width, mass) are parts of the loss's.
-    layers: Vec<(f64, f64)>,
-}
-
-/// Outputs, as tilted masses and centred losses, for all frequencies up to some last one.
-struct TiltedNodes {
-    mass: Vec<f64>,
-    loss: Vec<f64>,
-    /// At least the error of the characteristic function, and how that grows with frequency.
-    error: f64,
-    phase_error: f64,
-}
-
-impl TiltedStep {
-    fn new(curve: Smooth, tilt: f64) -> Option<Self> {
-        const START: f64 = 9.0;
-        let (mut left, mut right) = (-START, START);
-        // The largest exponent bounds the moment from below well enough to find the ends.
-        let exponent = |y: f64| {
-            let point = curve.at(y);
-            point.weight + tilt * point.loss - 0.5 * y * y
-        };
-        let mut largest: f64 = 0.0;
-        for _ in 0..4000 {
-            let (log_left, log_right) = curve.log_tails(left, right, tilt);
-            largest = largest.max(exponent(left)).max(exponent(right));
-            let enough = largest - DIGITS - 3.0;
-            if log_left < enough && log_right < enough {
-                break;
-            }
-            left -= if log_left < enough { 0.0 } else { 0.5 };
-            right += if log_right < enough { 0.0 } else { 0.5 };
-        }
-        let mut step =
-            Self { curve, tilt, left, right, log_moment: 0.0, centre: 0.0, layers: Vec::new() };
-        let nodes = step.raw_nodes(0.0)?;
-        let top = nodes.iter().map(|n| n.log_mass).fold(f64::MIN, f64::max);
-        let (mut sum, mut first) = (0.0, 0.0);
-        for node in &nodes {
-            let mass = libm::exp(node.log_mass - top);
-            sum += mass;
-            first += mass * node.loss;
-        }
-        step.log_moment = top + libm::log(sum);
-        step.centre = first / sum;
-        if !step.log_moment.is_finite() || !step.centre.is_finite() {
-            return None;
-        }
-        step.layers = step.find_layers(&nodes);
-        Some(step)
-    }
-
-    /// Trapezoid nodes fine enough for frequencies up to `last`.
-    fn raw_nodes(&self, last: f64) -> Option<Vec<RawNode>> {
-        let spacing = self.node_spacing(last);
-        let count = ((self.right - self.left) / spacing).ceil();
-        if !(count < 2e5) {
-            return None;
-        }
-        let scale = (spacing / (2.0 * std::f64::consts::PI).sqrt()).ln();
-        let node = |index: usize| {
-            let y = self.left + index as f64 * spacing;
-            let point = self.curve.at(y);
-            let exponent = point.weight + self.tilt * point.loss;
-            RawNode { y, log_mass: exponent - 0.5 * y * y + scale, exponent, loss: point.loss }
-        };
-        Some((0..=count as usize).map(node).collect())
-    }
-
-    fn node_spacing(&self, last: f64) -> f64 {
-        let digits = DIGITS + self.curve.log_strip_growth(self.tilt, last);
-        2.0 * std::f64::consts::PI * self.curve.strip() / digits
-    }
-
-    fn nodes(&self, last: f64) -> Option<TiltedNodes> {
-        let raw = self.raw_nodes(last)?;
-        let mut nodes = TiltedNodes {
-            mass: Vec::with_capacity(raw.len()),
-            loss: Vec::with_capacity(raw.len()),
-            error: 0.0,
-            phase_error: 0.0,
-        };
-        let (mut masses, mut exponents, mut losses) = (0.0, 0.0, 0.0);
-        let centre = self.centre.abs();
-        for node in &raw {
-            let mass = libm::exp(node.log_mass - self.log_moment);
-            let loss = node.loss - self.centre;
-            masses += mass;
-            // Roundings in units of UNIT: of the loss, of the exponent, of the mass.
-            let off = 4.0 * node.loss.abs() + self.curve.loss_rounding(node.y);
-            let size = node.exponent.abs() + node.y * node.y + self.log_moment.abs();
-            exponents += mass * (8.0 * size + 16.0 + (2.0 + 2.0 * self.tilt) * off);
-            losses += mass * (off + 4.0 * (loss.abs() + centre));
-            nodes.mass.push(mass);
-            nodes.loss.push(loss);
-        }
-        // Masses round with their exponents; rotations a few times for 32 steps; sums by length of a
-        // lane; quadrature and the ends follow.
-        let lane = raw.len() as f64 / 8.0 + 16.0;
-        let (log_left, log_right) = self.curve.log_tails(self.left, self.right, self.tilt);
-        let ends = (log_left - self.log_moment).exp() + (log_right - self.log_moment).exp();
-        let quadrature = 8.0 * (-DIGITS).exp() + 8.0 * ends;
-        nodes.error = UNIT * (exponents + (lane + 160.0) * masses) + quadrature;
-        nodes.phase_error = UNIT * losses;
-        // What the masses miss of 1 was lost, too.
-        nodes.error += (masses - 1.0).abs();
-        Some(nodes)
-    }
-
-    /// Splits a minorant of the density of the loss into uniform parts.
-    ///
-    /// Between neighbouring nodes the normal density and the exponent are smallest at an end, and the
-    /// slope of the loss is at most `steepest`; from the highest piece outwards the minorant is made
-    /// to fall, and then it is a stack of uniform layers.
-    fn find_layers(&self, nodes: &[RawNode]) -> Vec<(f64, f64)> {
-        let mut pieces: Vec<(f64, f64, f64)> = nodes
-            .windows(2)
-            .filter_map(|pair| {
-                let [a, b] = pair else { return None };
-                let density = -0.5 * (a.y * a.y).max(b.y * b.y) + a.exponent.min(b.exponent)
-                    - self.log_moment;
-                let slope = self.curve.steepest(a.y, b.y);
-                let height =
-                    libm::exp(density) / (2.0 * std::f64::consts::PI).sqrt() / slope * (1.0 - 1e-6);
-                let (low, high) = (a.loss.min(b.loss), a.loss.max(b.loss));
-                (height.is_finite() && high > low).then_some((low, high, height))
-            })
-            .collect();
-        let peak = pieces
-            .iter()
-            .enumerate()
-            .fold((0, 0.0), |best, (i, p)| if p.2 > best.1 { (i, p.2) } else { best })
-            .0;
-        let (before, after) = pieces.split_at_mut(peak);
-        for side in [
-            &mut before.iter_mut().rev() as &mut dyn Iterator<Item = &mut (f64, f64, f64)>,
-            &mut after.iter_mut(),
-        ] {
-            let mut lowest = f64::INFINITY;
-            for piece in side {
-                lowest = lowest.min(piece.2);
-                piece.2 = lowest;
-            }
-        }
-        let mut layers = Vec::with_capacity(pieces.len());
-        let mut rest = pieces.as_slice();
-        let mut level = 0.0;
-        while let (Some(first), Some(last)) = (rest.first(), rest.last()) {
-            // Losses run up or down with outputs.
-            let width = first.1.max(last.1) - first.0.min(last.0);
-            let height = first.2.min(last.2);
-            if height > level {
-                layers.push((width, (height - level) * width));
-                level = height;
-            }
-            let keep = if first.2 <= last.2 { rest.get(1..) } else { rest.get(..rest.len() - 1) };
-            rest = keep.unwrap_or_default();
-        }
-        layers
-    }
-
-    /// At most `-log |characteristic function|` for every frequency from t on.
-    fn decay(&self, t: f64) -> f64 {
-        let lost: f64 = self
-            .layers
-            .iter()
-            .map(|(width, mass)| mass * (1.0 - largest_sinc(0.5 * t * width)))
-            .sum();
-        // Never more than all of it, whatever rounding made of the masses.
-        -libm::log1p(-lost.clamp(0.0, 0.999))
-    }
-}
-
-struct RawNode {
-    y: f64,
-    /// Log of normal density, tilted exponent and spacing.
-    log_mass: f64,
-    exponent: f64,
-    loss: f64,
-}
-
-/// At least `|sin x / x|` for every argument from x on.
-fn largest_sinc(x: f64) -> f64 {
-    // The second largest maximum of |sin x / x|, at x = 4.49.
-    const SECOND: f64 = 0.217_234;
-    if x < 1e-4 {
-        // sin x / x <= 1 - x^2/6 + x^4/120
-        1.0 - x * x / 6.0 * (1.0 - 1e-9)
-    } else if x < std::f64::consts::PI {
-        (libm::sin(x) / x).max(SECOND)
-    } else {
-        SECOND.min(1.0 / x)
-    }
-}
-
-/// A step that is a Gaussian without sampling.
-impl Step {
-    fn is_gaussian(&self) -> bool {
-        self.sampled == crate::Sampled::Always
-    }
 }

@@ -35,6 +35,7 @@ mod number;
 pub mod pld;
 pub mod rdp;
 mod smooth;
+mod tilted;
 
 pub use account::{Accountant, Best, Guarantee, Pld, Rdp, check_accountant};
 pub use adaptive::Envelope;

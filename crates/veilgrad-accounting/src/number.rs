@@ -44,6 +44,20 @@ pub(crate) fn log_upper_tail(x: f64) -> f64 {
     -0.5 * x * x - x.ln() - 0.918
 }
 
+/// Abscissas and weights of the twenty-point Gauss-Legendre rule on [-1, 1], positive half.
+pub(crate) const LEGENDRE: [(f64, f64); 10] = [
+    (0.076_526_521_133_497_34, 0.152_753_387_130_725_84),
+    (0.227_785_851_141_645_07, 0.149_172_986_472_603_74),
+    (0.373_706_088_715_419_55, 0.142_096_109_318_382_04),
+    (0.510_867_001_950_827_1, 0.131_688_638_449_176_64),
+    (0.636_053_680_726_515, 0.118_194_531_961_518_41),
+    (0.746_331_906_460_150_8, 0.101_930_119_817_240_44),
+    (0.839_116_971_822_218_8, 0.083_276_741_576_704_75),
+    (0.912_234_428_251_326, 0.062_672_048_334_109_07),
+    (0.963_971_927_277_913_8, 0.040_601_429_800_386_94),
+    (0.993_128_599_185_094_9, 0.017_614_007_139_152_118),
+];
+
 /// A point at which the decreasing function `f` passes zero: `f(left) > 0 >= f(right)`; returns the
 /// last pair (left, right), closer together than `tolerance` relative or as close as 200 steps get.
 pub(crate) fn bracket_root(
@@ -102,6 +116,15 @@ mod tests {
         for x in [-5.0, 0.0, 3.0, 29.9, 30.1, 37.0] {
             let (log, exact) = (log_upper_tail(x), upper_tail(x).ln());
             assert!(log >= exact && log < exact + 3e-3, "{x} {log} {exact}");
+        }
+    }
+
+    #[test]
+    fn the_legendre_rule_integrates_polynomials_of_degree_39() {
+        for power in (0..=38).step_by(2) {
+            let sum: f64 = LEGENDRE.iter().map(|(x, w)| 2.0 * w * x.powi(power)).sum();
+            let exact = 2.0 / f64::from(power + 1);
+            assert!((sum / exact - 1.0).abs() < 4e-15, "{power} {sum} {exact}");
         }
     }
 

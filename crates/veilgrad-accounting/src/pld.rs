@@ -236,3 +236,50 @@ fn solve(
         if lower_at(left) > 0.0 { bracket_root(lower_at, left, right, 1e-13).0 } else { 0.0 };
     Some((lower, upper))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use veilgrad_events::{Adjacency, ClipNorm, FixedBatch, NoiseStd, Round, Rounds, SampleRate};
+    use veilgrad_events::{Sampling, SumQuery};
+
+    fn rounds(sampling: Sampling, z: f64, count: u64) -> Rounds {
+        let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(z).unwrap());
+        Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }
+    }
+
+    /// Two methods that share nothing but the pair of distributions: their intervals overlap.
+    #[test]
+    fn contour_and_lattice_enclose_the_same_number() {
+        let poisson = |q: f64| Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
+        let fixed = |n: u64, b: u64| Sampling::Fixed(FixedBatch::new(n, b).unwrap());
+        for (sampling, z, count) in [
+            (poisson(0.02), 0.8, 300),
+            (poisson(0.3), 3.0, 60),
+            (poisson(0.001), 0.6, 4000),
+            (poisson(0.7), 1.0, 20),
+            (fixed(1000, 20), 2.0, 300),
+            (fixed(10, 3), 6.0, 60),
+            (fixed(10_000, 9000), 8.0, 30),
+        ] {
+            for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+                let lines = [rounds(sampling, z, count), rounds(Sampling::All {}, 40.0, 2)];
+                let composition = Composition::fold(&lines, adjacency).unwrap();
+                for direction in [Direction::Remove, Direction::Add] {
+                    for delta in [1e-3, 1e-6] {
+                        let (lower, upper) =
+                            contour_epsilon(&composition, direction, delta).unwrap();
+                        let other = lattice::bounds(&composition, direction, Target::Delta(delta));
+                        let what = format!("{sampling:?} {z} {adjacency} {direction:?} {delta}");
+                        assert!(upper >= other.lower, "{what}: {upper} {other:?}");
+                        assert!(lower <= other.upper, "{what}: {lower} {other:?}");
+                        assert!(upper - lower < 1e-6 * upper, "{what}: {lower} {upper}");
+                        // And the lattice is not far off, up or down.
+                        let close = other.upper < upper * 1.002 && other.lower > lower * 0.4;
+                        assert!(close, "{what}: {upper} {other:?}");
+                    }
+                }
+            }
+        }
+    }
+}
