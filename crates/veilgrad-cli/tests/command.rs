@@ -267,6 +267,25 @@ fn files_that_are_no_rounds_are_refused_with_their_line() {
     assert!(found["reason"].as_str().unwrap().starts_with("unsupported"), "{found}");
 }
 
+/// The table of docs/accounting.md.
+#[test]
+fn the_tutorial_rows_are_worth_less_today_than_when_they_were_published() {
+    for (name, published, rdp, pld) in [
+        ("strict", 1.19, 0.954, 0.864),
+        ("middle", 3.01, 2.595, 2.380),
+        ("loose", 7.10, 6.313, 5.636),
+    ] {
+        let file =
+            format!("{}/../../examples/rounds/mnist-{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        let at = |accountant: &str| {
+            let found = json(&["account", &file, "--delta", "1e-5", "--accountant", accountant]);
+            (number(&found["epsilon"]) * 1000.0).ceil() / 1000.0
+        };
+        assert_eq!((at("rdp"), at("pld")), (rdp, pld), "{name}");
+        assert!(pld < published);
+    }
+}
+
 #[test]
 fn people_get_a_table_and_curves() {
     let output = veilgrad(&mnist(&["--noise-multiplier", "1.1"]));
