@@ -59,9 +59,14 @@ impl Composition {
     ///
     /// # Errors
     /// When a policy has no sound analysis under the adjacency, or noise is too small to be a number.
-    pub fn fold(rounds: &[Rounds], adjacency: Adjacency) -> Result<Self, Unsupported> {
+    pub fn fold<'a>(
+        rounds: impl IntoIterator<Item = &'a Rounds>,
+        adjacency: Adjacency,
+    ) -> Result<Self, Unsupported> {
         let mut fold = Fold::default();
-        for rounds in rounds.iter().filter(|rounds| rounds.count > 0) {
+        let mut entries = 0;
+        for rounds in rounds.into_iter().filter(|rounds| rounds.count > 0) {
+            entries += 1;
             let z = rounds.round.noise_multiplier().map_err(|e| Unsupported::new(e.to_string()))?;
             let z = z.get();
             let whole = z / f64::from(adjacency.sensitivity());
@@ -105,7 +110,7 @@ impl Composition {
                 }
             }
         }
-        Ok(fold.finish(rounds.len()))
+        Ok(fold.finish(entries))
     }
 
     /// Rounds with Poisson samples, all alike.

@@ -33,6 +33,7 @@ mod lattice;
 mod loss;
 mod number;
 pub mod pld;
+mod price;
 pub mod rdp;
 mod smooth;
 mod tilted;

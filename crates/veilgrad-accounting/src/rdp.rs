@@ -186,6 +186,12 @@ impl Filter {
         divergence(rounds, self.order) <= self.divergence
     }
 
+    /// The Rényi divergence that all rounds together may have at that order.
+    #[must_use]
+    pub const fn divergence(&self) -> f64 {
+        self.divergence
+    }
+
     /// The order of the budget.
     #[must_use]
     pub const fn order(&self) -> f64 {

@@ -15,12 +15,12 @@ use crate::{
 /// remove or change an appended event. A store with a budget checks it inside `append`, together
 /// with the pending event, and answers [`LedgerError::BudgetExhausted`] without appending.
 pub trait LedgerStore {
-    /// Appends one event.
+    /// Appends events, all of them or none.
     ///
     /// # Errors
     /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
-    /// still fit. Any other error leaves it unknown whether the event is stored.
-    fn append(&mut self, event: &Event) -> Result<(), LedgerError>;
+    /// still fit. Any other error leaves it unknown whether the events are stored.
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError>;
 
     /// Shows every event in the order in which they were appended.
     ///
@@ -30,8 +30,8 @@ pub trait LedgerStore {
 }
 
 impl<S: LedgerStore + ?Sized> LedgerStore for &mut S {
-    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
-        (**self).append(event)
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
+        (**self).append(events)
     }
 
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
@@ -83,7 +83,7 @@ impl<S: LedgerStore> Run<S> {
         let adjacency = header.adjacency;
         let (id, next_round) = (unique(), 0);
         let mut run = Self { store, id, adjacency, next_round, insecure: false, poisoned: false };
-        run.append(&Event::Open(header))?;
+        run.append(&[Event::Open(header)])?;
         Ok(run)
     }
 
@@ -97,7 +97,7 @@ impl<S: LedgerStore> Run<S> {
         reason: impl Into<String>,
     ) -> Result<Self, LedgerError> {
         let mut run = Self::open(store, header)?;
-        run.append(&Event::Insecure(Insecure { reason: reason.into() }))?;
+        run.append(&[Event::Insecure(Insecure { reason: reason.into() })])?;
         run.insecure = true;
         Ok(run)
     }
@@ -111,21 +111,41 @@ impl<S: LedgerStore> Run<S> {
     /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
     /// rounds: nothing was charged then. After any other error the run is poisoned.
     pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
-        if self.adjacency == Adjacency::AddRemove && round.sampling().records().is_some() {
-            return Err(LedgerError::PrivateCount);
+        let block = [Rounds { count: rounds, round: round.clone() }];
+        let mut permits = self.reserve_each(&block)?;
+        // One entry makes one block of permits.
+        permits.pop().ok_or_else(|| LedgerError::Refused("no permits were granted".to_owned()))
+    }
+
+    /// Charges rounds of several kinds at once, all or none, and returns the permits of each: for
+    /// schedules in which rates or noise change from round to round.
+    ///
+    /// # Errors
+    /// As for [`reserve`](Self::reserve).
+    pub fn reserve_each(&mut self, block: &[Rounds]) -> Result<Vec<Permits>, LedgerError> {
+        let mut next = self.next_round;
+        let (mut events, mut permits) = (Vec::new(), Vec::new());
+        for charge in block {
+            let private = self.adjacency == Adjacency::AddRemove;
+            if private && charge.round.sampling().records().is_some() {
+                return Err(LedgerError::PrivateCount);
+            }
+            let end = next
+                .checked_add(charge.count)
+                .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
+            if charge.count > 0 {
+                let (charge, noise) = (charge.clone(), NoiseMechanism::Gaussian);
+                events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
+            }
+            let round = Arc::new(charge.round.clone());
+            permits.push(Permits { run: self.id, round, next, end, insecure: self.insecure });
+            next = end;
         }
-        let first = self.next_round;
-        let end = first
-            .checked_add(rounds)
-            .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
-        if rounds > 0 {
-            let charge = Rounds { count: rounds, round: round.clone() };
-            let noise = NoiseMechanism::Gaussian;
-            self.append(&Event::Reserve(Reservation { first_round: first, charge, noise }))?;
-            self.next_round = end;
+        if !events.is_empty() {
+            self.append(&events)?;
+            self.next_round = next;
         }
-        let round = Arc::new(round.clone());
-        Ok(Permits { run: self.id, round, next: first, end, insecure: self.insecure })
+        Ok(permits)
     }
 
     /// Closes the run and gives the store back.
@@ -133,7 +153,7 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event.
     pub fn close(mut self) -> Result<S, LedgerError> {
-        self.append(&Event::Close(Close {}))?;
+        self.append(&[Event::Close(Close {})])?;
         Ok(self.store)
     }
 
@@ -142,11 +162,11 @@ impl<S: LedgerStore> Run<S> {
         &self.store
     }
 
-    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
         if self.poisoned {
             return Err(LedgerError::Poisoned);
         }
-        let result = self.store.append(event);
+        let result = self.store.append(events);
         self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
         result
     }
@@ -255,7 +275,8 @@ pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result
         let charge = Rounds { count: rounds, round: round.clone() };
         let noise = NoiseMechanism::Gaussian;
         let event = Event::Reserve(Reservation { first_round: 0, charge, noise });
-        store.append(&event).map_err(|e| e.to_string())?;
+        let slice = std::slice::from_ref(&event);
+        store.append(slice).map_err(|e| e.to_string())?;
         expected.push(event);
         if events(store)? != expected {
             return Err("events read back differ from those appended".to_owned());

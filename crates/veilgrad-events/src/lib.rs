@@ -17,6 +17,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+mod budget;
 mod event;
 mod grid;
 mod jsonl;
@@ -28,6 +29,7 @@ mod round;
 mod sampling;
 mod unit;
 
+pub use budget::{Budget, Charges, Pricing};
 pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
 pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};

@@ -49,22 +49,23 @@ impl MemoryLedger {
 }
 
 impl LedgerStore for MemoryLedger {
-    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
-        if let Event::Reserve(reservation) = event {
-            let charged = self.charged.checked_add(reservation.charge.count);
-            match (charged, self.round_limit) {
-                (Some(charged), limit) if limit.is_none_or(|limit| charged <= limit) => {
-                    self.charged = charged;
-                }
-                _ => {
-                    return Err(LedgerError::BudgetExhausted(format!(
-                        "{} more rounds after {} exceed the limit",
-                        reservation.charge.count, self.charged
-                    )));
-                }
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
+        let mut charged = Some(self.charged);
+        for event in events {
+            if let Event::Reserve(reservation) = event {
+                charged = charged.and_then(|sum| sum.checked_add(reservation.charge.count));
             }
         }
-        self.events.push(event.clone());
+        match (charged, self.round_limit) {
+            (Some(sum), limit) if limit.is_none_or(|limit| sum <= limit) => self.charged = sum,
+            _ => {
+                return Err(LedgerError::BudgetExhausted(format!(
+                    "more rounds after {} exceed the limit",
+                    self.charged
+                )));
+            }
+        }
+        self.events.extend_from_slice(events);
         Ok(())
     }
 

@@ -50,13 +50,13 @@ struct FailsOnce {
 }
 
 impl LedgerStore for FailsOnce {
-    fn append(&mut self, event: &Event) -> Result<(), LedgerError> {
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
         if self.until_failure == 0 {
             self.until_failure = usize::MAX;
             return Err(LedgerError::Refused("disk on fire".to_owned()));
         }
         self.until_failure -= 1;
-        self.inner.append(event)
+        self.inner.append(events)
     }
 
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {

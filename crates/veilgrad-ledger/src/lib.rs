@@ -1,0 +1,33 @@
+//! A durable, write-ahead privacy ledger.
+//!
+//! One SQLite database holds many datasets, a budget each, and the events of all their runs in one
+//! hash chain. The head of the chain is kept in the database and in an anchor file beside it, so
+//! that a lost tail is noticed.
+//!
+//! - [`Ledger`]: opens, verifies, creates budgets, reads.
+//! - [`DatasetLedger`]: the [`LedgerStore`](veilgrad_events::LedgerStore) of one dataset, for a
+//!   [`Run`](veilgrad_events::Run): checks the budget and charges in one transaction.
+//! - [`Entry`]: what a row says; [`Head`]: what a chain of rows ends with.
+//!
+//! # Guarantee
+//! An event that was appended is on disk before `append` returns, in the database and, as a head, in
+//! the anchor. Whatever does not verify is refused, never repaired.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod anchor;
+mod chain;
+mod entry;
+mod error;
+mod exchange;
+mod ledger;
+mod state;
+
+pub use chain::{Hash, Head};
+pub use entry::Entry;
+pub use error::StoreError;
+pub use exchange::{Imported, Line};
+pub use ledger::{DatasetLedger, Ledger, Options};
+pub use state::{Dataset, RunKey, RunState, State};

@@ -1,0 +1,226 @@
+//! What all rows together say: datasets, budgets, runs, charges.
+
+use std::collections::{BTreeMap, HashSet};
+
+use veilgrad_events::{Budget, Event, Mode, Rounds, RunHeader};
+
+use crate::entry::Entry;
+
+/// Everything that a ledger says.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub(crate) id: String,
+    pub(crate) datasets: BTreeMap<String, Dataset>,
+    imported: HashSet<(String, String)>,
+}
+
+/// A dataset with its budget and its runs.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// The terms, as last tightened.
+    pub budget: Budget,
+    /// Runs by the row that opened them, here or elsewhere.
+    pub runs: BTreeMap<RunKey, RunState>,
+}
+
+/// Where a run was opened: in which ledger if not in this one, and by which row.
+pub type RunKey = (Option<String>, u64);
+
+/// What a run did.
+#[derive(Debug, Clone)]
+pub struct RunState {
+    /// Its public facts.
+    pub header: RunHeader,
+    /// What it charged, neighbours that are alike joined.
+    pub rounds: Vec<Rounds>,
+    /// Why it protects nothing, if that is so.
+    pub insecure: Option<String>,
+    /// Whether it ended in order.
+    pub closed: bool,
+}
+
+impl RunState {
+    /// The number of rounds that are charged.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.rounds.iter().fold(0, |sum, rounds| sum.saturating_add(rounds.count))
+    }
+}
+
+impl Dataset {
+    /// All rounds of all runs, in the order of runs.
+    pub fn rounds(&self) -> impl Iterator<Item = &Rounds> {
+        self.runs.values().flat_map(|run| &run.rounds)
+    }
+
+    /// Why no epsilon holds for this dataset, if a run protected nothing.
+    #[must_use]
+    pub fn insecure(&self) -> Option<&str> {
+        self.runs.values().find_map(|run| run.insecure.as_deref())
+    }
+}
+
+impl State {
+    /// A ledger without any dataset.
+    pub(crate) fn of(id: String) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    /// The datasets by name.
+    #[must_use]
+    pub const fn datasets(&self) -> &BTreeMap<String, Dataset> {
+        &self.datasets
+    }
+
+    /// Whether a row of another ledger is charged here.
+    pub(crate) fn has_imported(&self, source: &str, hash: &str) -> bool {
+        self.imported.contains(&(source.to_owned(), hash.to_owned()))
+    }
+
+    /// Takes the next row in.
+    ///
+    /// # Errors
+    /// When the row is against the rules; nothing that a ledger wrote is.
+    pub(crate) fn apply(&mut self, sequence: u64, entry: &Entry) -> Result<(), String> {
+        if (sequence == 1) != matches!(entry, Entry::Create { .. }) {
+            return Err("the first row, and no other, creates the ledger".to_owned());
+        }
+        match entry {
+            Entry::Create { id } => self.id.clone_from(id),
+            Entry::Recovered { .. } => {}
+            Entry::Import { source, hash, entry } => {
+                if !self.imported.insert((source.clone(), hash.clone())) {
+                    return Err("a row is imported twice".to_owned());
+                }
+                self.apply_to(Some(source.clone()), sequence, entry)?;
+            }
+            other => self.apply_to(None, sequence, other)?,
+        }
+        Ok(())
+    }
+
+    fn apply_to(
+        &mut self,
+        source: Option<String>,
+        sequence: u64,
+        entry: &Entry,
+    ) -> Result<(), String> {
+        match entry {
+            Entry::Budget { budget } => {
+                check(budget)?;
+                match (self.datasets.get(&budget.dataset), &source) {
+                    (None, _) => {
+                        let dataset = Dataset { budget: budget.clone(), runs: BTreeMap::new() };
+                        self.datasets.insert(budget.dataset.clone(), dataset);
+                    }
+                    // Another ledger's terms do not change ours; they must protect the same.
+                    (Some(known), Some(_)) => {
+                        let ours = (known.budget.unit, known.budget.adjacency);
+                        if ours != (budget.unit, budget.adjacency) {
+                            return Err(format!(
+                                "dataset {:?} has another unit or adjacency there",
+                                budget.dataset
+                            ));
+                        }
+                    }
+                    (Some(_), None) => {
+                        return Err(format!("dataset {:?} has a budget", budget.dataset));
+                    }
+                }
+            }
+            Entry::Tighten { dataset, epsilon } => {
+                let known = self.dataset_mut(dataset)?;
+                if source.is_none() {
+                    if epsilon.get() > known.budget.epsilon.get() {
+                        return Err("a budget may be lowered, never raised".to_owned());
+                    }
+                    known.budget.epsilon = *epsilon;
+                }
+            }
+            Entry::Run { dataset, run, event, .. } => {
+                self.run_event(source, sequence, dataset, *run, event)?;
+            }
+            Entry::Create { .. } | Entry::Recovered { .. } if source.is_some() => {}
+            Entry::Create { .. } | Entry::Recovered { .. } | Entry::Import { .. } => {
+                return Err("is not a row of this place".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn run_event(
+        &mut self,
+        source: Option<String>,
+        sequence: u64,
+        dataset: &str,
+        run: u64,
+        event: &Event,
+    ) -> Result<(), String> {
+        let imported = source.is_some();
+        let own = source.as_ref() == Some(&self.id);
+        let known = self.dataset_mut(dataset)?;
+        // A branch of this ledger may go on with a run that both have.
+        let common = own && !known.runs.contains_key(&(source.clone(), run));
+        let opens = matches!(event, Event::Open(_));
+        let key = (source.filter(|_| opens || !common), run);
+        if let Event::Open(header) = event {
+            let terms = (known.budget.unit, known.budget.adjacency);
+            if terms != (header.unit, header.adjacency) {
+                return Err(format!("dataset {dataset:?} has another unit or adjacency"));
+            }
+            if header.mode == Mode::Adaptive && known.budget.mode == Mode::Planned {
+                return Err(format!("dataset {dataset:?} has a budget for planned runs only"));
+            }
+            if !imported && run != sequence {
+                return Err("a run has the number of the row that opens it".to_owned());
+            }
+            let header = header.clone();
+            let state = RunState { header, rounds: Vec::new(), insecure: None, closed: false };
+            if known.runs.insert(key, state).is_some() {
+                return Err(format!("run {run} is opened twice"));
+            }
+            return Ok(());
+        }
+        let state = known.runs.get_mut(&key).ok_or_else(|| format!("run {run} is not open"))?;
+        if state.closed {
+            return Err(format!("run {run} is closed"));
+        }
+        match event {
+            Event::Reserve(reservation) => {
+                let charge = &reservation.charge;
+                match state.rounds.last_mut() {
+                    Some(last) if last.round == charge.round => {
+                        last.count = last
+                            .count
+                            .checked_add(charge.count)
+                            .ok_or("more than 2^64 rounds are charged")?;
+                    }
+                    _ => state.rounds.push(charge.clone()),
+                }
+            }
+            Event::Insecure(insecure) => state.insecure = Some(insecure.reason.clone()),
+            Event::Close(_) => state.closed = true,
+            _ => return Err("an unknown event".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn dataset_mut(&mut self, name: &str) -> Result<&mut Dataset, String> {
+        self.datasets.get_mut(name).ok_or_else(|| format!("there is no dataset {name:?}"))
+    }
+}
+
+/// The terms that a budget must have.
+pub(crate) fn check(budget: &Budget) -> Result<(), String> {
+    let name = &budget.dataset;
+    let printable = name.chars().all(|c| !c.is_control());
+    if name.is_empty() || name.len() > 200 || !printable {
+        return Err(format!("dataset name {name:?}: must be 1 to 200 printable characters"));
+    }
+    match (budget.mode, budget.order) {
+        (Mode::Planned, None) => Ok(()),
+        (Mode::Adaptive, Some(order)) if order > 1.0 && order.is_finite() => Ok(()),
+        (Mode::Planned, Some(_)) => Err("a planned budget has no order".to_owned()),
+        (Mode::Adaptive, _) => Err("an adaptive budget needs an order above 1".to_owned()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Ledgers in temporary directories.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use veilgrad_accounting::Best;
+use veilgrad_events::{
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, RecordUnit, Round, Run,
+    RunHeader, SampleRate, Sampling, SumQuery,
+};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+/// A directory that is removed with its content.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("veilgrad-ledger-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn ledger(&self) -> PathBuf {
+        self.0.join("ledger.db")
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn budget(dataset: &str, epsilon: f64, mode: Mode) -> Budget {
+    let (delta, epsilon) = (Delta::new(1e-5).unwrap(), Epsilon::new(epsilon).unwrap());
+    Budget {
+        dataset: dataset.to_owned(),
+        unit: RecordUnit::Example,
+        adjacency: Adjacency::AddRemove,
+        delta,
+        epsilon,
+        mode,
+        order: match mode {
+            Mode::Planned => None,
+            Mode::Adaptive => Best.order(epsilon, delta),
+        },
+    }
+}
+
+pub fn round(q: f64, z: f64) -> Round {
+    let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(z).unwrap());
+    let sampling = Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
+    Round::new(sampling, vec![query]).unwrap()
+}
+
+pub fn header() -> RunHeader {
+    RunHeader::new(RecordUnit::Example, Adjacency::AddRemove)
+}
+
+/// A new ledger with one dataset.
+pub fn create(path: &Path, epsilon: f64) -> Ledger {
+    let mut ledger = Ledger::create(path, Options::default()).unwrap();
+    ledger.create_budget(budget("data", epsilon, Mode::Planned)).unwrap();
+    ledger
+}
+
+pub fn run(ledger: Ledger) -> Run<DatasetLedger> {
+    Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap()
+}
+
+/// The rounds that a ledger says are charged.
+pub fn charged(ledger: &Ledger) -> u64 {
+    ledger.state().datasets().values().flat_map(|d| d.runs.values()).map(|run| run.charged()).sum()
+}
