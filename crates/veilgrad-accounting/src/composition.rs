@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use veilgrad_events::{Adjacency, FixedBatch, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
+/// More distinct steps than this are joined, from above.
+const MOST_STEPS: usize = 4096;
+
 /// Everything that an accountant needs to know of a ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composition {
@@ -261,8 +264,43 @@ impl Fold {
         Ok(touched)
     }
 
+    /// Joins steps that are nearly alike, each at the higher rate and the lower noise of both, until
+    /// there are few enough to compute with.
+    ///
+    /// Less sampling and more noise are post-processing of more sampling and less noise, so nothing is
+    /// lost but tightness.
+    fn coarsen(&mut self) {
+        let mut grain = 1e-6;
+        while self.steps.len() > MOST_STEPS {
+            self.not_attained = true;
+            let mut coarse: HashMap<(u8, u64, u64), (Step, u64)> = HashMap::new();
+            for (step, count) in &self.steps {
+                let up = |q: f64| {
+                    // Never above 1, never below what it was.
+                    let rounded = libm::exp((libm::log(q) / grain).ceil() * grain);
+                    rounded.max(q).min(1.0 - f64::EPSILON).max(q)
+                };
+                let sampled = match step.sampled {
+                    Sampled::Always => Sampled::Always,
+                    Sampled::Poisson(q) => Sampled::Poisson(up(q)),
+                    Sampled::PoissonReplaced(q) => Sampled::PoissonReplaced(up(q)),
+                    Sampled::FixedReplaced(q) => Sampled::FixedReplaced(up(q)),
+                };
+                let z = libm::exp((libm::log(step.z) / grain).floor() * grain).min(step.z);
+                let step = Step { sampled, z };
+                let known = coarse.entry(step.key()).or_insert((step, 0));
+                known.1 = known.1.saturating_add(*count);
+            }
+            self.steps = coarse.into_values().collect();
+            // An order that does not depend on the hash map's.
+            self.steps.sort_by_key(|(step, _)| step.key());
+            grain *= 2.0;
+        }
+    }
+
     /// `entries` bounds the number of additions that were rounded.
     fn finish(mut self, entries: usize) -> Composition {
+        self.coarsen();
         if self.always > 0.0 {
             let z = self.always.sqrt().recip() * (1.0 - (entries as f64 + 8.0) * f64::EPSILON);
             self.steps.push((Step { sampled: Sampled::Always, z }, 1));

@@ -194,6 +194,30 @@ fn grids_of_orders_reproduce_other_libraries() {
     assert!(orders.iter().zip(&ours).all(|(a, b)| (a - b).abs() < 1e-9));
 }
 
+/// More distinct rounds than can be computed with are joined from above, and only a little.
+#[test]
+fn many_distinct_rounds_are_joined_from_above() {
+    let each = |i: u32| {
+        let part = f64::from(i) / 20_000.0;
+        rounds(sampled(0.001 + 0.001 * part), &[(1.0, 1.0 + 0.5 * part)], 1)
+    };
+    let lines: Vec<Rounds> = (0..20_000).map(each).collect();
+    let all = Composition::fold(&lines, Adjacency::AddRemove).unwrap();
+    assert!(all.steps().len() <= 4096);
+    assert_eq!(all.steps().iter().map(|(_, count)| count).sum::<u64>(), 20_000);
+    // Every fortieth of them, forty times: the same schedule, a hair earlier, so a hair dearer.
+    let few: Vec<Rounds> = (0..500).map(|i| Rounds { count: 40, ..each(40 * i) }).collect();
+    let few = Composition::fold(&few, Adjacency::AddRemove).unwrap();
+    let late: Vec<Rounds> = (0..500).map(|i| Rounds { count: 40, ..each(40 * i + 39) }).collect();
+    let late = Composition::fold(&late, Adjacency::AddRemove).unwrap();
+    let at =
+        |composition: &Composition| rdp::epsilon(composition, delta(1e-5)).unwrap().epsilon.get();
+    let (found, between) = (at(&all), [at(&few), at(&late)]);
+    assert!(found >= between[0].min(between[1]) * 0.9999, "{found} {between:?}");
+    assert!(found <= between[0].max(between[1]) * 1.01, "{found} {between:?}");
+    assert_eq!(Pld.epsilon(&all, delta(1e-5)).unwrap().epsilon_lower, None);
+}
+
 #[test]
 fn our_accountants_keep_their_contract() {
     for accountant in [&Pld as &dyn Accountant, &Rdp, &Best] {

@@ -1,40 +1,29 @@
-//! `veilgrad account`: what a file of rounds cost.
-
-use std::io::Read;
+//! `veilgrad account`: what a ledger or a file of rounds cost.
 
 use serde_json::json;
-use veilgrad_accounting::Composition;
-use veilgrad_events::{Adjacency, Rounds, Sampling, rounds_from_jsonl};
+use veilgrad_accounting::{Composition, Guarantee, Unsupported, rdp};
+use veilgrad_events::{Adjacency, Budget, Mode, Rounds, Sampling, rounds_from_jsonl};
+use veilgrad_ledger::Ledger;
 
 use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
-use crate::argument::{Account, Common};
+use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 
 /// The first bytes of a ledger database.
 const DATABASE: &[u8] = b"SQLite format 3\0";
 
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
-    let rounds = read(arguments)?;
-    let adjacency = arguments.view.adjacency.adjacency();
-    let accountant = arguments.view.accountant();
-    let outcome = Composition::fold(&rounds, adjacency).and_then(|composition| {
-        let guarantee = match (arguments.delta, arguments.epsilon) {
-            (Some(delta), _) => accountant.epsilon(&composition, delta)?,
-            (None, Some(epsilon)) => accountant.delta(&composition, epsilon),
-            // The parser asks for one of them.
-            (None, None) => return Ok(None),
-        };
-        Ok(Some(Outcome::new(&composition, guarantee)))
-    });
-    let outcome = match outcome {
-        Ok(Some(outcome)) => Ok(outcome),
-        Ok(None) => return Err(Error::Usage("--delta or --epsilon is missing".to_owned())),
-        Err(error) => Err(error.to_string()),
+    let source = read(arguments)?;
+    let adjacency = match (arguments.view.adjacency, &source.budget) {
+        (None, Some(budget)) => budget.adjacency,
+        _ => arguments.view.adjacency(),
     };
-    let mut parameters = parameters(&rounds, adjacency);
+    let accountant = arguments.view.accountant();
+    let asked = arguments.view.accountant.map(|_| accountant.name());
+    let outcome = outcome(arguments, &source, adjacency);
+    let mut parameters = parameters(&source.rounds, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
-    let answer =
-        Answer { parameters, outcome, asked: arguments.view.accountant.map(|_| accountant.name()) };
+    let answer = Answer { parameters, outcome, asked };
     if common.json {
         println!("{}", json!(answer.json()));
     } else {
@@ -43,23 +32,86 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     Ok(())
 }
 
-fn read(arguments: &Account) -> Result<Vec<Rounds>, Error> {
-    let path = arguments.file.display().to_string();
-    let mut bytes = Vec::new();
-    let result = if path == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| ())
-    } else {
-        std::fs::read(&arguments.file).map(|read| bytes = read)
+/// The rounds to account for, and what is known about where they come from.
+struct Source {
+    rounds: Vec<Rounds>,
+    budget: Option<Budget>,
+    insecure: Option<String>,
+}
+
+fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result<Outcome, String> {
+    if let Some(reason) = &source.insecure {
+        return Err(format!("a run protects nothing: {reason}"));
+    }
+    let text = |error: Unsupported| error.to_string();
+    let composition = Composition::fold(&source.rounds, adjacency).map_err(text)?;
+    // Rounds that were chosen from earlier outputs have a price at the declared order only.
+    let order = source.budget.as_ref().filter(|b| b.mode == Mode::Adaptive).map(|b| b.order);
+    let guarantee = match (arguments.delta, arguments.epsilon, order) {
+        (Some(delta), _, Some(Some(order)))
+            if arguments.view.accountant != Some(Accounting::Pld) =>
+        {
+            let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
+            Guarantee {
+                epsilon: found.epsilon.get(),
+                epsilon_lower: None,
+                delta: delta.get(),
+                accountant: "rdp",
+                method: None,
+            }
+        }
+        (_, _, Some(_)) => {
+            return Err(
+                "unsupported: sampling or noise was chosen from earlier outputs, which only the \
+                        Rényi filter at the order of the budget bounds, for a delta"
+                    .to_owned(),
+            );
+        }
+        (Some(delta), _, None) => {
+            arguments.view.accountant().epsilon(&composition, delta).map_err(text)?
+        }
+        (None, Some(epsilon), None) => arguments.view.accountant().delta(&composition, epsilon),
+        (None, None, None) => return Err("neither delta nor epsilon is given".to_owned()),
     };
-    result.map_err(|cause| Error::File { path: path.clone(), cause })?;
+    Ok(Outcome::new(&composition, guarantee))
+}
+
+fn read(arguments: &Account) -> Result<Source, Error> {
+    let path = arguments.file.display().to_string();
+    let bytes = crate::ledger::read_bytes(&arguments.file)?;
     if bytes.starts_with(DATABASE) {
-        return Err(Error::Failure(format!(
-            "{path}: is a database; this version reads rounds as JSON Lines only"
-        )));
+        return read_ledger(arguments);
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path: path.clone(), cause: "is not UTF-8 text".to_owned() })?;
-    rounds_from_jsonl(&text).map_err(|error| Error::Data { path, cause: error.to_string() })
+    let rounds =
+        rounds_from_jsonl(&text).map_err(|error| Error::Data { path, cause: error.to_string() })?;
+    Ok(Source { rounds, budget: None, insecure: None })
+}
+
+fn read_ledger(arguments: &Account) -> Result<Source, Error> {
+    let ledger = Ledger::read(&arguments.file)?;
+    let datasets = ledger.state().datasets();
+    let dataset = match (&arguments.dataset, datasets.len()) {
+        (Some(name), _) => datasets
+            .get(name)
+            .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?,
+        (None, 1) => {
+            datasets.values().next().ok_or_else(|| Error::Usage("no dataset".to_owned()))?
+        }
+        (None, count) => {
+            let names: Vec<&str> = datasets.keys().map(String::as_str).collect();
+            return Err(Error::Usage(format!(
+                "the ledger has {count} datasets; name one with --dataset: {}",
+                names.join(", ")
+            )));
+        }
+    };
+    Ok(Source {
+        rounds: dataset.rounds().cloned().collect(),
+        budget: Some(dataset.budget.clone()),
+        insecure: dataset.insecure().map(str::to_owned),
+    })
 }
 
 /// What all rounds have in common.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
-use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier};
+use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
+use veilgrad_ledger::Head;
 
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
@@ -34,8 +35,14 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     /// Solve for one of noise multiplier, rate, steps or epsilon.
     Plan(Plan),
-    /// Epsilon of a rounds file, post hoc, by any accountant.
+    /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
     Account(Account),
+    /// One budget per dataset, many runs.
+    #[command(subcommand)]
+    Budget(Budget),
+    /// Inspect, verify and move ledgers.
+    #[command(subcommand)]
+    Ledger(Ledger),
 }
 
 /// What is known of a run; what is missing is solved for.
@@ -81,8 +88,11 @@ pub(crate) struct Plan {
 /// The rounds to account for.
 #[derive(Debug, Args)]
 pub(crate) struct Account {
-    /// Rounds as JSON Lines; '-' is stdin.
+    /// A ledger database, or rounds as JSON Lines; '-' is stdin.
     pub(crate) file: PathBuf,
+    /// The dataset, where a ledger has several.
+    #[arg(long)]
+    pub(crate) dataset: Option<String>,
     /// Give the epsilon for this delta.
     #[arg(long, value_parser = delta, required_unless_present = "epsilon", conflicts_with = "epsilon")]
     pub(crate) delta: Option<Delta>,
@@ -93,12 +103,143 @@ pub(crate) struct Account {
     pub(crate) view: View,
 }
 
-/// Under which eyes.
+/// What to do with budgets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Budget {
+    /// Begin a dataset with its budget, in a new ledger if there is none.
+    Create(CreateBudget),
+    /// What a dataset has spent, and what is left.
+    Show(OneBudget),
+    /// All datasets of a ledger.
+    List(LedgerFile),
+    /// Lower a budget. It can never be raised.
+    Tighten(TightenBudget),
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct View {
+pub(crate) struct LedgerFile {
+    /// The ledger database.
+    #[arg(long, value_name = "FILE", default_value = "veilgrad-ledger.db")]
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneBudget {
+    /// The dataset.
+    pub(crate) dataset: String,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TightenBudget {
+    /// The dataset.
+    pub(crate) dataset: String,
+    /// The new, smaller cap.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Epsilon,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateBudget {
+    /// A name for the dataset; not a hash of it.
+    pub(crate) dataset: String,
+    /// What all runs together must not exceed.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Epsilon,
+    /// The delta of the promise.
+    #[arg(long, value_parser = delta)]
+    pub(crate) delta: Delta,
     /// Which datasets are neighbours.
     #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]
     pub(crate) adjacency: Neighbours,
+    /// What a record is: example, user, or microbatch:N.
+    #[arg(long, default_value = "example", value_parser = unit)]
+    pub(crate) unit: RecordUnit,
+    /// Whether rounds may be chosen from earlier outputs.
+    #[arg(long, value_enum, default_value_t = BudgetMode::Planned)]
+    pub(crate) mode: BudgetMode,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+    /// Serve a ledger on a network file system.
+    #[arg(long)]
+    pub(crate) allow_network: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BudgetMode {
+    Planned,
+    Adaptive,
+}
+
+/// What to do with ledgers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ledger {
+    /// All runs.
+    List(LedgerPath),
+    /// Spent against cap, for every dataset.
+    Show(LedgerPath),
+    /// Check every row, the head and the anchor.
+    Verify(Verify),
+    /// One line to publish elsewhere: who has it can tell if the ledger is rolled back.
+    Head(LedgerPath),
+    /// All rows, or the rounds, to stdout.
+    Export(Export),
+    /// Charge the rows of an export that are not here yet.
+    Import(Import),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerPath {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+    /// A head that was published or kept in a checkpoint: the ledger must contain it.
+    #[arg(long, value_name = "HEAD", value_parser = head)]
+    pub(crate) against: Option<Head>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+    /// jsonl: every row with its hash, to import; csv: the same for spreadsheets; rounds: what
+    /// `account` reads.
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    pub(crate) format: Format,
+    /// Only this dataset's rounds.
+    #[arg(long)]
+    pub(crate) dataset: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Jsonl,
+    Csv,
+    Rounds,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The ledger database; a new one if there is none.
+    pub(crate) ledger: PathBuf,
+    /// An export in JSON Lines; '-' is stdin.
+    pub(crate) file: PathBuf,
+}
+
+/// Under which eyes.
+#[derive(Debug, Args)]
+pub(crate) struct View {
+    /// Which datasets are neighbours; by default add-remove, or what a ledger's budget says.
+    #[arg(long, value_enum)]
+    pub(crate) adjacency: Option<Neighbours>,
     /// Who accounts; by default whoever gives the smaller sound bound.
     #[arg(long, value_enum)]
     pub(crate) accountant: Option<Accounting>,
@@ -144,6 +285,10 @@ pub(crate) enum Accounting {
 }
 
 impl View {
+    pub(crate) fn adjacency(&self) -> Adjacency {
+        self.adjacency.map_or(Adjacency::AddRemove, Neighbours::adjacency)
+    }
+
     pub(crate) fn accountant(&self) -> &'static dyn Accountant {
         match self.accountant {
             None => &Best,
@@ -182,6 +327,22 @@ fn delta(text: &str) -> Result<Delta, String> {
 
 fn epsilon(text: &str) -> Result<Epsilon, String> {
     Epsilon::new(number(text)?).map_err(|error| error.to_string())
+}
+
+fn unit(text: &str) -> Result<RecordUnit, String> {
+    match text.split_once(':') {
+        None if text == "example" => Ok(RecordUnit::Example),
+        None if text == "user" => Ok(RecordUnit::User),
+        Some(("microbatch", examples)) => {
+            let examples = examples.parse().map_err(|_| format!("microbatch of {examples:?}"))?;
+            Ok(RecordUnit::Microbatch { examples })
+        }
+        _ => Err(format!("unit {text:?} is not example, user or microbatch:N")),
+    }
+}
+
+fn head(text: &str) -> Result<Head, String> {
+    text.parse()
 }
 
 fn noise_multiplier(text: &str) -> Result<NoiseMultiplier, String> {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use veilgrad_ledger::StoreError;
+
 /// A command that could not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -15,6 +17,9 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error("{path}: {cause}")]
     File { path: String, cause: std::io::Error },
+    /// A ledger is not served, or does not take something.
+    #[error("{0}")]
+    Ledger(#[from] StoreError),
     /// Anything else.
     #[error("{0}")]
     Failure(String),
@@ -25,6 +30,8 @@ impl Error {
         ExitCode::from(match self {
             Self::File { .. } | Self::Failure(_) => 1,
             Self::Usage(_) => 2,
+            Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
+            Self::Ledger(_) => 4,
             Self::Data { .. } => 5,
         })
     }

@@ -1,14 +1,16 @@
 //! The `veilgrad` command.
 //!
-//! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 5 data
-//! invalid.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 3 budget would
+//! be exceeded, 4 ledger refused or damaged, 5 data invalid.
 #![allow(clippy::print_stdout)] // A command line talks on stdout.
 
 mod account;
 mod answer;
 mod argument;
+mod budget;
 mod error;
 mod html;
+mod ledger;
 mod plan;
 
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Plan(plan) => plan::run(plan, &arguments.common),
         Command::Account(account) => account::run(account, &arguments.common),
+        Command::Budget(budget) => budget::run(budget, &arguments.common),
+        Command::Ledger(ledger) => ledger::run(ledger, &arguments.common),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

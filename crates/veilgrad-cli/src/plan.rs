@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     };
     if let (Some(path), Ok(outcome)) = (&arguments.html, &outcome) {
         let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
-        let adjacency = arguments.view.adjacency.adjacency();
+        let adjacency = arguments.view.adjacency();
         let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
             .map_err(|error| Error::Failure(error.to_string()))?;
         let page = html::page(&curve, &outcome.profile, arguments.delta.get());
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
             rate: parameters.rate,
             steps: parameters.steps,
             sampling: request.sampling_name(),
-            adjacency: adjacency_name(arguments.view.adjacency.adjacency()),
+            adjacency: adjacency_name(arguments.view.adjacency()),
             delta: Some(arguments.delta.get()),
         },
         outcome,
@@ -236,7 +236,7 @@ impl<'a> Request<'a> {
     }
 
     fn composition(&self, known: &Known) -> Result<Composition, Unsupported> {
-        Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency.adjacency())
+        Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency())
     }
 
     fn target(&self) -> Result<Target<'static>, Unsupported> {

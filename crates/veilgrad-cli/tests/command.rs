@@ -252,7 +252,7 @@ fn files_that_are_no_rounds_are_refused_with_their_line() {
         assert!(output.stdout.is_empty());
     }
     assert_eq!(veilgrad(&["account", "/no/such/file", "--delta", "1e-5"]).status.code(), Some(1));
-    assert_eq!(account("SQLite format 3\0", &["--delta", "1e-5"]).status.code(), Some(1));
+    assert_eq!(account("SQLite format 3\0", &["--delta", "1e-5"]).status.code(), Some(4));
     let empty = account("", &["--delta", "1e-5", "--json"]);
     let found: Value = serde_json::from_slice(&empty.stdout).unwrap();
     assert_eq!((&found["epsilon"], &found["sampling"]), (&0.0.into(), &"none".into()));

@@ -124,7 +124,7 @@ fn read_some(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
 
 fn line(head: &Head) -> String {
     let text = format!("{MAGIC} {} {:020} {}", head.id, head.sequence, head.hash);
-    let checksum = Hash::default().after(text.as_bytes());
+    let checksum = Hash::of(text.as_bytes());
     let mut line = format!("{text} {checksum}");
     while line.len() < SLOT - 1 {
         line.push(' ');

@@ -10,6 +10,11 @@ use sha2::{Digest, Sha256};
 pub struct Hash(pub(crate) [u8; 32]);
 
 impl Hash {
+    /// `SHA-256(bytes)`.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
     /// `SHA-256(previous hash || bytes)`.
     #[must_use]
     pub fn after(self, bytes: &[u8]) -> Self {

@@ -1,11 +1,13 @@
 //! Export and import: rows as JSON Lines, with their hashes.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Hash;
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Options};
 
 /// One exported row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,15 @@ impl Ledger {
             Ok(())
         })?;
         Ok(text)
+    }
+
+    /// Creates a ledger from an export: the same rows, with the same hashes.
+    ///
+    /// # Errors
+    /// When the export does not verify, or there is a file already.
+    pub fn restore(path: &Path, text: &str, options: Options) -> Result<Self, StoreError> {
+        let entries: Vec<Entry> = verify(text)?.into_iter().map(|(_, _, entry)| entry).collect();
+        Self::create_with(path, options, &entries)
     }
 
     /// Charges all rows of an export that are not here yet. What a branch of this ledger has in common

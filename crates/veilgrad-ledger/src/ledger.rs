@@ -70,6 +70,15 @@ impl Ledger {
     /// # Errors
     /// When there is a file already, or the files cannot be written.
     pub fn create(path: &Path, options: Options) -> Result<Self, StoreError> {
+        Self::create_with(path, options, &[Entry::Create { id: random_id()? }])
+    }
+
+    /// Creates a ledger with these first rows.
+    pub(crate) fn create_with(
+        path: &Path,
+        options: Options,
+        entries: &[Entry],
+    ) -> Result<Self, StoreError> {
         check_file_system(path, options)?;
         let mut open = std::fs::OpenOptions::new();
         open.write(true).create_new(true);
@@ -83,22 +92,18 @@ impl Ledger {
         transaction.execute_batch(TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
-        let id = random_id()?;
-        let bytes = Entry::Create { id: id.clone() }.to_bytes().map_err(StoreError::Refused)?;
-        let hash = Hash::default().after(&bytes);
         transaction
-            .execute("INSERT INTO event VALUES (1, ?1, ?2)", rusqlite::params![bytes, hash.0])?;
-        transaction.execute("INSERT INTO head VALUES (1, 1, ?1)", [hash.0.as_slice()])?;
+            .execute("INSERT INTO head VALUES (1, 0, ?1)", [Hash::default().0.as_slice()])?;
         transaction.commit()?;
         let mut ledger = Self {
             path: path.to_owned(),
             connection,
             anchor,
-            head: Head { id: id.clone(), sequence: 1, hash },
-            state: State::of(id),
+            head: Head { id: String::new(), sequence: 0, hash: Hash::default() },
+            state: State::default(),
             poisoned: false,
         };
-        ledger.anchor.write(&ledger.head)?;
+        ledger.write(entries, None)?;
         sync_directory(path)?;
         Ok(ledger)
     }

@@ -61,11 +61,6 @@ impl Dataset {
 }
 
 impl State {
-    /// A ledger without any dataset.
-    pub(crate) fn of(id: String) -> Self {
-        Self { id, ..Self::default() }
-    }
-
     /// The datasets by name.
     #[must_use]
     pub const fn datasets(&self) -> &BTreeMap<String, Dataset> {

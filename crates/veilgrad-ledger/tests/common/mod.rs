@@ -12,10 +12,10 @@ use veilgrad_events::{
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
 /// A directory that is removed with its content.
-pub struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("veilgrad-ledger-{}-{number}", std::process::id());
@@ -24,11 +24,11 @@ impl Directory {
         Self(path)
     }
 
-    pub fn ledger(&self) -> PathBuf {
+    pub(crate) fn ledger(&self) -> PathBuf {
         self.0.join("ledger.db")
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Directory {
     }
 }
 
-pub fn budget(dataset: &str, epsilon: f64, mode: Mode) -> Budget {
+pub(crate) fn budget(dataset: &str, epsilon: f64, mode: Mode) -> Budget {
     let (delta, epsilon) = (Delta::new(1e-5).unwrap(), Epsilon::new(epsilon).unwrap());
     Budget {
         dataset: dataset.to_owned(),
@@ -55,28 +55,28 @@ pub fn budget(dataset: &str, epsilon: f64, mode: Mode) -> Budget {
     }
 }
 
-pub fn round(q: f64, z: f64) -> Round {
+pub(crate) fn round(q: f64, z: f64) -> Round {
     let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(z).unwrap());
     let sampling = Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
     Round::new(sampling, vec![query]).unwrap()
 }
 
-pub fn header() -> RunHeader {
+pub(crate) fn header() -> RunHeader {
     RunHeader::new(RecordUnit::Example, Adjacency::AddRemove)
 }
 
 /// A new ledger with one dataset.
-pub fn create(path: &Path, epsilon: f64) -> Ledger {
+pub(crate) fn create(path: &Path, epsilon: f64) -> Ledger {
     let mut ledger = Ledger::create(path, Options::default()).unwrap();
     ledger.create_budget(budget("data", epsilon, Mode::Planned)).unwrap();
     ledger
 }
 
-pub fn run(ledger: Ledger) -> Run<DatasetLedger> {
+pub(crate) fn run(ledger: Ledger) -> Run<DatasetLedger> {
     Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap()
 }
 
 /// The rounds that a ledger says are charged.
-pub fn charged(ledger: &Ledger) -> u64 {
+pub(crate) fn charged(ledger: &Ledger) -> u64 {
     ledger.state().datasets().values().flat_map(|d| d.runs.values()).map(|run| run.charged()).sum()
 }

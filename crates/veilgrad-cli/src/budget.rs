@@ -1,0 +1,189 @@
+//! `veilgrad budget`: one budget per dataset, many runs.
+
+use serde_json::{Value, json};
+use veilgrad_accounting::Best;
+use veilgrad_events::{Mode, Pricing};
+use veilgrad_ledger::{Dataset, Ledger, Options};
+
+use crate::answer::{adjacency_name, up};
+use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
+use crate::error::Error;
+
+pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
+    match command {
+        Budget::Create(create) => {
+            let ledger = create_budget(create)?;
+            show(&ledger, &create.dataset, common)
+        }
+        Budget::Show(one) => show(&Ledger::read(&one.file.ledger)?, &one.dataset, common),
+        Budget::List(file) => {
+            list(&Ledger::read(&file.ledger)?, common);
+            Ok(())
+        }
+        Budget::Tighten(tighten) => {
+            let mut ledger = Ledger::open(&tighten.file.ledger, Options::default())?;
+            ledger.tighten(&tighten.dataset, tighten.epsilon)?;
+            show(&ledger, &tighten.dataset, common)
+        }
+    }
+}
+
+fn create_budget(create: &CreateBudget) -> Result<Ledger, Error> {
+    let mode = match create.mode {
+        BudgetMode::Planned => Mode::Planned,
+        BudgetMode::Adaptive => Mode::Adaptive,
+    };
+    let order = match mode {
+        Mode::Planned => None,
+        Mode::Adaptive => Some(Best.order(create.epsilon, create.delta).ok_or_else(|| {
+            Error::Usage(format!(
+                "epsilon {} leaves no room for any round at delta {}",
+                create.epsilon.get(),
+                create.delta.get()
+            ))
+        })?),
+    };
+    let options = Options { allow_network: create.allow_network };
+    let path = &create.file.ledger;
+    let mut ledger =
+        if path.exists() { Ledger::open(path, options)? } else { Ledger::create(path, options)? };
+    ledger.create_budget(veilgrad_events::Budget {
+        dataset: create.dataset.clone(),
+        unit: create.unit,
+        adjacency: create.adjacency.adjacency(),
+        delta: create.delta,
+        epsilon: create.epsilon,
+        mode,
+        order,
+    })?;
+    Ok(ledger)
+}
+
+/// What a dataset has spent; or why nobody can say.
+pub(crate) fn spent(dataset: &Dataset) -> Result<f64, String> {
+    if let Some(reason) = dataset.insecure() {
+        return Err(format!("a run protects nothing: {reason}"));
+    }
+    Best.price(&dataset.budget, &mut dataset.rounds())
+}
+
+fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<(), Error> {
+    let dataset = ledger
+        .state()
+        .datasets()
+        .get(name)
+        .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?;
+    if common.json {
+        println!("{}", document(dataset));
+    } else {
+        print!("{}", table(dataset));
+    }
+    Ok(())
+}
+
+fn list(ledger: &Ledger, common: &Common) {
+    let datasets = ledger.state().datasets().values();
+    if common.json {
+        let all: Vec<Value> = datasets.map(document).collect();
+        println!("{}", json!({ "schema": 1, "datasets": all }));
+        return;
+    }
+    println!("{:<24}{:>12}{:>12}{:>8}  adjacency", "dataset", "spent", "cap", "runs");
+    for dataset in datasets {
+        let spent = spent(dataset).map_or("unknown".to_owned(), up);
+        println!(
+            "{:<24}{:>12}{:>12}{:>8}  {}",
+            dataset.budget.dataset,
+            spent,
+            dataset.budget.epsilon.get(),
+            dataset.runs.len(),
+            adjacency_name(dataset.budget.adjacency)
+        );
+    }
+}
+
+/// What is left, rounded down.
+fn left(cap: f64, spent: f64) -> f64 {
+    ((cap - spent) * (1.0 - 1e-15)).max(0.0)
+}
+
+fn document(dataset: &Dataset) -> Value {
+    let budget = &dataset.budget;
+    let price = spent(dataset);
+    let runs: Vec<Value> = dataset
+        .runs
+        .iter()
+        .map(|((source, run), state)| {
+            let alone = Best.price(budget, &mut state.rounds.iter()).ok();
+            json!({
+                "run": run,
+                "source": source,
+                "rounds": state.charged(),
+                "epsilon": alone.filter(|_| state.insecure.is_none()),
+                "insecure": state.insecure,
+                "closed": state.closed,
+            })
+        })
+        .collect();
+    let cap = budget.epsilon.get();
+    let mut document = json!({
+        "schema": 1,
+        "dataset": budget.dataset,
+        "unit": budget.unit,
+        "adjacency": adjacency_name(budget.adjacency),
+        "delta": budget.delta,
+        "epsilon": cap,
+        "mode": budget.mode,
+        "order": budget.order,
+        "spent": price.as_ref().ok(),
+        "left": price.as_ref().ok().map(|spent| left(cap, *spent)),
+        "runs": runs,
+        "valid": price.is_ok(),
+    });
+    if let (Err(reason), Some(map)) = (price, document.as_object_mut()) {
+        map.insert("reason".to_owned(), json!(reason));
+    }
+    document
+}
+
+fn table(dataset: &Dataset) -> String {
+    let budget = &dataset.budget;
+    let cap = budget.epsilon.get();
+    let mut text = format!(
+        "dataset           {}\nunit              {}\nadjacency         {}\ndelta             {:e}\n",
+        budget.dataset,
+        budget.unit,
+        adjacency_name(budget.adjacency),
+        budget.delta.get()
+    );
+    match spent(dataset) {
+        Ok(spent) => {
+            text.push_str(&format!("epsilon           {} of {cap} spent\n", up(spent)));
+            text.push_str(&format!("                  {}\n", bar(spent, cap)));
+        }
+        Err(reason) => text.push_str(&format!("epsilon           unknown: {reason}\n")),
+    }
+    for ((source, run), state) in &dataset.runs {
+        let from = source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
+        let end = if state.closed { "closed" } else { "open" };
+        let insecure =
+            state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
+        let rounds = state.charged();
+        text.push_str(&format!("run {run:<14}{rounds} rounds, {end}{insecure}{from}\n"));
+    }
+    text
+}
+
+/// Spent against cap, as wide as a terminal has room for beside the labels.
+pub(crate) fn bar(spent: f64, cap: f64) -> String {
+    const WIDTH: usize = 40;
+    let share = if cap > 0.0 { (spent / cap).clamp(0.0, 1.0) } else { 1.0 };
+    // Rounded up: what is spent must not look smaller.
+    let filled = ((share * WIDTH as f64).ceil() as usize).min(WIDTH);
+    format!(
+        "[{}{}] {:.0} %",
+        "#".repeat(filled),
+        ".".repeat(WIDTH - filled),
+        (share * 100.0).ceil()
+    )
+}
