@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use veilgrad_events::{Adjacency, FixedBatch, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
 /// More distinct steps than this are joined, from above.
-const MOST_STEPS: usize = 4096;
+const MOST_STEPS: usize = 2048;
 
 /// Everything that an accountant needs to know of a ledger.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,12 @@
 //! The anchor: the head of the chain, outside of the database, in two slots that are written in turn.
 //!
-//! A slot is one line of text: `veilgrad-anchor 1 ID SEQUENCE HASH CHECKSUM`, padded with spaces to its
-//! size; the checksum is the SHA-256 of the line before it. A torn write spoils one slot, never both.
+//! A slot begins with a line of text: `veilgrad-anchor 1 ID SEQUENCE HASH LENGTH CHECKSUM`, padded with
+//! spaces; LENGTH bytes of rows follow, one per line: those that the head was written with, if they are
+//! few. The checksum is the SHA-256 of the line before it and of the rows. A torn write spoils one slot,
+//! never both.
+//!
+//! Because a slot holds its rows, it does not matter whether the anchor or the database reaches the disk
+//! first, so that both are synced at once: whichever is behind is completed from the other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,9 +15,20 @@ use std::path::{Path, PathBuf};
 use crate::chain::{Hash, Head};
 use crate::error::StoreError;
 
-/// The size of a slot: what a disk writes at once.
-const SLOT: usize = 512;
+/// The size of a slot, and of its first line.
+const SLOT: usize = 1 << 15;
+const LINE: usize = 256;
 const MAGIC: &str = "veilgrad-anchor 1";
+/// More bytes of rows than this are not kept in a slot.
+pub(crate) const MOST: usize = SLOT - LINE;
+
+/// What a slot says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Anchored {
+    pub(crate) head: Head,
+    /// The rows that this head was written with, oldest first; none if they were too many.
+    pub(crate) rows: Vec<Vec<u8>>,
+}
 
 /// An open anchor file.
 pub(crate) struct Anchor {
@@ -62,38 +78,44 @@ impl Anchor {
         Ok(Lock(file))
     }
 
-    /// The newest head of the slots that verify; none of a file without any.
-    pub(crate) fn read(&mut self) -> Result<Option<Head>, StoreError> {
+    /// The newest of the slots that verify; none of a file without any.
+    pub(crate) fn read(&mut self) -> Result<Option<Anchored>, StoreError> {
+        let slots = self.slots()?;
+        Ok(slots.into_iter().flatten().max_by_key(|slot| slot.head.sequence))
+    }
+
+    fn slots(&mut self) -> Result<[Option<Anchored>; 2], StoreError> {
         let mut bytes = Vec::new();
         self.file
             .seek(SeekFrom::Start(0))
-            .and_then(|_| self.file.read_to_end(&mut bytes))
+            .and_then(|_| (&self.file).take(2 * SLOT as u64).read_to_end(&mut bytes))
             .map_err(|cause| failed(&self.path, cause))?;
-        let heads = bytes.chunks(SLOT).take(2).filter_map(parse);
-        Ok(heads.max_by_key(|head| head.sequence))
+        let mut slots = bytes.chunks(SLOT).map(parse);
+        Ok([slots.next().flatten(), slots.next().flatten()])
     }
 
-    /// Writes the next head, durably, over the older slot.
-    pub(crate) fn write(&mut self, head: &Head) -> Result<(), StoreError> {
-        let mut bytes = vec![0; 2 * SLOT];
-        let read = self
-            .file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| read_some(&mut self.file, &mut bytes))
-            .map_err(|cause| failed(&self.path, cause))?;
-        bytes.truncate(read);
-        let sequences: Vec<Option<u64>> =
-            bytes.chunks(SLOT).map(|slot| parse(slot).map(|head| head.sequence)).collect();
-        let slot = match sequences.as_slice() {
-            [Some(first), Some(second)] if second < first => 1,
-            [Some(_), None] | [Some(_)] => 1,
+    /// Writes the next head over the older slot, not yet durably.
+    pub(crate) fn write(&mut self, head: &Head, rows: &[&[u8]]) -> Result<(), StoreError> {
+        let slot = match self.slots()? {
+            [Some(first), Some(second)] if second.head.sequence < first.head.sequence => 1,
+            [Some(_), None] => 1,
             _ => 0,
         };
         self.file
             .seek(SeekFrom::Start(slot * SLOT as u64))
-            .and_then(|_| self.file.write_all(line(head).as_bytes()))
-            .and_then(|()| self.file.sync_data())
+            .and_then(|_| self.file.write_all(&slot_bytes(head, rows)))
             .map_err(|cause| failed(&self.path, cause))
+    }
+
+    /// Another handle on the same file, for another thread.
+    pub(crate) fn handle(&self) -> Result<Self, StoreError> {
+        let file = self.file.try_clone().map_err(|cause| failed(&self.path, cause))?;
+        Ok(Self { file, path: self.path.clone() })
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|cause| failed(&self.path, cause))
     }
 }
 
@@ -111,35 +133,37 @@ fn failed(path: &Path, cause: std::io::Error) -> StoreError {
     StoreError::File { path: path.display().to_string(), cause }
 }
 
-fn read_some(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut total = 0;
-    while let Some(rest) = buffer.get_mut(total..).filter(|rest| !rest.is_empty()) {
-        match file.read(rest)? {
-            0 => break,
-            read => total += read,
-        }
+fn slot_bytes(head: &Head, rows: &[&[u8]]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for row in rows {
+        payload.extend_from_slice(row);
+        payload.push(b'\n');
     }
-    Ok(total)
-}
-
-fn line(head: &Head) -> String {
-    let text = format!("{MAGIC} {} {:020} {}", head.id, head.sequence, head.hash);
-    let checksum = Hash::of(text.as_bytes());
-    let mut line = format!("{text} {checksum}");
-    while line.len() < SLOT - 1 {
-        line.push(' ');
-    }
-    line.push('\n');
-    line
+    let text =
+        format!("{MAGIC} {} {:020} {} {:05}", head.id, head.sequence, head.hash, payload.len());
+    let checksum = Hash::of(&[text.as_bytes(), &payload].concat());
+    let mut bytes = format!("{text} {checksum}").into_bytes();
+    bytes.resize(LINE - 1, b' ');
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&payload);
+    bytes
 }
 
 /// A slot is what it was written as, byte for byte, or nothing.
-fn parse(slot: &[u8]) -> Option<Head> {
-    let text = std::str::from_utf8(slot).ok()?;
-    let mut words = text.split_ascii_whitespace().skip(2);
+fn parse(slot: &[u8]) -> Option<Anchored> {
+    let (line, rest) = slot.split_at_checked(LINE)?;
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace().skip(2);
     let (id, sequence, hash) = (words.next()?, words.next()?, words.next()?);
     let head: Head = format!("{id}:{sequence}:{hash}").parse().ok()?;
-    (line(&head) == text).then_some(head)
+    let payload = rest.get(..words.next()?.parse().ok()?)?;
+    let rows: Vec<&[u8]> = match payload.split_last() {
+        Some((b'\n', rows)) => rows.split(|byte| *byte == b'\n').collect(),
+        Some(_) => return None,
+        None => Vec::new(),
+    };
+    let written = slot_bytes(&head, &rows);
+    let same = slot.get(..written.len())? == written.as_slice();
+    same.then(|| Anchored { head, rows: rows.into_iter().map(<[u8]>::to_vec).collect() })
 }
 
 #[cfg(test)]
@@ -149,15 +173,18 @@ mod tests {
     #[test]
     fn a_slot_with_any_byte_changed_is_no_slot() {
         let head = Head { id: "a".repeat(32), sequence: 12, hash: Hash::default().after(b"x") };
-        let good = line(&head);
-        assert_eq!(parse(good.as_bytes()), Some(head));
-        for place in 0..SLOT {
-            for flip in [1u8, 0x80] {
-                let mut bytes = good.clone().into_bytes();
-                bytes[place] ^= flip;
-                assert_eq!(parse(&bytes), None, "{place}");
+        for rows in [vec![], vec![b"{}".as_slice()], vec![b"{\"a\":1}".as_slice(), b"{}"]] {
+            let good = slot_bytes(&head, &rows);
+            let rows = rows.into_iter().map(<[u8]>::to_vec).collect();
+            assert_eq!(parse(&good), Some(Anchored { head: head.clone(), rows }));
+            for place in 0..good.len() {
+                for flip in [1u8, 0x80] {
+                    let mut bytes = good.clone();
+                    bytes[place] ^= flip;
+                    assert_eq!(parse(&bytes), None, "{place}");
+                }
             }
+            assert_eq!(parse(&good[..good.len() - 1]), None);
         }
-        assert_eq!(parse(&good.as_bytes()[..SLOT - 1]), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{Budget, Epsilon, Event, LedgerError, LedgerStore, Pricing};
 
-use crate::anchor::{self, Anchor};
+use crate::anchor::{self, Anchor, Anchored};
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::StoreError;
@@ -61,6 +61,8 @@ pub struct Ledger {
     anchor: Anchor,
     head: Head,
     state: State,
+    /// Rows that the anchor holds and the database does not have yet.
+    pending: Rows,
     poisoned: bool,
 }
 
@@ -101,6 +103,7 @@ impl Ledger {
             anchor,
             head: Head { id: String::new(), sequence: 0, hash: Hash::default() },
             state: State::default(),
+            pending: Vec::new(),
             poisoned: false,
         };
         ledger.write(entries, None)?;
@@ -117,11 +120,7 @@ impl Ledger {
         check_file_system(path, options)?;
         let mut ledger = Self::load(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let _lock = ledger.anchor.lock()?;
-        let anchored = ledger.catch_up()?;
-        if anchored < ledger.head.sequence {
-            // Whatever is in the database was charged. Say so first, in the chain, then anchor all.
-            ledger.write(&[Entry::Recovered { anchored }], None)?;
-        }
+        ledger.recover()?;
         Ok(ledger)
     }
 
@@ -165,8 +164,24 @@ impl Ledger {
             anchor: Anchor::open(path, writable)?,
             head: Head { id: String::new(), sequence: 0, hash: Hash::default() },
             state: State::default(),
+            pending: Vec::new(),
             poisoned: false,
         })
+    }
+
+    /// Catches up and completes what a writer that died left behind; whatever is anywhere was charged.
+    fn recover(&mut self) -> Result<(), StoreError> {
+        let anchored = self.catch_up()?;
+        if !self.pending.is_empty() {
+            let rows = std::mem::take(&mut self.pending);
+            self.poisoned = true;
+            self.commit(&rows)?;
+            self.poisoned = false;
+        }
+        if anchored < self.head.sequence {
+            self.write(&[Entry::Recovered { anchored }], None)?;
+        }
+        Ok(())
     }
 
     /// Verifies and takes in all rows that are not known yet; returns the sequence of the anchor.
@@ -201,8 +216,8 @@ impl Ledger {
                     .map_err(|why| damaged(format!("row {expected}: {why}")))?;
                 self.head = Head { id: self.state.id.clone(), sequence: expected, hash };
                 if let Some(anchored) = &anchored
-                    && anchored.sequence == expected
-                    && *anchored != self.head
+                    && anchored.head.sequence == expected
+                    && anchored.head != self.head
                 {
                     return Err(damaged(format!(
                         "row {expected} is not the one that was anchored"
@@ -226,16 +241,41 @@ impl Ledger {
         }
         let anchored =
             anchored.ok_or_else(|| damaged("no slot of its anchor verifies".to_owned()))?;
-        if anchored.id != self.head.id {
+        if anchored.head.id != self.head.id {
             return Err(damaged("its anchor is another ledger's".to_owned()));
         }
-        if anchored.sequence > self.head.sequence {
-            return Err(damaged(format!(
-                "it ends at row {}, and row {} was anchored: rows were lost",
-                self.head.sequence, anchored.sequence
-            )));
+        if anchored.head.sequence > self.head.sequence {
+            self.complete(&anchored)?;
         }
-        Ok(anchored.sequence)
+        Ok(anchored.head.sequence)
+    }
+
+    /// Takes in the rows of an anchor that the database does not have; they must go on where it ends.
+    fn complete(&mut self, anchored: &Anchored) -> Result<(), StoreError> {
+        let lost = || {
+            StoreError::Damaged(format!(
+                "it ends at row {}, and row {} was anchored: rows were lost",
+                self.head.sequence, anchored.head.sequence
+            ))
+        };
+        let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
+        let mut rows = Vec::new();
+        for bytes in &anchored.rows {
+            sequence += 1;
+            hash = hash.after(bytes);
+            rows.push((sequence, bytes.clone(), hash));
+        }
+        if (sequence, hash) != (anchored.head.sequence, anchored.head.hash) {
+            return Err(lost());
+        }
+        for (sequence, bytes, _) in &rows {
+            let entry = Entry::from_bytes(bytes)
+                .and_then(|entry| self.state.apply(*sequence, &entry).map(|()| entry));
+            entry.map_err(|why| StoreError::Damaged(format!("anchored row {sequence}: {why}")))?;
+        }
+        self.head = anchored.head.clone();
+        self.pending = rows;
+        Ok(())
     }
 
     /// Checks and appends rows, durably: the whole write path.
@@ -248,11 +288,7 @@ impl Ledger {
             return Err(StoreError::Refused(LedgerError::Poisoned.to_string()));
         }
         let _lock = self.anchor.lock()?;
-        let anchored = self.catch_up()?;
-        // A writer that died between its commit and the anchor left rows that count.
-        if anchored < self.head.sequence {
-            self.write(&[Entry::Recovered { anchored }], None)?;
-        }
+        self.recover()?;
         let entries = entries(&self.state, self.head.sequence + 1)?;
         self.write(&entries, pricing)
     }
@@ -279,29 +315,48 @@ impl Ledger {
         let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
         // From here on nobody knows what is on disk until all of it is.
         self.poisoned = true;
+        let bytes: Vec<&[u8]> = rows.iter().map(|(_, bytes, _)| bytes.as_slice()).collect();
+        if bytes.iter().map(|row| row.len() + 1).sum::<usize>() <= anchor::MOST {
+            // Either can be completed from the other, so both may reach the disk at once.
+            self.anchor.write(&head, &bytes)?;
+            let anchor = self.anchor.handle()?;
+            let synced = std::thread::spawn(move || anchor.sync());
+            let committed = self.commit(&rows);
+            let synced = synced
+                .join()
+                .map_err(|_| StoreError::Refused("the anchor could not be synced".to_owned()))?;
+            committed.and(synced)?;
+        } else {
+            self.commit(&rows)?;
+            self.anchor.write(&head, &[])?;
+            self.anchor.sync()?;
+        }
+        self.head = head;
+        self.poisoned = false;
+        Ok(())
+    }
+
+    /// Puts rows and the head into the database, durably.
+    fn commit(&mut self, rows: &Rows) -> Result<(), StoreError> {
+        let number = |sequence: u64| {
+            i64::try_from(sequence).map_err(|_| StoreError::Refused("too many rows".to_owned()))
+        };
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         {
             let mut insert = transaction.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;
-            for (sequence, bytes, hash) in &rows {
-                let sequence = i64::try_from(*sequence)
-                    .map_err(|_| StoreError::Refused("too many rows".to_owned()))?;
-                insert.execute(rusqlite::params![sequence, bytes, hash.0])?;
+            let mut update =
+                transaction.prepare_cached("UPDATE head SET sequence = ?1, hash = ?2")?;
+            for (sequence, bytes, hash) in rows {
+                insert.execute(rusqlite::params![number(*sequence)?, bytes, hash.0])?;
             }
-            let sequence = i64::try_from(head.sequence)
-                .map_err(|_| StoreError::Refused("too many rows".to_owned()))?;
-            let changed = transaction
-                .prepare_cached("UPDATE head SET sequence = ?1, hash = ?2")?
-                .execute(rusqlite::params![sequence, head.hash.0])?;
-            if changed != 1 {
+            if let Some((sequence, _, hash)) = rows.last()
+                && update.execute(rusqlite::params![number(*sequence)?, hash.0])? != 1
+            {
                 return Err(StoreError::Damaged("it has no head".to_owned()));
             }
         }
-        transaction.commit()?;
-        self.anchor.write(&head)?;
-        self.head = head;
-        self.poisoned = false;
-        Ok(())
+        Ok(transaction.commit()?)
     }
 
     /// Takes rows into the state, checks the budgets that they touch, and forms what is to be stored.
@@ -338,6 +393,7 @@ impl Ledger {
     }
 
     fn forget(&mut self) {
+        self.pending.clear();
         self.state = State::default();
         self.head = Head { id: String::new(), sequence: 0, hash: Hash::default() };
     }

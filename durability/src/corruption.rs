@@ -1,0 +1,213 @@
+//! Alters a ledger in every way that a disk or a person could, one at a time.
+
+use std::path::{Path, PathBuf};
+
+use veilgrad_ledger::Ledger;
+
+use crate::Found;
+use crate::scratch::{Directory, charged, create, open_run, round, text};
+
+/// Events of the ledger that is altered.
+const EVENTS: u64 = 200;
+
+#[derive(Default)]
+struct Count {
+    states: u64,
+    refused: u64,
+}
+
+/// What a ledger's files held.
+struct Original {
+    files: Vec<(PathBuf, Vec<u8>)>,
+    ledger: PathBuf,
+    rounds: u64,
+}
+
+pub(crate) fn sweep(quick: bool) -> Found {
+    let directory = Directory::in_memory()?;
+    let original = build(directory.path())?;
+    let stride = if quick { 997 } else { 1 };
+    let mut total = Count::default();
+    for (path, bytes) in &original.files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut count = Count::default();
+        for place in (0..bytes.len()).step_by(stride) {
+            let mut altered = bytes.clone();
+            if let Some(byte) = altered.get_mut(place) {
+                *byte ^= 1 << (place % 8);
+            }
+            original.restore(Some(path))?;
+            write(path, &altered)?;
+            original.judge(&mut count, &format!("{name}: byte {place} altered"))?;
+        }
+        for length in (0..bytes.len()).step_by(if quick { 4001 } else { 61 }) {
+            original.restore(Some(path))?;
+            write(path, bytes.get(..length).unwrap_or_default())?;
+            original.judge(&mut count, &format!("{name}: cut to {length} bytes"))?;
+        }
+        original.restore(Some(path))?;
+        std::fs::remove_file(path).map_err(text)?;
+        original.judge(&mut count, &format!("{name}: deleted"))?;
+        println!(
+            "corruption: {name}: {} bytes, {} states, {} refused, {} as if nothing had happened",
+            bytes.len(),
+            count.states,
+            count.refused,
+            count.states - count.refused
+        );
+        total.states += count.states;
+        total.refused += count.refused;
+    }
+    rows(&original, &mut total)?;
+    older(directory.path(), &original, &mut total)?;
+    println!(
+        "corruption: {} states in all, {} refused, 0 with a smaller epsilon",
+        total.states, total.refused
+    );
+    Ok(())
+}
+
+/// A ledger of EVENTS rows, the last of them still in the WAL.
+fn build(directory: &Path) -> Result<Original, String> {
+    let building = Directory::inside(directory)?;
+    let path = building.ledger();
+    let round = round(0.01, 1.0)?;
+    let mut run = open_run(create(&path, 1e3)?)?;
+    for _ in 0..EVENTS - 8 {
+        run.reserve(&round, 1).map_err(text)?;
+    }
+    // Closing the last handle empties the WAL into the database.
+    drop(run);
+    let mut run =
+        open_run(Ledger::open(&path, veilgrad_ledger::Options::default()).map_err(text)?)?;
+    for _ in 0..4 {
+        run.reserve(&round, 1).map_err(text)?;
+    }
+    let target = directory.join("state");
+    std::fs::create_dir(&target).map_err(text)?;
+    let mut files = Vec::new();
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db.anchor"] {
+        let bytes = std::fs::read(building.path().join(name)).map_err(text)?;
+        files.push((target.join(name), bytes));
+    }
+    drop(run);
+    let original = Original { files, ledger: target.join("ledger.db"), rounds: EVENTS - 4 };
+    original.restore(None)?;
+    let found = charged(&Ledger::read(&original.ledger).map_err(text)?);
+    if found != original.rounds {
+        return Err(format!("the ledger to alter holds {found} rounds"));
+    }
+    Ok(original)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Found {
+    std::fs::write(path, bytes).map_err(text)
+}
+
+impl Original {
+    /// Puts all files back as they were, except one.
+    fn restore(&self, except: Option<&PathBuf>) -> Found {
+        let _ = std::fs::remove_file(self.ledger.with_file_name("ledger.db-shm"));
+        for (path, bytes) in &self.files {
+            if Some(path) != except {
+                write(path, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A ledger that is served holds every charge.
+    fn judge(&self, count: &mut Count, what: &str) -> Found {
+        count.states += 1;
+        match Ledger::read(&self.ledger) {
+            Err(_) => count.refused += 1,
+            Ok(ledger) if charged(&ledger) >= self.rounds => {}
+            Ok(ledger) => {
+                return Err(format!("{what}: {} of {} rounds", charged(&ledger), self.rounds));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows deleted, swapped, doubled and changed by somebody who knows SQL and drops the triggers.
+fn rows(original: &Original, total: &mut Count) -> Found {
+    let last = EVENTS;
+    let head = "UPDATE head SET sequence = (SELECT max(sequence) FROM event), \
+                hash = (SELECT hash FROM event ORDER BY sequence DESC LIMIT 1)";
+    for script in [
+        format!("DELETE FROM event WHERE sequence = {last}"),
+        format!("DELETE FROM event WHERE sequence = {last}; {head}"),
+        format!("DELETE FROM event WHERE sequence >= {last} - 1; {head}"),
+        format!("DELETE FROM event WHERE sequence >= {last} - 100; {head}"),
+        "DELETE FROM event WHERE sequence = 50".to_owned(),
+        format!(
+            "INSERT INTO event SELECT {last} + 1, bytes, hash FROM event WHERE sequence = {last}; {head}"
+        ),
+        format!(
+            "UPDATE event SET sequence = 0 - sequence WHERE sequence IN ({last}, {last} - 1); \
+             UPDATE event SET sequence = {last} + {last} - 1 + sequence WHERE sequence < 0; {head}"
+        ),
+        "UPDATE event SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"rounds\":1', '\"rounds\":0') \
+         AS BLOB) WHERE sequence = 60"
+            .to_owned(),
+        "DELETE FROM head".to_owned(),
+        "DELETE FROM event".to_owned(),
+        "DROP TABLE event".to_owned(),
+        "PRAGMA user_version = 2".to_owned(),
+    ] {
+        original.restore(None)?;
+        let script = format!(
+            "DROP TRIGGER event_update; DROP TRIGGER event_delete; \
+             PRAGMA ignore_check_constraints = ON; {script};"
+        );
+        let output = std::process::Command::new("sqlite3")
+            .arg(&original.ledger)
+            .arg(&script)
+            .output()
+            .map_err(|error| format!("sqlite3: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        original.judge(total, &script)?;
+    }
+    Ok(())
+}
+
+/// An older database under the newer anchor, an older anchor over the newer database, and both.
+fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
+    let old = Directory::inside(directory)?;
+    let (database, anchor) = (old.ledger(), Ledger::anchor_path(&old.ledger()));
+    original.restore(None)?;
+    // The state some rows ago: the original without its WAL is one, with an anchor to match.
+    let earlier = |name: &str| {
+        let found = original.files.iter().find(|(path, _)| path.ends_with(name));
+        found.map(|(_, bytes)| bytes.clone()).ok_or_else(|| format!("no {name}"))
+    };
+    write(&database, &earlier("ledger.db")?)?;
+    write(&anchor, &earlier("ledger.db.anchor")?)?;
+    total.states += 1;
+    match Ledger::read(&database) {
+        Err(_) => total.refused += 1,
+        Ok(_) => return Err("an older database under the newer anchor was served".to_owned()),
+    }
+    // All files of an earlier time are a ledger; only a head from elsewhere can tell.
+    let copy = Directory::inside(directory)?;
+    let run_then = create(&copy.ledger(), 1e3)?;
+    let head_then = run_then.head().clone();
+    let mut run = open_run(run_then)?;
+    let saved = Directory::inside(directory)?;
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db.anchor"] {
+        let _ = std::fs::copy(copy.path().join(name), saved.path().join(name));
+    }
+    run.reserve(&round(0.01, 1.0)?, 3).map_err(text)?;
+    let published = run.store().ledger().head().clone();
+    drop(run);
+    let rolled_back = Ledger::read(&saved.ledger()).map_err(text)?;
+    total.states += 1;
+    if rolled_back.contains(&published).is_ok() || rolled_back.contains(&head_then).is_err() {
+        return Err("a head did not tell a rolled back ledger".to_owned());
+    }
+    total.refused += 1;
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|full|corruption|processes|
+//! load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
+#![allow(clippy::print_stdout)]
+
+mod charge;
+mod corruption;
+mod crowd;
+mod inject;
+mod load;
+mod scratch;
+
+use std::process::ExitCode;
+
+/// What a sweep found.
+type Found = Result<(), String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let words: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    let sweep = |name: &str, f: &dyn Fn(bool) -> Found| {
+        let chosen = words.is_empty() || words.contains(&"all") || words.contains(&name);
+        if chosen && let Err(error) = f(quick) {
+            println!("{name}: FAILED: {error}");
+            return false;
+        }
+        true
+    };
+    // A child of a sweep: charges and releases until it is done or killed.
+    if let ["charge", ledger, out, rounds, block] = words.as_slice() {
+        return charge::run(ledger, out, rounds, block);
+    }
+    let sweeps: [(&str, &dyn Fn(bool) -> Found); 7] = [
+        ("kill", &inject::kill),
+        ("errors", &inject::errors),
+        ("full", &inject::full),
+        ("corruption", &corruption::sweep),
+        ("processes", &crowd::processes),
+        ("load", &load::load),
+        ("rate", &load::rate),
+    ];
+    let held = sweeps.iter().map(|(name, f)| sweep(name, f)).fold(true, |all, one| all & one);
+    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,96 @@
+//! Directories and ledgers to be ruined.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use veilgrad_accounting::Best;
+use veilgrad_events::{
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, RecordUnit, Round, Run, RunHeader,
+    SampleRate, Sampling, SumQuery,
+};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+/// A directory that is removed with its content.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    /// In the system's place for temporary files.
+    pub(crate) fn new() -> Result<Self, String> {
+        Self::inside(&std::env::temp_dir())
+    }
+
+    /// In memory, where there is such a place: for what does not test a disk.
+    pub(crate) fn in_memory() -> Result<Self, String> {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::inside(memory) } else { Self::new() }
+    }
+
+    pub(crate) fn inside(parent: &Path) -> Result<Self, String> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("veilgrad-durability-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.0.join("ledger.db")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A new ledger with one dataset whose budget is `epsilon`.
+pub(crate) fn create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
+    let mut ledger = Ledger::create(path, Options::default()).map_err(text)?;
+    let budget = Budget {
+        dataset: "data".to_owned(),
+        unit: RecordUnit::Example,
+        adjacency: Adjacency::AddRemove,
+        delta: Delta::new(1e-5).map_err(text)?,
+        epsilon: Epsilon::new(epsilon).map_err(text)?,
+        mode: Mode::Planned,
+        order: None,
+    };
+    ledger.create_budget(budget).map_err(text)?;
+    Ok(ledger)
+}
+
+/// A run on that dataset.
+pub(crate) fn open_run(ledger: Ledger) -> Result<Run<DatasetLedger>, String> {
+    let store = ledger.dataset("data", Arc::new(Best)).map_err(text)?;
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    Run::open(store, header).map_err(text)
+}
+
+pub(crate) fn round(q: f64, z: f64) -> Result<Round, String> {
+    let clip = ClipNorm::new(1.0).map_err(text)?;
+    let query = SumQuery::new("gradient", clip, NoiseStd::new(z).map_err(text)?);
+    let sampling = Sampling::Poisson { rate: SampleRate::new(q).map_err(text)? };
+    Round::new(sampling, vec![query]).map_err(text)
+}
+
+/// The rounds that a ledger says are charged.
+pub(crate) fn charged(ledger: &Ledger) -> u64 {
+    let runs = ledger.state().datasets().values().flat_map(|dataset| dataset.runs.values());
+    runs.map(|run| run.charged()).sum()
+}
+
+/// The lines of a file: one per release.
+pub(crate) fn released(path: &Path) -> u64 {
+    std::fs::read(path)
+        .map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count() as u64)
+}
