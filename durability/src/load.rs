@@ -16,7 +16,7 @@ pub(crate) fn load(quick: bool) -> Found {
     let directory = Directory::new()?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
     let mut appending = 0.0;
-    let blocks = 10;
+    let blocks = 20;
     for block in 0..blocks {
         let size = rounds / blocks;
         let charges: Vec<Rounds> = (0..size)
@@ -38,8 +38,7 @@ pub(crate) fn load(quick: bool) -> Found {
     }
     let start = Instant::now();
     let dataset = ledger.state().datasets().values().next().ok_or("no dataset")?;
-    let composition =
-        Composition::fold(dataset.rounds(), dataset.budget.adjacency).map_err(text)?;
+    let composition = Composition::of(dataset.rounds(), dataset.budget.adjacency).map_err(text)?;
     let epsilon =
         Best.epsilon(&composition, Delta::new(1e-5).map_err(text)?).map_err(text)?.epsilon;
     let accounting = start.elapsed().as_secs_f64();

@@ -167,8 +167,8 @@ pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
     }
     let parts = [rounds(0.02, 1.2, 500)?, rounds(0.01, 0.9, 200)?, rounds(1.0, 20.0, 3)?];
     let [a, b, c] = parts;
-    let there = Composition::join(&[a.clone(), b.clone(), c.clone()]).map_err(|e| e.to_string())?;
-    let back = Composition::join(&[c, b, a]).map_err(|e| e.to_string())?;
+    let there = Composition::join(&[a.clone(), b.clone(), c.clone()]);
+    let back = Composition::join(&[c, b, a]);
     let (there, back) = (epsilon(&there)?, epsilon(&back)?);
     if !((there - back).abs() <= 1e-6 * there) {
         return Err(format!("the order of rounds changes epsilon from {there} to {back}"));

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use veilgrad_events::{Adjacency, FixedBatch, NoiseMultiplier, Rounds, SampleRate, Sampling};
+use veilgrad_events::{
+    Adjacency, FixedBatch, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling,
+};
 
 /// More distinct steps than this are joined, from above.
 const MOST_STEPS: usize = 2048;
@@ -66,15 +68,26 @@ impl Composition {
         rounds: impl IntoIterator<Item = &'a Rounds>,
         adjacency: Adjacency,
     ) -> Result<Self, Unsupported> {
+        let folded: Result<Vec<Folded>, _> = rounds.into_iter().map(Folded::try_from).collect();
+        Self::of(folded.map_err(|error| Unsupported::new(error.to_string()))?, adjacency)
+    }
+
+    /// What rounds that are folded already compose to.
+    ///
+    /// # Errors
+    /// As for [`fold`](Self::fold).
+    pub fn of(
+        rounds: impl IntoIterator<Item = Folded>,
+        adjacency: Adjacency,
+    ) -> Result<Self, Unsupported> {
         let mut fold = Fold::default();
         let mut entries = 0;
         for rounds in rounds.into_iter().filter(|rounds| rounds.count > 0) {
             entries += 1;
-            let z = rounds.round.noise_multiplier().map_err(|e| Unsupported::new(e.to_string()))?;
-            let z = z.get();
+            let z = rounds.noise_multiplier.get();
             let whole = z / f64::from(adjacency.sensitivity());
             let count = rounds.count;
-            match (rounds.round.sampling(), adjacency) {
+            match (rounds.sampling, adjacency) {
                 (Sampling::All {}, _) => fold.always(whole, count),
                 (Sampling::Poisson { rate }, _) => fold.poisson(rate.get(), z, count, adjacency)?,
                 // A sample with everybody is everybody.
@@ -86,14 +99,14 @@ impl Composition {
                 // Whoever is left out is replaced by somebody else, which moves the sum by 2.
                 (Sampling::Fixed(batch), Adjacency::AddRemove) => {
                     match rate(batch) {
-                        q if q < 1.0 => fold.step(Sampled::Poisson(q), 0.5 * z, count)?,
+                        q if q < 1.0 => fold.step(Sampled::Poisson(q), 0.5 * z, count),
                         _ => fold.always(0.5 * z, count),
                     };
                 }
                 // To put zero in a record's place is to replace it.
                 (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
                     fold.not_attained = true;
-                    fold.step(Sampled::FixedReplaced(rate(batch)), 0.5 * z, count)?;
+                    fold.step(Sampled::FixedReplaced(rate(batch)), 0.5 * z, count);
                 }
                 (Sampling::Shuffle(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
                     let uses = fold.epochs_touched(batch, count)?;
@@ -134,19 +147,17 @@ impl Composition {
     }
 
     /// The steps of all of these, one after another: the runs of one dataset, say.
-    ///
-    /// # Errors
-    /// When there are more than 2^64 rounds of one kind.
-    pub fn join(parts: &[Self]) -> Result<Self, Unsupported> {
+    #[must_use]
+    pub fn join(parts: &[Self]) -> Self {
         let not_attained = parts.iter().any(|part| !part.attained);
         let mut fold = Fold { not_attained, ..Fold::default() };
         for (step, count) in parts.iter().flat_map(|part| &part.steps) {
             match step.sampled {
                 Sampled::Always => fold.always(step.z, *count),
-                sampled => fold.step(sampled, step.z, *count)?,
+                sampled => fold.step(sampled, step.z, *count),
             }
         }
-        Ok(fold.finish(parts.len()))
+        fold.finish(parts.len())
     }
 
     /// The distance in standard deviations, rounded up, if all steps together are one Gaussian.
@@ -204,7 +215,6 @@ fn rate(batch: FixedBatch) -> f64 {
 #[derive(Default)]
 struct Fold {
     steps: Vec<(Step, u64)>,
-    places: HashMap<(u8, u64, u64), usize>,
     /// The sum of 1/z^2 of all Gaussians without sampling: together they are one.
     always: f64,
     /// Rounds since the start of shuffling, for every kind of batch.
@@ -236,20 +246,12 @@ impl Fold {
                 return Err(Unsupported::new(format!("{other} adjacency has no analysis here")));
             }
         };
-        self.step(sampled, z, count)
+        self.step(sampled, z, count);
+        Ok(())
     }
 
-    fn step(&mut self, sampled: Sampled, z: f64, count: u64) -> Result<(), Unsupported> {
-        let step = Step { sampled, z };
-        let place = *self.places.entry(step.key()).or_insert(self.steps.len());
-        match self.steps.get_mut(place) {
-            Some((_, known)) => {
-                let sum = known.checked_add(count);
-                *known = sum.ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
-            }
-            None => self.steps.push((step, count)),
-        }
-        Ok(())
+    fn step(&mut self, sampled: Sampled, z: f64, count: u64) {
+        self.steps.push((Step { sampled, z }, count));
     }
 
     /// In how many epochs these rounds lie, the first and the last perhaps in part: a record is in at
@@ -264,17 +266,26 @@ impl Fold {
         Ok(touched)
     }
 
+    /// Joins steps that are alike.
+    fn join(&mut self) {
+        self.steps.sort_unstable_by_key(|(step, _)| step.key());
+        self.steps.dedup_by(|(step, count), (known, sum)| {
+            // Two rows where the numbers would not fit one.
+            let joined = sum.checked_add(*count).filter(|_| step.key() == known.key());
+            joined.map(|joined| *sum = joined).is_some()
+        });
+    }
+
     /// Joins steps that are nearly alike, each at the higher rate and the lower noise of both, until
     /// there are few enough to compute with.
     ///
     /// Less sampling and more noise are post-processing of more sampling and less noise, so nothing is
     /// lost but tightness.
     fn coarsen(&mut self) {
-        let mut grain = 1e-6;
+        let mut grain = 1e-5;
         while self.steps.len() > MOST_STEPS {
             self.not_attained = true;
-            let mut coarse: HashMap<(u8, u64, u64), (Step, u64)> = HashMap::new();
-            for (step, count) in &self.steps {
+            for (step, _) in &mut self.steps {
                 let up = |q: f64| {
                     // Never above 1, never below what it was.
                     let rounded = libm::exp((libm::log(q) / grain).ceil() * grain);
@@ -287,19 +298,16 @@ impl Fold {
                     Sampled::FixedReplaced(q) => Sampled::FixedReplaced(up(q)),
                 };
                 let z = libm::exp((libm::log(step.z) / grain).floor() * grain).min(step.z);
-                let step = Step { sampled, z };
-                let known = coarse.entry(step.key()).or_insert((step, 0));
-                known.1 = known.1.saturating_add(*count);
+                *step = Step { sampled, z };
             }
-            self.steps = coarse.into_values().collect();
-            // An order that does not depend on the hash map's.
-            self.steps.sort_by_key(|(step, _)| step.key());
-            grain *= 2.0;
+            self.join();
+            grain *= 4.0;
         }
     }
 
     /// `entries` bounds the number of additions that were rounded.
     fn finish(mut self, entries: usize) -> Composition {
+        self.join();
         self.coarsen();
         if self.always > 0.0 {
             let z = self.always.sqrt().recip() * (1.0 - (entries as f64 + 8.0) * f64::EPSILON);

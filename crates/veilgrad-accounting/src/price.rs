@@ -22,14 +22,14 @@ fn price(budget: &Budget, composition: &Composition) -> Result<f64, String> {
 impl Pricing for Best {
     /// In planned mode the smallest sound epsilon; in adaptive mode that of the Rényi divergence at the
     /// declared order, which is what a filter keeps.
-    fn price(&self, budget: &Budget, rounds: Charges<'_, '_>) -> Result<f64, String> {
-        let composition = Composition::fold(rounds, budget.adjacency);
+    fn price(&self, budget: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
+        let composition = Composition::of(rounds, budget.adjacency);
         price(budget, &composition.map_err(|error| error.to_string())?)
     }
 
-    fn check(&self, budget: &Budget, rounds: Charges<'_, '_>) -> Result<(), String> {
+    fn check(&self, budget: &Budget, rounds: Charges<'_>) -> Result<(), String> {
         let composition =
-            Composition::fold(rounds, budget.adjacency).map_err(|error| error.to_string())?;
+            Composition::of(rounds, budget.adjacency).map_err(|error| error.to_string())?;
         // Rényi's number takes microseconds and is sound: if it fits, the smaller one does.
         if budget.mode == Mode::Planned {
             let quick = rdp::epsilon(&composition, budget.delta);

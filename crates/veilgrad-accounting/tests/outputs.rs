@@ -118,7 +118,7 @@ fn rates_and_rounds_are_the_largest_that_keep_the_budget() {
     assert!(cost(0.01, count) <= 2.0 && cost(0.01, count + 1) > 2.0, "{count}");
     // How many more rounds after what a ledger holds.
     let before = poisson(0.02, 2.0, 500);
-    let more = target.rounds(|n| Composition::join(&[before.clone(), with(n)?])).unwrap();
+    let more = target.rounds(|n| Ok(Composition::join(&[before.clone(), with(n)?]))).unwrap();
     assert!(more > 0 && more < count);
     // None, where one is too many; all rates, where none is.
     let tight = Target { epsilon: epsilon(0.001), ..target };

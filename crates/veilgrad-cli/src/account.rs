@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use veilgrad_accounting::{Composition, Guarantee, Unsupported, rdp};
-use veilgrad_events::{Adjacency, Budget, Mode, Rounds, Sampling, rounds_from_jsonl};
+use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
 use veilgrad_ledger::Ledger;
 
 use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
 
 /// The rounds to account for, and what is known about where they come from.
 struct Source {
-    rounds: Vec<Rounds>,
+    rounds: Vec<Folded>,
     budget: Option<Budget>,
     insecure: Option<String>,
 }
@@ -44,7 +44,7 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
         return Err(format!("a run protects nothing: {reason}"));
     }
     let text = |error: Unsupported| error.to_string();
-    let composition = Composition::fold(&source.rounds, adjacency).map_err(text)?;
+    let composition = Composition::of(source.rounds.iter().copied(), adjacency).map_err(text)?;
     // Rounds that were chosen from earlier outputs have a price at the declared order only.
     let order = source.budget.as_ref().filter(|b| b.mode == Mode::Adaptive).map(|b| b.order);
     let guarantee = match (arguments.delta, arguments.epsilon, order) {
@@ -84,8 +84,10 @@ fn read(arguments: &Account) -> Result<Source, Error> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path: path.clone(), cause: "is not UTF-8 text".to_owned() })?;
-    let rounds =
-        rounds_from_jsonl(&text).map_err(|error| Error::Data { path, cause: error.to_string() })?;
+    let rounds = rounds_from_jsonl(&text)
+        .map_err(|error| Error::Data { path: path.clone(), cause: error.to_string() })?;
+    let folded: Result<Vec<Folded>, _> = rounds.iter().map(Folded::try_from).collect();
+    let rounds = folded.map_err(|error| Error::Data { path, cause: error.to_string() })?;
     Ok(Source { rounds, budget: None, insecure: None })
 }
 
@@ -108,20 +110,20 @@ fn read_ledger(arguments: &Account) -> Result<Source, Error> {
         }
     };
     Ok(Source {
-        rounds: dataset.rounds().cloned().collect(),
+        rounds: dataset.rounds().collect(),
         budget: Some(dataset.budget.clone()),
         insecure: dataset.insecure().map(str::to_owned),
     })
 }
 
 /// What all rounds have in common.
-fn parameters(rounds: &[Rounds], adjacency: Adjacency) -> Parameters {
-    let rounds: Vec<&Rounds> = rounds.iter().filter(|entry| entry.count > 0).collect();
-    let noise = |entry: &&Rounds| entry.round.noise_multiplier().ok().map(|z| z.get());
-    let rate = |entry: &&Rounds| rate(entry.round.sampling());
-    let names: Vec<&str> = rounds.iter().map(|entry| name(entry.round.sampling())).collect();
+fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
+    let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
+    let noise = |entry: &&Folded| entry.noise_multiplier.get();
+    let rate = |entry: &&Folded| rate(entry.sampling);
+    let names: Vec<&str> = rounds.iter().map(|entry| name(entry.sampling)).collect();
     Parameters {
-        noise_multiplier: common(rounds.iter().map(noise)).flatten(),
+        noise_multiplier: common(rounds.iter().map(noise)),
         rate: common(rounds.iter().map(rate)).flatten(),
         steps: rounds.iter().try_fold(0u64, |sum, entry| sum.checked_add(entry.count)),
         sampling: match common(names.iter()) {

@@ -114,7 +114,7 @@ fn document(dataset: &Dataset) -> Value {
         .runs
         .iter()
         .map(|((source, run), state)| {
-            let alone = Best.price(budget, &mut state.rounds.iter()).ok();
+            let alone = Best.price(budget, &mut state.rounds.iter().copied()).ok();
             json!({
                 "run": run,
                 "source": source,

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_events::rounds_to_jsonl;
+use veilgrad_events::{Event, rounds_to_jsonl, run_length};
 use veilgrad_ledger::{Entry, Ledger, Options, StoreError};
 
 use crate::answer::up;
@@ -156,11 +156,20 @@ fn export(arguments: &Export) -> Result<(), Error> {
             {
                 return Err(Error::Usage(format!("the ledger has no dataset {name:?}")));
             }
-            let chosen = datasets
-                .iter()
-                .filter(|(name, _)| arguments.dataset.as_ref().is_none_or(|only| only == *name));
-            let rounds: Vec<_> =
-                chosen.flat_map(|(_, dataset)| dataset.rounds().cloned()).collect();
+            let mut rounds = Vec::new();
+            ledger.visit_rows(&mut |_, bytes, _| {
+                let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
+                while let Entry::Import { entry: inner, .. } = entry {
+                    entry = *inner;
+                }
+                if let Entry::Run { dataset, event: Event::Reserve(reservation), .. } = entry
+                    && arguments.dataset.as_ref().is_none_or(|only| *only == dataset)
+                {
+                    rounds.push(reservation.charge);
+                }
+                Ok(())
+            })?;
+            let rounds = run_length(rounds);
             rounds_to_jsonl(&rounds).map_err(|error| Error::Failure(error.to_string()))?
         }
     };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Adjacency, Delta, Epsilon, Mode, RecordUnit, Rounds};
+use crate::{Adjacency, Delta, Epsilon, Folded, Mode, RecordUnit};
 
 /// The budget of one dataset: one promise that all its runs keep together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Budget {
 }
 
 /// Rounds, one after another.
-pub type Charges<'i, 'r> = &'i mut (dyn Iterator<Item = &'r Rounds> + 'i);
+pub type Charges<'a> = &'a mut (dyn Iterator<Item = Folded> + 'a);
 
 /// Says what rounds cost under the terms of a budget.
 ///
@@ -37,13 +37,13 @@ pub trait Pricing {
     ///
     /// # Errors
     /// Says why these rounds have no price; they then fit no budget.
-    fn price(&self, budget: &Budget, rounds: Charges<'_, '_>) -> Result<f64, String>;
+    fn price(&self, budget: &Budget, rounds: Charges<'_>) -> Result<f64, String>;
 
     /// Whether all these rounds together keep the budget.
     ///
     /// # Errors
     /// Says what they would cost, or why they have no price.
-    fn check(&self, budget: &Budget, rounds: Charges<'_, '_>) -> Result<(), String> {
+    fn check(&self, budget: &Budget, rounds: Charges<'_>) -> Result<(), String> {
         let price = self.price(budget, rounds)?;
         if price <= budget.epsilon.get() {
             return Ok(());

@@ -37,7 +37,7 @@ pub use ledger::{LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledg
 pub use memory::MemoryLedger;
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
-pub use round::{Round, RoundError, Rounds, run_length};
+pub use round::{Folded, Round, RoundError, Rounds, run_length};
 pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
 pub use unit::{
     BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,

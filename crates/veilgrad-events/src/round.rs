@@ -72,6 +72,26 @@ impl Round {
     }
 }
 
+/// Rounds that are alike, each folded to one Gaussian: all that an accountant needs to know.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Folded {
+    /// How many.
+    pub count: u64,
+    /// How each sample was drawn.
+    pub sampling: Sampling,
+    /// The noise multiplier of all queries of a round together, rounded down.
+    pub noise_multiplier: NoiseMultiplier,
+}
+
+impl TryFrom<&Rounds> for Folded {
+    type Error = UnitError;
+
+    fn try_from(rounds: &Rounds) -> Result<Self, UnitError> {
+        let noise_multiplier = rounds.round.noise_multiplier()?;
+        Ok(Self { count: rounds.count, sampling: rounds.round.sampling(), noise_multiplier })
+    }
+}
+
 /// A number of identical consecutive rounds, stored once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawRounds", into = "RawRounds")]

@@ -1,7 +1,9 @@
 //! What a row of the ledger says, and the bytes that are hashed.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::ser::{CompactFormatter, Formatter};
 use veilgrad_events::{Budget, Epsilon, Event};
 
 /// One row. The meaning of a kind never changes; an unknown kind is refused.
@@ -71,64 +73,91 @@ impl Entry {
     /// # Errors
     /// None for values built by these crates; serialisation is fallible by type only.
     pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
-        let value = serde_json::to_value(self).map_err(|error| error.to_string())?;
-        serde_json::to_vec(&with_bits(value)).map_err(|error| error.to_string())
+        let mut bytes = Vec::with_capacity(512);
+        let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, WithBits);
+        self.serialize(&mut serializer).map_err(|error| error.to_string())?;
+        Ok(bytes)
     }
 
     /// Reads such bytes.
     ///
     /// # Errors
-    /// When they are not what [`to_bytes`](Self::to_bytes) writes for anything.
+    /// When they say nothing that this version understands.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let entry: Self =
-            serde_json::from_value(without_bits(value)?).map_err(|error| error.to_string())?;
-        if entry.to_bytes()? == bytes {
-            Ok(entry)
-        } else {
-            Err("is not written as this version writes it".to_owned())
-        }
+        serde_json::from_slice(&without_bits(bytes)?).map_err(|error| error.to_string())
     }
 }
 
-fn with_bits(value: Value) -> Value {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let real = number.as_f64().unwrap_or(f64::NAN);
-            let mut map = Map::new();
-            map.insert("bits".to_owned(), format!("{:016x}", real.to_bits()).into());
-            map.insert("is".to_owned(), Value::Number(number));
-            Value::Object(map)
-        }
-        Value::Array(items) => items.into_iter().map(with_bits).collect(),
-        Value::Object(fields) => {
-            Value::Object(fields.into_iter().map(|(key, value)| (key, with_bits(value))).collect())
-        }
-        other => other,
+/// Writes every real number as its exact bits and a decimal for people.
+struct WithBits;
+
+impl Formatter for WithBits {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        write!(writer, "{{\"bits\":\"{:016x}\",\"is\":", value.to_bits())?;
+        CompactFormatter.write_f64(writer, value)?;
+        writer.write_all(b"}")
     }
 }
 
-fn without_bits(value: Value) -> Result<Value, String> {
-    match value {
-        Value::Object(fields) => {
-            if let (2, Some(Value::String(bits)), Some(is)) =
-                (fields.len(), fields.get("bits"), fields.get("is"))
-            {
-                let bits = u64::from_str_radix(bits, 16).map_err(|error| error.to_string())?;
-                let real = f64::from_bits(bits);
-                if is.as_f64().map(f64::to_bits) != Some(bits) {
-                    return Err(format!("{is} are not the bits {bits:016x}"));
-                }
-                let number = serde_json::Number::from_f64(real).ok_or("is not finite")?;
-                return Ok(Value::Number(number));
-            }
-            let fields = fields.into_iter().map(|(key, value)| Ok((key, without_bits(value)?)));
-            Ok(Value::Object(fields.collect::<Result<_, String>>()?))
+/// Every `{"bits":"...","is":X}` as X, if X has these bits. (Inside of a string the quotation marks would
+/// be escaped, so this begins no string.)
+fn without_bits(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    const BEGIN: &[u8] = br#"{"bits":""#;
+    const MIDDLE: &[u8] = br#"","is":"#;
+    let wrong = || "a real number is not written as bits and decimal".to_owned();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(place) = find(rest, BEGIN) {
+        let (before, real) = rest.split_at(place);
+        plain.extend_from_slice(before);
+        let real = real.get(BEGIN.len()..).ok_or_else(wrong)?;
+        let (bits, real) = real.split_at_checked(16).ok_or_else(wrong)?;
+        let real = real.strip_prefix(MIDDLE).ok_or_else(wrong)?;
+        let end = real.iter().position(|byte| *byte == b'}').ok_or_else(wrong)?;
+        let (decimal, after) = real.split_at(end);
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
+        let bits = u64::from_str_radix(text(bits)?, 16).map_err(|_| wrong())?;
+        let value: f64 = text(decimal)?.parse().map_err(|_| wrong())?;
+        if value.to_bits() != bits {
+            return Err(format!("{value} does not have the bits {bits:016x}"));
         }
-        Value::Array(items) => {
-            Ok(Value::Array(items.into_iter().map(without_bits).collect::<Result<_, _>>()?))
+        plain.extend_from_slice(decimal);
+        rest = after.get(1..).unwrap_or_default();
+    }
+    plain.extend_from_slice(rest);
+    Ok(plain)
+}
+
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reals_are_read_with_the_bits_that_were_written() {
+        let budget = |name: &str, epsilon: f64| Budget {
+            dataset: name.to_owned(),
+            unit: veilgrad_events::RecordUnit::Example,
+            adjacency: veilgrad_events::Adjacency::AddRemove,
+            delta: veilgrad_events::Delta::new(1e-300).unwrap(),
+            epsilon: Epsilon::new(epsilon).unwrap(),
+            mode: veilgrad_events::Mode::Planned,
+            order: None,
+        };
+        let name = r#"{"bits":"3ff0000000000000","is":1.0}"#;
+        for epsilon in [0.1 + 0.2, 1.0, 5e-324, 1.797e308, 1e23] {
+            let entry = Entry::Budget { budget: budget(name, epsilon) };
+            let bytes = entry.to_bytes().unwrap();
+            assert_eq!(Entry::from_bytes(&bytes).unwrap(), entry);
         }
-        Value::Number(number) if number.is_f64() => Err(format!("{number} is without its bits")),
-        other => Ok(other),
+        let bytes = Entry::Budget { budget: budget("d", 3.0) }.to_bytes().unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains(r#"{"bits":"4008000000000000","is":3.0}"#), "{text}");
+        let forged = text.replace("3.0", "4.0");
+        assert!(Entry::from_bytes(forged.as_bytes()).unwrap_err().contains("bits"));
+        assert!(Entry::from_bytes(text.replace("budget", "magic").as_bytes()).is_err());
     }
 }

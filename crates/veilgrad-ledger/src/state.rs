@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use veilgrad_events::{Budget, Event, Mode, Rounds, RunHeader};
+use veilgrad_events::{Budget, Event, Folded, Mode, RunHeader};
 
 use crate::entry::Entry;
 
@@ -31,8 +31,8 @@ pub type RunKey = (Option<String>, u64);
 pub struct RunState {
     /// Its public facts.
     pub header: RunHeader,
-    /// What it charged, neighbours that are alike joined.
-    pub rounds: Vec<Rounds>,
+    /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
+    pub rounds: Vec<Folded>,
     /// Why it protects nothing, if that is so.
     pub insecure: Option<String>,
     /// Whether it ended in order.
@@ -49,8 +49,8 @@ impl RunState {
 
 impl Dataset {
     /// All rounds of all runs, in the order of runs.
-    pub fn rounds(&self) -> impl Iterator<Item = &Rounds> {
-        self.runs.values().flat_map(|run| &run.rounds)
+    pub fn rounds(&self) -> impl Iterator<Item = Folded> {
+        self.runs.values().flat_map(|run| run.rounds.iter().copied())
     }
 
     /// Why no epsilon holds for this dataset, if a run protected nothing.
@@ -182,15 +182,20 @@ impl State {
         }
         match event {
             Event::Reserve(reservation) => {
-                let charge = &reservation.charge;
+                let charge =
+                    Folded::try_from(&reservation.charge).map_err(|error| error.to_string())?;
+                let alike = |last: &Folded| {
+                    (last.sampling, last.noise_multiplier)
+                        == (charge.sampling, charge.noise_multiplier)
+                };
                 match state.rounds.last_mut() {
-                    Some(last) if last.round == charge.round => {
+                    Some(last) if alike(last) => {
                         last.count = last
                             .count
                             .checked_add(charge.count)
                             .ok_or("more than 2^64 rounds are charged")?;
                     }
-                    _ => state.rounds.push(charge.clone()),
+                    _ => state.rounds.push(charge),
                 }
             }
             Event::Insecure(insecure) => state.insecure = Some(insecure.reason.clone()),
