@@ -104,7 +104,7 @@ fn list(ledger: &Ledger, common: &Common) {
 
 /// What is left, rounded down.
 fn left(cap: f64, spent: f64) -> f64 {
-    ((cap - spent) * (1.0 - 1e-15)).max(0.0)
+    if spent == 0.0 { cap } else { (cap - spent).next_down().max(0.0) }
 }
 
 fn document(dataset: &Dataset) -> Value {

@@ -1,0 +1,183 @@
+//! Budgets and ledgers, as people and programs call them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::Value;
+use veilgrad_accounting::Best;
+use veilgrad_events::{
+    Adjacency, ClipNorm, NoiseStd, RecordUnit, Round, Run, RunHeader, SampleRate, Sampling,
+    SumQuery,
+};
+use veilgrad_ledger::{Ledger, Options};
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("veilgrad-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn veilgrad(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
+}
+
+fn ok(arguments: &[&str]) -> String {
+    let output = veilgrad(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+fn refused(arguments: &[&str], code: i32, what: &str) {
+    let output = veilgrad(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.contains(what), "{arguments:?}: {error}");
+}
+
+/// A ledger with a budget of 3 for "mnist".
+fn create(directory: &Directory) -> String {
+    let ledger = directory.file("ledger.db");
+    ok(&["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5", "--ledger", &ledger]);
+    ledger
+}
+
+/// Charges rounds like those of the MNIST tutorial.
+fn charge(ledger: &str, rounds: u64) {
+    let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(1.1).unwrap());
+    let rate = SampleRate::new(256.0 / 60000.0).unwrap();
+    let round = Round::new(Sampling::Poisson { rate }, vec![query]).unwrap();
+    let open = Ledger::open(Path::new(ledger), Options::default()).unwrap();
+    let store = open.dataset("mnist", Arc::new(Best)).unwrap();
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(store, header).unwrap();
+    drop(run.reserve(&round, rounds).unwrap());
+    run.close().unwrap();
+}
+
+#[test]
+fn a_budget_shows_what_is_spent_and_left() {
+    let directory = Directory::new("budget");
+    let ledger = create(&directory);
+    let show = || json(&["budget", "show", "mnist", "--ledger", &ledger]);
+    assert_eq!((&show()["spent"], &show()["left"]), (&0.0.into(), &3.0.into()));
+    charge(&ledger, 14_040);
+    let found = show();
+    let spent = found["spent"].as_f64().unwrap();
+    assert!((2.379_554_518..2.379_56).contains(&spent), "{found}");
+    assert!((found["left"].as_f64().unwrap() - (3.0 - spent)).abs() < 1e-9);
+    assert_eq!(found["runs"][0]["rounds"], 14_040);
+    let table = ok(&["budget", "show", "mnist", "--ledger", &ledger]);
+    assert!(table.contains("2.3796 of 3 spent") && table.contains("80 %"), "{table}");
+    assert!(ok(&["budget", "list", "--ledger", &ledger]).contains("mnist"));
+    // The same number by the accountant, from the database.
+    let account = json(&["account", &ledger, "--delta", "1e-5"]);
+    assert_eq!(account["epsilon"].as_f64(), Some(spent));
+    assert_eq!(account["steps"], 14_040);
+}
+
+#[test]
+fn budgets_are_tightened_never_loosened_and_unknown_ones_are_named() {
+    let directory = Directory::new("tighten");
+    let ledger = create(&directory);
+    let tighten = |epsilon| ["budget", "tighten", "mnist", "--epsilon", epsilon, "--ledger"];
+    ok(&[&tighten("2")[..], &[&ledger]].concat());
+    refused(&[&tighten("2.5")[..], &[&ledger]].concat(), 4, "never raised");
+    refused(&["budget", "show", "cifar", "--ledger", &ledger], 2, "cifar");
+    let again = ["budget", "create", "mnist", "--epsilon", "9", "--delta", "1e-5", "--ledger"];
+    refused(&[&again[..], &[&ledger]].concat(), 4, "has a budget");
+    let adaptive = json(&[
+        "budget",
+        "create",
+        "adaptive",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--mode",
+        "adaptive",
+        "--unit",
+        "user",
+        "--adjacency",
+        "replace-one",
+        "--ledger",
+        &ledger,
+    ]);
+    assert!(adaptive["order"].as_f64().unwrap() > 1.0, "{adaptive}");
+    assert_eq!((&adaptive["unit"], &adaptive["mode"]), (&"user".into(), &"adaptive".into()));
+    refused(&["account", &ledger, "--delta", "1e-5"], 2, "--dataset");
+    let pld =
+        ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--accountant", "pld"];
+    assert_eq!(json(&pld)["valid"], false);
+}
+
+#[test]
+fn ledgers_are_verified_shown_and_moved() {
+    let directory = Directory::new("ledger");
+    let ledger = create(&directory);
+    charge(&ledger, 100);
+    let head = ok(&["ledger", "head", &ledger]);
+    let verified = json(&["ledger", "verify", &ledger]);
+    assert_eq!((&verified["rounds"], &verified["rows"]), (&100.into(), &5.into()));
+    assert_eq!(verified["head"].as_str(), Some(head.trim()));
+    charge(&ledger, 50);
+    ok(&["ledger", "verify", &ledger, "--against", head.trim()]);
+    let later = ok(&["ledger", "head", &ledger]);
+    assert!(ok(&["ledger", "show", &ledger]).contains("mnist"));
+    assert_eq!(json(&["ledger", "list", &ledger])["runs"].as_array().unwrap().len(), 2);
+    // Out and in again: the same head.
+    let (export, copy) = (directory.file("export.jsonl"), directory.file("copy.db"));
+    std::fs::write(&export, ok(&["ledger", "export", &ledger])).unwrap();
+    ok(&["ledger", "import", &copy, &export]);
+    assert_eq!(ok(&["ledger", "head", &copy]), later);
+    assert_eq!(json(&["ledger", "import", &copy, &export])["charged"], 0);
+    assert_eq!(ok(&["ledger", "export", &ledger, "--format", "csv"]).lines().count(), 9);
+    // The rounds, as `account` reads them: the same number.
+    let rounds = directory.file("rounds.jsonl");
+    std::fs::write(&rounds, ok(&["ledger", "export", &ledger, "--format", "rounds"])).unwrap();
+    let from_rounds = json(&["account", &rounds, "--delta", "1e-5"]);
+    let from_ledger = json(&["account", &ledger, "--delta", "1e-5"]);
+    assert_eq!(from_rounds["epsilon"], from_ledger["epsilon"]);
+    // A head that this ledger does not have.
+    let other = Directory::new("other");
+    let stranger = ok(&["ledger", "head", &create(&other)]);
+    refused(&["ledger", "verify", &ledger, "--against", stranger.trim()], 4, "is of ledger");
+    refused(&["ledger", "verify", &ledger, "--against", "nonsense"], 2, "nonsense");
+}
+
+#[test]
+fn what_is_no_ledger_has_exit_code_4_and_stays_as_it_is() {
+    let directory = Directory::new("refused");
+    let ledger = create(&directory);
+    refused(&["ledger", "verify", &directory.file("none.db")], 4, "No such file");
+    let text = directory.file("text.db");
+    std::fs::write(&text, "certainly no database ".repeat(100)).unwrap();
+    refused(&["ledger", "verify", &text], 4, "is no ledger");
+    let anchor = format!("{ledger}.anchor");
+    let saved = std::fs::read(&anchor).unwrap();
+    std::fs::remove_file(&anchor).unwrap();
+    refused(&["ledger", "verify", &ledger], 4, "missing");
+    std::fs::write(&anchor, &saved[..100]).unwrap();
+    refused(&["ledger", "verify", &ledger], 4, "no slot");
+    std::fs::write(&anchor, saved).unwrap();
+    ok(&["ledger", "verify", &ledger]);
+}
