@@ -40,7 +40,7 @@ pub trait Accountant {
 }
 
 /// Noise multipliers were rounded down when queries were folded; lower bounds must not profit.
-const LOWERED: f64 = 1e-12;
+const LOWERED: f64 = 1e-8;
 
 /// The privacy profile itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -36,8 +36,8 @@ impl Target<'_> {
     /// The smallest noise multiplier that keeps the budget.
     ///
     /// # Guarantee
-    /// Accounting the answer again gives at most the target, and it is within 1e-6 of the smallest such
-    /// multiplier. `with` must cost less with more noise.
+    /// Accounting the answer again gives at most the target, and it is within 1e-6 of the smallest
+    /// multiplier for which the accountant says so. `with` must cost less with more noise.
     ///
     /// # Errors
     /// When no multiplier keeps the budget, or the accountant cannot speak.

@@ -100,7 +100,11 @@ impl Composition {
                 (Sampling::Fixed(batch), Adjacency::AddRemove) => {
                     match rate(batch) {
                         q if q < 1.0 => fold.step(Sampled::Poisson(q), 0.5 * z, count),
-                        _ => fold.always(0.5 * z, count),
+                        // Nobody can be missing from a sample of everybody.
+                        _ => {
+                            fold.not_attained = true;
+                            fold.always(0.5 * z, count);
+                        }
                     };
                 }
                 // To put zero in a record's place is to replace it.
@@ -169,6 +173,15 @@ impl Composition {
         }
     }
 
+    /// The distance in standard deviations, rounded up, of the same rounds without sampling.
+    pub(crate) fn mu_without_sampling(&self) -> f64 {
+        let squares = self.steps.iter().map(|(step, count)| {
+            let z = step.without_sampling();
+            *count as f64 / (z * z)
+        });
+        squares.sum::<f64>().sqrt() * (1.0 + (self.steps.len() as f64 + 8.0) * f64::EPSILON)
+    }
+
     /// Whether there are neighbours that these steps cost as much as their analysis says.
     pub(crate) const fn attained(&self) -> bool {
         self.attained
@@ -225,7 +238,8 @@ struct Fold {
 
 impl Fold {
     fn always(&mut self, z: f64, count: u64) {
-        self.always += count as f64 / (z * z);
+        // Never nothing: the square of a huge multiplier is no number.
+        self.always += (count as f64 / (z * z)).max(f64::MIN_POSITIVE);
     }
 
     fn poisson(

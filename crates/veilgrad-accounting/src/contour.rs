@@ -40,7 +40,7 @@ pub(crate) struct Contour {
     error: f64,
     /// At least the sum of the terms with m < 0 and m > 0, up to the same factor: logs of a constant
     /// and the coefficient of eps.
-    wraps: [(f64, f64); 2],
+    wraps: Wraps,
 }
 
 /// Bounds of delta at one epsilon.
@@ -73,6 +73,36 @@ impl Contour {
             return None;
         }
         let (period, wraps) = period(cumulant, tilt, k)?;
+        Self::along(composition, direction, tilt, k, (period, wraps), MOST_FREQUENCIES, HOPELESS)
+    }
+
+    /// With so many frequencies at most, and a period that is too short by this factor.
+    #[cfg(test)]
+    pub(crate) fn rough(
+        composition: &Composition,
+        direction: Direction,
+        cumulant: &mut Cumulant,
+        tilt: f64,
+        frequencies: usize,
+        shorter: f64,
+    ) -> Option<Self> {
+        let k = cumulant.at(tilt);
+        let (period, wraps) = period(cumulant, tilt, k)?;
+        let wraps =
+            if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
+        let line = (shorter * period, wraps);
+        Self::along(composition, direction, tilt, k, line, frequencies, f64::INFINITY)
+    }
+
+    fn along(
+        composition: &Composition,
+        direction: Direction,
+        tilt: f64,
+        k: Jet,
+        (period, wraps): (f64, Wraps),
+        frequencies: usize,
+        hopeless: f64,
+    ) -> Option<Self> {
         let spacing = 2.0 * std::f64::consts::PI / period;
         let mut gaussian = 0.0;
         let mut smooth = Vec::new();
@@ -91,8 +121,7 @@ impl Contour {
             steps + 0.5 * gaussian * t * t * (1.0 - 1e-12)
         };
         let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
-        let most =
-            MOST_FREQUENCIES.min((MOST_WORK / (400.0 * (1.0 + smooth.len() as f64))) as usize);
+        let most = frequencies.min((MOST_WORK / (400.0 * (1.0 + smooth.len() as f64))) as usize);
         let mut count = 16;
         while count < most && decay(count as f64 * spacing) < wanted {
             count = (count + count / 8 + 1).min(most);
@@ -100,7 +129,7 @@ impl Contour {
         let last = count as f64 * spacing;
         let cut = (-decay(last)).exp() / last * (1.0 + spacing / last);
         // What is cut off against what there is, about: hopeless cases end here.
-        if cut > HOPELESS * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
+        if cut > hopeless * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
             return None;
         }
         let mut products = vec![Product::default(); count];
@@ -131,7 +160,7 @@ impl Contour {
     fn fill(&mut self, products: &[Product], gaussian: f64) {
         let mut error = 0.0;
         for (index, product) in products.iter().enumerate() {
-            let Product { log_modulus, phase, bound, relative } = product;
+            let Product { log_modulus, phase, bound, relative, size, terms } = product;
             let t = index as f64 * self.spacing;
             let damping = -0.5 * gaussian * t * t;
             let s = Complex64::new(self.tilt, t);
@@ -140,7 +169,7 @@ impl Contour {
             let half = if index == 0 { 0.5 } else { 1.0 };
             self.values.push(value * half);
             // The roundings of the exponent and the phase, and of the last products.
-            let last = (64.0 + 4.0 * (log_modulus.abs() + damping.abs() + phase.abs())) * UNIT;
+            let last = (64.0 + 4.0 * damping.abs() + (4.0 + terms) * size) * UNIT;
             error += half * (bound + damping).exp() * payoff.norm() * (relative + last);
         }
         self.error += error * self.spacing / std::f64::consts::PI;
@@ -173,53 +202,68 @@ impl Contour {
         let factor = exponent.exp();
         let wraps: f64 =
             self.wraps.iter().map(|(constant, slope)| (constant + slope * epsilon).exp()).sum();
-        let upper = factor * (sum * scale + error) * (1.0 + room);
-        let lower = factor * (sum * scale - error) * (1.0 - room) - wraps;
+        if !(room < 0.1) {
+            return Interval { lower: 0.0, upper: f64::INFINITY };
+        }
+        let upper = factor * (sum * scale + error) * room.exp();
+        let lower = factor * (sum * scale - error) * (-room).exp() - wraps;
         Interval { lower, upper: if upper.is_nan() { f64::INFINITY } else { upper } }
     }
 }
 
-/// A period so long that the copies of delta that the trapezoid sum adds do not count, and bounds of
-/// their sums as `(log of a constant, coefficient of epsilon)`.
-fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, [(f64, f64); 2])> {
+/// Bounds of the sums of the copies on either side, as `(log of a constant, coefficient of epsilon)`.
+type Wraps = [(f64, f64); 2];
+
+/// A period so long that the copies of delta that the trapezoid sum adds do not count, and their bounds.
+fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, Wraps)> {
     let deviation = k.second.max(0.0).sqrt();
-    // The height of delta e^{-K + tilt eps} at the saddle point, roughly, and what copies may add.
-    let height = payoff(tilt).value - libm::log1p(deviation);
-    let wanted = height - 30.0;
     let epsilon = k.first + payoff(tilt).first;
     let mut period = 8.0 * deviation + 10.0 / tilt.max(1.0);
     for _ in 0..60 {
-        let mut best = [(f64::INFINITY, 0.0); 2];
-        let mut good = [false; 2];
-        for (side, (best, good)) in best.iter_mut().zip(&mut good).enumerate() {
-            // The best shift for a normal tail, and smaller ones for heavier tails.
-            let normal = period / k.second.max(1e-300);
-            let short = (2.0 - wanted) / period;
-            for shift in [normal, 0.7 * normal, 0.4 * normal, 2.0 * short, 1.2 * short] {
-                let moved = if side == 0 { tilt + shift } else { (tilt - shift).max(0.0) };
-                let gap = (moved - tilt).abs();
-                if !(gap * period > 1e-3) {
-                    continue;
-                }
-                let value = if moved > 0.0 { cumulant.at(moved).value } else { 0.0 };
-                // Terms m = 1, 2, ...: e^{K(moved) - moved eps - gap m P}.
-                let constant = value - gap * period - libm::log(-libm::expm1(-gap * period));
-                let here = constant - moved * epsilon;
-                if here < best.0 - best.1 * epsilon || best.0.is_infinite() {
-                    *best = (constant, moved);
-                }
-                if here - (k.value - tilt * epsilon) < wanted {
-                    *good = true;
-                    break;
-                }
-            }
-        }
-        if good == [true, true] {
-            return Some((period, best.map(|(constant, moved)| (constant, -moved))));
+        let wraps = wraps_of(cumulant, tilt, k, period);
+        let negligible = |(constant, slope): &(f64, f64)| {
+            constant + slope * epsilon - (k.value - tilt * epsilon) < negligible(tilt, k)
+        };
+        if wraps.iter().all(negligible) {
+            return Some((period, wraps));
         }
         period *= 1.2;
     }
     None
+}
+
+/// The log of what does not count against delta at the saddle point, both without their common factor.
+fn negligible(tilt: f64, k: Jet) -> f64 {
+    payoff(tilt).value - libm::log1p(k.second.max(0.0).sqrt()) - 30.0
+}
+
+/// The copies' bounds for a period: for any moved tilt, above or below, their sum is a geometric series.
+fn wraps_of(cumulant: &mut Cumulant, tilt: f64, k: Jet, period: f64) -> Wraps {
+    let epsilon = k.first + payoff(tilt).first;
+    // The best shift for a normal tail, and smaller ones for heavier tails.
+    let normal = period / k.second.max(1e-300);
+    let short = (2.0 - negligible(tilt, k)) / period;
+    [1.0, -1.0].map(|side| {
+        let mut best = (f64::INFINITY, 0.0);
+        for shift in [normal, 0.7 * normal, 0.4 * normal, 2.0 * short, 1.2 * short] {
+            let moved = (tilt + side * shift).max(0.0);
+            let gap = (moved - tilt).abs();
+            if !(gap * period > 1e-3) {
+                continue;
+            }
+            let value = if moved > 0.0 { cumulant.at(moved).value } else { 0.0 };
+            // Terms m = 1, 2, ...: e^{K(moved) - moved eps - gap m P}.
+            let constant = value - gap * period - libm::log(-libm::expm1(-gap * period));
+            if constant - moved * epsilon < best.0 + best.1 * epsilon {
+                best = (constant, -moved);
+            }
+            let here = constant - moved * epsilon - (k.value - tilt * epsilon);
+            if here < negligible(tilt, k) {
+                break;
+            }
+        }
+        best
+    })
 }
 
 /// A product of characteristic functions at one frequency, as a log, with bounds of its error.
@@ -231,6 +275,9 @@ struct Product {
     bound: f64,
     /// At least the error, relative to `bound`.
     relative: f64,
+    /// The size of all that was added up, and in how many terms.
+    size: f64,
+    terms: f64,
 }
 
 /// Multiplies the products at frequencies 0, spacing, 2 spacing, ... by the tilted characteristic
@@ -259,6 +306,8 @@ fn multiply(products: &mut [Product], spacing: f64, step: &TiltedStep, n: f64) -
         product.log_modulus += n * modulus.max(1e-300).ln();
         product.phase += n * phase;
         product.bound += n * bounded.ln();
+        product.size += n * (modulus.max(1e-300).ln().abs() + phase.abs());
+        product.terms += 1.0;
         product.relative += n * (error / bounded + 4.0 * UNIT * (1.0 + phase.abs()));
         for (((re, im), a), b) in re.iter_mut().zip(&mut im).zip(&rotate_re).zip(&rotate_im) {
             (*re, *im) = (*re * a - *im * b, *re * b + *im * a);

@@ -245,7 +245,7 @@ impl Nodes {
         let log_mass = |node: &Node| node.log_density + exponent(node);
         let top = self.nodes.iter().map(log_mass).fold(f64::NEG_INFINITY, f64::max);
         let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
-        let mut total = 0.0;
+        let (mut total, mut formed) = (0.0, 0.0);
         if top < MODERATE {
             let bends = self.smooth.bends();
             for node in &self.nodes {
@@ -268,12 +268,24 @@ impl Nodes {
                 };
                 sum += term;
                 size += term.abs();
+                // Roundings of a term: of its parts, before they cancel, and of their exponents.
+                let parts = match bends && a <= 30.0 {
+                    true => {
+                        exp_beyond_linear(a).abs()
+                            + node.weight_bend.abs()
+                            + (tilt * node.loss_bend).abs()
+                    }
+                    false => 0.0,
+                };
+                let parts = if node.density > 0.0 { node.density * parts } else { 0.0 };
+                formed += 8.0 * parts + (node.log_density.abs() + a.abs() + 8.0) * term.abs();
                 total += mass;
                 first += mass * node.loss;
                 second += mass * node.loss * node.loss;
             }
             let (mean, square) = (first / total, second / total);
-            let rounding = (64.0 + self.nodes.len() as f64) * UNIT * size + 4.0 * quadrature;
+            let rounding =
+                UNIT * ((64.0 + self.nodes.len() as f64) * size + 4.0 * formed) + 4.0 * quadrature;
             let value = libm::log1p(sum + rounding) * (1.0 + 4.0 * UNIT);
             return Jet { value, first: mean, second: square - mean * mean };
         }

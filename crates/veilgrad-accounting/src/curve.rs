@@ -14,6 +14,8 @@ pub struct Profile {
     points: Vec<(f64, f64)>,
     /// The mu of a composition that is a Gaussian.
     gaussian: Option<f64>,
+    /// The mu of the same rounds without sampling, which dominates everywhere.
+    ceiling: f64,
 }
 
 impl Profile {
@@ -33,7 +35,11 @@ impl Profile {
             least = f64::min(least, *delta);
             *delta = least;
         }
-        Self { points, gaussian: composition.gaussian_only() }
+        Self {
+            points,
+            gaussian: composition.gaussian_only(),
+            ceiling: composition.mu_without_sampling(),
+        }
     }
 
     /// The points: epsilon, and never less than delta there.
@@ -66,7 +72,8 @@ impl Profile {
     }
 
     /// The mu of the closest Gaussian trade-off curve that lies below this one up to the last point:
-    /// its profile is at least as high everywhere from 0 to there.
+    /// its profile is at least as high everywhere from 0 to there, so it holds together with the delta
+    /// of that point.
     ///
     /// (Beyond any last point the tails of a sampled Gaussian are those of one that is always sampled,
     /// so that a mu for all epsilons would say nothing about sampling.)
@@ -81,6 +88,10 @@ impl Profile {
         let mut largest: f64 = 0.0;
         for pair in self.points.windows(2) {
             let [(from, high), (to, low)] = pair else { continue };
+            if to == from {
+                largest = largest.max(gaussian::mu(*from, *high));
+                continue;
+            }
             // Between points delta is convex in e^epsilon: below the chord. On parts of the interval
             // the chord's left end has to be below the Gaussian's right end.
             let growth = libm::expm1(to - from);
@@ -92,12 +103,13 @@ impl Profile {
             for part in 0..PARTS {
                 let ((_, delta), (epsilon, _)) = (at(part), at(part + 1));
                 // Only what exceeds the largest so far needs an inversion.
-                if gaussian::delta(largest, epsilon).lower < delta {
+                if !(gaussian::delta(largest, epsilon).lower >= delta) {
                     largest = largest.max(gaussian::mu(epsilon, delta));
                 }
             }
         }
-        largest
+        // What is no number is no bound.
+        if largest <= self.ceiling { largest } else { self.ceiling }
     }
 }
 

@@ -47,6 +47,9 @@ pub(crate) fn mu(epsilon: f64, delta_wanted: f64) -> f64 {
     while below(high) > 0.0 && high < 1e8 {
         high *= 2.0;
     }
+    if below(high) > 0.0 {
+        return f64::INFINITY;
+    }
     bracket_root(below, if high > 1e-3 { 0.5 * high } else { 0.0 }, high, 1e-10).1
 }
 

@@ -20,10 +20,10 @@ const SHORTEST_LOWER: usize = 1 << 18;
 const FILL: f64 = 0.9;
 /// A fine grid with few points: its step, and how many of them there are per octave, about.
 const SKETCH: (f64, i64) = (1e-10, 24);
-/// The same for the grids that are composed.
+/// The same for the grids that are composed; finer grids have more.
 const DENSITY: i64 = 512;
 /// Refinement stops when a grid twice as fine gains less than this part of epsilon.
-const TOLERANCE: f64 = 1e-4;
+const TOLERANCE: f64 = 3e-5;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,8 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
     let (mut best, mut points) = (f64::INFINITY, SHORTEST);
     while points <= LONGEST {
         let grid = 2.0 * window.half_width / (FILL * points as f64);
-        let composed = losses(grid, DENSITY, Rounded::Up).compose(tilt, &window, points);
+        let density = (points as i64 / 32).clamp(DENSITY, 64 * DENSITY);
+        let composed = losses(grid, density, Rounded::Up).compose(tilt, &window, points);
         let (found, scale) = match target {
             Target::Delta(delta) => (composed.epsilon(delta), 0.01),
             Target::Epsilon(epsilon, delta) => (composed.delta(epsilon), delta),

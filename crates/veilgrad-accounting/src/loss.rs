@@ -1,7 +1,7 @@
 //! The privacy loss distribution of one step, on a grid, never smaller than the truth.
 
 use crate::contour::Interval;
-use crate::number::upper_tail;
+use crate::number::{UNIT, upper_tail};
 use crate::{Sampled, Step};
 
 /// Which of two neighbours is the one that ran.
@@ -124,7 +124,7 @@ impl StepLoss {
             zero.1 -= mass_above;
         }
         lower.infinite = 0.0;
-        let rest = (1.0 - q) * normal_mass(-0.5 / z, 0.5 / z).up();
+        let rest = (1.0 - q) * normal_mass(-0.5 / z, 0.5 / z, 0.0).up();
         let mut atoms = std::mem::take(&mut lower.atoms);
         let zero = atoms.pop().map_or(0.0, |(_, mass)| mass);
         let mut others = upper.atoms.into_iter();
@@ -272,7 +272,7 @@ impl Curve {
         let exponent = y / self.z - 0.5 / (self.z * self.z);
         if self.q == 1.0 {
             exponent
-        } else if exponent > 30.0 {
+        } else if exponent > 700.0 {
             // log(q e^x (1 + (1-q)/(q e^x)))
             self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp())
         } else {
@@ -334,10 +334,10 @@ impl Curve {
     fn masses(&self, from: f64, to: f64) -> [Mass; 3] {
         let shift = 1.0 / self.z;
         let other = match self.kind {
-            Kind::Replace => normal_mass(from + shift, to + shift),
+            Kind::Replace => normal_mass(from, to, -shift),
             Kind::Remove | Kind::Add => Mass { value: 0.0, scale: 0.0 },
         };
-        [normal_mass(from, to), normal_mass(from - shift, to - shift), other]
+        [normal_mass(from, to, 0.0), normal_mass(from, to, shift), other]
     }
 
     /// The mass of an interval of outputs under the distribution that ran.
@@ -379,7 +379,10 @@ impl Curve {
         let mass = self.mass(masses);
         let (difference, rounding) = self.difference(masses, low);
         let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
-        (upper.clamp(0.0, mass.up()), mass.up())
+        // Not `clamp`, which panics at what is no number.
+        let whole = mass.up();
+        let upper = if upper < 0.0 { 0.0 } else { upper };
+        (if upper > whole { whole } else { upper }, whole)
     }
 
     /// `P - e^low Q` of an interval of outputs, where nothing large cancels, and its rounding.
@@ -387,15 +390,19 @@ impl Curve {
         let growth = low.exp();
         let factors = match self.kind {
             Kind::Remove => [-(libm::expm1(low) + self.q), self.q, 0.0],
-            Kind::Add => [1.0 - growth * (1.0 - self.q), -growth * self.q, 0.0],
+            Kind::Add => [growth * self.q - libm::expm1(low), -growth * self.q, 0.0],
             Kind::Replace => [-(1.0 - self.q) * libm::expm1(low), -growth * self.q, self.q],
         };
-        let (mut difference, mut rounding) = (0.0, 0.0);
+        // What the first factor was formed from, which may have cancelled.
+        let formed = libm::expm1(low).abs() + growth.max(1.0) * self.q;
+        let [without, _, _] = masses;
+        let mut difference = 0.0;
+        let mut rounding = 8.0 * UNIT * formed * without.value;
         for (factor, mass) in factors.into_iter().zip(masses) {
             difference += factor * mass.value;
-            rounding += (factor.abs() + 1e-16) * (mass.scale + mass.value);
+            rounding += ROUNDING * factor.abs() * (mass.scale + mass.value);
         }
-        (difference, ROUNDING * rounding)
+        (difference, rounding)
     }
 
     /// The profile of this one step: the mass above a loss less `e^loss` times the other's.
@@ -417,16 +424,21 @@ impl Curve {
     }
 }
 
-/// The probability of `[from, to)` under the standard normal distribution, from the tails that are
+/// The probability of `[from, to)` under the normal distribution around `mean`, from the tails that are
 /// smaller.
-fn normal_mass(from: f64, to: f64) -> Mass {
-    let (value, scale) = if from >= 0.0 {
-        (upper_tail(from) - upper_tail(to), upper_tail(from))
-    } else if to <= 0.0 {
-        (upper_tail(-to) - upper_tail(-from), upper_tail(-to))
+fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
+    let (low, high) = (from - mean, to - mean);
+    let (value, tail, end) = if low >= 0.0 {
+        (upper_tail(low) - upper_tail(high), upper_tail(low), low)
+    } else if high <= 0.0 {
+        (upper_tail(-high) - upper_tail(-low), upper_tail(-high), -high)
     } else {
-        (1.0 - upper_tail(-from) - upper_tail(to), 1.0)
+        (1.0 - upper_tail(-low) - upper_tail(high), 1.0, 0.0)
     };
+    // Far out a tail loses digits with its argument, whose own rounding grows with what it was formed
+    // from; and where it is hardly a number it has none.
+    let digits = 1.0 + end * (end + mean.abs()) / 8.0;
+    let scale = if tail == 0.0 { 0.0 } else { tail * digits } + f64::MIN_POSITIVE / ROUNDING;
     // Not `max`: what is no number must stay visible.
     Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
 }

@@ -282,4 +282,42 @@ mod tests {
             }
         }
     }
+
+    /// Where a method has to leave something out, what it leaves out is counted: intervals that are forced
+    /// to be wide still enclose the number.
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let lines = [rounds(Sampling::Poisson { rate: SampleRate::new(0.02).unwrap() }, 0.8, 300)];
+        let composition = Composition::fold(&lines, Adjacency::AddRemove).unwrap();
+        for direction in [Direction::Remove, Direction::Add] {
+            for epsilon in [0.5, 2.0, 4.0] {
+                let mut cumulant = Cumulant::new(&composition, direction);
+                let tilt = cumulant.best_slope(epsilon, payoff);
+                let exact = Contour::new(&composition, direction, &mut cumulant, tilt).unwrap();
+                let exact = exact.delta(epsilon);
+                let value = 0.5 * (exact.lower + exact.upper);
+                let mut widths = Vec::new();
+                for (frequencies, shorter) in
+                    [(16, 1.0), (30, 1.0), (60, 1.0), (4000, 0.3), (4000, 0.5), (4000, 0.8)]
+                {
+                    let rough = Contour::rough(
+                        &composition,
+                        direction,
+                        &mut cumulant,
+                        tilt,
+                        frequencies,
+                        shorter,
+                    );
+                    let rough = rough.unwrap().delta(epsilon);
+                    assert!(
+                        rough.lower <= value && value <= rough.upper,
+                        "{direction:?} {epsilon} {frequencies} {shorter}: {rough:?} {exact:?}"
+                    );
+                    widths.push((rough.upper - rough.lower) / value);
+                }
+                // They are wide indeed, or nothing was tried.
+                assert!(widths.iter().any(|width| *width > 1e-3), "{widths:?}");
+            }
+        }
+    }
 }

@@ -51,8 +51,8 @@ impl Smooth {
     /// `(log(1 + u), log(1 + u) - u)` at y.
     fn ratio(&self, y: f64) -> (f64, f64) {
         let exponent = y / self.z - 0.5 / (self.z * self.z);
-        if exponent > 30.0 {
-            // The ratio itself may overflow; its log does not.
+        if exponent > 700.0 {
+            // The ratio itself would overflow; its log does not.
             let log =
                 self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp());
             (log, log - self.q * libm::expm1(exponent))

@@ -218,6 +218,55 @@ fn many_distinct_rounds_are_joined_from_above() {
     assert_eq!(Pld.epsilon(&all, delta(1e-5)).unwrap().epsilon_lower, None);
 }
 
+/// Rényi's delta is never below the profile's, at any epsilon; and it calls nothing free that is not.
+#[test]
+fn renyi_deltas_and_zeros_are_bounds() {
+    for (q, z, count) in [(0.01, 1.0, 1000), (0.2, 3.0, 100), (1.0, 2.0, 1), (0.5, 40.0, 300)] {
+        let composition = poisson(q, z, count);
+        for i in 0..=8 {
+            let at = Epsilon::new(f64::from(i) * 0.3).unwrap();
+            let exact = pld::delta(&composition, at).lower;
+            let found = rdp::delta(&composition, at);
+            assert!(found >= exact, "{q} {z} {count} {at:?}: {found} {exact}");
+        }
+        // Just below the advantage epsilon is above 0; at twice it, by whichever bound, it may be 0.
+        let advantage = pld::delta(&composition, Epsilon::new(0.0).unwrap()).lower;
+        let found = rdp::epsilon(&composition, delta(advantage * 0.999)).unwrap();
+        assert!(found.epsilon.get() > 0.0, "{q} {z} {count}: {found:?}");
+    }
+    // Without the square root the bound of total variation would call this free: it costs.
+    let composition = poisson(1.0, 30.0, 1);
+    assert!(rdp::epsilon(&composition, delta(1e-3)).unwrap().epsilon.get() > 0.0);
+    assert_eq!(rdp::epsilon(&composition, delta(0.1)).unwrap().epsilon.get(), 0.0);
+}
+
+/// At epsilon 0 a step has the closed form `q (2 Phi(1/(2z)) - 1)`, in both directions, also where terms
+/// cancel almost entirely.
+#[test]
+fn single_steps_are_enclosed_where_terms_cancel() {
+    for (q, z) in [(1.686e-12, 35.875), (1e-9, 3.0), (0.3, 5.0), (1e-5, 1000.0), (0.999, 0.7)] {
+        let exact = q * libm::erf(0.5 / z / std::f64::consts::SQRT_2);
+        let found = pld::delta(&poisson(q, z, 1), Epsilon::new(0.0).unwrap());
+        assert!(found.lower <= exact * (1.0 + 1e-13), "{q} {z}: {found:?} {exact}");
+        assert!(found.upper >= exact * (1.0 - 1e-13), "{q} {z}: {found:?} {exact}");
+        assert!(found.upper - found.lower < 1e-3 * exact, "{q} {z}: {found:?}");
+    }
+}
+
+#[test]
+fn no_lower_bound_where_neighbours_may_pay_less() {
+    let lower = |records: u64, batch: u64, adjacency: Adjacency| {
+        let sampling = Sampling::Fixed(FixedBatch::new(records, batch).unwrap());
+        let composition =
+            Composition::fold(&[rounds(sampling, &[(1.0, 2.0)], 9)], adjacency).unwrap();
+        Pld.epsilon(&composition, delta(1e-5)).unwrap().epsilon_lower
+    };
+    assert!(lower(100, 10, Adjacency::AddRemove).is_some());
+    assert_eq!(lower(10, 10, Adjacency::AddRemove), None);
+    assert_eq!(lower(100, 10, Adjacency::ReplaceOne), None);
+    assert_eq!(lower(100, 10, Adjacency::ZeroOut), None);
+}
+
 #[test]
 fn our_accountants_keep_their_contract() {
     for accountant in [&Pld as &dyn Accountant, &Rdp, &Best] {

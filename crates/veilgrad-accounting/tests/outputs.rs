@@ -82,6 +82,13 @@ fn the_gaussian_of_mu_is_nowhere_below_the_profile() {
         // And not far above everywhere.
         assert!(closest < 1.05, "{closest}");
     }
+    // Few points: looser, never below.
+    let composition = poisson(0.01, 1.0, 1000);
+    let many = Profile::new(&composition, epsilon(2.0), 400).mu();
+    for points in [2, 3, 5, 9] {
+        let few = Profile::new(&composition, epsilon(2.0), points).mu();
+        assert!(few >= many * (1.0 - 1e-9) && few < 4.0 * many, "{points}: {few} {many}");
+    }
     // A Gaussian's is its own.
     let gaussian = poisson(1.0, 0.5, 4);
     assert!((Profile::new(&gaussian, epsilon(1.0), 2).mu() - 4.0).abs() < 1e-12);

@@ -57,3 +57,21 @@ fn fixed_size_samples_cost_less_than_the_known_bound() {
         assert!(found <= number(&row["rdp_eps"]) * (1.0 + 1e-9), "{row}: {found}");
     }
 }
+
+/// Near order 1 everything cancels but the bound: for small tilts t the divergence is that of order 1, which
+/// is at least (here, by 40 digits) this.
+#[test]
+fn divergences_near_order_1_are_not_rounded_down() {
+    let step = composition(poisson(0.3), 5.0, 1, Adjacency::AddRemove);
+    // Increasing in the order, so never below a smaller order's upper side by more than its rounding.
+    let orders = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
+    let found: Vec<f64> = orders.iter().map(|t| rdp::divergence(&step, 1.0 + t)).collect();
+    let exact_at_1 = 0.001_801_6;
+    for (order, found) in orders.iter().zip(&found) {
+        assert!(*found > exact_at_1 * 0.99 && *found < exact_at_1 * 1.05, "{order} {found}");
+    }
+    // A tiny rate with little noise: the log of the ratio must not lose its digits.
+    let tiny = composition(poisson(1e-20), 0.2, 1, Adjacency::AddRemove);
+    let (a, b) = (rdp::divergence(&tiny, 1.5), rdp::divergence(&tiny, 1.500_001));
+    assert!(a > 0.0 && (b / a - 1.0).abs() < 1e-3, "{a} {b}");
+}

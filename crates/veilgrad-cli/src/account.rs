@@ -8,6 +8,7 @@ use veilgrad_ledger::Ledger;
 use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
+use crate::output::print;
 
 /// The first bytes of a ledger database.
 const DATABASE: &[u8] = b"SQLite format 3\0";
@@ -25,11 +26,10 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     parameters.delta = arguments.delta.map(|delta| delta.get());
     let answer = Answer { parameters, outcome, asked };
     if common.json {
-        println!("{}", json!(answer.json()));
+        print(&format!("{}\n", json!(answer.json())))
     } else {
-        print!("{}", answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" }));
+        print(&answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" }))
     }
-    Ok(())
 }
 
 /// The rounds to account for, and what is known about where they come from.
@@ -119,7 +119,8 @@ fn read_ledger(arguments: &Account) -> Result<Source, Error> {
 /// What all rounds have in common.
 fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
-    let noise = |entry: &&Folded| entry.noise_multiplier.get();
+    // Folding rounds down in the last digits, which is for accountants, not for people.
+    let noise = |entry: &&Folded| tidy(entry.noise_multiplier.get());
     let rate = |entry: &&Folded| rate(entry.sampling);
     let names: Vec<&str> = rounds.iter().map(|entry| name(entry.sampling)).collect();
     Parameters {
@@ -134,6 +135,11 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
         adjacency: adjacency_name(adjacency),
         ..Parameters::default()
     }
+}
+
+/// Twelve significant digits.
+fn tidy(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
 }
 
 /// The value that all have, if there is one.

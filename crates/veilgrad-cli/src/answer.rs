@@ -125,7 +125,10 @@ impl Answer {
                 let method = g.method.map_or(String::new(), |m| format!(" ({})", method_name(m)));
                 rows.push(("accountant", format!("{}{method}", g.accountant)));
                 if let Some(mu) = outcome.mu() {
-                    rows.push(("mu", format!("{}   (Gaussian trade-off that dominates)", up(mu))));
+                    rows.push((
+                        "mu",
+                        format!("{}   (a Gaussian trade-off dominates, down to delta)", up(mu)),
+                    ));
                 }
                 let advantage = up(100.0 * outcome.profile.advantage());
                 let found = up(100.0 * outcome.profile.true_positive_rate(FALSE_POSITIVES));

@@ -8,6 +8,7 @@ use veilgrad_ledger::{Dataset, Ledger, Options};
 use crate::answer::{adjacency_name, up};
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
+use crate::output::print;
 
 pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
     match command {
@@ -16,10 +17,7 @@ pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
             show(&ledger, &create.dataset, common)
         }
         Budget::Show(one) => show(&Ledger::read(&one.file.ledger)?, &one.dataset, common),
-        Budget::List(file) => {
-            list(&Ledger::read(&file.ledger)?, common);
-            Ok(())
-        }
+        Budget::List(file) => list(&Ledger::read(&file.ledger)?, common),
         Budget::Tighten(tighten) => {
             let mut ledger = Ledger::open(&tighten.file.ledger, Options::default())?;
             ledger.tighten(&tighten.dataset, tighten.epsilon)?;
@@ -73,33 +71,29 @@ fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<(), Error> {
         .datasets()
         .get(name)
         .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?;
-    if common.json {
-        println!("{}", document(dataset));
-    } else {
-        print!("{}", table(dataset));
-    }
-    Ok(())
+    if common.json { print(&format!("{}\n", document(dataset))) } else { print(&table(dataset)) }
 }
 
-fn list(ledger: &Ledger, common: &Common) {
+fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let datasets = ledger.state().datasets().values();
     if common.json {
         let all: Vec<Value> = datasets.map(document).collect();
-        println!("{}", json!({ "schema": 1, "datasets": all }));
-        return;
+        return print(&format!("{}\n", json!({ "schema": 1, "datasets": all })));
     }
-    println!("{:<24}{:>12}{:>12}{:>8}  adjacency", "dataset", "spent", "cap", "runs");
+    let mut text =
+        format!("{:<24}{:>12}{:>12}{:>8}  adjacency\n", "dataset", "spent", "cap", "runs");
     for dataset in datasets {
         let spent = spent(dataset).map_or("unknown".to_owned(), up);
-        println!(
-            "{:<24}{:>12}{:>12}{:>8}  {}",
+        text.push_str(&format!(
+            "{:<24}{:>12}{:>12}{:>8}  {}\n",
             dataset.budget.dataset,
             spent,
             dataset.budget.epsilon.get(),
             dataset.runs.len(),
             adjacency_name(dataset.budget.adjacency)
-        );
+        ));
     }
+    print(&text)
 }
 
 /// What is left, rounded down.

@@ -1,6 +1,6 @@
 //! `veilgrad ledger`: inspect, verify and move ledgers.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -11,17 +11,17 @@ use crate::answer::up;
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::{bar, spent};
 use crate::error::Error;
+use crate::output::print;
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
         Command::List(path) => list(&Ledger::read(&path.ledger)?, common),
         Command::Show(path) => show(&Ledger::read(&path.ledger)?, common),
         Command::Head(path) => head(&Ledger::read(&path.ledger)?, common),
-        Command::Verify(arguments) => return verify(arguments, common),
-        Command::Export(arguments) => return export(arguments),
-        Command::Import(arguments) => return import(arguments, common),
+        Command::Verify(arguments) => verify(arguments, common),
+        Command::Export(arguments) => export(arguments),
+        Command::Import(arguments) => import(arguments, common),
     }
-    Ok(())
 }
 
 /// The content of a file, or of stdin if it is called '-'.
@@ -36,7 +36,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-fn list(ledger: &Ledger, common: &Common) {
+fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let runs =
         ledger.state().datasets().iter().flat_map(|(name, dataset)| {
             dataset.runs.iter().map(move |(key, run)| (name, key, run))
@@ -56,21 +56,21 @@ fn list(ledger: &Ledger, common: &Common) {
                 })
             })
             .collect();
-        println!("{}", json!({ "schema": 1, "runs": runs }));
-        return;
+        return print(&format!("{}\n", json!({ "schema": 1, "runs": runs })));
     }
-    println!("{:<8}{:<24}{:>14}  state", "run", "dataset", "rounds");
+    let mut text = format!("{:<8}{:<24}{:>14}  state\n", "run", "dataset", "rounds");
     for (dataset, (_, number), run) in runs {
         let state = match (&run.insecure, run.closed) {
             (Some(why), _) => format!("INSECURE: {why}"),
             (None, true) => "closed".to_owned(),
             (None, false) => "open".to_owned(),
         };
-        println!("{number:<8}{dataset:<24}{:>14}  {state}", run.charged());
+        text.push_str(&format!("{number:<8}{dataset:<24}{:>14}  {state}\n", run.charged()));
     }
+    print(&text)
 }
 
-fn show(ledger: &Ledger, common: &Common) {
+fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let datasets = ledger.state().datasets();
     if common.json {
         let all: Vec<Value> = datasets
@@ -86,35 +86,30 @@ fn show(ledger: &Ledger, common: &Common) {
             })
             .collect();
         let head = ledger.head();
-        println!(
-            "{}",
-            json!({
-                "schema": 1,
-                "ledger": { "id": head.id, "sequence": head.sequence, "head": head.to_string() },
-                "datasets": all,
-            })
-        );
-        return;
+        let ledger = json!({ "id": head.id, "sequence": head.sequence, "head": head.to_string() });
+        let document = json!({ "schema": 1, "ledger": ledger, "datasets": all });
+        return print(&format!("{document}\n"));
     }
-    println!("ledger {}, {} rows", ledger.head().id, ledger.head().sequence);
+    let mut text = format!("ledger {}, {} rows\n", ledger.head().id, ledger.head().sequence);
     for (name, dataset) in datasets {
         let cap = dataset.budget.epsilon.get();
-        match spent(dataset) {
-            Ok(spent) => println!("{name:<24}{} epsilon {} of {cap}", bar(spent, cap), up(spent)),
-            Err(reason) => println!("{name:<24}epsilon unknown: {reason}"),
-        }
+        text.push_str(&match spent(dataset) {
+            Ok(spent) => format!("{name:<24}{} epsilon {} of {cap}\n", bar(spent, cap), up(spent)),
+            Err(reason) => format!("{name:<24}epsilon unknown: {reason}\n"),
+        });
     }
+    print(&text)
 }
 
-fn head(ledger: &Ledger, common: &Common) {
+fn head(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let head = ledger.head();
     if common.json {
-        println!(
-            "{}",
-            json!({ "schema": 1, "id": head.id, "sequence": head.sequence, "head": head.to_string() })
-        );
+        let text = head.to_string();
+        let document =
+            json!({ "schema": 1, "id": head.id, "sequence": head.sequence, "head": text });
+        print(&format!("{document}\n"))
     } else {
-        println!("{head}");
+        print(&format!("{head}\n"))
     }
 }
 
@@ -127,21 +122,17 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
     let rounds = runs.fold(0u64, |sum, run| sum.saturating_add(run.charged()));
     let head = ledger.head();
     if common.json {
-        println!(
-            "{}",
-            json!({
-                "schema": 1,
-                "valid": true,
-                "rows": head.sequence,
-                "rounds": rounds,
-                "head": head.to_string(),
-            })
-        );
+        let document = json!({
+            "schema": 1,
+            "valid": true,
+            "rows": head.sequence,
+            "rounds": rounds,
+            "head": head.to_string(),
+        });
+        print(&format!("{document}\n"))
     } else {
-        println!("verified: {} rows, {rounds} rounds charged", head.sequence);
-        println!("head {head}");
+        print(&format!("verified: {} rows, {rounds} rounds charged\nhead {head}\n", head.sequence))
     }
-    Ok(())
 }
 
 fn export(arguments: &Export) -> Result<(), Error> {
@@ -173,9 +164,7 @@ fn export(arguments: &Export) -> Result<(), Error> {
             rounds_to_jsonl(&rounds).map_err(|error| Error::Failure(error.to_string()))?
         }
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|cause| Error::File { path: "stdout".to_owned(), cause })
+    print(&text)
 }
 
 fn csv(ledger: &Ledger) -> Result<String, Error> {
@@ -204,17 +193,14 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
         (veilgrad_ledger::Imported { charged, known: 0 }, ledger.head().clone())
     };
     if common.json {
-        println!(
-            "{}",
-            json!({
-                "schema": 1,
-                "charged": imported.charged,
-                "known": imported.known,
-                "head": head.to_string(),
-            })
-        );
+        let document = json!({
+            "schema": 1,
+            "charged": imported.charged,
+            "known": imported.known,
+            "head": head.to_string(),
+        });
+        print(&format!("{document}\n"))
     } else {
-        println!("{} rows charged, {} known already", imported.charged, imported.known);
+        print(&format!("{} rows charged, {} known already\n", imported.charged, imported.known))
     }
-    Ok(())
 }

@@ -2,7 +2,6 @@
 //!
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 3 budget would
 //! be exceeded, 4 ledger refused or damaged, 5 data invalid.
-#![allow(clippy::print_stdout)] // A command line talks on stdout.
 
 mod account;
 mod answer;
@@ -11,6 +10,7 @@ mod budget;
 mod error;
 mod html;
 mod ledger;
+mod output;
 mod plan;
 
 use std::process::ExitCode;

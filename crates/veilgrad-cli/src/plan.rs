@@ -11,6 +11,7 @@ use crate::answer::{Answer, Outcome, Parameters, adjacency_name, up};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::html;
+use crate::output::print;
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
@@ -53,12 +54,10 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         document.insert("solved".to_owned(), json!(solved_key(solve)));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
         document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
-        println!("{}", Value::Object(document));
+        print(&format!("{}\n", Value::Object(document)))
     } else {
-        print!("{}", answer.table(solved_row(solve)));
-        print!("{}", advice_table(&advice));
+        print(&format!("{}{}", answer.table(solved_row(solve)), advice_table(&advice)))
     }
-    Ok(())
 }
 
 /// What is solved for: what was named, else what is missing.
@@ -168,11 +167,19 @@ impl<'a> Request<'a> {
             _ => None,
         };
         let rate = rate.filter(|_| solve != Solve::Rate);
+        let sized = matches!(arguments.sampling, Sampler::Fixed | Sampler::Shuffle);
+        if let (true, Some(rate), Some(records)) = (sized, rate, arguments.records) {
+            let batch = rate * records as f64;
+            if (batch - batch.round()).abs() > 1e-6 || batch.round() < 1.0 {
+                return Err(Error::Usage(format!(
+                    "rate {rate} of {records} records is a batch of {batch}, which is no whole number"
+                )));
+            }
+        }
         needs(rate.is_none(), Solve::Rate)?;
         needs(arguments.steps.is_none() && arguments.epochs.is_none(), Solve::Steps)?;
         needs(arguments.noise_multiplier.is_none(), Solve::Noise)?;
         needs(arguments.epsilon.is_none(), Solve::Epsilon)?;
-        let sized = matches!(arguments.sampling, Sampler::Fixed | Sampler::Shuffle);
         if sized && arguments.records.is_none() {
             return Err(Error::Usage("fixed and shuffled batches need --records".to_owned()));
         }
@@ -220,8 +227,7 @@ impl<'a> Request<'a> {
                 Sampling::Poisson { rate: SampleRate::new(rate).map_err(|e| wrong(&e))? }
             }
             sampler => {
-                // The batch that has this rate, or the next smaller one.
-                let batch = ((rate * records as f64) * (1.0 + 1e-12)).floor().max(1.0) as u64;
+                let batch = (rate * records as f64).round() as u64;
                 let batch = FixedBatch::new(records, batch).map_err(|e| wrong(&e))?;
                 match sampler {
                     Sampler::Fixed => Sampling::Fixed(batch),
@@ -233,6 +239,16 @@ impl<'a> Request<'a> {
         let noise = NoiseStd::new(noise).map_err(|e| wrong(&e))?;
         let round = Round::new(sampling, vec![SumQuery::new("gradient", clip, noise)]);
         Ok(vec![Rounds { count: steps, round: round.map_err(|e| wrong(&e))? }])
+    }
+
+    /// The largest rate of a whole batch that is not above this one, where batches are whole.
+    fn whole_batch(&self, rate: f64) -> f64 {
+        match (self.arguments.sampling, self.arguments.records) {
+            (Sampler::Fixed | Sampler::Shuffle, Some(records)) => {
+                (rate * records as f64 * (1.0 + 1e-12)).floor().max(1.0) / records as f64
+            }
+            _ => rate,
+        }
     }
 
     fn composition(&self, known: &Known) -> Result<Composition, Unsupported> {
@@ -266,6 +282,8 @@ impl<'a> Request<'a> {
             }
             Solve::Rate => {
                 let at = |rate: f64| -> Known {
+                    // Batches of a fixed size are whole, and their rate is what is accounted for.
+                    let rate = self.whole_batch(rate);
                     let steps = self.known.steps;
                     let epochs = self.arguments.epochs;
                     let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
@@ -273,12 +291,6 @@ impl<'a> Request<'a> {
                 };
                 let rate = self.target()?.rate(|rate| self.composition(&at(rate.get())))?.get();
                 known = at(rate);
-                if let (Sampler::Fixed | Sampler::Shuffle, Some(records)) =
-                    (self.arguments.sampling, self.arguments.records)
-                {
-                    let batch = (rate * records as f64 * (1.0 + 1e-12)).floor().max(1.0);
-                    known.rate = Some(batch / records as f64);
-                }
             }
         }
         let composition = self.composition(&known)?;

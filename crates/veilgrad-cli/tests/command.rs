@@ -286,6 +286,63 @@ fn the_tutorial_rows_are_worth_less_today_than_when_they_were_published() {
     }
 }
 
+/// A batch of a fixed size is whole; what is printed is what was accounted for.
+#[test]
+fn fixed_batches_are_whole() {
+    let fixed = ["plan", "--records", "1000", "--delta", "1e-5", "--sampling", "fixed"];
+    let plan = |more: &[&'static str]| [&fixed, more].concat();
+    let given = plan(&["--rate", "0.0155", "--steps", "100", "--noise-multiplier", "2"]);
+    let output = veilgrad(&given);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("15.5"), "{error}");
+    // Solving for the rate with epochs: as many rounds as the whole batch needs.
+    let found = json(&plan(&[
+        "--epochs",
+        "10",
+        "--noise-multiplier",
+        "2",
+        "--epsilon",
+        "3",
+        "--adjacency",
+        "replace-one",
+    ]));
+    let (batch, steps) = (number(&found["batch"]), number(&found["steps"]));
+    assert_eq!(batch, batch.round(), "{found}");
+    assert_eq!(steps, (10.0 * 1000.0 / batch).ceil(), "{found}");
+    assert!(number(&found["epsilon"]) <= 3.0, "{found}");
+}
+
+/// What is spent is never nothing, whatever the last epsilon of the profile.
+#[test]
+fn mu_is_never_below_what_advantage_needs() {
+    for arguments in
+        [["--epsilon", "0"], ["--epsilon", "0.01"], ["--delta", "0.3"], ["--delta", "1e-5"]]
+    {
+        let output = account(LINES, &[&arguments[..], &["--json"]].concat());
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        // delta(0) = 2 Phi(mu/2) - 1 <= mu / sqrt(2 pi).
+        let least = number(&found["advantage"]) * (2.0 * std::f64::consts::PI).sqrt();
+        assert!(number(&found["mu"]) >= least, "{arguments:?} {found}");
+    }
+    let lines = LINES.replace("0.004266666666666667", "0.1").replace("1.1", "0.3");
+    let output = account(&lines, &["--delta", "1e-5", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(number(&found["mu"]) > 10.0, "{found}");
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let status = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+        .args(mnist(&["--noise-multiplier", "1.1"]))
+        .stdout(full)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
 #[test]
 fn people_get_a_table_and_curves() {
     let output = veilgrad(&mnist(&["--noise-multiplier", "1.1"]));
