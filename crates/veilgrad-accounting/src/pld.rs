@@ -63,7 +63,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// Bounds of the smallest delta at `epsilon`. The upper bound is at most 1, which needs no noise.
 ///
 /// # Guarantee
-/// As for [`epsilon`](self::epsilon).
+/// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     let bounds =
