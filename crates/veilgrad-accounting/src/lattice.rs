@@ -22,7 +22,7 @@ const FILL: f64 = 0.9;
 const SKETCH: (f64, i64) = (1e-10, 24);
 /// The same for the grids that are composed; finer grids have more.
 const DENSITY: i64 = 512;
-/// Refinement stops when a grid twice as fine gains less than this part of epsilon.
+/// Refinement stops when a grid twice as fine gains less than this part of epsilon, twice.
 const TOLERANCE: f64 = 3e-5;
 
 /// What is asked for.
@@ -50,7 +50,7 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
     let sketch = losses(SKETCH.0, SKETCH.1, Rounded::Up);
     let tilt = sketch.best_tilt(target);
     let window = sketch.window(tilt);
-    let (mut best, mut points) = (f64::INFINITY, SHORTEST);
+    let (mut best, mut points, mut calm) = (f64::INFINITY, SHORTEST, false);
     while points <= LONGEST {
         let grid = 2.0 * window.half_width / (FILL * points as f64);
         let density = (points as i64 / 32).clamp(DENSITY, 64 * DENSITY);
@@ -66,10 +66,13 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
         if hopeless || (best.is_infinite() && points >= SHORTEST_LOWER) {
             break;
         }
-        // A grid that did worse was too coarse for its window; the next one is better.
-        if (0.0..=TOLERANCE * best.max(scale)).contains(&improvement) {
+        // A grid that did worse was too coarse for its window; the next one is better. One that gained
+        // little may have been unlucky.
+        let settled = (0.0..=TOLERANCE * best.max(scale)).contains(&improvement);
+        if settled && calm {
             break;
         }
+        calm = settled;
         points *= 2;
     }
     if best.is_infinite() {
