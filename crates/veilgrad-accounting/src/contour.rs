@@ -21,8 +21,12 @@ use crate::{Composition, Sampled};
 const MOST_FREQUENCIES: usize = 1 << 14;
 /// Lines on which what is cut off may be this part of delta are not worth following.
 const HOPELESS: f64 = 1e-3;
+/// In how many pieces densities are bounded from below, with many rounds and with few.
+const PIECES: u32 = 160;
+const FINE_PIECES: u32 = 2_000;
+const FEW_ROUNDS: u64 = 200;
 /// And never more products of frequencies and outputs.
-const MOST_WORK: f64 = 4e8;
+const MOST_WORK: f64 = 4e7;
 
 /// The transform of a composition's loss along one line, good for all epsilons near the one that it
 /// was made for.
@@ -104,6 +108,9 @@ impl Contour {
         hopeless: f64,
     ) -> Option<Self> {
         let spacing = 2.0 * std::f64::consts::PI / period;
+        // What a minorant misses of a density counts once per round: with few rounds it has to be close.
+        let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+        let pieces = if rounds < FEW_ROUNDS { FINE_PIECES } else { PIECES };
         let mut gaussian = 0.0;
         let mut smooth = Vec::new();
         for (step, count) in composition.steps() {
@@ -112,7 +119,7 @@ impl Contour {
             } else if step.z < SMALLEST {
                 return None;
             } else {
-                smooth.push((TiltedStep::new(*step, direction, tilt)?, *count as f64));
+                smooth.push((TiltedStep::new(*step, direction, tilt, pieces)?, *count as f64));
             }
         }
         // What is cut off must not count: |value| there is at most e^-decay / t^2.
@@ -121,9 +128,13 @@ impl Contour {
             steps + 0.5 * gaussian * t * t * (1.0 - 1e-12)
         };
         let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
-        let most = frequencies.min((MOST_WORK / (400.0 * (1.0 + smooth.len() as f64))) as usize);
+        let work = |count: usize| {
+            let last = count as f64 * spacing;
+            count as f64 * smooth.iter().map(|(step, _)| step.size(last)).sum::<f64>()
+        };
+        let most = frequencies;
         let mut count = 16;
-        while count < most && decay(count as f64 * spacing) < wanted {
+        while count < most && work(count) < MOST_WORK && decay(count as f64 * spacing) < wanted {
             count = (count + count / 8 + 1).min(most);
         }
         let last = count as f64 * spacing;

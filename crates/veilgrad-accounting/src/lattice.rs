@@ -11,7 +11,9 @@ use realfft::num_complex::Complex64;
 /// Roundings per butterfly of a Fourier transform, generously.
 const FFT_ROUNDINGS: f64 = 8.0;
 /// Transforms are not longer than this.
-const LONGEST: usize = 1 << 22;
+pub(crate) const LONGEST: usize = 1 << 22;
+/// Those of sketches.
+pub(crate) const SKETCHED: usize = 1 << 16;
 /// Nor shorter than this.
 const SHORTEST: usize = 1 << 14;
 /// Nor those for lower bounds, which move every loss, than this.
@@ -20,10 +22,10 @@ const SHORTEST_LOWER: usize = 1 << 18;
 const FILL: f64 = 0.9;
 /// A fine grid with few points: its step, and how many of them there are per octave, about.
 const SKETCH: (f64, i64) = (1e-10, 24);
-/// The same for the grids that are composed; finer grids have more.
+/// The same for the grids that are composed.
 const DENSITY: i64 = 512;
-/// Refinement stops when a grid twice as fine gains less than this part of epsilon, twice.
-const TOLERANCE: f64 = 3e-5;
+/// Refinement stops when a grid twice as fine gains less than this part of epsilon.
+const TOLERANCE: f64 = 1e-4;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +38,14 @@ pub(crate) enum Target {
 
 /// Bounds of that number in one direction: upper ones on ever finer grids until they no longer improve,
 /// infinite if there is none, and a lower one.
-pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Target) -> Interval {
+///
+/// Transforms are at most `longest`; shorter ones than [`LONGEST`] are for sketches, without a lower bound.
+pub(crate) fn bounds(
+    composition: &Composition,
+    direction: Direction,
+    target: Target,
+    longest: usize,
+) -> Interval {
     let rounds: f64 = composition.steps().iter().map(|(_, count)| *count as f64).sum();
     let (Target::Delta(delta) | Target::Epsilon(_, delta)) = target;
     let tail = (delta * 1e-6 / rounds).max(1e-300);
@@ -50,11 +59,10 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
     let sketch = losses(SKETCH.0, SKETCH.1, Rounded::Up);
     let tilt = sketch.best_tilt(target);
     let window = sketch.window(tilt);
-    let (mut best, mut points, mut calm) = (f64::INFINITY, SHORTEST, false);
-    while points <= LONGEST {
+    let (mut best, mut points) = (f64::INFINITY, SHORTEST);
+    while points <= longest {
         let grid = 2.0 * window.half_width / (FILL * points as f64);
-        let density = (points as i64 / 32).clamp(DENSITY, 64 * DENSITY);
-        let composed = losses(grid, density, Rounded::Up).compose(tilt, &window, points);
+        let composed = losses(grid, DENSITY, Rounded::Up).compose(tilt, &window, points);
         let (found, scale) = match target {
             Target::Delta(delta) => (composed.epsilon(delta), 0.01),
             Target::Epsilon(epsilon, delta) => (composed.delta(epsilon), delta),
@@ -66,16 +74,13 @@ pub(crate) fn bounds(composition: &Composition, direction: Direction, target: Ta
         if hopeless || (best.is_infinite() && points >= SHORTEST_LOWER) {
             break;
         }
-        // A grid that did worse was too coarse for its window; the next one is better. One that gained
-        // little may have been unlucky.
-        let settled = (0.0..=TOLERANCE * best.max(scale)).contains(&improvement);
-        if settled && calm {
+        // A grid that did worse was too coarse for its window; the next one is better.
+        if (0.0..=TOLERANCE * best.max(scale)).contains(&improvement) {
             break;
         }
-        calm = settled;
         points *= 2;
     }
-    if best.is_infinite() {
+    if best.is_infinite() || longest < LONGEST {
         return Interval { lower: 0.0, upper: best };
     }
     let points = points.clamp(SHORTEST_LOWER, LONGEST);

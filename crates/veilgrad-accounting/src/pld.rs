@@ -5,7 +5,7 @@ use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
 use crate::cumulant::{Cumulant, Jet};
-use crate::lattice::{self, Target};
+use crate::lattice::{self, LONGEST, SKETCHED, Target};
 use crate::loss::{Direction, step_delta};
 use crate::number::bracket_root;
 use crate::{Composition, Unsupported, gaussian, rdp};
@@ -66,8 +66,9 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
-    let bounds =
-        both(composition, |direction| delta_towards(composition, direction, epsilon.get()).0);
+    let bounds = both(composition, |direction| {
+        delta_towards(composition, direction, epsilon.get(), LONGEST).0
+    });
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
 }
 
@@ -94,7 +95,7 @@ impl<'a> Deltas<'a> {
             let upper = match near {
                 Some(delta) if delta.upper - delta.lower <= CLOSE * delta.upper => delta.upper,
                 _ => {
-                    let (bounds, found) = delta_towards(composition, *direction, epsilon);
+                    let (bounds, found) = delta_towards(composition, *direction, epsilon, SKETCHED);
                     *contour = found;
                     bounds.upper
                 }
@@ -136,6 +137,7 @@ fn delta_towards(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
+    longest: usize,
 ) -> (Bounds, Option<Contour>) {
     if let Some(delta) = closed_form(composition, direction) {
         let Interval { lower, upper } = delta(epsilon);
@@ -152,7 +154,7 @@ fn delta_towards(
     }
     let about = Epsilon::new(epsilon).map_or(1.0, |epsilon| rdp::delta(composition, epsilon));
     let target = Target::Epsilon(epsilon, about * 1e-2);
-    (better(by_contour, lattice::bounds(composition, direction, target)), None)
+    (better(by_contour, lattice::bounds(composition, direction, target, longest)), None)
 }
 
 fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) -> Bounds {
@@ -165,7 +167,7 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if upper.is_finite() && upper - lower <= CLOSE * upper.max(0.01) {
         return Bounds { lower, upper, method: Method::Contour };
     }
-    let by_lattice = lattice::bounds(composition, direction, Target::Delta(delta));
+    let by_lattice = lattice::bounds(composition, direction, Target::Delta(delta), LONGEST);
     better(Interval { lower, upper }, by_lattice)
 }
 
@@ -269,7 +271,8 @@ mod tests {
                     for delta in [1e-3, 1e-6] {
                         let (lower, upper) =
                             contour_epsilon(&composition, direction, delta).unwrap();
-                        let other = lattice::bounds(&composition, direction, Target::Delta(delta));
+                        let other =
+                            lattice::bounds(&composition, direction, Target::Delta(delta), LONGEST);
                         let what = format!("{sampling:?} {z} {adjacency} {direction:?} {delta}");
                         assert!(upper >= other.lower, "{what}: {upper} {other:?}");
                         assert!(lower <= other.upper, "{what}: {lower} {other:?}");

@@ -54,7 +54,9 @@ struct Node {
 
 impl TiltedStep {
     /// `None` for a step without sampling, or one that needs too many nodes.
-    pub(crate) fn new(step: Step, direction: Direction, tilt: f64) -> Option<Self> {
+    ///
+    /// `pieces` is how finely the density is bounded from below.
+    pub(crate) fn new(step: Step, direction: Direction, tilt: f64, pieces: u32) -> Option<Self> {
         let parts = match step.sampled {
             Sampled::FixedReplaced(q) => {
                 let poisson = Step { sampled: Sampled::Poisson(q), z: step.z };
@@ -86,7 +88,7 @@ impl TiltedStep {
         if !step.log_moment.is_finite() || !step.centre.is_finite() {
             return None;
         }
-        step.layers = step.layers();
+        step.layers = step.layers(pieces);
         Some(step)
     }
 
@@ -148,6 +150,20 @@ impl TiltedStep {
         }
     }
 
+    /// About how many nodes frequencies up to `last` need.
+    pub(crate) fn size(&self, last: f64) -> f64 {
+        match &self.parts {
+            Parts::Line { curve, left, right } => {
+                let digits = DIGITS + curve.log_strip_growth(self.tilt, last);
+                (right - left) * digits / (2.0 * std::f64::consts::PI * curve.strip())
+            }
+            Parts::Kinked { kink, right, .. } => {
+                let z = 0.5 / kink;
+                20.0 * (right - kink) * (4.0 + (1.0 + last) / (4.0 * z) + self.tilt / z)
+            }
+        }
+    }
+
     /// Nodes for frequencies up to `last`, normalised.
     pub(crate) fn nodes(&self, last: f64) -> Option<TiltedNodes> {
         let (raw, log_error) = self.quadrature(last)?;
@@ -180,11 +196,10 @@ impl TiltedStep {
         Some(nodes)
     }
 
-    fn layers(&self) -> Vec<(f64, f64)> {
-        const PIECES: u32 = 160;
+    fn layers(&self, count: u32) -> Vec<(f64, f64)> {
         let pieces = |curve: &Smooth, left: f64, right: f64| {
-            let at = |i: u32| left + (right - left) * f64::from(i) / f64::from(PIECES);
-            let pieces = (0..PIECES).map(|i| self.piece(curve, at(i), at(i + 1))).collect();
+            let at = |i: u32| left + (right - left) * f64::from(i) / f64::from(count);
+            let pieces = (0..count).map(|i| self.piece(curve, at(i), at(i + 1))).collect();
             stack(pieces)
         };
         match &self.parts {

@@ -40,7 +40,13 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn new(composition: &Composition, guarantee: Guarantee) -> Self {
-        let slow = guarantee.method == Some(Method::Lattice);
+        // Few rounds have no smooth sum, and their profile takes longer.
+        let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+        let slow = match guarantee.method {
+            Some(Method::ClosedForm) => false,
+            Some(Method::Lattice) => true,
+            Some(Method::Contour) | None => rounds < 200,
+        };
         let points = if slow { FEW_POINTS } else { POINTS };
         let last = Epsilon::new(guarantee.epsilon).ok();
         let zero = Epsilon::new(0.0).ok();
