@@ -78,6 +78,10 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
 
 fn read(arguments: &Account) -> Result<Source, Error> {
     let path = arguments.file.display().to_string();
+    // A ledger is one whatever became of its first bytes.
+    if Ledger::anchor_path(&arguments.file).exists() {
+        return read_ledger(arguments);
+    }
     let bytes = crate::ledger::read_bytes(&arguments.file)?;
     if bytes.starts_with(DATABASE) {
         return read_ledger(arguments);

@@ -371,7 +371,10 @@ impl Ledger {
         for entry in entries {
             sequence += 1;
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
-            touched.extend(entry.dataset());
+            // Only charges need room; that a run ended or protects nothing is noted in any case.
+            if matches!(entry, Entry::Run { event: Event::Reserve(_), .. }) {
+                touched.extend(entry.dataset());
+            }
             let bytes = entry.to_bytes().map_err(StoreError::Refused)?;
             hash = hash.after(&bytes);
             rows.push((sequence, bytes, hash));
@@ -484,7 +487,8 @@ impl Ledger {
                 .ok_or_else(|| StoreError::Damaged(format!("row {sequence} has no hash")))?;
             visitor(u64::try_from(sequence).unwrap_or(0), &bytes, hash)?;
         }
-        Ok(())
+        // What only the anchor holds was charged as well.
+        self.pending.iter().try_for_each(|(sequence, bytes, hash)| visitor(*sequence, bytes, *hash))
     }
 
     /// Whether the chain holds this head: what was published, or kept in a checkpoint.
@@ -503,7 +507,9 @@ impl Ledger {
             .connection
             .query_row("SELECT hash FROM event WHERE sequence = ?1", [sequence], |row| row.get(0))
             .optional()?;
-        match hash.as_deref().and_then(Hash::from_slice) {
+        let pending = self.pending.iter().find(|(sequence, _, _)| *sequence == head.sequence);
+        let stored = hash.as_deref().and_then(Hash::from_slice);
+        match stored.or(pending.map(|(_, _, hash)| *hash)) {
             Some(hash) if hash == head.hash => Ok(()),
             Some(_) => Err(StoreError::Damaged(format!(
                 "row {} is not the one of the head: this is another branch",

@@ -125,10 +125,12 @@ impl State {
             }
             Entry::Tighten { dataset, epsilon } => {
                 let known = self.dataset_mut(dataset)?;
-                if source.is_none() {
-                    if epsilon.get() > known.budget.epsilon.get() {
-                        return Err("a budget may be lowered, never raised".to_owned());
-                    }
+                let raised = epsilon.get() > known.budget.epsilon.get();
+                if raised && source.is_none() {
+                    return Err("a budget may be lowered, never raised".to_owned());
+                }
+                // Another ledger's promise is kept here, too, if it is the smaller one.
+                if !raised {
                     known.budget.epsilon = *epsilon;
                 }
             }

@@ -147,11 +147,48 @@ fn budgets_are_lowered_never_raised_and_terms_hold() {
 }
 
 #[test]
-fn a_run_that_protects_nothing_is_refused_under_a_budget() {
+fn a_run_that_protects_nothing_is_noted_for_ever_and_charges_nothing() {
     let directory = Directory::new();
     let store = create(&directory.ledger(), 2.0).dataset("data", Arc::new(Best)).unwrap();
-    let refused = Run::open_insecure(store, header(), "seeded noise");
+    let mut insecure = Run::open_insecure(store, header(), "seeded noise").unwrap();
+    let refused = insecure.reserve(&round(0.01, 1.0), 1);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    insecure.close().unwrap();
+    let ledger = Ledger::read(&directory.ledger()).unwrap();
+    assert_eq!(ledger.state().datasets()["data"].insecure(), Some("seeded noise"));
+}
+
+#[test]
+fn a_database_two_rows_behind_its_anchor_is_refused() {
+    let directory = Directory::new();
+    let mut first = run(create(&directory.ledger(), 8.0));
+    first.reserve(&round(0.01, 1.0), 5).unwrap();
+    drop(first);
+    let saved = std::fs::read(directory.ledger()).unwrap();
+    let mut second = run(open(&directory).unwrap());
+    second.reserve(&round(0.01, 1.0), 7).unwrap();
+    drop(second);
+    // The database as it was before the second run, under the anchor of after.
+    let wound = Directory::new();
+    std::fs::write(wound.ledger(), saved).unwrap();
+    let anchor = Ledger::anchor_path(&directory.ledger());
+    std::fs::copy(&anchor, Ledger::anchor_path(&wound.ledger())).unwrap();
+    // Only the last row is in a slot.
+    assert!(Ledger::read(&wound.ledger()).is_err());
+    let ledger = Ledger::read(&directory.ledger()).unwrap();
+    assert!(ledger.contains(ledger.head()).is_ok());
+    assert_eq!(ledger.export().unwrap().lines().count() as u64, ledger.head().sequence);
+}
+
+#[test]
+fn imported_budgets_stay_as_tight_as_they_were() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut tight = create(&here.ledger(), 3.0);
+    tight.tighten("data", Epsilon::new(1.0).unwrap()).unwrap();
+    let export = tight.export().unwrap();
+    let mut other = Ledger::create(&there.ledger(), Options::default()).unwrap();
+    other.import(&export).unwrap();
+    assert_eq!(other.state().datasets()["data"].budget.epsilon.get(), 1.0);
 }
 
 #[test]
