@@ -44,6 +44,15 @@ fn sampled(q: f64) -> Sampling {
     Sampling::Poisson { rate: SampleRate::new(q).unwrap() }
 }
 
+/// What a case composes.
+fn items(case: &Value) -> Vec<Rounds> {
+    let item = |item: &Value| {
+        let count = item["steps"].as_u64().unwrap();
+        rounds(sampled(number(&item["q"])), &[(1.0, number(&item["z"]))], count)
+    };
+    case["items"].as_array().unwrap().iter().map(item).collect()
+}
+
 /// Cases with a near-exact epsilon, with what they compose.
 fn cases() -> Vec<(String, Composition, Delta, f64)> {
     rows("cases")
@@ -55,16 +64,7 @@ fn cases() -> Vec<(String, Composition, Delta, f64)> {
                 "replace_one_poisson" => Adjacency::ReplaceOne,
                 other => panic!("{other}"),
             };
-            let items: Vec<Rounds> = case["items"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|i| {
-                    let count = i["steps"].as_u64().unwrap();
-                    rounds(sampled(number(&i["q"])), &[(1.0, number(&i["z"]))], count)
-                })
-                .collect();
-            let composition = Composition::fold(&items, adjacency).unwrap();
+            let composition = Composition::fold(&items(case), adjacency).unwrap();
             Some((case["id"].to_string(), composition, delta(number(&case["delta"])), exact))
         })
         .collect()
@@ -168,16 +168,7 @@ fn folded_groups_agree_with_one_gaussian() {
 fn grids_of_orders_reproduce_other_libraries() {
     for row in rows("cases").iter().filter(|row| row["adjacency"] == "add_remove") {
         let Some(theirs) = row["rdp_eps_default_orders"].as_f64() else { continue };
-        let items: Vec<Rounds> = row["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|i| {
-                let count = i["steps"].as_u64().unwrap();
-                rounds(sampled(number(&i["q"])), &[(1.0, number(&i["z"]))], count)
-            })
-            .collect();
-        let composition = Composition::fold(&items, Adjacency::AddRemove).unwrap();
+        let composition = Composition::fold(&items(row), Adjacency::AddRemove).unwrap();
         let orders = rdp::dp_accounting_orders();
         let delta = delta(number(&row["delta"]));
         let found = rdp::epsilon_on_orders(&composition, delta, &orders).unwrap();

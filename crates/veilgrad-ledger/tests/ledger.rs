@@ -15,6 +15,13 @@ fn open(directory: &Directory) -> Result<Ledger, StoreError> {
     Ledger::open(&directory.ledger(), Options::default())
 }
 
+fn copy_files(from: &Directory, to: &Directory) {
+    for file in std::fs::read_dir(from.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.path().join(file.file_name())).unwrap();
+    }
+}
+
 #[test]
 fn charges_survive_and_permits_are_as_many_as_charged() {
     let directory = Directory::new();
@@ -258,10 +265,7 @@ fn branches_of_one_ledger_are_merged_by_charging_both() {
     let (here, there) = (Directory::new(), Directory::new());
     drop(create(&here.ledger(), 8.0));
     // Copy the ledger while nobody writes, then go on with both.
-    for file in std::fs::read_dir(here.path()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), there.path().join(file.file_name())).unwrap();
-    }
+    copy_files(&here, &there);
     let mut one = run(open(&here).unwrap());
     one.reserve(&round(0.01, 1.0), 5).unwrap();
     let mut two = run(open(&there).unwrap());
@@ -281,10 +285,7 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     first.reserve(&round(0.01, 1.0), 5).unwrap();
     drop(first);
     let old: Head = open(&directory).unwrap().head().clone();
-    for file in std::fs::read_dir(directory.path()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), backup.path().join(file.file_name())).unwrap();
-    }
+    copy_files(&directory, &backup);
     let mut second = run(open(&directory).unwrap());
     second.reserve(&round(0.01, 1.0), 5).unwrap();
     let published = second.store().ledger().head().clone();
