@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, open_run, round, text};
@@ -78,8 +78,7 @@ fn build(directory: &Path) -> Result<Original, String> {
     }
     // Closing the last handle empties the WAL into the database.
     drop(run);
-    let mut run =
-        open_run(Ledger::open(&path, veilgrad_ledger::Options::default()).map_err(text)?)?;
+    let mut run = open_run(Ledger::open(&path, Options::default()).map_err(text)?)?;
     for _ in 0..4 {
         run.reserve(&round, 1).map_err(text)?;
     }
@@ -93,7 +92,7 @@ fn build(directory: &Path) -> Result<Original, String> {
     drop(run);
     let original = Original { files, ledger: target.join("ledger.db"), rounds: EVENTS - 4 };
     original.restore(None)?;
-    let found = charged(&Ledger::read(&original.ledger).map_err(text)?);
+    let found = charged(&Ledger::read(&original.ledger, Options::default()).map_err(text)?);
     if found != original.rounds {
         return Err(format!("the ledger to alter holds {found} rounds"));
     }
@@ -119,7 +118,7 @@ impl Original {
     /// A ledger that is served holds every charge.
     fn judge(&self, count: &mut Count, what: &str) -> Found {
         count.states += 1;
-        match Ledger::read(&self.ledger) {
+        match Ledger::read(&self.ledger, Options::default()) {
             Err(_) => count.refused += 1,
             Ok(ledger) if charged(&ledger) >= self.rounds => {}
             Ok(ledger) => {
@@ -187,7 +186,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     write(&database, &earlier("ledger.db")?)?;
     write(&anchor, &earlier("ledger.db.anchor")?)?;
     total.states += 1;
-    match Ledger::read(&database) {
+    match Ledger::read(&database, Options::default()) {
         Err(_) => total.refused += 1,
         Ok(_) => return Err("an older database under the newer anchor was served".to_owned()),
     }
@@ -203,7 +202,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     run.reserve(&round(0.01, 1.0)?, 3).map_err(text)?;
     let published = run.store().ledger().head().clone();
     drop(run);
-    let rolled_back = Ledger::read(&saved.ledger()).map_err(text)?;
+    let rolled_back = Ledger::read(&saved.ledger(), Options::default()).map_err(text)?;
     total.states += 1;
     if rolled_back.contains(&published).is_ok() || rolled_back.contains(&head_then).is_err() {
         return Err("a head did not tell a rolled back ledger".to_owned());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, released, text};
@@ -114,7 +114,7 @@ fn fill(mount: &Path) -> Result<bool, String> {
     }
     // Releases go elsewhere, so that only charges fail.
     let code = victim_at(mount, &mount.join("../out"), None, 4000)?;
-    let ledger = Ledger::read(&mount.join("ledger.db")).map_err(text)?;
+    let ledger = Ledger::read(&mount.join("ledger.db"), Options::default()).map_err(text)?;
     let (charged, released) = (charged(&ledger), released(&mount.join("../out")));
     if released > charged {
         return Err(format!("{released} rounds released, {charged} charged"));
@@ -190,8 +190,8 @@ fn victim_at(
 
 /// The ledger verifies and holds a charge for every release; returns how many more it holds.
 fn check(directory: &Path, what: &str) -> Result<u64, String> {
-    let ledger =
-        Ledger::read(&directory.join("ledger.db")).map_err(|error| format!("{what}: {error}"))?;
+    let ledger = Ledger::read(&directory.join("ledger.db"), Options::default())
+        .map_err(|error| format!("{what}: {error}"))?;
     let (charged, released) = (charged(&ledger), released(&directory.join("out")));
     match charged.checked_sub(released) {
         Some(over) if over <= BLOCK => Ok(over),
@@ -201,9 +201,11 @@ fn check(directory: &Path, what: &str) -> Result<u64, String> {
 
 /// The next run charges and releases as if nothing had happened.
 fn goes_on(directory: &Path, what: &str) -> Found {
-    let before = charged(&Ledger::read(&directory.join("ledger.db")).map_err(text)?);
+    let before =
+        charged(&Ledger::read(&directory.join("ledger.db"), Options::default()).map_err(text)?);
     let code = victim(directory, None, BLOCK)?;
-    let after = charged(&Ledger::read(&directory.join("ledger.db")).map_err(text)?);
+    let after =
+        charged(&Ledger::read(&directory.join("ledger.db"), Options::default()).map_err(text)?);
     if code != Some(0) || after != before + BLOCK {
         return Err(format!(
             "{what}: the next run ended with {code:?}, {before} then {after} charged"

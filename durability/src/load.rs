@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Delta, Rounds};
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, open_run, round, text};
@@ -31,7 +31,7 @@ pub(crate) fn load(quick: bool) -> Found {
     }
     drop(run);
     let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger()).map_err(text)?;
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     let verifying = start.elapsed().as_secs_f64();
     if charged(&ledger) != rounds {
         return Err(format!("{} of {rounds} rounds", charged(&ledger)));
@@ -55,7 +55,7 @@ pub(crate) fn load(quick: bool) -> Found {
     let appending = start.elapsed().as_secs_f64();
     drop(run);
     let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger()).map_err(text)?;
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     println!(
         "load: {} identical rounds: append {:.3} s, verify {:.3} s",
         charged(&ledger),

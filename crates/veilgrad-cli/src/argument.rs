@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
-use veilgrad_ledger::Head;
+use veilgrad_ledger::{Head, Options};
 
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
@@ -29,6 +29,16 @@ pub(crate) struct Common {
     /// Say more on stderr.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Serve ledgers on network file systems, too.
+    #[arg(long, global = true)]
+    pub(crate) allow_network: bool,
+}
+
+impl Common {
+    /// How ledgers are opened.
+    pub(crate) const fn options(&self) -> Options {
+        Options { allow_network: self.allow_network }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -163,9 +173,6 @@ pub(crate) struct CreateBudget {
     pub(crate) mode: BudgetMode,
     #[command(flatten)]
     pub(crate) file: LedgerFile,
-    /// Serve a ledger on a network file system.
-    #[arg(long)]
-    pub(crate) allow_network: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

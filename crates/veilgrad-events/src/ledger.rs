@@ -58,16 +58,21 @@ pub enum LedgerError {
     /// An earlier write failed, so what is on disk is unknown; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
+    /// The process is a fork of the one that opened the run; both would count the same charges.
+    #[error("this process was forked from the one that opened the run; open a run of its own")]
+    Forked,
 }
 
 /// A run in progress: the only source of permits.
 ///
 /// # Guarantee
 /// A permit exists only if its charge was appended before. After any failed append other than an
-/// exhausted budget the run is poisoned and grants no further permit.
+/// exhausted budget the run is poisoned and grants no further permit. A forked child's copy of a run
+/// charges nothing, and its copies of permits are worth nothing.
 pub struct Run<S: LedgerStore> {
     store: S,
     id: u64,
+    process: u32,
     adjacency: Adjacency,
     next_round: u64,
     insecure: bool,
@@ -81,8 +86,15 @@ impl<S: LedgerStore> Run<S> {
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let adjacency = header.adjacency;
-        let (id, next_round) = (unique(), 0);
-        let mut run = Self { store, id, adjacency, next_round, insecure: false, poisoned: false };
+        let mut run = Self {
+            store,
+            id: unique(),
+            process: std::process::id(),
+            adjacency,
+            next_round: 0,
+            insecure: false,
+            poisoned: false,
+        };
         run.append(&[Event::Open(header)])?;
         Ok(run)
     }
@@ -138,7 +150,8 @@ impl<S: LedgerStore> Run<S> {
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
             let round = Arc::new(charge.round.clone());
-            permits.push(Permits { run: self.id, round, next, end, insecure: self.insecure });
+            let (run, process, insecure) = (self.id, self.process, self.insecure);
+            permits.push(Permits { run, process, round, next, end, insecure });
             next = end;
         }
         if !events.is_empty() {
@@ -166,6 +179,9 @@ impl<S: LedgerStore> Run<S> {
         if self.poisoned {
             return Err(LedgerError::Poisoned);
         }
+        if self.process != std::process::id() {
+            return Err(LedgerError::Forked);
+        }
         let result = self.store.append(events);
         self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
         result
@@ -181,6 +197,7 @@ fn unique() -> u64 {
 /// Permits of one charged block, handed out one at a time.
 pub struct Permits {
     run: u64,
+    process: u32,
     round: Arc<Round>,
     next: u64,
     end: u64,
@@ -198,7 +215,7 @@ impl Iterator for Permits {
         self.next += 1;
         Some(RoundPermit {
             id: unique(),
-            process: std::process::id(),
+            process: self.process,
             run: self.run,
             number,
             round: Arc::clone(&self.round),

@@ -1,5 +1,7 @@
 //! Why a ledger is not served.
 
+use std::path::Path;
+
 use veilgrad_events::LedgerError;
 
 /// A ledger that cannot be read, does not verify, or does not take an event.
@@ -42,5 +44,30 @@ impl From<StoreError> for LedgerError {
             StoreError::BudgetExhausted(why) => Self::BudgetExhausted(why),
             other => Self::Refused(other.to_string()),
         }
+    }
+}
+
+pub(crate) fn not_a_ledger(path: &Path, why: &str) -> StoreError {
+    StoreError::NotALedger { path: path.display().to_string(), why: why.to_owned() }
+}
+
+pub(crate) fn file_error(path: &Path, cause: std::io::Error) -> StoreError {
+    StoreError::File { path: path.display().to_string(), cause }
+}
+
+/// What an error while rows are read says about the ledger: busy and failing disks are not damage.
+pub(crate) fn while_reading(error: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(
+            Code::DatabaseBusy
+            | Code::SystemIoFailure
+            | Code::DiskFull
+            | Code::OutOfMemory
+            | Code::CannotOpen
+            | Code::ReadOnly
+            | Code::PermissionDenied,
+        ) => StoreError::Database(error),
+        _ => StoreError::Damaged(error.to_string()),
     }
 }

@@ -1,8 +1,8 @@
 //! What all rows together say: datasets, budgets, runs, charges.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use veilgrad_events::{Budget, Event, Folded, Mode, RunHeader};
+use veilgrad_events::{Adjacency, Budget, Event, Folded, LedgerError, Mode, RunHeader};
 
 use crate::entry::Entry;
 
@@ -19,16 +19,19 @@ pub struct State {
 pub struct Dataset {
     /// The terms, as last tightened.
     pub budget: Budget,
-    /// Runs by the row that opened them, here or elsewhere.
-    pub runs: BTreeMap<RunKey, RunState>,
+    /// Runs by the number of the row that opened or imported them here.
+    pub runs: BTreeMap<u64, RunState>,
+    /// The same numbers by the runs' ids.
+    numbers: HashMap<String, u64>,
 }
-
-/// Where a run was opened: in which ledger if not in this one, and by which row.
-pub type RunKey = (Option<String>, u64);
 
 /// What a run did.
 #[derive(Debug, Clone)]
 pub struct RunState {
+    /// Drawn at random when it was opened.
+    pub id: String,
+    /// The ledger in which it ran, if not in this one.
+    pub source: Option<String>,
     /// Its public facts.
     pub header: RunHeader,
     /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
@@ -48,6 +51,35 @@ impl RunState {
 }
 
 impl Dataset {
+    fn open(
+        &mut self,
+        source: Option<&String>,
+        sequence: u64,
+        run: &str,
+        header: &RunHeader,
+    ) -> Result<(), String> {
+        let name = &self.budget.dataset;
+        if (self.budget.unit, self.budget.adjacency) != (header.unit, header.adjacency) {
+            return Err(format!("dataset {name:?} has another unit or adjacency"));
+        }
+        if header.mode == Mode::Adaptive && self.budget.mode == Mode::Planned {
+            return Err(format!("dataset {name:?} has a budget for planned runs only"));
+        }
+        if self.numbers.insert(run.to_owned(), sequence).is_some() {
+            return Err(format!("run {run} is opened twice"));
+        }
+        let state = RunState {
+            id: run.to_owned(),
+            source: source.cloned(),
+            header: header.clone(),
+            rounds: Vec::new(),
+            insecure: None,
+            closed: false,
+        };
+        self.runs.insert(sequence, state);
+        Ok(())
+    }
+
     /// All rounds of all runs, in the order of runs.
     pub fn rounds(&self) -> impl Iterator<Item = Folded> {
         self.runs.values().flat_map(|run| run.rounds.iter().copied())
@@ -72,6 +104,14 @@ impl State {
         self.imported.contains(&(source.to_owned(), hash.to_owned()))
     }
 
+    /// Takes the next row in, from its bytes.
+    ///
+    /// # Errors
+    /// When they say nothing, or the row is against the rules.
+    pub(crate) fn take(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), String> {
+        self.apply(sequence, &Entry::from_bytes(bytes)?)
+    }
+
     /// Takes the next row in.
     ///
     /// # Errors
@@ -87,7 +127,7 @@ impl State {
                 if !self.imported.insert((source.clone(), hash.clone())) {
                     return Err("a row is imported twice".to_owned());
                 }
-                self.apply_to(Some(source.clone()), sequence, entry)?;
+                self.apply_to(Some(source), sequence, entry)?;
             }
             other => self.apply_to(None, sequence, other)?,
         }
@@ -96,16 +136,17 @@ impl State {
 
     fn apply_to(
         &mut self,
-        source: Option<String>,
+        source: Option<&String>,
         sequence: u64,
         entry: &Entry,
     ) -> Result<(), String> {
         match entry {
             Entry::Budget { budget } => {
                 check(budget)?;
-                match (self.datasets.get(&budget.dataset), &source) {
+                match (self.datasets.get(&budget.dataset), source) {
                     (None, _) => {
-                        let dataset = Dataset { budget: budget.clone(), runs: BTreeMap::new() };
+                        let (runs, numbers) = (BTreeMap::new(), HashMap::new());
+                        let dataset = Dataset { budget: budget.clone(), runs, numbers };
                         self.datasets.insert(budget.dataset.clone(), dataset);
                     }
                     // Another ledger's terms do not change ours; they must protect the same.
@@ -135,7 +176,7 @@ impl State {
                 }
             }
             Entry::Run { dataset, run, event, .. } => {
-                self.run_event(source, sequence, dataset, *run, event)?;
+                self.run_event(source, sequence, dataset, run, event)?;
             }
             Entry::Create { .. } | Entry::Recovered { .. } if source.is_some() => {}
             Entry::Create { .. } | Entry::Recovered { .. } | Entry::Import { .. } => {
@@ -147,43 +188,29 @@ impl State {
 
     fn run_event(
         &mut self,
-        source: Option<String>,
+        source: Option<&String>,
         sequence: u64,
         dataset: &str,
-        run: u64,
+        run: &str,
         event: &Event,
     ) -> Result<(), String> {
-        let imported = source.is_some();
-        let own = source.as_ref() == Some(&self.id);
         let known = self.dataset_mut(dataset)?;
-        // A branch of this ledger may go on with a run that both have.
-        let common = own && !known.runs.contains_key(&(source.clone(), run));
-        let opens = matches!(event, Event::Open(_));
-        let key = (source.filter(|_| opens || !common), run);
         if let Event::Open(header) = event {
-            let terms = (known.budget.unit, known.budget.adjacency);
-            if terms != (header.unit, header.adjacency) {
-                return Err(format!("dataset {dataset:?} has another unit or adjacency"));
-            }
-            if header.mode == Mode::Adaptive && known.budget.mode == Mode::Planned {
-                return Err(format!("dataset {dataset:?} has a budget for planned runs only"));
-            }
-            if !imported && run != sequence {
-                return Err("a run has the number of the row that opens it".to_owned());
-            }
-            let header = header.clone();
-            let state = RunState { header, rounds: Vec::new(), insecure: None, closed: false };
-            if known.runs.insert(key, state).is_some() {
-                return Err(format!("run {run} is opened twice"));
-            }
-            return Ok(());
+            return known.open(source, sequence, run, header);
         }
-        let state = known.runs.get_mut(&key).ok_or_else(|| format!("run {run} is not open"))?;
-        if state.closed {
+        let adjacency = known.budget.adjacency;
+        let number = known.numbers.get(run).and_then(|number| known.runs.get_mut(number));
+        let state = number.ok_or_else(|| format!("run {run} is not open"))?;
+        // Another branch may have gone on with a run that was closed here; that stays charged.
+        if state.closed && source.is_none() {
             return Err(format!("run {run} is closed"));
         }
         match event {
             Event::Reserve(reservation) => {
+                let records = reservation.charge.round.sampling().records();
+                if adjacency == Adjacency::AddRemove && records.is_some() {
+                    return Err(LedgerError::PrivateCount.to_string());
+                }
                 let charge =
                     Folded::try_from(&reservation.charge).map_err(|error| error.to_string())?;
                 let alike = |last: &Folded| {

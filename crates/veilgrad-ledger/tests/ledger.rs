@@ -40,7 +40,7 @@ fn charges_survive_and_permits_are_as_many_as_charged() {
         .collect();
     assert_eq!(permits, [64, 65, 66, 67]);
     let head = run.close().unwrap().into_ledger().head().clone();
-    let again = Ledger::read(&directory.ledger()).unwrap();
+    let again = Ledger::read(&directory.ledger(), Options::default()).unwrap();
     assert_eq!((again.head(), charged(&again)), (&head, 68));
     let dataset = &again.state().datasets()["data"];
     let state = dataset.runs.values().next().unwrap();
@@ -89,7 +89,10 @@ fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
     // The refusal changed nothing, and cheaper rounds still fit.
     assert_eq!(charged(run.store().ledger()), granted);
     assert!(run.reserve(&round(0.0001, 50.0), 1).is_ok());
-    assert_eq!(charged(&Ledger::read(&directory.ledger()).unwrap()), granted + 1);
+    assert_eq!(
+        charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()),
+        granted + 1
+    );
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn budgets_are_lowered_never_raised_and_terms_hold() {
     other.unit = RecordUnit::User;
     let error = Run::open(store, other).err().unwrap().to_string();
     assert!(error.contains("another unit"), "{error}");
-    assert_eq!(Ledger::read(&directory.ledger()).unwrap().head().sequence, 3);
+    assert_eq!(Ledger::read(&directory.ledger(), Options::default()).unwrap().head().sequence, 3);
 }
 
 #[test]
@@ -161,12 +164,12 @@ fn a_run_that_protects_nothing_is_noted_for_ever_and_charges_nothing() {
     let refused = insecure.reserve(&round(0.01, 1.0), 1);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
     insecure.close().unwrap();
-    let ledger = Ledger::read(&directory.ledger()).unwrap();
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
     assert_eq!(ledger.state().datasets()["data"].insecure(), Some("seeded noise"));
 }
 
 #[test]
-fn a_database_two_rows_behind_its_anchor_is_refused() {
+fn a_database_behind_its_anchor_is_completed_from_both_slots_or_refused() {
     let directory = Directory::new();
     let mut first = run(create(&directory.ledger(), 8.0));
     first.reserve(&round(0.01, 1.0), 5).unwrap();
@@ -174,17 +177,26 @@ fn a_database_two_rows_behind_its_anchor_is_refused() {
     let saved = std::fs::read(directory.ledger()).unwrap();
     let mut second = run(open(&directory).unwrap());
     second.reserve(&round(0.01, 1.0), 7).unwrap();
-    drop(second);
     // The database as it was before the second run, under the anchor of after.
     let wound = Directory::new();
-    std::fs::write(wound.ledger(), saved).unwrap();
-    let anchor = Ledger::anchor_path(&directory.ledger());
-    std::fs::copy(&anchor, Ledger::anchor_path(&wound.ledger())).unwrap();
-    // Only the last row is in a slot.
-    assert!(Ledger::read(&wound.ledger()).is_err());
-    let ledger = Ledger::read(&directory.ledger()).unwrap();
-    assert!(ledger.contains(ledger.head()).is_ok());
+    let wind_back = || {
+        std::fs::write(wound.ledger(), &saved).unwrap();
+        let anchor = Ledger::anchor_path(&directory.ledger());
+        std::fs::copy(&anchor, Ledger::anchor_path(&wound.ledger())).unwrap();
+    };
+    wind_back();
+    // One slot holds the opening of the run, the other its charge.
+    let ledger = Ledger::read(&wound.ledger(), Options::default()).unwrap();
+    assert_eq!((charged(&ledger), ledger.head()), (12, second.store().ledger().head()));
+    assert!(ledger.contains(second.store().ledger().head()).is_ok());
     assert_eq!(ledger.export().unwrap().lines().count() as u64, ledger.head().sequence);
+    drop(ledger);
+    assert_eq!(charged(&open(&wound).unwrap()), 12);
+    // Three rows are more than two slots hold.
+    second.reserve(&round(0.01, 1.0), 1).unwrap();
+    wind_back();
+    let error = Ledger::read(&wound.ledger(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("rows were lost"), "{error}");
 }
 
 #[test]
@@ -209,7 +221,7 @@ fn a_database_ahead_of_its_anchor_is_recovered_and_stays_charged() {
     drop(run);
     std::fs::write(&anchor, before).unwrap();
     // Reading says what there is; writing notes that it recovered.
-    assert_eq!(charged(&Ledger::read(&directory.ledger()).unwrap()), 12);
+    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 12);
     let ledger = open(&directory).unwrap();
     assert_eq!((charged(&ledger), ledger.head().sequence), (12, 6));
     let sequence = ledger.head().sequence;
@@ -228,7 +240,7 @@ fn two_handles_see_each_others_charges() {
         two.reserve(&round(0.02, 1.0), 3).unwrap();
     }
     assert_eq!(charged(two.store().ledger()), 25);
-    assert_eq!(charged(&Ledger::read(&directory.ledger()).unwrap()), 25);
+    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 25);
 }
 
 #[test]
@@ -237,7 +249,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     let mut first = run(create(&here.ledger(), 8.0));
     first.reserve(&round(0.01, 1.0), 5).unwrap();
     drop(first);
-    let export = Ledger::read(&here.ledger()).unwrap().export().unwrap();
+    let export = Ledger::read(&here.ledger(), Options::default()).unwrap().export().unwrap();
     // Into itself: nothing.
     let mut ledger = open(&here).unwrap();
     let sequence = ledger.head().sequence;
@@ -253,7 +265,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     assert_eq!(ledger.import(&export).unwrap().charged, 0);
     assert_eq!(charged(&ledger), 8);
     drop(ledger);
-    assert_eq!(charged(&Ledger::read(&there.ledger()).unwrap()), 8);
+    assert_eq!(charged(&Ledger::read(&there.ledger(), Options::default()).unwrap()), 8);
     // A changed line is refused, and nothing happens.
     let forged = export.replace("\\\"count\\\"", "\\\"count\\\" ").replacen('5', "4", 1);
     assert!(open(&there).unwrap().import(&forged).is_err());
@@ -271,7 +283,7 @@ fn branches_of_one_ledger_are_merged_by_charging_both() {
     let mut two = run(open(&there).unwrap());
     two.reserve(&round(0.01, 1.0), 7).unwrap();
     drop((one, two));
-    let export = Ledger::read(&there.ledger()).unwrap().export().unwrap();
+    let export = Ledger::read(&there.ledger(), Options::default()).unwrap().export().unwrap();
     let mut ledger = open(&here).unwrap();
     assert_eq!(ledger.import(&export).unwrap().charged, 2);
     assert_eq!(charged(&ledger), 12);
@@ -288,17 +300,19 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     copy_files(&directory, &backup);
     let mut second = run(open(&directory).unwrap());
     second.reserve(&round(0.01, 1.0), 5).unwrap();
+    second.reserve(&round(0.01, 1.0), 5).unwrap();
     let published = second.store().ledger().head().clone();
     drop(second);
-    let ledger = Ledger::read(&directory.ledger()).unwrap();
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
     assert!(ledger.contains(&old).is_ok() && ledger.contains(&published).is_ok());
-    let rolled_back = Ledger::read(&backup.ledger()).unwrap();
+    let rolled_back = Ledger::read(&backup.ledger(), Options::default()).unwrap();
     let error = rolled_back.contains(&published).unwrap_err().to_string();
     assert!(error.contains("rolled back"), "{error}");
     // An older database under a newer anchor is refused outright.
+    drop(rolled_back);
     std::fs::copy(Ledger::anchor_path(&directory.ledger()), Ledger::anchor_path(&backup.ledger()))
         .unwrap();
-    let error = Ledger::read(&backup.ledger()).err().unwrap().to_string();
+    let error = Ledger::read(&backup.ledger(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("rows were lost"), "{error}");
 }
 
@@ -318,7 +332,7 @@ fn what_is_no_ledger_is_refused_with_a_reason_and_left_alone() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "").unwrap();
-    refuse("another program's", &path);
+    refuse("is empty", &path);
     std::fs::remove_file(&path).unwrap();
     drop(create(&path, 1.0));
     assert!(Ledger::create(&path, Options::default()).is_err());
@@ -330,4 +344,196 @@ fn what_is_no_ledger_is_refused_with_a_reason_and_left_alone() {
     refuse("no slot", &path);
     std::fs::write(&anchor, saved).unwrap();
     assert!(Ledger::open(&path, Options::default()).is_ok());
+}
+
+#[test]
+fn files_that_are_no_ledgers_get_no_company() {
+    let directory = Directory::new();
+    let foreign = directory.path().join("foreign.db");
+    let made = rusqlite::Connection::open(&foreign).unwrap();
+    made.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+    drop(made);
+    let empty = directory.path().join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    let future = directory.path().join("future.db");
+    let made = rusqlite::Connection::open(&future).unwrap();
+    made.execute_batch(
+        "PRAGMA application_id = 0x5665694c; PRAGMA user_version = 2; CREATE TABLE t (x)",
+    )
+    .unwrap();
+    drop(made);
+    for (path, why) in
+        [(foreign, "another program's"), (empty, "is empty"), (future, "has schema 2")]
+    {
+        let before = std::fs::read(&path).unwrap();
+        for result in
+            [Ledger::open(&path, Options::default()), Ledger::read(&path, Options::default())]
+        {
+            let error = result.err().unwrap().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_creation_that_was_cut_short_is_done_again() {
+    let directory = Directory::new();
+    let (path, anchor) = (directory.ledger(), Ledger::anchor_path(&directory.ledger()));
+    let building = directory.path().join("ledger.db.creating");
+    std::fs::write(&building, "half a database").unwrap();
+    std::fs::write(&anchor, "half an anchor").unwrap();
+    let error = open(&directory).err().unwrap().to_string();
+    assert!(error.contains("No such file"), "{error}");
+    drop(create(&path, 1.0));
+    assert!(!building.exists());
+    assert_eq!(Ledger::read(&path, Options::default()).unwrap().head().sequence, 2);
+    // A database that is gone is not one that never was.
+    std::fs::remove_file(&path).unwrap();
+    let error = Ledger::create(&path, Options::default()).err().unwrap().to_string();
+    assert!(error.contains("without its database"), "{error}");
+    assert!(anchor.exists());
+}
+
+#[test]
+fn a_handle_whose_files_were_replaced_charges_nothing() {
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db.anchor"] {
+        for keep in [true, false] {
+            let directory = Directory::new();
+            let mut run = run(create(&directory.ledger(), 8.0));
+            run.reserve(&round(0.01, 1.0), 5).unwrap();
+            let file = directory.path().join(name);
+            let bytes = std::fs::read(&file).unwrap();
+            std::fs::remove_file(&file).unwrap();
+            if keep {
+                // The old file stays open, so that this is another one.
+                std::fs::write(&file, bytes).unwrap();
+            }
+            let error = run.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
+            assert!(error.contains("replaced"), "{name}: {error}");
+            assert_eq!(run.reserve(&round(0.01, 1.0), 5).err(), Some(LedgerError::Poisoned));
+        }
+    }
+}
+
+#[test]
+fn an_anchor_of_another_branch_is_refused() {
+    let (here, there) = (Directory::new(), Directory::new());
+    drop(create(&here.ledger(), 8.0));
+    copy_files(&here, &there);
+    for (directory, count) in [(&here, 2), (&there, 1)] {
+        let mut run = run(open(directory).unwrap());
+        (0..count).for_each(|_| drop(run.reserve(&round(0.01, 1.0), 5).unwrap()));
+    }
+    let (one, two) = (Ledger::anchor_path(&here.ledger()), Ledger::anchor_path(&there.ledger()));
+    std::fs::copy(one, two).unwrap();
+    let before = std::fs::read(there.ledger()).unwrap();
+    let error = open(&there).err().unwrap().to_string();
+    assert!(error.contains("is not the one that was anchored"), "{error}");
+    assert_eq!(std::fs::read(there.ledger()).unwrap(), before);
+}
+
+#[test]
+fn merges_are_merged_again_and_every_run_is_charged_once() {
+    let branches = [Directory::new(), Directory::new(), Directory::new()];
+    let [one, two, three] = &branches;
+    // A run that all branches have and go on with, one that each opens for itself.
+    drop(create(&one.ledger(), 80.0));
+    copy_files(one, two);
+    copy_files(one, three);
+    for (directory, rounds) in branches.iter().zip([1, 10, 100]) {
+        let mut run = run(open(directory).unwrap());
+        run.reserve(&round(0.01, 1.0), rounds).unwrap();
+        run.close().unwrap();
+    }
+    let export = |directory: &Directory| {
+        Ledger::read(&directory.ledger(), Options::default()).unwrap().export().unwrap()
+    };
+    open(one).unwrap().import(&export(two)).unwrap();
+    assert_eq!(charged(&open(one).unwrap()), 11);
+    // The merge into the third, and the second once more by itself.
+    open(three).unwrap().import(&export(one)).unwrap();
+    assert_eq!(charged(&open(three).unwrap()), 111);
+    assert_eq!(open(three).unwrap().import(&export(two)).unwrap().charged, 0);
+    // And back to where it began.
+    open(one).unwrap().import(&export(three)).unwrap();
+    assert_eq!(charged(&open(one).unwrap()), 111);
+    let ledger = open(one).unwrap();
+    assert_eq!(ledger.state().datasets()["data"].runs.len(), 3);
+}
+
+#[test]
+fn what_a_branch_charged_to_a_run_that_is_closed_here_is_charged_here() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut both = run(create(&here.ledger(), 8.0));
+    both.reserve(&round(0.01, 1.0), 3).unwrap();
+    // The same run goes on in a copy, as after a crash, and ends here.
+    copy_files(&here, &there);
+    both.close().unwrap();
+    let other = rusqlite::Connection::open(there.ledger()).unwrap();
+    append_by_hand(&other);
+    let text = export_by_hand(&other);
+    let mut ledger = open(&here).unwrap();
+    assert_eq!(ledger.import(&text).unwrap().charged, 1);
+    assert_eq!(charged(&ledger), 6);
+}
+
+/// Repeats the last row, a charge, with another nonce.
+fn append_by_hand(database: &rusqlite::Connection) {
+    let (sequence, bytes, hash): (i64, Vec<u8>, Vec<u8>) = database
+        .query_row("SELECT * FROM event ORDER BY sequence DESC LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let nonce = text.find("\"nonce\":\"").unwrap() + 9;
+    let text = format!("{}{}{}", &text[..nonce], "f".repeat(32), &text[nonce + 32..]);
+    let previous: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let next = previous.parse::<veilgrad_ledger::Hash>().unwrap().after(text.as_bytes());
+    let next: Vec<u8> = (0..32)
+        .map(|i| u8::from_str_radix(&next.to_string()[2 * i..2 * i + 2], 16).unwrap())
+        .collect();
+    database
+        .execute(
+            "INSERT INTO event VALUES (?1, ?2, ?3)",
+            rusqlite::params![sequence + 1, text.into_bytes(), next],
+        )
+        .unwrap();
+}
+
+fn export_by_hand(database: &rusqlite::Connection) -> String {
+    let mut statement = database.prepare("SELECT * FROM event ORDER BY sequence").unwrap();
+    let rows = statement.query_map([], |row| {
+        let hash: Vec<u8> = row.get(2)?;
+        let line = veilgrad_ledger::Line {
+            sequence: row.get::<_, i64>(0)? as u64,
+            hash: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            bytes: String::from_utf8(row.get(1)?).unwrap(),
+        };
+        Ok(serde_json::to_string(&line).unwrap() + "\n")
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_forked_child_has_nothing_of_its_parents_rights() {
+    let directory = Directory::new();
+    let mut run = run(create(&directory.ledger(), 8.0));
+    let mut permits = run.reserve(&round(0.01, 1.0), 2).unwrap();
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let charged = run.reserve(&round(0.01, 1.0), 1).err() == Some(LedgerError::Forked);
+            let permit = permits.next().is_some_and(|permit| !permit.is_of_this_process());
+            let code = if charged && permit { 0 } else { 1 };
+            // Without the destructors of its parent's handles.
+            std::process::exit(code);
+        }
+        fork::Fork::Parent(child) => {
+            assert_eq!(fork::waitpid(child).unwrap(), 0);
+        }
+    }
+    assert!(permits.next().unwrap().is_of_this_process());
+    run.reserve(&round(0.01, 1.0), 1).unwrap();
+    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 3);
 }
