@@ -145,6 +145,11 @@ impl Anchor {
         Ok(Self { file, path: self.path.clone() })
     }
 
+    /// Makes a new anchor durable, with its size.
+    pub(crate) fn sync_new(&self) -> Result<(), StoreError> {
+        self.file.sync_all().map_err(|cause| file_error(&self.path, cause))
+    }
+
     /// Makes what was written durable.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.file.sync_data().map_err(|cause| file_error(&self.path, cause))

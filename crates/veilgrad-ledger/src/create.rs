@@ -57,7 +57,7 @@ impl Ledger {
         build(&building, &rows)?;
         let anchor = Anchor::create(path)?;
         anchor.write(&head, &[])?;
-        anchor.sync()?;
+        anchor.sync_new()?;
         sync_directory(path)?;
         rename_new(&building, path)?;
         sync_directory(path)?;

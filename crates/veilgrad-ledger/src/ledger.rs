@@ -12,8 +12,8 @@ use crate::anchor::{self, Anchor, Syncer};
 use crate::chain::{Hash, Head};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
-use crate::error::StoreError;
-use crate::place::{Identity, check_file_system, check_kind};
+use crate::error::{StoreError, not_a_ledger};
+use crate::place::{Identity, Wrong, check_file_system, check_kind, check_version};
 use crate::recover::open_to_read;
 use crate::state::{State, check};
 
@@ -73,7 +73,7 @@ impl Ledger {
                 path.display()
             )));
         }
-        prepare(&connection)?;
+        prepare(path, &connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         let syncer = Some(Syncer::start(anchor.handle()?)?);
@@ -354,9 +354,15 @@ impl Ledger {
     }
 }
 
-pub(crate) fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
+/// Sets a connection up, and makes sure that it is one to a ledger.
+pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreError> {
     connection.busy_timeout(PATIENCE)?;
-    connection.pragma_update(None, "trusted_schema", false)
+    connection.pragma_update(None, "trusted_schema", false)?;
+    match check_version(connection) {
+        Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
+        // Whoever reads rows will see what it is.
+        Err(Wrong::Unreadable) | Ok(()) => Ok(()),
+    }
 }
 
 /// Puts rows behind the last one, and the head on them.

@@ -34,8 +34,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
         .map_err(|cause| file_error(directory, cause))
 }
 
-/// Refuses what is no ledger of this version, by the first page of the file alone: nothing is locked,
-/// created or changed.
+/// Refuses what is no ledger of this version, by the file alone: nothing is locked, created or changed.
 pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     let metadata = std::fs::metadata(path).map_err(|cause| file_error(path, cause))?;
     let not = |why: &str| not_a_ledger(path, why);
@@ -46,23 +45,39 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
         return Err(not("is empty"));
     }
     // Through SQLite: a file that is opened and closed beside it would take its locks away.
-    let connection = open_unchanging(path)?;
-    let pragma = |name: &str| -> Result<i32, StoreError> {
+    match check_version(&open_unchanging(path)?) {
+        Err(Wrong::Kind(why)) => Err(not(&why)),
+        // A file that makes no sense alone may do so with its WAL, which will be seen.
+        Err(Wrong::Unreadable) | Ok(()) => Ok(()),
+    }
+}
+
+/// What is wrong with a database.
+pub(crate) enum Wrong {
+    /// It is not a ledger of this version.
+    Kind(String),
+    /// That cannot be told.
+    Unreadable,
+}
+
+/// Whether a database says that it is a ledger of this version.
+pub(crate) fn check_version(connection: &Connection) -> Result<(), Wrong> {
+    let pragma = |name: &str| -> Result<i32, Wrong> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| {
             match error.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::NotADatabase) => not("is not a database"),
-                _ => not(&error.to_string()),
+                Some(rusqlite::ErrorCode::NotADatabase) => Wrong::Kind("is not a database".into()),
+                _ => Wrong::Unreadable,
             }
         })
     };
     if pragma("application_id")? != APPLICATION {
-        return Err(not("is another program's database"));
+        return Err(Wrong::Kind("is another program's database".into()));
     }
     match pragma("user_version")? {
         SCHEMA => Ok(()),
-        other => {
-            Err(not(&format!("has schema {other}, and this version understands schema {SCHEMA}")))
-        }
+        other => Err(Wrong::Kind(format!(
+            "has schema {other}, and this version understands schema {SCHEMA}"
+        ))),
     }
 }
 

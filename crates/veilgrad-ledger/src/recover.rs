@@ -130,7 +130,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     use rusqlite::ErrorCode as Code;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    prepare(&connection)?;
+    prepare(path, &connection)?;
     let probe: Result<i64, _> =
         connection.pragma_query_value(None, "schema_version", |row| row.get(0));
     match probe.map_err(|error| (error.sqlite_error_code(), error)) {
@@ -146,7 +146,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
                 )));
             }
             let connection = open_unchanging(path)?;
-            prepare(&connection)?;
+            prepare(path, &connection)?;
             Ok(connection)
         }
         Err((_, error)) => Err(while_reading(error)),
