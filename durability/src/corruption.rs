@@ -130,7 +130,7 @@ impl Original {
             Err(_) => count.refused += 1,
             Ok(ledger) if charged(&ledger) >= self.rounds => {
                 // What follows takes a while; some will do.
-                if count.states % 64 == 0 {
+                if count.states.is_multiple_of(64) {
                     let rows = ledger.export().map_err(|error| format!("{what}: {error}"))?;
                     if (rows.lines().count() as u64) < EVENTS {
                         return Err(format!("{what}: rows are missing from the export"));

@@ -191,7 +191,7 @@ impl Bench {
         }
         self.finished += u64::from(found == asked);
         // Going on takes a while; some will do.
-        if self.states % 16 == 0 {
+        if self.states.is_multiple_of(16) {
             let mut run = open_run(ledger)?;
             drop(run.reserve(&self.round, 1).map_err(|error| format!("{what}: {error}"))?);
         }
