@@ -58,6 +58,9 @@ pub enum LedgerError {
     /// An earlier write failed, so what is on disk is unknown; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
+    /// Rounds that are not the next ones of the declared plan.
+    #[error("round {0} and those after it are not what the run's plan says")]
+    NotPlanned(u64),
     /// The process is a fork of the one that opened the run; both would count the same charges.
     #[error("this process was forked from the one that opened the run; open a run of its own")]
     Forked,
@@ -74,23 +77,26 @@ pub struct Run<S: LedgerStore> {
     id: u64,
     process: u32,
     adjacency: Adjacency,
+    plan: Option<Vec<Rounds>>,
     next_round: u64,
     insecure: bool,
     poisoned: bool,
 }
 
 impl<S: LedgerStore> Run<S> {
-    /// Opens a run.
+    /// Opens a run. If its header declares a plan, only the rounds of the plan can be charged, in their
+    /// order, and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let adjacency = header.adjacency;
+        let (adjacency, plan) = (header.adjacency, header.plan.clone());
         let mut run = Self {
             store,
             id: unique(),
             process: std::process::id(),
             adjacency,
+            plan,
             next_round: 0,
             insecure: false,
             poisoned: false,
@@ -121,7 +127,8 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// [`LedgerError::PrivateCount`] for a policy that stores the number of records in a run under
     /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
-    /// rounds: nothing was charged then. After any other error the run is poisoned.
+    /// rounds, [`LedgerError::NotPlanned`] when they are not the next ones of the run's plan: nothing was
+    /// charged then. After any other error the run is poisoned.
     pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
         let block = [Rounds { count: rounds, round: round.clone() }];
         let mut permits = self.reserve_each(&block)?;
@@ -141,6 +148,9 @@ impl<S: LedgerStore> Run<S> {
             let private = self.adjacency == Adjacency::AddRemove;
             if private && charge.round.sampling().records().is_some() {
                 return Err(LedgerError::PrivateCount);
+            }
+            if self.plan.as_ref().is_some_and(|plan| !follows(plan, next, charge)) {
+                return Err(LedgerError::NotPlanned(next));
             }
             let end = next
                 .checked_add(charge.count)
@@ -186,6 +196,21 @@ impl<S: LedgerStore> Run<S> {
         self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
         result
     }
+}
+
+/// Whether a plan has these rounds from round `first` on.
+fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+    let last = first.saturating_add(charge.count);
+    let (mut begin, mut found) = (0u64, 0);
+    for part in plan {
+        let end = begin.saturating_add(part.count);
+        let common = end.min(last).saturating_sub(begin.max(first));
+        if common > 0 && part.round != charge.round {
+            return false;
+        }
+        (begin, found) = (end, found + common);
+    }
+    found == charge.count
 }
 
 /// A number that was not given before in this process.

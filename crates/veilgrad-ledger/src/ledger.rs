@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
-use veilgrad_events::{Budget, Epsilon, Event, LedgerError, Pricing};
+use veilgrad_events::{Budget, Epsilon, Event, Folded, LedgerError, Pricing, RunHeader};
 
 use crate::anchor::{self, Anchor, Syncer};
 use crate::chain::{Hash, Head};
@@ -192,13 +192,28 @@ impl Ledger {
     ) -> Result<Rows, StoreError> {
         let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
         let mut rows = Vec::with_capacity(entries.len());
-        let mut touched = BTreeSet::new();
+        let (mut touched, mut planned) = (BTreeSet::new(), Vec::new());
         for entry in entries {
             sequence += 1;
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
-            // Only charges need room; that a run ended or protects nothing is noted in any case.
-            if matches!(entry, Entry::Run { event: Event::Reserve(_), .. }) {
-                touched.extend(entry.dataset());
+            // Only charges and plans need room; that a run ended or protects nothing is noted in any case.
+            match entry {
+                Entry::Run { event: Event::Reserve(_), dataset, .. } => {
+                    touched.insert(dataset);
+                }
+                Entry::Run {
+                    event: Event::Open(RunHeader { plan: Some(plan), .. }),
+                    dataset,
+                    ..
+                } => {
+                    touched.insert(dataset);
+                    for rounds in plan {
+                        let folded = Folded::try_from(rounds)
+                            .map_err(|error| StoreError::Refused(error.to_string()))?;
+                        planned.push((dataset, folded));
+                    }
+                }
+                _ => {}
             }
             let bytes = entry.to_bytes().map_err(StoreError::Refused)?;
             hash = hash.after(&bytes);
@@ -213,8 +228,9 @@ impl Ledger {
                      infinite"
                 )));
             }
+            let still = planned.iter().filter(|(of, _)| *of == name).map(|(_, rounds)| *rounds);
             pricing
-                .check(&dataset.budget, &mut dataset.rounds())
+                .check(&dataset.budget, &mut dataset.rounds().chain(still))
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use veilgrad_events::{Adjacency, Budget, Event, Folded, LedgerError, Mode, RunHeader};
+use veilgrad_events::{Adjacency, Budget, Event, Folded, LedgerError, Mode, Round, RunHeader};
 
 use crate::entry::Entry;
 
@@ -64,6 +64,10 @@ impl Dataset {
         }
         if header.mode == Mode::Adaptive && self.budget.mode == Mode::Planned {
             return Err(format!("dataset {name:?} has a budget for planned runs only"));
+        }
+        let mut planned = header.plan.iter().flatten();
+        if planned.any(|rounds| counts_records(self.budget.adjacency, &rounds.round)) {
+            return Err(LedgerError::PrivateCount.to_string());
         }
         if self.numbers.insert(run.to_owned(), sequence).is_some() {
             return Err(format!("run {run} is opened twice"));
@@ -207,8 +211,7 @@ impl State {
         }
         match event {
             Event::Reserve(reservation) => {
-                let records = reservation.charge.round.sampling().records();
-                if adjacency == Adjacency::AddRemove && records.is_some() {
+                if counts_records(adjacency, &reservation.charge.round) {
                     return Err(LedgerError::PrivateCount.to_string());
                 }
                 let charge =
@@ -237,6 +240,11 @@ impl State {
     fn dataset_mut(&mut self, name: &str) -> Result<&mut Dataset, String> {
         self.datasets.get_mut(name).ok_or_else(|| format!("there is no dataset {name:?}"))
     }
+}
+
+/// Whether a round would store the number of records where that is private.
+fn counts_records(adjacency: Adjacency, round: &Round) -> bool {
+    adjacency == Adjacency::AddRemove && round.sampling().records().is_some()
 }
 
 /// The terms that a budget must have.

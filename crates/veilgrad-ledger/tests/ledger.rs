@@ -537,3 +537,30 @@ fn a_forked_child_has_nothing_of_its_parents_rights() {
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 3);
 }
+
+#[test]
+fn a_run_whose_plan_does_not_fit_is_not_opened() {
+    let directory = Directory::new();
+    drop(create(&directory.ledger(), 2.0));
+    let planned = |plan: Vec<Rounds>| {
+        let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+        let mut header = header();
+        header.plan = Some(plan);
+        Run::open(store, header)
+    };
+    let rounds = |count, q| Rounds { count, round: round(q, 1.0) };
+    let refused = planned(vec![rounds(1_000_000, 0.05)]);
+    assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    assert_eq!(open(&directory).unwrap().state().datasets()["data"].runs.len(), 0);
+    // What was declared is charged in its order, in any blocks, and nothing else.
+    let mut run = planned(vec![rounds(3, 0.01), rounds(2, 0.02)]).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 1).err(), Some(LedgerError::NotPlanned(0)));
+    assert_eq!(run.reserve(&round(0.01, 1.0), 4).err(), Some(LedgerError::NotPlanned(0)));
+    run.reserve(&round(0.01, 1.0), 2).unwrap();
+    run.reserve_each(&[rounds(1, 0.01), rounds(1, 0.02)]).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 2).err(), Some(LedgerError::NotPlanned(4)));
+    run.reserve(&round(0.02, 1.0), 1).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 1).err(), Some(LedgerError::NotPlanned(5)));
+    run.close().unwrap();
+    assert_eq!(charged(&open(&directory).unwrap()), 5);
+}
