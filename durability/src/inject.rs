@@ -36,6 +36,8 @@ enum Task {
     Charge,
     Create,
     Import,
+    /// A charge where an earlier writer died: the anchor is ahead of the database.
+    Recover,
 }
 
 /// A system call on a file, by its number among those of its kind.
@@ -43,16 +45,19 @@ struct Point {
     file: &'static str,
     call: String,
     number: u64,
+    /// Whether it is the last of its kind: SQLite tidies up when all is done, and may fail at that.
+    last: bool,
 }
 
 impl Task {
-    const ALL: [Self; 3] = [Self::Charge, Self::Create, Self::Import];
+    const ALL: [Self; 4] = [Self::Charge, Self::Create, Self::Import, Self::Recover];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Charge => "charge",
             Self::Create => "create",
             Self::Import => "import",
+            Self::Recover => "recover",
         }
     }
 
@@ -62,6 +67,15 @@ impl Task {
         match self {
             Self::Create => return Ok(()),
             Self::Charge => drop(create(&ledger, 1e3)?),
+            Self::Recover => {
+                drop(create(&ledger, 1e3)?);
+                let before = std::fs::read(&ledger).map_err(text)?;
+                // Two rows, one in each slot of the anchor.
+                let mut run = open_run(Ledger::open(&ledger, Options::default()).map_err(text)?)?;
+                run.reserve(&round(0.01, 1.0)?, BLOCK).map_err(text)?;
+                drop(run);
+                std::fs::write(&ledger, before).map_err(text)?;
+            }
             Self::Import => {
                 let other = create(&directory.join("other.db"), 1e3)?;
                 let mut run = open_run(other)?;
@@ -79,11 +93,12 @@ impl Task {
     fn command(self, directory: &Path) -> Result<Vec<String>, String> {
         let program = std::env::current_exe().map_err(text)?;
         let file = |name: &str| directory.join(name).display().to_string();
-        let mut words = vec![program.display().to_string(), self.name().to_owned()];
+        let name = if self == Self::Recover { Self::Charge.name() } else { self.name() };
+        let mut words = vec![program.display().to_string(), name.to_owned()];
         words.push(file("ledger.db"));
         match self {
             Self::Import => words.push(file("export")),
-            Self::Charge | Self::Create => {
+            Self::Charge | Self::Create | Self::Recover => {
                 words.extend([file("out"), ROUNDS.to_string(), BLOCK.to_string()]);
             }
         }
@@ -100,7 +115,10 @@ impl Task {
         let ledger =
             Ledger::read(&path, Options::default()).map_err(|error| format!("{what}: {error}"))?;
         let over = charged(&ledger).checked_sub(released);
-        let most = if self == Self::Import { 2 * BLOCK } else { BLOCK };
+        let most = match self {
+            Self::Charge | Self::Create => BLOCK,
+            Self::Import | Self::Recover => 2 * BLOCK,
+        };
         match over {
             Some(over) if over <= most => Ok(over),
             _ => Err(format!("{what}: {released} rounds released, {} charged", charged(&ledger))),
@@ -120,7 +138,7 @@ impl Task {
         let (after, expected) = (
             charged()?,
             match self {
-                Self::Charge | Self::Create => before + ROUNDS,
+                Self::Charge | Self::Create | Self::Recover => before + ROUNDS,
                 Self::Import => 2 * BLOCK,
             },
         );
@@ -153,7 +171,7 @@ pub(crate) fn kill(quick: bool) -> Found {
             Task::Charge | Task::Create => {
                 format!(", over-charge at most {over} rounds (a block is {BLOCK})")
             }
-            Task::Import => String::new(),
+            Task::Import | Task::Recover => String::new(),
         };
         println!(
             "kill: {}: {} points, all fired; 0 ledgers refused, 0 rounds released without a charge{over}; \
@@ -184,6 +202,9 @@ pub(crate) fn errors(quick: bool) -> Found {
                     return Err(format!("{what}: a round was granted after a failed charge"));
                 }
                 tried += 1;
+                if code == Some(0) && point.matters() {
+                    return Err(format!("{what}: nobody noticed"));
+                }
                 if code == Some(0) {
                     // A call that did not matter: then everything must have been done.
                     let out = directory.path().join("out");
@@ -209,6 +230,13 @@ pub(crate) fn errors(quick: bool) -> Found {
 }
 
 impl Point {
+    /// Whether a charge depends on this call: then its failure must be noticed.
+    fn matters(&self) -> bool {
+        let durable = ["ledger.db-wal", "ledger.db.anchor", "ledger.db.creating"];
+        let writes = ["write", "pwrite64", "fdatasync", "fsync", "rename", "renameat2"];
+        durable.contains(&self.file) && writes.contains(&self.call.as_str()) && !self.last
+    }
+
     fn describe(&self, task: Task, what: &str) -> String {
         let file = if self.file.is_empty() { "the directory" } else { self.file };
         format!("{}: {what} at {} number {} on {file}", task.name(), self.call, self.number)
@@ -248,8 +276,8 @@ fn points(task: Task, quick: bool) -> Result<Vec<Point>, String> {
             let count = threads.values().sum::<u64>();
             let stride = if quick { 17 } else { 1 };
             points.extend((1..=count).step_by(stride).map(|number| {
-                let call = call.clone();
-                Point { file, call, number }
+                let (call, last) = (call.clone(), number == count);
+                Point { file, call, number, last }
             }));
         }
     }

@@ -1,5 +1,5 @@
-//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|full|read-only|power|
-//! corruption|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
+//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|order|full|read-only|
+//! power|corruption|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
 #![allow(clippy::print_stdout)]
 
 mod charge;
@@ -8,6 +8,7 @@ mod crowd;
 mod disk;
 mod inject;
 mod load;
+mod order;
 mod power;
 mod scratch;
 
@@ -38,9 +39,10 @@ fn main() -> ExitCode {
         ["import", ledger, export] => return charge::import(ledger, export),
         _ => {}
     }
-    let sweeps: [(&str, &dyn Fn(bool) -> Found); 9] = [
+    let sweeps: [(&str, &dyn Fn(bool) -> Found); 10] = [
         ("kill", &inject::kill),
         ("errors", &inject::errors),
+        ("order", &order::sweep),
         ("full", &disk::full),
         ("read-only", &disk::read_only),
         ("power", &power::sweep),

@@ -17,6 +17,14 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let source = read(arguments, common)?;
     let adjacency = match (arguments.view.adjacency, &source.budget) {
         (None, Some(budget)) => budget.adjacency,
+        // What a ledger charged was charged under its own; another's number could be smaller.
+        (Some(asked), Some(budget)) if asked.adjacency() != budget.adjacency => {
+            return Err(Error::Usage(format!(
+                "the budget of {:?} is for adjacency {}",
+                budget.dataset,
+                adjacency_name(budget.adjacency)
+            )));
+        }
         _ => arguments.view.adjacency(),
     };
     let accountant = arguments.view.accountant();

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_events::{Event, rounds_to_jsonl, run_length};
-use veilgrad_ledger::{Entry, Ledger, StoreError};
+use veilgrad_events::{Event, Mode, rounds_to_jsonl, run_length};
+use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError};
 
-use crate::answer::up;
+use crate::answer::{adjacency_name, up};
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::{bar, spent};
 use crate::error::Error;
@@ -147,6 +147,18 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
             {
                 return Err(Error::Usage(format!("the ledger has no dataset {name:?}")));
             }
+            for dataset in datasets.values() {
+                let budget = &dataset.budget;
+                if arguments.dataset.as_ref().is_none_or(|only| *only == budget.dataset) {
+                    check_plain(dataset)?;
+                    // Data goes to stdout; this is for people.
+                    eprintln!(
+                        "{}: account for these rounds with --adjacency {}",
+                        budget.dataset,
+                        adjacency_name(budget.adjacency)
+                    );
+                }
+            }
             let mut rounds = Vec::new();
             ledger.visit_rows(&mut |_, bytes, _| {
                 let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
@@ -165,6 +177,22 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
         }
     };
     print(&text)
+}
+
+/// Rounds alone say nothing about how they were chosen, or that a run protects nothing.
+fn check_plain(dataset: &Dataset) -> Result<(), Error> {
+    let name = &dataset.budget.dataset;
+    if let Some(reason) = dataset.insecure() {
+        return Err(Error::Usage(format!(
+            "a run of {name:?} protects nothing ({reason}), which rounds alone would not say"
+        )));
+    }
+    if dataset.budget.mode == Mode::Adaptive {
+        return Err(Error::Usage(format!(
+            "{name:?} is adaptive, which rounds alone would not say; account for the ledger itself"
+        )));
+    }
+    Ok(())
 }
 
 fn csv(ledger: &Ledger) -> Result<String, Error> {

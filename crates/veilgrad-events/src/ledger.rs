@@ -19,7 +19,8 @@ pub trait LedgerStore {
     ///
     /// # Errors
     /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
-    /// still fit. Any other error leaves it unknown whether the events are stored.
+    /// still fit; [`LedgerError::Busy`] when nothing was appended and the same may succeed later. Any
+    /// other error leaves it unknown whether the events are stored.
     fn append(&mut self, events: &[Event]) -> Result<(), LedgerError>;
 
     /// Shows every event in the order in which they were appended.
@@ -58,6 +59,9 @@ pub enum LedgerError {
     /// An earlier write failed, so what is on disk is unknown; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
+    /// Another process kept the store too long; nothing was appended.
+    #[error("the ledger is busy: {0}")]
+    Busy(String),
     /// Rounds that are not the next ones of the declared plan.
     #[error("round {0} and those after it are not what the run's plan says")]
     NotPlanned(u64),
@@ -193,13 +197,17 @@ impl<S: LedgerStore> Run<S> {
             return Err(LedgerError::Forked);
         }
         let result = self.store.append(events);
-        self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
+        let known = |error: &LedgerError| {
+            matches!(error, LedgerError::BudgetExhausted(_) | LedgerError::Busy(_))
+        };
+        self.poisoned = result.as_ref().is_err_and(|error| !known(error));
         result
     }
 }
 
 /// Whether a plan has these rounds from round `first` on.
-fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+#[must_use]
+pub fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
     let last = first.saturating_add(charge.count);
     let (mut begin, mut found) = (0u64, 0);
     for part in plan {

@@ -60,6 +60,13 @@ impl Anchor {
     /// Opens the anchor of a ledger that is there.
     pub(crate) fn open(database: &Path, writable: bool) -> Result<Self, StoreError> {
         let path = path_of(database);
+        // Whatever else has this name might never answer.
+        if std::fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(StoreError::Damaged(format!(
+                "its anchor {} is not a file",
+                path.display()
+            )));
+        }
         let file = OpenOptions::new().read(true).write(writable).open(&path);
         match file {
             Ok(file) => Ok(Self { file, path }),
@@ -73,11 +80,18 @@ impl Anchor {
         }
     }
 
-    /// Waits until no other process writes, and keeps others from writing until the guard is dropped.
+    /// Waits until no other process writes, and keeps others from writing until the guard is dropped. Gives
+    /// up when nothing was written for so long.
     pub(crate) fn lock(&self, patience: Duration) -> Result<Lock, StoreError> {
         let file = self.file.try_clone().map_err(|cause| file_error(&self.path, cause))?;
-        let (start, mut pause) = (Instant::now(), Duration::from_micros(200));
+        let written = || file.metadata().and_then(|metadata| metadata.modified()).ok();
+        let (mut start, mut last) = (Instant::now(), written());
+        let mut pause = Duration::from_micros(200);
         loop {
+            let now = written();
+            if now != last {
+                (start, last) = (Instant::now(), now);
+            }
             match file.try_lock() {
                 Ok(()) => return Ok(Lock(file)),
                 Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
@@ -85,8 +99,8 @@ impl Anchor {
                     pause = (pause * 2).min(Duration::from_millis(4));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(StoreError::Refused(format!(
-                        "another process has been writing to the ledger for {} s",
+                    return Err(StoreError::Busy(format!(
+                        "another process has held it for {} s without writing anything",
                         patience.as_secs()
                     )));
                 }
@@ -203,6 +217,15 @@ impl Drop for Lock {
     }
 }
 
+/// Whether a file may be what a creation left that was cut short: at most a head without rows. The anchor of
+/// a ledger that was ever charged is longer.
+pub(crate) fn is_unfinished(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| {
+        let common = bytes.iter().zip(MAGIC.as_bytes()).all(|(byte, magic)| byte == magic);
+        bytes.len() <= LINE && (common || bytes.iter().all(|byte| *byte == 0))
+    })
+}
+
 fn slot_bytes(head: &Head, rows: &[&[u8]]) -> Vec<u8> {
     let mut payload = Vec::new();
     for row in rows {
@@ -266,7 +289,7 @@ mod tests {
         let held = anchor.lock(Duration::ZERO).unwrap();
         let other = Anchor::open(&path, true).unwrap();
         let error = other.lock(Duration::from_millis(5)).err().unwrap().to_string();
-        assert!(error.contains("has been writing"), "{error}");
+        assert!(error.contains("busy"), "{error}");
         drop(held);
         assert!(other.lock(Duration::ZERO).is_ok());
         std::fs::remove_file(path_of(&path)).unwrap();

@@ -13,25 +13,9 @@ use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::ledger::{Ledger, Options, Rows, insert, random_id};
-use crate::place::{APPLICATION, SCHEMA, beside, check_file_system, sync_directory};
+use crate::place::{beside, check_file_system, new_path, sync_directory};
+use crate::schema::{APPLICATION, STEPS, migrate};
 use crate::state::State;
-
-const TABLES: &str = "
-CREATE TABLE event (
-    sequence INTEGER PRIMARY KEY CHECK (sequence > 0),
-    bytes BLOB NOT NULL,
-    hash BLOB NOT NULL CHECK (length(hash) = 32)
-) STRICT;
-CREATE TABLE head (
-    only INTEGER PRIMARY KEY CHECK (only = 1),
-    sequence INTEGER NOT NULL,
-    hash BLOB NOT NULL CHECK (length(hash) = 32)
-) STRICT;
-CREATE TRIGGER event_update BEFORE UPDATE ON event
-BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-CREATE TRIGGER event_delete BEFORE DELETE ON event
-BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
-";
 
 impl Ledger {
     /// Creates an empty ledger; refuses a path that is taken.
@@ -50,6 +34,8 @@ impl Ledger {
         options: Options,
         rows: &[Vec<u8>],
     ) -> Result<Self, StoreError> {
+        let path = new_path(path)?;
+        let path = path.as_path();
         check_file_system(path, options.allow_network)?;
         let (rows, head) = chain(rows)?;
         let building = beside(path, ".creating");
@@ -88,14 +74,22 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
         let cause = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "exists already");
         file_error(file, cause)
     };
-    if path.exists() {
+    // Links that lead nowhere take a name, too.
+    let exists = |file: &Path| std::fs::symlink_metadata(file).is_ok();
+    if exists(path) {
         return Err(taken(path));
     }
-    if anchor.exists() && !building.exists() {
-        return Err(StoreError::Damaged(format!(
-            "{} is there without its database, which must have been removed; put it back",
-            anchor.display()
-        )));
+    for left in [beside(path, "-wal"), beside(path, "-journal"), anchor.clone()] {
+        let unfinished = left == anchor && exists(building) && anchor::is_unfinished(&anchor);
+        if exists(&left) && !unfinished {
+            return Err(StoreError::Damaged(format!(
+                "{} is there without its database, which must have been removed; put it back",
+                left.display()
+            )));
+        }
+    }
+    if std::fs::read(building).is_ok_and(|bytes| !may_be_half_built(&bytes)) {
+        return Err(taken(building));
     }
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
@@ -105,11 +99,14 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
         StoreError::Refused(format!("another process is creating {}", path.display()))
     })?;
     // It may have been renamed while we opened it.
-    if path.exists() {
+    if exists(path) {
         let _ = std::fs::remove_file(building);
         return Err(taken(path));
     }
-    file.set_len(0).map_err(|cause| file_error(building, cause))?;
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    file.set_len(0)
+        .and_then(|()| file.set_permissions(private))
+        .map_err(|cause| file_error(building, cause))?;
     match std::fs::remove_file(&anchor) {
         Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
             Err(file_error(&anchor, cause))
@@ -118,16 +115,20 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     }
 }
 
+/// Whether a file may be a database that was not finished: nobody else's file is overwritten.
+fn may_be_half_built(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"SQLite format 3\0") || bytes.iter().all(|byte| *byte == 0)
+}
+
 /// The whole database in one file, durably.
 fn build(building: &Path, rows: &Rows) -> Result<(), StoreError> {
     let mut connection = Connection::open_with_flags(building, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // What is half built is built again from the beginning, so that no journal is needed.
     connection.pragma_update(None, "journal_mode", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "application_id", APPLICATION)?;
-    connection.pragma_update(None, "user_version", SCHEMA)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    migrate(&transaction, &STEPS, 0)?;
     transaction.execute("INSERT INTO head VALUES (1, 0, ?1)", [Hash::default().0.as_slice()])?;
     insert(&transaction, rows)?;
     Ok(transaction.commit()?)

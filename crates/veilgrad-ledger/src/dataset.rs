@@ -67,6 +67,11 @@ impl LedgerStore for DatasetLedger {
         self.ledger.visit_rows(&mut |sequence, bytes, _| {
             let entry = Entry::from_bytes(bytes)
                 .map_err(|why| StoreError::Damaged(format!("row {sequence}: {why}")))?;
+            // What was imported was charged, too.
+            let entry = match entry {
+                Entry::Import { entry, .. } => *entry,
+                own => own,
+            };
             if let Entry::Run { dataset, event, .. } = &entry
                 && *dataset == self.dataset
             {

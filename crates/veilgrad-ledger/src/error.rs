@@ -25,6 +25,9 @@ pub enum StoreError {
     /// The budget does not cover a charge; nothing was charged.
     #[error("the budget does not cover this charge: {0}")]
     BudgetExhausted(String),
+    /// Another process kept the ledger too long; nothing was changed.
+    #[error("the ledger is busy: {0}")]
+    Busy(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(#[from] rusqlite::Error),
@@ -42,6 +45,7 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::BudgetExhausted(why) => Self::BudgetExhausted(why),
+            StoreError::Busy(why) => Self::Busy(why),
             other => Self::Refused(other.to_string()),
         }
     }

@@ -75,23 +75,24 @@ impl Ledger {
                 ));
             }
         };
-        let mut ours = std::collections::HashSet::new();
-        self.visit_rows(&mut |_, _, hash| {
-            ours.insert(hash.to_string());
-            Ok(())
-        })?;
         let total = lines.len() as u64;
-        let charged = self.append_import(|state| {
+        let charged = self.append_import(|ledger| {
+            let mut ours = std::collections::HashSet::new();
+            ledger.visit_rows(&mut |_, _, hash| {
+                ours.insert(hash.to_string());
+                Ok(())
+            })?;
+            let state = ledger.state();
             let mut entries = Vec::new();
             for Row { hash, entry, .. } in lines {
                 let hash = hash.to_string();
-                let known = ours.contains(&hash) || state.has_imported(&source, &hash);
+                let known = ours.contains(&hash) || state.has_imported(&source, &hash, &entry);
                 match entry {
                     _ if known => {}
                     // What another ledger imported is charged as if it came from there.
                     Entry::Import { source, hash, entry } => {
                         let here = source == state.id && ours.contains(&hash);
-                        if !here && !state.has_imported(&source, &hash) {
+                        if !here && !state.has_imported(&source, &hash, &entry) {
                             entries.push(Entry::Import { source, hash, entry });
                         }
                     }

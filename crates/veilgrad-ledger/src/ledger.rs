@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{Budget, Epsilon, Event, Folded, LedgerError, Pricing, RunHeader};
 
 use crate::anchor::{self, Anchor, Syncer};
@@ -13,10 +14,13 @@ use crate::chain::{Hash, Head};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
 use crate::error::{StoreError, not_a_ledger};
-use crate::place::{Identity, Wrong, check_file_system, check_kind, check_version};
+use crate::place::{Identity, Wrong, check_file_system, check_kind, check_version, real_path};
 use crate::recover::open_to_read;
+use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
 
+/// Says that what is in the WAL stays there when the last handle closes.
+const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// How long a process waits for another that writes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,10 +65,11 @@ impl Ledger {
     /// # Errors
     /// When it is no ledger, does not verify, cannot be written, or lies on a network file system.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let path = real_path(path)?;
+        let path = path.as_path();
         check_file_system(path, options.allow_network)?;
         check_kind(path)?;
         let anchor = Anchor::open(path, true)?;
-        let _lock = anchor.lock(PATIENCE)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         if connection.is_readonly("main")? {
@@ -73,13 +78,31 @@ impl Ledger {
                 path.display()
             )));
         }
+        // Until all of it is verified, nothing of it may be tidied away when this handle closes.
+        connection.set_db_config(KEEP_LOG, true)?;
         prepare(path, &connection)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
         let syncer = Some(Syncer::start(anchor.handle()?)?);
         let mut ledger = Self::with(path, connection, anchor, syncer);
+        // Most of it without keeping others waiting.
+        ledger.catch_up()?;
+        let _lock = ledger.anchor.lock(PATIENCE)?;
+        let mode: String =
+            ledger
+                .connection
+                .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if mode != "wal" {
+            return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
+        }
+        ledger.connection.pragma_update(None, "synchronous", "FULL")?;
+        if let Err(Wrong::Old(version)) = check_version(&ledger.connection) {
+            let transaction =
+                ledger.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            migrate(&transaction, &STEPS, version)?;
+            transaction.commit()?;
+        }
         ledger.recover()?;
         ledger.identity = Identity::of(path);
+        ledger.connection.set_db_config(KEEP_LOG, false)?;
         Ok(ledger)
     }
 
@@ -88,6 +111,8 @@ impl Ledger {
     /// # Errors
     /// When it is no ledger, does not verify, or lies on a network file system.
     pub fn read(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let path = real_path(path)?;
+        let path = path.as_path();
         check_file_system(path, options.allow_network)?;
         check_kind(path)?;
         let anchor = Anchor::open(path, false)?;
@@ -114,7 +139,7 @@ impl Ledger {
     /// Checks and appends rows, durably: the whole write path.
     pub(crate) fn append(
         &mut self,
-        entries: impl FnOnce(&State) -> Result<Vec<Entry>, StoreError>,
+        entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
         pricing: Option<&dyn Pricing>,
     ) -> Result<(), StoreError> {
         if self.process != std::process::id() {
@@ -131,7 +156,7 @@ impl Ledger {
             ));
         }
         self.recover()?;
-        let entries = entries(&self.state)?;
+        let entries = entries(self)?;
         self.write(&entries, pricing)
     }
 
@@ -155,33 +180,44 @@ impl Ledger {
         };
         let Some((sequence, _, hash)) = rows.last() else { return Ok(()) };
         let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
+        // The database first: if somebody keeps it, nothing has been written.
+        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
+            self.forget();
+            self.catch_up()?;
+            return Err(StoreError::Busy(error.to_string()));
+        }
         // From here on nobody knows what is on disk until all of it is.
         self.poisoned = true;
-        let bytes: Vec<&[u8]> = rows.iter().map(|(_, bytes, _)| bytes.as_slice()).collect();
-        if bytes.iter().map(|row| row.len() + 1).sum::<usize>() <= anchor::MOST {
-            // Either can be completed from the other, so both may reach the disk at once.
-            self.anchor.write(&head, &bytes)?;
-            let syncer = self.syncer.as_ref().ok_or_else(only_read)?;
-            syncer.begin()?;
-            let committed = self.commit(&rows);
-            let synced = self.syncer.as_ref().ok_or_else(only_read)?.end();
-            committed.and(synced)?;
-        } else {
-            self.commit(&rows)?;
-            self.anchor.write(&head, &[])?;
-            self.anchor.sync()?;
+        if let Err(error) = self.put(&head, &rows) {
+            // Nobody else should wait for a handle that failed.
+            let _ = self.connection.execute_batch("ROLLBACK");
+            return Err(error);
         }
         self.head = head;
         self.poisoned = false;
         Ok(())
     }
 
-    /// Puts rows and the head into the database, durably.
-    pub(crate) fn commit(&mut self, rows: &Rows) -> Result<(), StoreError> {
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        insert(&transaction, rows)?;
-        Ok(transaction.commit()?)
+    /// Puts rows into the database and the anchor, durably, and ends the transaction that was begun.
+    fn put(&self, head: &Head, rows: &Rows) -> Result<(), StoreError> {
+        let syncer = self.syncer.as_ref().ok_or_else(only_read)?;
+        let commit = || {
+            insert(&self.connection, rows)?;
+            Ok::<_, StoreError>(self.connection.execute_batch("COMMIT")?)
+        };
+        let bytes: Vec<&[u8]> = rows.iter().map(|(_, bytes, _)| bytes.as_slice()).collect();
+        if bytes.iter().map(|row| row.len() + 1).sum::<usize>() <= anchor::MOST {
+            // Either can be completed from the other, so both may reach the disk at once.
+            self.anchor.write(head, &bytes)?;
+            syncer.begin()?;
+            let committed = commit();
+            let synced = syncer.end();
+            committed.and(synced)
+        } else {
+            commit()?;
+            self.anchor.write(head, &[])?;
+            self.anchor.sync()
+        }
     }
 
     /// Takes rows into the state, checks the budgets that they touch, and forms what is to be stored.
@@ -236,7 +272,7 @@ impl Ledger {
         Ok(rows)
     }
 
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.pending.clear();
         self.state = State::default();
         self.head = Head::default();
@@ -262,12 +298,12 @@ impl Ledger {
 
     pub(crate) fn append_import(
         &mut self,
-        entries: impl FnOnce(&State) -> Result<Vec<Entry>, StoreError>,
+        entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
     ) -> Result<u64, StoreError> {
         let mut count = 0;
         self.append(
-            |state| {
-                let entries = entries(state)?;
+            |ledger| {
+                let entries = entries(ledger)?;
                 count = entries.len() as u64;
                 Ok(entries)
             },
@@ -370,6 +406,15 @@ impl Ledger {
     }
 }
 
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // What failed is left as it is, for whoever looks into it.
+        if self.poisoned {
+            let _ = self.connection.set_db_config(KEEP_LOG, true);
+        }
+    }
+}
+
 /// Sets a connection up, and makes sure that it is one to a ledger.
 pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreError> {
     connection.busy_timeout(PATIENCE)?;
@@ -377,19 +422,19 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreE
     match check_version(connection) {
         Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
         // Whoever reads rows will see what it is.
-        Err(Wrong::Unreadable) | Ok(()) => Ok(()),
+        Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
     }
 }
 
 /// Puts rows behind the last one, and the head on them.
-pub(crate) fn insert(transaction: &Transaction<'_>, rows: &Rows) -> Result<(), StoreError> {
+pub(crate) fn insert(connection: &Connection, rows: &Rows) -> Result<(), StoreError> {
     let Some((last, _, hash)) = rows.last() else { return Ok(()) };
-    let mut statement = transaction.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;
+    let mut statement = connection.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;
     for (sequence, bytes, hash) in rows {
         statement.execute(rusqlite::params![number(*sequence)?, bytes, hash.0])?;
     }
     let before = number(*last)? - number(rows.len() as u64)?;
-    let mut update = transaction
+    let mut update = connection
         .prepare_cached("UPDATE head SET sequence = ?1, hash = ?2 WHERE sequence = ?3")?;
     if update.execute(rusqlite::params![number(*last)?, hash.0, before])? != 1 {
         return Err(StoreError::Damaged(format!("its head is not row {before}")));

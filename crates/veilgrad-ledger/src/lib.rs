@@ -27,6 +27,7 @@ mod exchange;
 mod ledger;
 mod place;
 mod recover;
+mod schema;
 mod state;
 
 pub use chain::{Hash, Head};

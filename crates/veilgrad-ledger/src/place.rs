@@ -6,11 +6,21 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::anchor;
 use crate::error::{StoreError, file_error, not_a_ledger};
+use crate::schema::{APPLICATION, SCHEMA};
 
-/// Says in the database's header that this is a ledger: "VeiL".
-pub(crate) const APPLICATION: i32 = 0x5665_694c;
-/// The version of the tables and of the meaning of rows.
-pub(crate) const SCHEMA: i32 = 1;
+/// The one name of a file, whatever links or relative paths lead to it: the database's own files lie beside
+/// that name.
+pub(crate) fn real_path(path: &Path) -> Result<PathBuf, StoreError> {
+    std::fs::canonicalize(path).map_err(|cause| file_error(path, cause))
+}
+
+/// The one name that a new file will have.
+pub(crate) fn new_path(path: &Path) -> Result<PathBuf, StoreError> {
+    let name = path.file_name().ok_or_else(|| not_a_ledger(path, "is no name of a file"))?;
+    let directory = directory(path);
+    let real = std::fs::canonicalize(directory).map_err(|cause| file_error(directory, cause))?;
+    Ok(real.join(name))
+}
 
 /// A name beside the database: its own with something at the end.
 pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
@@ -48,14 +58,16 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     match check_version(&open_unchanging(path)?) {
         Err(Wrong::Kind(why)) => Err(not(&why)),
         // A file that makes no sense alone may do so with its WAL, which will be seen.
-        Err(Wrong::Unreadable) | Ok(()) => Ok(()),
+        Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
     }
 }
 
 /// What is wrong with a database.
 pub(crate) enum Wrong {
-    /// It is not a ledger of this version.
+    /// It is not a ledger, or one of a later version.
     Kind(String),
+    /// It is a ledger of this earlier version.
+    Old(i32),
     /// That cannot be told.
     Unreadable,
 }
@@ -75,6 +87,7 @@ pub(crate) fn check_version(connection: &Connection) -> Result<(), Wrong> {
     }
     match pragma("user_version")? {
         SCHEMA => Ok(()),
+        old if (1..SCHEMA).contains(&old) => Err(Wrong::Old(old)),
         other => Err(Wrong::Kind(format!(
             "has schema {other}, and this version understands schema {SCHEMA}"
         ))),
@@ -144,7 +157,10 @@ pub(crate) fn check_file_system(path: &Path, allow_network: bool) -> Result<(), 
 
 /// The name of a file system that other hosts or programs serve, by its number in `statfs`.
 fn remote(kind: u64) -> Option<&'static str> {
-    const REMOTE: [(u64, &str); 16] = [
+    const REMOTE: [(u64, &str); 19] = [
+        (0x786f_4256, "vboxsf"),
+        (0xbaca_cbc2, "vmhgfs"),
+        (0x2003_0528, "OrangeFS"),
         (0x6969, "NFS"),
         (0x517b, "SMB"),
         (0xfe53_4d42, "SMB2"),

@@ -2,23 +2,30 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use crate::anchor::Anchored;
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::{StoreError, while_reading};
-use crate::ledger::{Ledger, number, prepare};
+use crate::ledger::{Ledger, insert, number, prepare};
 use crate::place::{beside, open_unchanging};
 
 impl Ledger {
     /// Catches up and completes what a writer that died left behind; whatever is anywhere was charged.
     pub(crate) fn recover(&mut self) -> Result<(), StoreError> {
+        // Rows that only the anchor had may be in the database by now.
+        if !self.pending.is_empty() {
+            self.forget();
+        }
         let anchored = self.catch_up()?;
         if !self.pending.is_empty() {
             let rows = std::mem::take(&mut self.pending);
             self.poisoned = true;
-            self.commit(&rows)?;
+            let transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            insert(&transaction, &rows)?;
+            transaction.commit()?;
             self.poisoned = false;
         }
         if anchored < self.head.sequence {

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use veilgrad_events::{Adjacency, Budget, Event, Folded, LedgerError, Mode, Round, RunHeader};
+use veilgrad_events::{
+    Adjacency, Budget, Event, Folded, LedgerError, Mode, Round, RunHeader, follows,
+};
 
+use crate::chain::Hash;
 use crate::entry::Entry;
 
 /// Everything that a ledger says.
@@ -11,7 +14,9 @@ use crate::entry::Entry;
 pub struct State {
     pub(crate) id: String,
     pub(crate) datasets: BTreeMap<String, Dataset>,
-    imported: HashSet<(String, String)>,
+    /// Rows of other ledgers: whose, their hashes there, and what they say. (A hash that somebody claims for
+    /// another row must not keep the real one out.)
+    imported: HashSet<(String, String, Hash)>,
 }
 
 /// A dataset with its budget and its runs.
@@ -65,6 +70,8 @@ impl Dataset {
         if header.mode == Mode::Adaptive && self.budget.mode == Mode::Planned {
             return Err(format!("dataset {name:?} has a budget for planned runs only"));
         }
+        check_text(&header.code_version)?;
+        check_text(header.plan_hash.as_deref().unwrap_or_default())?;
         let mut planned = header.plan.iter().flatten();
         if planned.any(|rounds| counts_records(self.budget.adjacency, &rounds.round)) {
             return Err(LedgerError::PrivateCount.to_string());
@@ -104,8 +111,8 @@ impl State {
     }
 
     /// Whether a row of another ledger is charged here.
-    pub(crate) fn has_imported(&self, source: &str, hash: &str) -> bool {
-        self.imported.contains(&(source.to_owned(), hash.to_owned()))
+    pub(crate) fn has_imported(&self, source: &str, hash: &str, entry: &Entry) -> bool {
+        imported_key(source, hash, entry).is_ok_and(|key| self.imported.contains(&key))
     }
 
     /// Takes the next row in, from its bytes.
@@ -125,10 +132,14 @@ impl State {
             return Err("the first row, and no other, creates the ledger".to_owned());
         }
         match entry {
-            Entry::Create { id } => self.id.clone_from(id),
+            Entry::Create { id } => {
+                check_id(id)?;
+                self.id.clone_from(id);
+            }
             Entry::Recovered { .. } => {}
             Entry::Import { source, hash, entry } => {
-                if !self.imported.insert((source.clone(), hash.clone())) {
+                check_id(source)?;
+                if !self.imported.insert(imported_key(source, hash, entry)?) {
                     return Err("a row is imported twice".to_owned());
                 }
                 self.apply_to(Some(source), sequence, entry)?;
@@ -153,7 +164,7 @@ impl State {
                         let dataset = Dataset { budget: budget.clone(), runs, numbers };
                         self.datasets.insert(budget.dataset.clone(), dataset);
                     }
-                    // Another ledger's terms do not change ours; they must protect the same.
+                    // They must protect the same, and the smaller of two promises is kept.
                     (Some(known), Some(_)) => {
                         let ours = (known.budget.unit, known.budget.adjacency);
                         if ours != (budget.unit, budget.adjacency) {
@@ -161,6 +172,10 @@ impl State {
                                 "dataset {:?} has another unit or adjacency there",
                                 budget.dataset
                             ));
+                        }
+                        let smaller = budget.epsilon.get() < known.budget.epsilon.get();
+                        if smaller && budget.delta == known.budget.delta {
+                            self.dataset_mut(&budget.dataset)?.budget.epsilon = budget.epsilon;
                         }
                     }
                     (Some(_), None) => {
@@ -198,6 +213,7 @@ impl State {
         run: &str,
         event: &Event,
     ) -> Result<(), String> {
+        check_id(run)?;
         let known = self.dataset_mut(dataset)?;
         if let Event::Open(header) = event {
             return known.open(source, sequence, run, header);
@@ -213,6 +229,11 @@ impl State {
             Event::Reserve(reservation) => {
                 if counts_records(adjacency, &reservation.charge.round) {
                     return Err(LedgerError::PrivateCount.to_string());
+                }
+                let first = reservation.first_round;
+                let planned = state.header.plan.as_ref();
+                if planned.is_some_and(|plan| !follows(plan, first, &reservation.charge)) {
+                    return Err(LedgerError::NotPlanned(first).to_string());
                 }
                 let charge =
                     Folded::try_from(&reservation.charge).map_err(|error| error.to_string())?;
@@ -230,7 +251,12 @@ impl State {
                     _ => state.rounds.push(charge),
                 }
             }
-            Event::Insecure(insecure) => state.insecure = Some(insecure.reason.clone()),
+            Event::Insecure(insecure) => {
+                check_text(&insecure.reason)?;
+                state.insecure = Some(insecure.reason.clone());
+            }
+            // A branch that ended a run does not end it here.
+            Event::Close(_) if source.is_some() && state.source.is_none() => {}
             Event::Close(_) => state.closed = true,
             _ => return Err("an unknown event".to_owned()),
         }
@@ -240,6 +266,28 @@ impl State {
     fn dataset_mut(&mut self, name: &str) -> Result<&mut Dataset, String> {
         self.datasets.get_mut(name).ok_or_else(|| format!("there is no dataset {name:?}"))
     }
+}
+
+fn imported_key(source: &str, hash: &str, entry: &Entry) -> Result<(String, String, Hash), String> {
+    Ok((source.to_owned(), hash.to_owned(), Hash::of(&entry.to_bytes()?)))
+}
+
+/// Ids are drawn as 32 hexadecimal digits, and are nothing else.
+fn check_id(id: &str) -> Result<(), String> {
+    let digits = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if id.len() == 32 && digits {
+        Ok(())
+    } else {
+        Err("an id is not 32 hexadecimal digits".to_owned())
+    }
+}
+
+/// Texts are shown on terminals, which must not obey them.
+fn check_text(text: &str) -> Result<(), String> {
+    if text.chars().any(char::is_control) {
+        return Err("a text has control characters".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether a round would store the number of records where that is private.

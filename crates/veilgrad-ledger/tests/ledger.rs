@@ -308,6 +308,13 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     let rolled_back = Ledger::read(&backup.ledger(), Options::default()).unwrap();
     let error = rolled_back.contains(&published).unwrap_err().to_string();
     assert!(error.contains("rolled back"), "{error}");
+    // Charged past the head that was published, it is another branch.
+    let forked = Directory::new();
+    copy_files(&backup, &forked);
+    let mut other = run(open(&forked).unwrap());
+    (0..4).for_each(|_| drop(other.reserve(&round(0.01, 1.0), 1).unwrap()));
+    let error = other.store().ledger().contains(&published).unwrap_err().to_string();
+    assert!(error.contains("another branch"), "{error}");
     // An older database under a newer anchor is refused outright.
     drop(rolled_back);
     std::fs::copy(Ledger::anchor_path(&directory.ledger()), Ledger::anchor_path(&backup.ledger()))
@@ -382,8 +389,8 @@ fn a_creation_that_was_cut_short_is_done_again() {
     let directory = Directory::new();
     let (path, anchor) = (directory.ledger(), Ledger::anchor_path(&directory.ledger()));
     let building = directory.path().join("ledger.db.creating");
-    std::fs::write(&building, "half a database").unwrap();
-    std::fs::write(&anchor, "half an anchor").unwrap();
+    std::fs::write(&building, "SQLite format 3\0 and so on").unwrap();
+    std::fs::write(&anchor, "veilgrad-anch").unwrap();
     let error = open(&directory).err().unwrap().to_string();
     assert!(error.contains("No such file"), "{error}");
     drop(create(&path, 1.0));
@@ -394,6 +401,219 @@ fn a_creation_that_was_cut_short_is_done_again() {
     let error = Ledger::create(&path, Options::default()).err().unwrap().to_string();
     assert!(error.contains("without its database"), "{error}");
     assert!(anchor.exists());
+}
+
+#[test]
+fn a_creation_takes_nothing_that_may_be_somebody_elses() {
+    // What lies there, and under which ends of the name.
+    let charged = {
+        let directory = Directory::new();
+        run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
+        std::fs::read(Ledger::anchor_path(&directory.ledger())).unwrap()
+    };
+    let half = b"SQLite format 3\0".to_vec();
+    for files in [
+        vec![(".creating", b"a letter to a friend".to_vec())],
+        vec![(".creating", half.clone()), (".anchor", b"a letter".to_vec())],
+        vec![(".creating", half), (".anchor", charged)],
+        vec![("-wal", vec![0; 40])],
+        vec![("-journal", vec![0; 40])],
+    ] {
+        let directory = Directory::new();
+        let name = |end: &str| directory.path().join(format!("ledger.db{end}"));
+        files.iter().for_each(|(end, bytes)| std::fs::write(name(end), bytes).unwrap());
+        assert!(Ledger::create(&directory.ledger(), Options::default()).is_err());
+        for (end, bytes) in &files {
+            assert!(std::fs::read(name(end)).unwrap() == *bytes, "{end}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), files.len());
+    }
+    let directory = Directory::new();
+    std::os::unix::fs::symlink("nowhere", directory.ledger()).unwrap();
+    assert!(Ledger::create(&directory.ledger(), Options::default()).is_err());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_ledger_that_is_refused_keeps_its_log() {
+    let (directory, left) = (Directory::new(), Directory::new());
+    let mut run = run(create(&directory.ledger(), 80.0));
+    (0..40).for_each(|_| drop(run.reserve(&round(0.01, 1.0), 1).unwrap()));
+    // As a writer that was killed leaves it, with one byte of the log altered.
+    copy_files(&directory, &left);
+    drop(run);
+    let log = left.path().join("ledger.db-wal");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[20_000] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let before = std::fs::read(left.ledger()).unwrap();
+    assert!(open(&left).is_err());
+    assert!(
+        std::fs::read(&log).unwrap() == bytes && std::fs::read(left.ledger()).unwrap() == before
+    );
+}
+
+#[test]
+fn a_handle_that_failed_to_write_writes_nothing_more() {
+    let directory = Directory::new();
+    let mut ledger = create(&directory.ledger(), 8.0);
+    let other = rusqlite::Connection::open(directory.ledger()).unwrap();
+    other
+        .execute_batch(
+            "CREATE TRIGGER broken BEFORE INSERT ON event BEGIN SELECT RAISE(ABORT, 'broken'); END",
+        )
+        .unwrap();
+    let lower = |ledger: &mut Ledger, epsilon| {
+        ledger.tighten("data", Epsilon::new(epsilon).unwrap()).map_err(|error| error.to_string())
+    };
+    assert!(lower(&mut ledger, 5.0).unwrap_err().contains("broken"));
+    other.execute_batch("DROP TRIGGER broken").unwrap();
+    assert!(lower(&mut ledger, 4.0).unwrap_err().contains("open the ledger again"));
+    // The anchor had the row: it counts.
+    drop((ledger, other));
+    assert_eq!(open(&directory).unwrap().state().datasets()["data"].budget.epsilon.get(), 5.0);
+}
+
+#[test]
+fn links_lead_to_the_ledger_and_not_around_its_checks() {
+    let (directory, elsewhere) = (Directory::new(), Directory::new());
+    drop(create(&directory.ledger(), 8.0));
+    std::os::unix::fs::symlink(directory.ledger(), elsewhere.ledger()).unwrap();
+    let mut run = run(open(&elsewhere).unwrap());
+    run.reserve(&round(0.01, 1.0), 5).unwrap();
+    std::fs::remove_file(directory.path().join("ledger.db-wal")).unwrap();
+    let error = run.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
+    assert!(error.contains("replaced"), "{error}");
+}
+
+#[test]
+fn a_head_that_does_not_fit_its_rows_is_refused() {
+    let directory = Directory::new();
+    run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
+    let database = rusqlite::Connection::open(directory.ledger()).unwrap();
+    database
+        .execute_batch(
+            "UPDATE head SET sequence = 2, hash = (SELECT hash FROM event WHERE sequence = 2)",
+        )
+        .unwrap();
+    drop(database);
+    let error = open(&directory).err().unwrap().to_string();
+    assert!(error.contains("its head is row 2"), "{error}");
+}
+
+/// The export of a ledger of these rows.
+fn export_of(rows: &[String]) -> String {
+    let mut hash = veilgrad_ledger::Hash::default();
+    let mut text = String::new();
+    for (sequence, bytes) in (1..).zip(rows) {
+        hash = hash.after(bytes.as_bytes());
+        let line = veilgrad_ledger::Line { sequence, hash: hash.to_string(), bytes: bytes.clone() };
+        text.push_str(&serde_json::to_string(&line).unwrap());
+        text.push('\n');
+    }
+    text
+}
+
+fn rows_of(export: &str) -> Vec<veilgrad_ledger::Line> {
+    export.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn what_somebody_claims_to_have_imported_does_not_keep_the_real_rows_out() {
+    let (here, there) = (Directory::new(), Directory::new());
+    run(create(&there.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
+    let real = Ledger::read(&there.ledger(), Options::default()).unwrap();
+    let (id, export) = (real.head().id.clone(), real.export().unwrap());
+    let mut forged = vec![format!(r#"{{"kind":"create","id":"{}"}}"#, "a".repeat(32))];
+    for line in rows_of(&export) {
+        let entry = r#"{"kind":"recovered","anchored":0}"#;
+        let hash = line.hash;
+        forged.push(format!(
+            r#"{{"kind":"import","source":"{id}","hash":"{hash}","entry":{entry}}}"#
+        ));
+    }
+    let mut ledger = create(&here.ledger(), 8.0);
+    ledger.import(&export_of(&forged)).unwrap();
+    ledger.import(&export).unwrap();
+    assert_eq!(charged(&ledger), 5);
+    assert_eq!(ledger.import(&export).unwrap().charged, 0);
+    // An accountant that reads the store sees them, too.
+    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let mut seen = 0;
+    veilgrad_events::LedgerStore::visit(&store, &mut |event| {
+        if let veilgrad_events::Event::Reserve(reservation) = event {
+            seen += reservation.charge.count;
+        }
+    })
+    .unwrap();
+    assert_eq!(seen, 5);
+}
+
+#[test]
+fn the_smaller_of_two_budgets_is_kept_and_another_unit_refused() {
+    let directories = [Directory::new(), Directory::new(), Directory::new()];
+    let [large, small, user] = &directories;
+    let mut ledger = create(&large.ledger(), 8.0);
+    ledger.import(&create(&small.ledger(), 1.0).export().unwrap()).unwrap();
+    assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
+    let mut users = Ledger::create(&user.ledger(), Options::default()).unwrap();
+    let mut terms = budget("data", 1.0, Mode::Planned);
+    terms.unit = RecordUnit::User;
+    users.create_budget(terms).unwrap();
+    let error = ledger.import(&users.export().unwrap()).err().unwrap().to_string();
+    assert!(error.contains("another unit"), "{error}");
+}
+
+#[test]
+fn a_branch_that_ended_a_run_does_not_end_it_here() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut going = run(create(&here.ledger(), 8.0));
+    going.reserve(&round(0.01, 1.0), 3).unwrap();
+    copy_files(&here, &there);
+    let rows =
+        rows_of(&Ledger::read(&there.ledger(), Options::default()).unwrap().export().unwrap());
+    let mut branch: Vec<String> = rows.into_iter().map(|line| line.bytes).collect();
+    let opening = branch[branch.len() - 2].clone();
+    let end = opening.find(r#""event":{"#).unwrap();
+    branch.push(format!("{}\"event\":{{\"event\":\"close\"}}}}", &opening[..end]));
+    open(&here).unwrap().import(&export_of(&branch)).unwrap();
+    going.reserve(&round(0.01, 1.0), 3).unwrap();
+    going.close().unwrap();
+}
+
+#[test]
+fn rows_that_break_the_rules_are_refused_wherever_they_come_from() {
+    let directory = Directory::new();
+    let mut ledger = create(&directory.ledger(), 8.0);
+    let mut planned = header();
+    planned.plan = Some(vec![Rounds { count: 1, round: round(0.01, 9.0) }]);
+    let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+    let mut run = Run::open(store, planned).unwrap();
+    run.reserve(&round(0.01, 9.0), 1).unwrap();
+    let rows = rows_of(&run.store().ledger().export().unwrap());
+    let rows: Vec<String> = rows.into_iter().map(|line| line.bytes).collect();
+    let last = rows.len() - 1;
+    let fixed = r#""sampling":{"policy":"fixed","records":100,"batch":10}"#;
+    let sampling = rows[last].find(r#""sampling":"#).unwrap();
+    let queries = rows[last].find(r#","queries""#).unwrap();
+    let counting = format!("{}{fixed}{}", &rows[last][..sampling], &rows[last][queries..]);
+    let id = rows[0].clone();
+    for (place, row, why) in [
+        (last, rows[last].replace(r#""rounds":1"#, r#""rounds":7"#), "plan"),
+        (last, counting, "private"),
+        (0, id.replace(r#""id":""#, r#""id":"x"#), "32 hexadecimal"),
+        (last, id.clone(), "the first row, and no other"),
+        (2, rows[2].replace(r#""code_version":""#, r#""code_version":"\u001b"#), "control"),
+    ] {
+        let mut broken = rows.clone();
+        broken[place] = row;
+        let new = Directory::new();
+        let error = Ledger::restore(&new.ledger(), &export_of(&broken), Options::default());
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+        assert_eq!(std::fs::read_dir(new.path()).unwrap().count(), 0);
+    }
+    assert!(ledger.import(&export_of(&rows)).is_ok());
 }
 
 #[test]
@@ -521,11 +741,14 @@ fn a_forked_child_has_nothing_of_its_parents_rights() {
     let directory = Directory::new();
     let mut run = run(create(&directory.ledger(), 8.0));
     let mut permits = run.reserve(&round(0.01, 1.0), 2).unwrap();
+    let mut ledger = open(&directory).unwrap();
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             let charged = run.reserve(&round(0.01, 1.0), 1).err() == Some(LedgerError::Forked);
             let permit = permits.next().is_some_and(|permit| !permit.is_of_this_process());
-            let code = if charged && permit { 0 } else { 1 };
+            let lowered = ledger.tighten("data", Epsilon::new(1.0).unwrap());
+            let lowered = lowered.is_err_and(|error| error.to_string().contains("forked"));
+            let code = if charged && permit && lowered { 0 } else { 1 };
             // Without the destructors of its parent's handles.
             std::process::exit(code);
         }
