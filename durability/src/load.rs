@@ -43,10 +43,15 @@ pub(crate) fn load(quick: bool) -> Found {
         Best.epsilon(&composition, Delta::new(1e-5).map_err(text)?).map_err(text)?.epsilon;
     let accounting = start.elapsed().as_secs_f64();
     println!(
-        "load: {rounds} distinct rounds: append {appending:.2} s, verify {verifying:.2} s, account \
+        "load: {rounds} distinct rounds in {blocks} blocks: append {appending:.2} s, verify {verifying:.2} s, account \
          {accounting:.2} s (epsilon {epsilon:.4}), peak memory {} MB",
         peak_megabytes()
     );
+    // The limits are for an idle machine and the whole size.
+    let slow = [appending, verifying, accounting].into_iter().any(|seconds| seconds > 10.0);
+    if !quick && (slow || peak_megabytes() > 300) {
+        return Err("above 10 s or 300 MB".to_owned());
+    }
     drop(ledger);
     let directory = Directory::new()?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;

@@ -98,6 +98,14 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     print(&text)
 }
 
+/// Under which condition the budget is a guarantee.
+fn assumption(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Planned => "sampling, noise and number of rounds are not chosen from earlier outputs",
+        Mode::Adaptive => "none: rounds may be chosen from earlier outputs",
+    }
+}
+
 /// What is left, rounded down.
 fn left(cap: f64, spent: f64) -> f64 {
     if spent == 0.0 { cap } else { (cap - spent).next_down().max(0.0) }
@@ -132,6 +140,7 @@ fn document(dataset: &Dataset) -> Value {
         "epsilon": cap,
         "mode": budget.mode,
         "order": budget.order,
+        "assumption": assumption(budget.mode),
         "guarantee": { "epsilon": cap, "delta": budget.delta },
         "running": price.as_ref().ok(),
         "spent": price.as_ref().ok(),
@@ -155,6 +164,7 @@ fn table(dataset: &Dataset) -> String {
         adjacency_name(budget.adjacency),
         budget.delta.get()
     );
+    text.push_str(&format!("assumption        {}\n", assumption(budget.mode)));
     match spent(dataset) {
         Ok(spent) => {
             text.push_str(&format!("epsilon           {} of {cap} spent\n", up(spent)));

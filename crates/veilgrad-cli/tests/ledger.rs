@@ -133,6 +133,12 @@ fn budgets_are_tightened_never_loosened_and_unknown_ones_are_named() {
     let pld =
         ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--accountant", "pld"];
     assert_eq!(json(&pld)["valid"], false);
+    // Rounds alone would not say how they were chosen, and another adjacency has another number.
+    let rounds = ["ledger", "export", &ledger, "--format", "rounds", "--dataset"];
+    refused(&[&rounds[..], &["adaptive"]].concat(), 2, "is adaptive");
+    ok(&[&rounds[..], &["mnist"]].concat());
+    let other = ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--adjacency"];
+    refused(&[&other[..], &["add-remove"]].concat(), 2, "replace-one");
 }
 
 #[test]
