@@ -1,7 +1,7 @@
 //! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
 
-use crate::loss::Direction;
 use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
+use crate::output::Direction;
 use crate::smooth::Smooth;
 use crate::{Composition, Sampled, Step};
 

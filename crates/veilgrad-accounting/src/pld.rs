@@ -5,13 +5,15 @@ use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
 use crate::cumulant::{Cumulant, Jet};
-use crate::lattice::{self, LONGEST, SKETCHED, Target};
-use crate::loss::{Direction, step_delta};
+use crate::lattice::{Lattice, Target};
 use crate::number::bracket_root;
-use crate::{Composition, Unsupported, gaussian, rdp};
+use crate::output::{Direction, step_delta};
+use crate::{Composition, Sampled, Step, Unsupported, gaussian, rdp};
 
 /// The contour's answer is taken where its bounds are this close, relatively.
 const CLOSE: f64 = 1e-4;
+/// Lattices are refined until their bounds of epsilon are this close, relatively.
+const LATTICE_CLOSE: f64 = 2e-5;
 
 /// How a bound was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +54,11 @@ impl Bounds {
 /// # Errors
 /// When no finite epsilon can be certified.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupported> {
-    let bounds =
-        both(composition, |direction| epsilon_towards(composition, direction, delta.get()));
+    let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
+    // Addition counts only where it may cost more.
+    if !composition.is_symmetric() && !addition_settled(composition, bounds.lower, delta.get()) {
+        bounds = bounds.or(epsilon_towards(composition, Direction::Add, delta.get()));
+    }
     if Epsilon::new(bounds.upper).is_err() {
         return Err(Unsupported::new("no finite epsilon can be certified for this delta"));
     }
@@ -66,51 +71,91 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
-    let bounds = both(composition, |direction| {
-        delta_towards(composition, direction, epsilon.get(), LONGEST).0
-    });
+    let epsilon = epsilon.get();
+    let mut bounds = delta_towards(composition, Direction::Remove, epsilon).0;
+    if !composition.is_symmetric() && !addition_settled(composition, epsilon, bounds.lower) {
+        bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon).0);
+    }
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
 }
 
-/// Upper bounds of delta at many epsilons; neighbouring ones share a contour.
+/// Whether addition provably costs at most `delta` at `epsilon`: by its largest loss, or by its Rényi
+/// divergence at some order. Both take little time, and mostly removal is what counts.
+fn addition_settled(composition: &Composition, epsilon: f64, delta: f64) -> bool {
+    let largest = |(step, count): &(Step, u64)| match step.sampled {
+        Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
+        _ => f64::INFINITY,
+    };
+    if composition.steps().iter().map(largest).sum::<f64>() * (1.0 + 1e-12) <= epsilon {
+        return true;
+    }
+    rdp::order_with(composition, Direction::Add, epsilon, delta)
+}
+
+/// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
 pub(crate) struct Deltas<'a> {
     composition: &'a Composition,
-    contours: Vec<(Direction, Option<Contour>)>,
+    remove: Option<Transform>,
+    add: Option<Transform>,
 }
 
 impl<'a> Deltas<'a> {
-    pub(crate) fn new(composition: &'a Composition) -> Self {
-        let mut contours = vec![(Direction::Remove, None)];
-        if !composition.is_symmetric() {
-            contours.push((Direction::Add, None));
-        }
-        Self { composition, contours }
+    pub(crate) const fn new(composition: &'a Composition) -> Self {
+        Self { composition, remove: None, add: None }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         let composition = self.composition;
-        let mut largest: f64 = 0.0;
-        for (direction, contour) in &mut self.contours {
-            let near = contour.as_ref().map(|contour| contour.delta(epsilon));
-            let upper = match near {
-                Some(delta) if delta.upper - delta.lower <= CLOSE * delta.upper => delta.upper,
-                _ => {
-                    let (bounds, found) = delta_towards(composition, *direction, epsilon, SKETCHED);
-                    *contour = found;
-                    bounds.upper
-                }
-            };
-            largest = largest.max(upper);
-        }
-        largest.min(1.0)
+        let remove = towards(composition, Direction::Remove, epsilon, &mut self.remove);
+        let settled =
+            composition.is_symmetric() || addition_settled(composition, epsilon, remove.lower);
+        let add = if settled {
+            remove
+        } else {
+            towards(composition, Direction::Add, epsilon, &mut self.add)
+        };
+        remove.upper.max(add.upper).min(1.0)
     }
 }
 
-fn both(composition: &Composition, f: impl Fn(Direction) -> Bounds) -> Bounds {
-    if composition.is_symmetric() {
-        f(Direction::Remove)
-    } else {
-        f(Direction::Remove).or(f(Direction::Add))
+/// From what there is if that is close, else from a new one.
+fn towards(
+    composition: &Composition,
+    direction: Direction,
+    epsilon: f64,
+    known: &mut Option<Transform>,
+) -> Interval {
+    if let Some(transform) = known {
+        let delta = transform.delta(epsilon);
+        if delta.upper - delta.lower <= transform.close() * delta.upper {
+            return delta;
+        }
+    }
+    let (bounds, found) = delta_towards(composition, direction, epsilon);
+    *known = found;
+    Interval { lower: bounds.lower, upper: bounds.upper }
+}
+
+/// What profiles are read from.
+enum Transform {
+    Contour(Contour),
+    Lattice(Lattice),
+}
+
+impl Transform {
+    fn delta(&self, epsilon: f64) -> Interval {
+        match self {
+            Self::Contour(contour) => contour.delta(epsilon),
+            Self::Lattice(lattice) => lattice.delta(epsilon),
+        }
+    }
+
+    /// How close bounds of delta are, relatively, where a transform is good.
+    const fn close(&self) -> f64 {
+        match self {
+            Self::Contour(_) => CLOSE,
+            Self::Lattice(_) => 1e-3,
+        }
     }
 }
 
@@ -132,13 +177,12 @@ fn closed_form(
     })
 }
 
-/// Bounds of delta at `epsilon`, and the contour if that was good enough.
+/// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
 fn delta_towards(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
-    longest: usize,
-) -> (Bounds, Option<Contour>) {
+) -> (Bounds, Option<Transform>) {
     if let Some(delta) = closed_form(composition, direction) {
         let Interval { lower, upper } = delta(epsilon);
         return (Bounds { lower, upper, method: Method::ClosedForm }, None);
@@ -150,11 +194,13 @@ fn delta_towards(
     let by_contour = by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
     let Interval { lower, upper } = by_contour;
     if upper.is_finite() && upper - lower <= CLOSE * upper {
-        return (Bounds { lower, upper, method: Method::Contour }, contour);
+        return (Bounds { lower, upper, method: Method::Contour }, contour.map(Transform::Contour));
     }
-    let about = Epsilon::new(epsilon).map_or(1.0, |epsilon| rdp::delta(composition, epsilon));
-    let target = Target::Epsilon(epsilon, about * 1e-2);
-    (better(by_contour, lattice::bounds(composition, direction, target, longest)), None)
+    let lattice = Lattice::new(composition, direction, Target::Epsilon(epsilon), LATTICE_CLOSE);
+    let Some(lattice) = lattice else {
+        return (Bounds { lower, upper, method: Method::Contour }, None);
+    };
+    (better(by_contour, lattice.delta(epsilon)), Some(Transform::Lattice(lattice)))
 }
 
 fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) -> Bounds {
@@ -167,8 +213,18 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if upper.is_finite() && upper - lower <= CLOSE * upper.max(0.01) {
         return Bounds { lower, upper, method: Method::Contour };
     }
-    let by_lattice = lattice::bounds(composition, direction, Target::Delta(delta), LONGEST);
-    better(Interval { lower, upper }, by_lattice)
+    let by_lattice = lattice_epsilon(composition, direction, delta);
+    let by_lattice = by_lattice.unwrap_or((0.0, f64::INFINITY));
+    better(Interval { lower, upper }, Interval { lower: by_lattice.0, upper: by_lattice.1 })
+}
+
+fn lattice_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<(f64, f64)> {
+    let lattice = Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE)?;
+    solve(&|epsilon| lattice.delta(epsilon), delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
 /// The better of both on either side.
@@ -271,8 +327,8 @@ mod tests {
                     for delta in [1e-3, 1e-6] {
                         let (lower, upper) =
                             contour_epsilon(&composition, direction, delta).unwrap();
-                        let other =
-                            lattice::bounds(&composition, direction, Target::Delta(delta), LONGEST);
+                        let other = lattice_epsilon(&composition, direction, delta).unwrap();
+                        let other = Interval { lower: other.0, upper: other.1 };
                         let what = format!("{sampling:?} {z} {adjacency} {direction:?} {delta}");
                         assert!(upper >= other.lower, "{what}: {upper} {other:?}");
                         assert!(lower <= other.upper, "{what}: {lower} {other:?}");

@@ -1,8 +1,8 @@
 //! One step's loss under its tilted distribution: masses and losses to sum characteristic functions
 //! from, with their errors, and how fast those functions decay.
 
-use crate::loss::Direction;
 use crate::number::{LEGENDRE, UNIT, upper_tail};
+use crate::output::Direction;
 use crate::smooth::Smooth;
 use crate::{Sampled, Step};
 
