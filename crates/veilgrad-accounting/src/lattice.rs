@@ -16,15 +16,16 @@ use crate::{Composition, Step};
 /// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
 /// Numerical Algorithms, theorem 24.2), generously.
 const FFT_ROUNDINGS: f64 = 8.0;
-/// Transforms are not longer than this.
-pub(crate) const LONGEST: usize = 1 << 21;
+/// Transforms are not longer than this; for sketches of profiles, than that.
+pub(crate) const LONGEST: usize = 1 << 20;
+pub(crate) const SKETCHED: usize = 1 << 15;
 /// Nor shorter than this.
 const SHORTEST: usize = 1 << 12;
 /// A fine grid with few points, which shows tilt and window: its step, and how many of its points there are
 /// per octave, about.
 const SKETCH: (f64, i64) = (1e-10, 10);
 /// The same for the grids that are composed.
-const DENSITY: i64 = 1024;
+const DENSITY: i64 = 512;
 /// What counts as infinite in all rounds together, as a part of delta.
 const TAIL: f64 = 5e-6;
 /// The log of what may wrap around, as a part of what is looked for.
@@ -56,26 +57,34 @@ impl Lattice {
         direction: Direction,
         target: Target,
         close: f64,
+        longest: usize,
     ) -> Option<Self> {
-        let mut plan = Plan::new(composition, direction, target)?;
+        let mut plan = Plan::new(composition, direction, target, None)?;
         let mut points = SHORTEST;
+        let mut last = f64::INFINITY;
         loop {
             let lattice = plan.lattice(composition, direction, points);
+            let mut epsilon = plan.epsilon;
             if let Target::Delta(delta) = target {
-                plan.epsilon = lattice.meets(delta, plan.epsilon);
+                epsilon = lattice.meets(delta, epsilon);
             }
-            let near = lattice.delta(plan.epsilon);
-            let off = (near.upper / near.lower).ln() / (1.0 + plan.tilt * plan.epsilon);
-            if off <= close || 2 * points > LONGEST {
-                return near.upper.is_finite().then_some(Self { epsilon: plan.epsilon, ..lattice });
+            let near = lattice.delta(epsilon);
+            let off = (near.upper / near.lower).ln() / (1.0 + plan.tilt * epsilon);
+            let known = near.upper.is_finite();
+            // Where the plan was for about this epsilon, finer lattices either help or are not needed.
+            let planned = known && (epsilon - plan.epsilon).abs() <= 0.02 * epsilon;
+            let enough = off <= close || (planned && off > 0.8 * last) || 2 * points > longest;
+            if enough && (planned || points > SHORTEST) {
+                return known.then_some(Self { epsilon, ..lattice });
             }
+            last = if planned { off } else { f64::INFINITY };
+            if known && !planned {
+                plan = Plan::new(composition, direction, target, Some(epsilon)).unwrap_or(plan);
+            }
+            plan.epsilon = epsilon;
             // Errors fall with the square of the length.
-            let wanted = points as f64 * (1.2 * off / close).sqrt();
-            points = if wanted < LONGEST as f64 {
-                (wanted as usize).next_power_of_two()
-            } else {
-                LONGEST
-            };
+            let growth = (1.5 * off / close).sqrt().clamp(2.0, 16.0);
+            points = ((points as f64 * growth) as usize).next_power_of_two().min(longest);
         }
     }
 
@@ -108,6 +117,7 @@ struct Plan {
     tilt: f64,
     epsilon: f64,
     window: Window,
+    split: Option<Split>,
 }
 
 /// Losses outside of which the tilted sum hardly ever lies, and the tilts that show it.
@@ -119,29 +129,53 @@ struct Window {
     tilt_above: f64,
 }
 
+/// Where one large loss is likelier than many small ones, sums without any large loss are left out of the
+/// transform, whose rounding they would determine, and bounded by themselves.
+#[derive(Debug, Clone, Copy)]
+struct Split {
+    /// Losses above this are large.
+    loss: f64,
+    /// The tilt that bounds sums without any.
+    tilt: f64,
+}
+
 impl Plan {
-    fn new(composition: &Composition, direction: Direction, target: Target) -> Option<Self> {
+    fn new(
+        composition: &Composition,
+        direction: Direction,
+        target: Target,
+        known: Option<f64>,
+    ) -> Option<Self> {
         let rounds: f64 = composition.steps().iter().map(|(_, count)| *count as f64).sum();
-        let about = match target {
-            Target::Delta(delta) => delta,
-            // At least what the most expensive step costs alone.
-            Target::Epsilon(epsilon) => composition
-                .steps()
-                .iter()
-                .map(|(step, _)| step_delta(*step, direction, epsilon).lower)
-                .fold(0.0, f64::max),
+        let one = |epsilon: f64| -> f64 {
+            let steps = composition.steps().iter();
+            steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
+        };
+        let (about, least) = match target {
+            // One large loss at a time costs this.
+            Target::Delta(delta) => (delta, known.unwrap_or_else(|| falls_to(one, delta))),
+            // About what all steps cost one at a time.
+            Target::Epsilon(epsilon) => (one(epsilon).min(1.0), epsilon),
         };
         let tail = (about * TAIL / rounds).max(1e-290);
-        let sketch = Losses::new(composition, direction, SKETCH, tail, Rounded::Up);
-        let tilt = sketch.best_tilt(target);
-        let (value, mean, variance) = sketch.cumulant(tilt);
-        let epsilon = match target {
+        let mut sketch = Losses::new(composition, direction, SKETCH, tail, Rounded::Up);
+        let sought = match (target, known) {
+            (Target::Delta(_), Some(epsilon)) => Target::Epsilon(epsilon),
+            _ => target,
+        };
+        sketch.split = sketch.find_split(least, about);
+        let tilt = sketch.best_tilt(sought);
+        if sketch.split.is_some() && sketch.jumps(tilt) > 1.0 {
+            sketch.split = None;
+        }
+        let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
+        let value = sketch.cumulant(tilt);
+        let epsilon = match sought {
             Target::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
             Target::Epsilon(epsilon) => epsilon,
         };
-        let wrapped = WRAPPED + payoff(tilt).value - libm::log1p(variance.sqrt());
-        let window = sketch.window(tilt, value, mean, wrapped)?;
-        Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window })
+        let window = sketch.window(tilt, value, WRAPPED + payoff(tilt).value)?;
+        Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
     }
 
     fn step(&self, points: usize) -> f64 {
@@ -151,7 +185,10 @@ impl Plan {
 
     fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
         let grid = (self.step(points), DENSITY);
-        let losses = |rounded| Losses::new(composition, direction, grid, self.tail, rounded);
+        let losses = |rounded| {
+            let losses = Losses::new(composition, direction, grid, self.tail, rounded);
+            Losses { split: self.split, ..losses }
+        };
         let compose = |losses: Losses| losses.compose(self.tilt, &self.window, points);
         Lattice {
             upper: compose(losses(Rounded::Up)),
@@ -162,10 +199,25 @@ impl Plan {
     }
 }
 
+/// Where a falling profile is `delta`, about; 0 if it is not larger there.
+fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
+    let mut high = 1e-9;
+    while profile(high) > delta && high < 1e6 {
+        high *= 4.0;
+    }
+    let mut low = if high > 1e-9 { 0.25 * high } else { 0.0 };
+    for _ in 0..12 {
+        let middle = 0.5 * (low + high);
+        if profile(middle) > delta { low = middle } else { high = middle }
+    }
+    low
+}
+
 /// The losses of all steps on one grid, each with its number.
 struct Losses {
     grid: f64,
     steps: Vec<(StepLoss, f64)>,
+    split: Option<Split>,
 }
 
 impl Losses {
@@ -179,20 +231,63 @@ impl Losses {
         let of = |(step, count): &(Step, u64)| {
             (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
         };
-        Self { grid, steps: composition.steps().iter().map(of).collect() }
+        Self { grid, steps: composition.steps().iter().map(of).collect(), split: None }
     }
 
-    /// Log of the moment `E e^{tilt L}` over finite losses, without offsets, its first and second
-    /// derivatives, summed over all steps.
-    fn cumulant(&self, tilt: f64) -> (f64, f64, f64) {
-        let (mut value, mut mean, mut variance) = (0.0, 0.0, 0.0);
+    /// The largest index of a small loss.
+    fn last_small(&self) -> i64 {
+        self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
+    }
+
+    /// Log of `E e^{tilt L}` of sums with small losses only, and of the factor by which those with any
+    /// losses have more.
+    fn parts(&self, tilt: f64) -> (f64, f64) {
+        let last = self.last_small();
+        let (mut all, mut factor) = (0.0, 0.0);
         for (loss, count) in &self.steps {
-            let (log_moment, first, second) = moments(loss, self.grid, tilt);
-            value += count * log_moment;
-            mean += count * first;
-            variance += count * second;
+            let at = loss.atoms.partition_point(|(index, _)| *index <= last);
+            let (small, large) = loss.atoms.split_at(at);
+            let small = log_sum(small, tilt * self.grid);
+            let ratio = log_sum(large, tilt * self.grid) - small;
+            all += count * small;
+            factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
         }
-        (value, mean, variance)
+        (all, factor)
+    }
+
+    /// How many large losses there are, tilted, about.
+    fn jumps(&self, tilt: f64) -> f64 {
+        self.parts(tilt).1
+    }
+
+    /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,
+    /// without offsets.
+    fn cumulant(&self, tilt: f64) -> f64 {
+        if self.split.is_none() {
+            let of = |(loss, count): &(StepLoss, f64)| count * log_moment(loss, self.grid, tilt);
+            return self.steps.iter().map(of).sum();
+        }
+        let (small, factor) = self.parts(tilt);
+        small + if factor > 30.0 { factor } else { libm::expm1(factor).ln() }
+    }
+
+    /// The largest loss for which sums of smaller ones cost next to nothing at `epsilon`, if there is one.
+    fn find_split(&mut self, epsilon: f64, delta: f64) -> Option<Split> {
+        let mut loss = 0.7 * epsilon;
+        for _ in 0..12 {
+            self.split = Some(Split { loss, tilt: 0.0 });
+            let bound = |log_tilt: f64| {
+                let tilt = log_tilt.exp();
+                self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
+            };
+            let centre = (20.0 / epsilon).ln();
+            let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
+            if bound < delta.ln() + TAIL.ln() {
+                return Some(Split { loss, tilt: log_tilt.exp() });
+            }
+            loss *= 0.7;
+        }
+        None
     }
 
     /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
@@ -200,8 +295,7 @@ impl Losses {
     fn best_tilt(&self, target: Target) -> f64 {
         let bound = |log_tilt: f64| {
             let tilt = log_tilt.exp();
-            let (value, _, _) = self.cumulant(tilt);
-            let value = value + payoff(tilt).value;
+            let value = self.cumulant(tilt) + payoff(tilt).value;
             match target {
                 Target::Delta(delta) => (value - delta.ln()) / tilt,
                 Target::Epsilon(epsilon) => value - tilt * epsilon,
@@ -214,33 +308,46 @@ impl Losses {
 
     /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
     /// either side.
-    fn window(&self, tilt: f64, value: f64, mean: f64, wrapped: f64) -> Option<Window> {
+    fn window(&self, tilt: f64, value: f64, wrapped: f64) -> Option<Window> {
         // P(L > end) <= e^{K(m) - K(tilt) - (m - tilt) end}: the end at which this is e^wrapped.
-        let end = |moved: f64| {
-            let (other, _, _) = self.cumulant(moved);
-            (other - value - wrapped) / (moved - tilt)
-        };
+        let end = |moved: f64| (self.cumulant(moved) - value - wrapped) / (moved - tilt);
         let shifts = |side: f64, log: f64| tilt + side * tilt * log.exp();
         let best = |side: f64| {
-            let at = |log: f64| side * end(shifts(side, log));
+            let at = |log: f64| {
+                let end = side * end(shifts(side, log));
+                if end.is_finite() { end } else { f64::INFINITY }
+            };
             let scan = (-8..=8).map(f64::from).map(|x| (x, at(x)));
             let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
             let (log, value) = golden(at, best - 1.0, best + 1.0);
             (side * value, shifts(side, log))
         };
         let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
-        let sound = low < mean && mean < high && high.is_finite() && low.is_finite();
+        let sound = low < high && high.is_finite() && low.is_finite();
         sound.then_some(Window { low, high, tilt_below, tilt_above })
     }
 
-    /// At least the tilted probability of sums on the side of `end` that the moved tilt is on.
-    fn chernoff(&self, tilt: f64, moved: f64, end: f64) -> f64 {
-        let ((value, _, _), (other, _, _)) = (self.cumulant(tilt), self.cumulant(moved));
-        let exponent = other - value - (moved - tilt) * end;
+    /// At least the probability of sums on the side of `end` that the moved tilt is on, tilted and divided by
+    /// `e^log_factor`.
+    fn chernoff(&self, tilt: f64, log_factor: f64, moved: f64, end: f64) -> f64 {
+        let value = self.cumulant(moved);
         // Logs of moments are good to far less than this.
-        let size = 1.0 + value.abs() + other.abs() + (moved - tilt).abs() * end.abs();
-        let rounds = self.steps.iter().map(|(_, count)| count).sum::<f64>();
-        (exponent + 1e-10 * size + 1e-11 * rounds).exp()
+        let size = 1.0 + value.abs() + log_factor.abs() + (moved - tilt).abs() * end.abs();
+        (value - log_factor - (moved - tilt) * end + 1e-10 * size + 1e-11 * self.rounds()).exp()
+    }
+
+    /// At least what sums without a large loss cost, as the logs of a constant and the coefficient of
+    /// epsilon.
+    fn small(&self) -> Option<(f64, f64)> {
+        let tilt = self.split?.tilt;
+        let (value, _) = self.parts(tilt);
+        // (1 - e^-x)_+ <= e^{tilt x} tilt^tilt / (1+tilt)^(1+tilt)
+        let payoff = -tilt * libm::log1p(1.0 / tilt) - libm::log1p(tilt);
+        Some((value + payoff + 1e-10 * (1.0 + value.abs()) + 1e-11 * self.rounds(), -tilt))
+    }
+
+    fn rounds(&self) -> f64 {
+        self.steps.iter().map(|(_, count)| count).sum()
     }
 
     /// The distribution of the tilted sum, by Fourier transform.
@@ -250,6 +357,7 @@ impl Losses {
             (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
         let mut input = forward.make_input_vec();
         let mut spectrum = forward.make_output_vec();
+        let mut large = forward.make_output_vec();
         let mut product = vec![Product::default(); spectrum.len()];
         let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
         // Sums of logs and of phases over steps round with their number.
@@ -257,7 +365,7 @@ impl Losses {
         let (mut log_factor, mut rounding) = (0.0, 0.0);
         let (mut infinite, mut offset, mut offsets) = (0.0, 0.0, 0.0);
         for (loss, count) in &self.steps {
-            let (log_moment, _, _) = moments(loss, self.grid, tilt);
+            let log_moment = log_moment(loss, self.grid, tilt);
             // The roundings of every tilted mass, once per step.
             let ends = [loss.atoms.first(), loss.atoms.last()].into_iter().flatten();
             let largest =
@@ -268,25 +376,44 @@ impl Losses {
             infinite += count * loss.infinite;
             offset += count * loss.offset;
             offsets += count * loss.offset.abs();
-            input.fill(0.0);
-            for (index, mass) in &loss.atoms {
-                let place = index.rem_euclid(points as i64) as usize;
-                if let Some(slot) = input.get_mut(place) {
-                    *slot += mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+            let last = self.last_small();
+            let mut transform = |wanted: &dyn Fn(i64) -> bool, spectrum: &mut [Complex64]| {
+                input.fill(0.0);
+                let mut total = 0.0;
+                for (index, mass) in loss.atoms.iter().filter(|(index, _)| wanted(*index)) {
+                    let place = index.rem_euclid(points as i64) as usize;
+                    let mass = mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+                    total += mass;
+                    if let Some(slot) = input.get_mut(place) {
+                        *slot += mass;
+                    }
                 }
-            }
-            // Lengths are those of the plan; if it failed all the same, nothing is certain.
-            if forward.process(&mut input, &mut spectrum).is_err() {
-                infinite = f64::INFINITY;
-            }
-            for (value, product) in spectrum.iter().zip(&mut product) {
-                product.times(*value, *count, fft_error, each);
+                // Lengths are those of the plan; if it failed all the same, nothing is certain.
+                if forward.process(&mut input, spectrum).is_err() { f64::INFINITY } else { total }
+            };
+            if self.split.is_some() {
+                let rest = transform(&|index| index <= last, &mut spectrum);
+                let total = transform(&|index| index > last, &mut large);
+                infinite += if (rest + total).is_finite() { 0.0 } else { f64::INFINITY };
+                for ((small, large), product) in spectrum.iter().zip(&large).zip(&mut product) {
+                    product.times(*small, *count, fft_error, each);
+                    product.also(*small, *large, *count, (fft_error, total), each);
+                }
+            } else {
+                let total = transform(&|_| true, &mut spectrum);
+                infinite += if total.is_finite() { 0.0 } else { f64::INFINITY };
+                for (value, product) in spectrum.iter().zip(&mut product) {
+                    product.times(*value, *count, fft_error, each);
+                }
             }
         }
         let mut squares = 0.0;
         for (value, product) in spectrum.iter_mut().zip(&product) {
-            *value = Complex64::from_polar(product.log_modulus.exp(), product.phase);
-            let error = product.bound.exp() * (product.relative + fft_error + 64.0 * UNIT);
+            let (found, error) = match self.split {
+                Some(_) => product.with_large(fft_error),
+                None => product.whole(fft_error),
+            };
+            *value = found;
             squares += 2.0 * error * error;
         }
         for end in [spectrum.first().is_some().then_some(0), spectrum.len().checked_sub(1)] {
@@ -310,9 +437,10 @@ impl Losses {
                 tilt,
                 log_factor,
                 rounding: rounding + (steps + 4.0) * UNIT * log_factor.abs(),
-                above: self.chernoff(tilt, window.tilt_above, end),
-                below: self.chernoff(tilt, window.tilt_below, start),
+                above: self.chernoff(tilt, log_factor, window.tilt_above, end),
+                below: self.chernoff(tilt, log_factor, window.tilt_below, start),
                 infinite,
+                small: self.small(),
             },
             &output,
             (squares / points as f64).sqrt(),
@@ -329,6 +457,10 @@ struct Product {
     bound: f64,
     /// At least the error, relative to that.
     relative: f64,
+    /// What large losses add to the log, at least its modulus, and its error.
+    factor: Complex64,
+    factor_bound: f64,
+    factor_error: f64,
 }
 
 impl Product {
@@ -343,34 +475,77 @@ impl Product {
         let (large, small) = if modulus > error { (modulus, error) } else { (error, modulus) };
         let log_large = if modulus > error { log_modulus } else { error.ln() };
         self.bound += count * (log_large + small / large);
-        self.relative += count * (error / large + each);
+        self.relative += count * (error / large + each * (1.0 + log_modulus.abs()));
+    }
+
+    /// Notes the large losses beside the small ones that it was multiplied by; they are off by at most their `total`
+    /// times the error.
+    fn also(
+        &mut self,
+        small: Complex64,
+        large: Complex64,
+        count: f64,
+        (error, total): (f64, f64),
+        each: f64,
+    ) {
+        let ratio = large / small;
+        // log(1 + ratio), without cancellation.
+        let square = 2.0 * ratio.re + ratio.norm_sqr();
+        let log = Complex64::new(0.5 * libm::log1p(square), ratio.im.atan2(1.0 + ratio.re));
+        self.factor += log * count;
+        let modulus = small.norm_sqr().sqrt() + error;
+        let bound = (large.norm_sqr().sqrt() + error * total) / modulus;
+        self.factor_bound += count * libm::log1p(bound) * (1.0 + 1e-12);
+        self.factor_error += count * (error * total / modulus + 2.0 * each * bound);
+    }
+
+    /// The product, and at least its error, the next transform's included.
+    fn whole(&self, fft_error: f64) -> (Complex64, f64) {
+        let value = Complex64::from_polar(self.log_modulus.exp(), self.phase);
+        (value, self.bound.exp() * (self.relative + fft_error + 64.0 * UNIT))
+    }
+
+    /// The product with large losses less that without, and at least its error: all terms of the difference
+    /// have positive coefficients, so it grows the most along the moduli.
+    fn with_large(&self, fft_error: f64) -> (Complex64, f64) {
+        let without = Complex64::from_polar(self.log_modulus.exp(), self.phase);
+        let Complex64 { re, im } = self.factor;
+        let value = if re > 1.0 {
+            Complex64::from_polar((self.log_modulus + re).exp(), self.phase + im) - without
+        } else {
+            // e^x - 1 without cancellation: expm1(a) cos b - 2 sin^2(b/2) + i e^a sin b.
+            let half = libm::sin(0.5 * im);
+            let more = libm::expm1(re) * libm::cos(im) - 2.0 * half * half;
+            without * Complex64::new(more, libm::exp(re) * libm::sin(im))
+        };
+        // Times e^bound, which may be as small as these are large.
+        let grown = match self.factor_bound > 1.0 {
+            true => (self.bound + self.factor_bound).exp(),
+            false => self.bound.exp() * libm::expm1(self.factor_bound),
+        };
+        let error = grown * (self.relative + fft_error + 64.0 * UNIT)
+            + (self.bound + self.factor_bound).exp() * self.factor_error;
+        (value, error)
     }
 }
 
-/// Log of `E e^{tilt L}` over the finite losses of one step, and the tilted mean and variance.
-fn moments(loss: &StepLoss, grid: f64, tilt: f64) -> (f64, f64, f64) {
-    let exponent = |index: i64| tilt * index as f64 * grid;
-    // The largest term, up to the logs of masses, which are not small where it matters.
-    let top = loss
-        .atoms
-        .iter()
-        .map(|(i, mass)| exponent(*i) + if *mass > 1e-250 { 0.0 } else { f64::NEG_INFINITY })
-        .fold(f64::MIN, f64::max);
-    let scale = if top > 600.0 { top } else { 0.0 };
-    let (mut sum, mut first, mut second) = (0.0, 0.0, 0.0);
-    for (index, mass) in &loss.atoms {
-        let weight = if scale > 0.0 {
-            (mass.ln() + exponent(*index) - scale).exp()
-        } else {
-            mass * exponent(*index).exp()
-        };
-        let value = *index as f64 * grid;
-        sum += weight;
-        first += weight * value;
-        second += weight * value * value;
+/// Log of `E e^{tilt L}` over the finite losses of one step.
+fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
+    log_sum(&loss.atoms, tilt * grid)
+}
+
+/// Log of the sum of `mass e^{rate index}`.
+fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
+    let exponent = |index: i64| rate * index as f64;
+    // Exponents are largest at an end.
+    let ends = [atoms.first(), atoms.last()].into_iter().flatten();
+    let top = ends.map(|(index, _)| exponent(*index)).fold(f64::MIN, f64::max);
+    if top.abs() < 600.0 {
+        return atoms.iter().map(|(index, mass)| mass * exponent(*index).exp()).sum::<f64>().ln();
     }
-    let mean = first / sum;
-    (scale + sum.ln(), mean, (second / sum - mean * mean).max(0.0))
+    let log = |(index, mass): &(i64, f64)| mass.ln() + exponent(*index);
+    let top = atoms.iter().map(log).fold(f64::MIN, f64::max);
+    top + atoms.iter().map(|atom| (log(atom) - top).exp()).sum::<f64>().ln()
 }
 
 /// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there.
@@ -407,6 +582,8 @@ struct Sum {
     above: f64,
     below: f64,
     infinite: f64,
+    /// What sums cost that were left out, at most: logs of a constant and the coefficient of epsilon.
+    small: Option<(f64, f64)>,
 }
 
 /// The tilted sum of all losses in one window.
@@ -454,7 +631,8 @@ impl Composed {
 
     /// Bounds of `E (1 - e^{eps - L})_+`.
     fn delta(&self, epsilon: f64) -> Interval {
-        let Sum { grid, first, offset, tilt, log_factor, above, below, infinite, .. } = self.sum;
+        let Sum { grid, first, offset, tilt, log_factor, above, below, infinite, small, .. } =
+            self.sum;
         let x = epsilon - offset.0;
         // The first grid point that is not below, as a place in the window.
         let next = (x / grid).ceil() - first as f64;
@@ -476,7 +654,8 @@ impl Composed {
         let off = self.error + self.rounding * (value.abs() + self.error);
         let end = (first as f64 + self.tails.len() as f64 - 1.0) * grid;
         let beyond = above * (-tilt * (end - x)).exp().min(1.0);
-        let upper = factor(x, 1.0) * (value + off + beyond) + infinite;
+        let left_out = small.map_or(0.0, |(constant, slope)| (constant + slope * x).exp());
+        let upper = factor(x, 1.0) * (value + off + beyond) + infinite + left_out;
         let lower = factor(x, -1.0) * (value - off - above - below);
         Interval {
             lower: if lower > 0.0 { lower } else { 0.0 },

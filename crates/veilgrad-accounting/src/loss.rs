@@ -69,32 +69,24 @@ impl StepLoss {
             return Self::nothing();
         };
         let mut atoms = vec![(home, mass)];
-        // Upwards: from the end of the cell before to where the loss reaches the point.
+        // Upwards: from the end of the cell before to where the loss reaches the point, beyond other points
+        // where masses fall fast.
         let mut edge = high;
         let mut points = others.iter().skip(1).peekable();
         while let Some(index) = points.next() {
             let loss = at(*index) + offset;
+            if loss <= edge {
+                continue;
+            }
             let Some(next) = points.peek() else {
                 push(&mut atoms, *index, law.part(loss, f64::INFINITY, loss));
                 break;
             };
-            let end = law.end(edge, loss, loss + at(*next - *index));
-            let cell = law.part(edge, end, loss);
-            if cell.excess >= 0.0 {
-                push(&mut atoms, *index, cell);
-            } else {
-                // Too little lies above the point: not all that lies below is merged with it, and the rest
-                // moves to the point before.
-                let (below, above) = (law.part(edge, loss, loss), law.part(loss, end, loss));
-                let share = above.excess / -below.excess * (1.0 - 1e-14);
-                let share = if share > 0.0 { share.min(1.0) } else { 0.0 };
-                if let Some(before) = atoms.last_mut() {
-                    before.1 += (1.0 - share) * below.mass.max(0.0);
-                }
-                let mass = above.mass + share * below.mass;
-                push(&mut atoms, *index, Part { mass, excess: above.excess });
-            }
-            edge = end;
+            edge = {
+                let end = law.end(edge, loss, at(*next - *index));
+                push(&mut atoms, *index, law.part(edge, end, loss));
+                end
+            };
         }
         // Downwards: to where the loss reaches the point, from the begin of the cell above.
         let mut edge = low;
@@ -305,25 +297,37 @@ impl Law {
         (offset.abs() <= 0.5 * step).then_some((offset, mass))
     }
 
-    /// The end, between `loss` and `limit`, of a cell that begins at `from` and has this loss, or a little more;
-    /// the limit if there is none.
-    fn end(&self, from: f64, loss: f64, limit: f64) -> f64 {
+    /// The end, above `loss`, of a cell that begins at `from` and has this loss, or a little more.
+    fn end(&self, from: f64, loss: f64, step: f64) -> f64 {
         // As far above as it begins below, if the density were constant; then by Newton's method.
-        let mut end = (2.0 * loss - from).min(limit);
-        for _ in 0..6 {
+        let mut end = 2.0 * loss - from;
+        for _ in 0..4 {
             let Part { mass, excess } = self.part(from, end, loss);
             let slope = mass / (end - from) * (end - loss).max(0.01 * (loss - from));
-            if excess >= 0.0 && excess <= slope * 1e-3 * (loss - from) || !(slope > 0.0) {
-                break;
+            if excess >= 0.0 && excess <= slope * 1e-3 * (loss - from) {
+                return end;
             }
             // A little too far is moved down a little; not far enough counts for nothing.
             let next = end - (excess / slope) + 1e-4 * (loss - from);
-            if !(next < limit) {
-                return limit;
+            if !(next < loss + 2.0 * step) {
+                break;
             }
             end = next.max(loss);
         }
-        end
+        // Where masses fall fast, a wider cell.
+        let enough = |end: f64| self.part(from, end, loss).excess >= 0.0;
+        let (mut low, mut high) = (loss, end.max(loss + 0.5 * step));
+        for _ in 0..60 {
+            if enough(high) {
+                break;
+            }
+            (low, high) = (high, loss + 1.5 * (high - loss));
+        }
+        for _ in 0..8 {
+            let middle = 0.5 * (low + high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        high
     }
 
     /// The begin, between `limit` and `loss`, of a cell that ends at `to` and has this loss, or a little more.

@@ -5,7 +5,7 @@ use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
 use crate::cumulant::{Cumulant, Jet};
-use crate::lattice::{Lattice, Target};
+use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
 use crate::number::bracket_root;
 use crate::output::{Direction, step_delta};
 use crate::{Composition, Sampled, Step, Unsupported, gaussian, rdp};
@@ -13,7 +13,13 @@ use crate::{Composition, Sampled, Step, Unsupported, gaussian, rdp};
 /// The contour's answer is taken where its bounds are this close, relatively.
 const CLOSE: f64 = 1e-4;
 /// Lattices are refined until their bounds of epsilon are this close, relatively.
-const LATTICE_CLOSE: f64 = 2e-5;
+const LATTICE_CLOSE: f64 = 4e-5;
+/// The same for points of whole profiles, and the most lattices of one.
+const SKETCH_CLOSE: f64 = 5e-4;
+const MOST_LATTICES: usize = 8;
+
+/// How close the bounds of a lattice have to be, and how long it may get.
+const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
 
 /// How a bound was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +78,9 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     let epsilon = epsilon.get();
-    let mut bounds = delta_towards(composition, Direction::Remove, epsilon).0;
+    let mut bounds = delta_towards(composition, Direction::Remove, epsilon, FINE).0;
     if !composition.is_symmetric() && !addition_settled(composition, epsilon, bounds.lower) {
-        bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon).0);
+        bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon, FINE).0);
     }
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
 }
@@ -95,45 +101,57 @@ fn addition_settled(composition: &Composition, epsilon: f64, delta: f64) -> bool
 /// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
 pub(crate) struct Deltas<'a> {
     composition: &'a Composition,
-    remove: Option<Transform>,
-    add: Option<Transform>,
+    remove: Known,
+    add: Known,
+}
+
+/// The transforms of one direction that were made so far.
+#[derive(Default)]
+struct Known {
+    transforms: Vec<Transform>,
+    lattices: usize,
 }
 
 impl<'a> Deltas<'a> {
-    pub(crate) const fn new(composition: &'a Composition) -> Self {
-        Self { composition, remove: None, add: None }
+    pub(crate) fn new(composition: &'a Composition) -> Self {
+        Self { composition, remove: Known::default(), add: Known::default() }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         let composition = self.composition;
-        let remove = towards(composition, Direction::Remove, epsilon, &mut self.remove);
+        let remove = self.remove.at(composition, Direction::Remove, epsilon);
         let settled =
             composition.is_symmetric() || addition_settled(composition, epsilon, remove.lower);
-        let add = if settled {
-            remove
-        } else {
-            towards(composition, Direction::Add, epsilon, &mut self.add)
+        let add = match settled {
+            true => remove,
+            false => self.add.at(composition, Direction::Add, epsilon),
         };
         remove.upper.max(add.upper).min(1.0)
     }
 }
 
-/// From what there is if that is close, else from a new one.
-fn towards(
-    composition: &Composition,
-    direction: Direction,
-    epsilon: f64,
-    known: &mut Option<Transform>,
-) -> Interval {
-    if let Some(transform) = known {
-        let delta = transform.delta(epsilon);
-        if delta.upper - delta.lower <= transform.close() * delta.upper {
-            return delta;
+impl Known {
+    /// From the transforms that there are if one of them is close, or if there are enough; else from one
+    /// more.
+    fn at(&mut self, composition: &Composition, direction: Direction, epsilon: f64) -> Interval {
+        let mut best = Interval { lower: 0.0, upper: f64::INFINITY };
+        let mut close: f64 = 0.0;
+        for transform in &self.transforms {
+            let delta = transform.delta(epsilon);
+            best.lower = best.lower.max(delta.lower);
+            best.upper = best.upper.min(delta.upper);
+            close = close.max(transform.close());
         }
+        let known = best.upper - best.lower <= close * best.upper;
+        if known || (self.lattices >= MOST_LATTICES && best.upper.is_finite()) {
+            return best;
+        }
+        let sketch = (SKETCH_CLOSE, SKETCHED);
+        let (bounds, found) = delta_towards(composition, direction, epsilon, sketch);
+        self.lattices += usize::from(bounds.method == Method::Lattice);
+        self.transforms.extend(found);
+        Interval { lower: best.lower.max(bounds.lower), upper: best.upper.min(bounds.upper) }
     }
-    let (bounds, found) = delta_towards(composition, direction, epsilon);
-    *known = found;
-    Interval { lower: bounds.lower, upper: bounds.upper }
 }
 
 /// What profiles are read from.
@@ -154,7 +172,7 @@ impl Transform {
     const fn close(&self) -> f64 {
         match self {
             Self::Contour(_) => CLOSE,
-            Self::Lattice(_) => 1e-3,
+            Self::Lattice(_) => 5e-3,
         }
     }
 }
@@ -182,6 +200,7 @@ fn delta_towards(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
+    (close, longest): (f64, usize),
 ) -> (Bounds, Option<Transform>) {
     if let Some(delta) = closed_form(composition, direction) {
         let Interval { lower, upper } = delta(epsilon);
@@ -196,7 +215,7 @@ fn delta_towards(
     if upper.is_finite() && upper - lower <= CLOSE * upper {
         return (Bounds { lower, upper, method: Method::Contour }, contour.map(Transform::Contour));
     }
-    let lattice = Lattice::new(composition, direction, Target::Epsilon(epsilon), LATTICE_CLOSE);
+    let lattice = Lattice::new(composition, direction, Target::Epsilon(epsilon), close, longest);
     let Some(lattice) = lattice else {
         return (Bounds { lower, upper, method: Method::Contour }, None);
     };
@@ -223,7 +242,8 @@ fn lattice_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<(f64, f64)> {
-    let lattice = Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE)?;
+    let lattice =
+        Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE, LONGEST)?;
     solve(&|epsilon| lattice.delta(epsilon), delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
