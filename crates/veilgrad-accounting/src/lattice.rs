@@ -62,11 +62,18 @@ impl Lattice {
         let mut plan = Plan::new(composition, direction, target, None)?;
         let mut points = SHORTEST;
         let mut last = f64::INFINITY;
+        let mut lower: Option<Composed> = None;
         loop {
-            let lattice = plan.lattice(composition, direction, points);
+            let mut lattice = plan.lattice(composition, direction, points);
             let mut epsilon = plan.epsilon;
             if let Target::Delta(delta) = target {
                 epsilon = lattice.meets(delta, epsilon);
+            }
+            // Merged cells may fit a coarser grid better.
+            if let Some(lower) = lower.take()
+                && lower.delta(epsilon).lower > lattice.lower.delta(epsilon).lower
+            {
+                lattice.lower = lower;
             }
             let near = lattice.delta(epsilon);
             let off = (near.upper / near.lower).ln() / (1.0 + plan.tilt * epsilon);
@@ -78,6 +85,7 @@ impl Lattice {
                 return known.then_some(Self { epsilon, ..lattice });
             }
             last = if planned { off } else { f64::INFINITY };
+            lower = Some(lattice.lower);
             if known && !planned {
                 plan = Plan::new(composition, direction, target, Some(epsilon)).unwrap_or(plan);
             }
@@ -660,6 +668,96 @@ impl Composed {
         Interval {
             lower: if lower > 0.0 { lower } else { 0.0 },
             upper: if upper.is_nan() || next < 0.0 { f64::INFINITY } else { upper },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contour::Contour;
+    use crate::cumulant::Cumulant;
+    use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
+
+    const DELTA: f64 = 1e-6;
+
+    fn rounds() -> Composition {
+        let (rate, noise) = (SampleRate::new(0.02).unwrap(), NoiseMultiplier::new(0.8).unwrap());
+        Composition::poisson(rate, noise, 300, Adjacency::AddRemove).unwrap()
+    }
+
+    /// The profile, good to 1e-9, by a method that shares nothing with this one.
+    fn exact(epsilon: f64) -> f64 {
+        let mut cumulant = Cumulant::new(&rounds(), Direction::Remove);
+        let tilt = cumulant.best_slope(epsilon, payoff);
+        let contour = Contour::new(&rounds(), Direction::Remove, &mut cumulant, tilt).unwrap();
+        let Interval { lower, upper } = contour.delta(epsilon);
+        assert!(upper - lower < 1e-8 * upper);
+        0.5 * (lower + upper)
+    }
+
+    /// A lattice after a plan was changed; it must enclose the profile at all these epsilons, and its bounds must
+    /// differ by more than this factor at one of them, or nothing was tried.
+    fn encloses(change: impl Fn(&mut Plan), points: usize, wide: f64) {
+        let target = Target::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        change(&mut plan);
+        let lattice = plan.lattice(&rounds(), Direction::Remove, points);
+        let mut widest: f64 = 1.0;
+        for i in 0..60 {
+            let epsilon = 0.05 * f64::from(i);
+            let (found, exact) = (lattice.delta(epsilon), exact(epsilon));
+            assert!(found.lower <= exact && exact <= found.upper, "{epsilon}: {found:?} {exact}");
+            widest = widest.max(found.upper / exact).max(exact / found.lower.max(1e-300));
+        }
+        assert!(widest > wide, "{widest}");
+    }
+
+    #[test]
+    fn losses_beyond_the_last_cell_are_counted() {
+        encloses(|plan| plan.tail = 30.0 * DELTA / 300.0, 1 << 16, 1.05);
+    }
+
+    #[test]
+    fn sums_above_and_below_the_window_are_counted() {
+        for (low, high) in [(0.0, 0.4), (0.0, 0.6), (0.35, 0.0), (0.45, 0.0)] {
+            let narrower = |plan: &mut Plan| {
+                let width = plan.window.high - plan.window.low;
+                plan.window.low += low * width;
+                plan.window.high -= high * width;
+            };
+            encloses(narrower, 1 << 16, 1.01);
+        }
+    }
+
+    /// With hardly any tilt deltas are as small as the rounding of transforms.
+    #[test]
+    fn the_rounding_of_transforms_is_counted() {
+        let shallow = |plan: &mut Plan| {
+            plan.tilt = 1e-3;
+            plan.window = Window { low: -8.0, high: 16.0, tilt_below: -8.0, tilt_above: 4.0 };
+            plan.tail = 1e-25;
+        };
+        let target = Target::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        shallow(&mut plan);
+        let lattice = plan.lattice(&rounds(), Direction::Remove, 1 << 14);
+        let mut wide = 0;
+        for i in 0..80 {
+            let epsilon = 4.0 + 0.05 * f64::from(i);
+            let (found, exact) = (lattice.delta(epsilon), exact(epsilon));
+            assert!(found.lower <= exact && exact <= found.upper, "{epsilon}: {found:?} {exact}");
+            wide += i32::from(found.upper > 2.0 * exact);
+        }
+        assert!(wide > 10, "{wide}");
+    }
+
+    /// Sums without a large loss are counted, however much they cost.
+    #[test]
+    fn sums_without_a_large_loss_are_counted() {
+        for loss in [0.05, 0.2, 1.0] {
+            let split = |plan: &mut Plan| plan.split = Some(Split { loss, tilt: 4.0 });
+            encloses(split, 1 << 16, 1.0001);
         }
     }
 }

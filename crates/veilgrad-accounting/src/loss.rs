@@ -52,22 +52,21 @@ impl StepLoss {
     /// on the grid, moved down to it: neither makes a divergence of any composition larger. What lies
     /// below the first is left out.
     ///
-    /// The cell with the most mass defines where the grid lies, so its loss is not moved at all. From there
-    /// on, up and down, every cell ends where its loss is that of its point.
+    /// A first cell defines where the grid lies, so its loss is not moved at all. From there on, up and down, every
+    /// cell ends where its loss is that of its point.
     fn merged(law: &Law, grid: Grid, tail: f64) -> Self {
         let (from, to) = law.range(reach_of(tail), tail);
-        // The bulk's cell has neighbours.
-        let home = grid.home();
-        let indices = grid.indices(grid.below(from).min(home - 1), grid.above(to).max(home + 1));
-        let (below, others) = indices.split_at(indices.partition_point(|index| *index < home));
-        let (Some(previous), Some(next)) = (below.last(), others.get(1)) else {
+        let (low, high) = law.first(grid);
+        let Some((loss, mass)) = law.merged(low, high, grid.step) else {
             return Self::nothing();
         };
+        let home = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
         let at = |index: i64| index as f64 * grid.step;
-        let (low, high) = (0.5 * at(previous + home), 0.5 * at(home + next));
-        let Some((offset, mass)) = law.offset(low, high, at(home), grid.step) else {
-            return Self::nothing();
-        };
+        let offset = loss - at(home);
+        let grid = Grid { centre: at(home), ..grid };
+        let first = grid.below(from).min(home - 1);
+        let indices = grid.indices(first, grid.above(to).max(home + 1));
+        let (below, others) = indices.split_at(indices.partition_point(|index| *index < home));
         let mut atoms = vec![(home, mass)];
         // Upwards: from the end of the cell before to where the loss reaches the point, beyond other points
         // where masses fall fast.
@@ -75,18 +74,27 @@ impl StepLoss {
         let mut points = others.iter().skip(1).peekable();
         while let Some(index) = points.next() {
             let loss = at(*index) + offset;
-            if loss <= edge {
+            if loss < edge {
                 continue;
             }
             let Some(next) = points.peek() else {
                 push(&mut atoms, *index, law.part(loss, f64::INFINITY, loss));
                 break;
             };
-            edge = {
-                let end = law.end(edge, loss, at(*next - *index));
-                push(&mut atoms, *index, law.part(edge, end, loss));
-                end
-            };
+            let end = law.end(edge, loss, at(*next - *index));
+            let cell = law.part(edge, end, loss);
+            if cell.excess >= 0.0 {
+                push(&mut atoms, *index, cell);
+                edge = end;
+                continue;
+            }
+            // Too little lies above the point: what lies below it moves to the one before.
+            if let Some((before, mass)) = atoms.last_mut()
+                && edge - (at(*before) + offset) > 1e-6 * grid.step
+            {
+                *mass += law.part(edge, loss, loss).mass.max(0.0);
+            }
+            edge = loss;
         }
         // Downwards: to where the loss reaches the point, from the begin of the cell above.
         let mut edge = low;
@@ -94,8 +102,13 @@ impl StepLoss {
         let mut lower = Vec::new();
         while let Some(index) = points.next() {
             let loss = at(*index) + offset;
-            let limit = points.peek().map_or(loss, |next| loss - at(*index - **next));
-            let begin = law.begin(edge, loss, limit);
+            if loss >= edge {
+                continue;
+            }
+            let begin = match points.peek() {
+                Some(next) => law.begin(edge, loss, at(*index - **next)),
+                None => loss,
+            };
             push(&mut lower, *index, law.part(begin, edge, loss));
             edge = begin;
         }
@@ -283,18 +296,42 @@ impl Law {
         }
     }
 
-    /// By how much the loss of the cell `[low, high)` certainly exceeds `loss`, which lies in it, and its
-    /// mass.
-    fn offset(&self, low: f64, high: f64, loss: f64, step: f64) -> Option<(f64, f64)> {
-        let Part { mass, excess } = self.part(low, high, loss);
-        // The log of P/Q is loss - log(1 - (P - e^loss Q)/P); a little less for rounding.
-        let mut offset = -libm::log1p(-excess / mass);
-        let mut less = 1e-12 * step;
-        while offset > -0.5 * step && !(self.part(low, high, loss + offset).excess >= 0.0) {
-            offset -= less;
-            less *= 4.0;
+    /// The cell from which the others are built: at the end where losses are dense, if there is one, else
+    /// around the bulk.
+    fn first(&self, grid: Grid) -> (f64, f64) {
+        // A thousandth of all outputs is nearer to that end.
+        const QUANTILE: f64 = -3.1;
+        match self {
+            Self::Curve(curve) if curve.q < 1.0 && curve.kind == Kind::Remove => {
+                let bottom = libm::log1p(-curve.q) + 0.5 * grid.step;
+                (f64::NEG_INFINITY, curve.loss(QUANTILE).max(bottom))
+            }
+            Self::Curve(curve) if curve.q < 1.0 && curve.kind == Kind::Add => {
+                let top = -libm::log1p(-curve.q) - 0.5 * grid.step;
+                (curve.loss(QUANTILE).min(top), f64::INFINITY)
+            }
+            _ => {
+                let home = (self.bulk() / grid.step).round();
+                ((home - 0.5) * grid.step, (home + 0.5) * grid.step)
+            }
         }
-        (offset.abs() <= 0.5 * step).then_some((offset, mass))
+    }
+
+    /// At most the loss of the cell `[low, high)` as a whole, and its mass.
+    fn merged(&self, low: f64, high: f64, step: f64) -> Option<(f64, f64)> {
+        let near = if low.is_finite() { low } else { high };
+        let Part { mass, excess } = self.part(low, high, near);
+        // The log of P/Q is near - log(1 - (P - e^near Q)/P); a little less for rounding.
+        let mut loss = near - libm::log1p(-excess / mass);
+        let mut less = 1e-12 * step;
+        while !(self.part(low, high, loss).excess >= 0.0) {
+            loss -= less;
+            less *= 4.0;
+            if !(less < step) {
+                return None;
+            }
+        }
+        (loss.is_finite() && mass > 0.0).then_some((loss, mass))
     }
 
     /// The end, above `loss`, of a cell that begins at `from` and has this loss, or a little more.
@@ -317,7 +354,7 @@ impl Law {
         // Where masses fall fast, a wider cell.
         let enough = |end: f64| self.part(from, end, loss).excess >= 0.0;
         let (mut low, mut high) = (loss, end.max(loss + 0.5 * step));
-        for _ in 0..60 {
+        for _ in 0..10 {
             if enough(high) {
                 break;
             }
@@ -330,25 +367,35 @@ impl Law {
         high
     }
 
-    /// The begin, between `limit` and `loss`, of a cell that ends at `to` and has this loss, or a little more.
-    fn begin(&self, to: f64, loss: f64, limit: f64) -> f64 {
-        let mut begin = (2.0 * loss - to).max(limit);
-        for _ in 0..6 {
+    /// The begin, below `loss`, of a cell that ends at `to` and has this loss, or a little more.
+    fn begin(&self, to: f64, loss: f64, step: f64) -> f64 {
+        let mut begin = 2.0 * loss - to;
+        for _ in 0..4 {
             let Part { mass, excess } = self.part(begin, to, loss);
             let slope = mass / (to - begin) * (loss - begin).max(0.01 * (to - loss));
-            if excess >= 0.0 && excess <= slope * 1e-3 * (to - loss) || !(slope > 0.0) {
-                break;
+            if excess >= 0.0 && excess <= slope * 1e-3 * (to - loss) {
+                return begin;
             }
             let next = begin - (excess / slope) + 1e-4 * (to - loss);
-            if !(next > limit) {
-                if excess >= 0.0 {
-                    return limit;
-                }
+            if !(next > loss - 2.0 * step) {
                 break;
             }
             begin = next.min(loss);
         }
-        begin
+        // Where masses fall fast, a wider cell; where there are none, all of it.
+        let enough = |begin: f64| self.part(begin, to, loss).excess >= 0.0;
+        let (mut low, mut high) = (begin.min(loss - 0.5 * step), loss);
+        for _ in 0..60 {
+            if !enough(low) {
+                break;
+            }
+            (high, low) = (low, loss - 1.5 * (loss - low));
+        }
+        for _ in 0..8 {
+            let middle = 0.5 * (low + high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        high
     }
 
     /// The outputs with losses in `[from, to)`, compared at `loss`.

@@ -127,7 +127,7 @@ impl Curve {
         }
     }
 
-    fn loss(&self, y: f64) -> f64 {
+    pub(crate) fn loss(&self, y: f64) -> f64 {
         match self.kind {
             Kind::Remove => self.log_ratio(y),
             Kind::Add => -self.log_ratio(y),
@@ -283,4 +283,27 @@ pub(crate) fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
     let scale = if tail == 0.0 { 0.0 } else { tail * digits } + f64::MIN_POSITIVE / ROUNDING;
     // Not `max`: what is no number must stay visible.
     Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Narrow intervals are differences of nearly equal tails; their masses are enclosed all the same.
+    #[test]
+    fn masses_of_narrow_intervals_are_enclosed() {
+        let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        for i in 0..400 {
+            let from = -9.0 + 0.045 * f64::from(i);
+            for width in [1e-3, 1e-5, 1e-7, 1e-9, 1e-11] {
+                let to = from + width;
+                // By the midpoint rule, whose error is a part of width^2/24 (x^2 + 1).
+                let (exact, middle) = ((to - from) * density(from + 0.5 * width), from.abs() + 1.0);
+                let off = exact * (width * width * middle * middle / 12.0 + 1e-13);
+                let mass = normal_mass(from, to, 0.0);
+                assert!(mass.up() >= exact - off, "{from} {width}: {} {exact}", mass.up());
+                assert!(mass.down() <= exact + off, "{from} {width}: {} {exact}", mass.down());
+            }
+        }
+    }
 }

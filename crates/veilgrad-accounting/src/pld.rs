@@ -60,6 +60,14 @@ impl Bounds {
 /// # Errors
 /// When no finite epsilon can be certified.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupported> {
+    // Deltas at zero add up.
+    let at_zero = |direction: Direction| -> f64 {
+        let of = |(step, n): &(Step, u64)| *n as f64 * step_delta(*step, direction, 0.0).upper;
+        composition.steps().iter().map(of).sum::<f64>() * (1.0 + 1e-12)
+    };
+    if at_zero(Direction::Remove).max(at_zero(Direction::Add)) <= delta.get() {
+        return Ok(Bounds { lower: 0.0, upper: 0.0, method: Method::ClosedForm });
+    }
     let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
     // Addition counts only where it may cost more.
     if !composition.is_symmetric() && !addition_settled(composition, bounds.lower, delta.get()) {
@@ -208,7 +216,10 @@ fn delta_towards(
     }
     let mut cumulant = Cumulant::new(composition, direction);
     let tilt = cumulant.best_slope(epsilon, payoff);
-    let contour = Contour::new(composition, direction, &mut cumulant, tilt);
+    let contour = match rarely_sampled(composition) {
+        true => None,
+        false => Contour::new(composition, direction, &mut cumulant, tilt),
+    };
     let by_contour = contour.as_ref().map(|contour| contour.delta(epsilon));
     let by_contour = by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
     let Interval { lower, upper } = by_contour;
@@ -247,6 +258,18 @@ fn lattice_epsilon(
     solve(&|epsilon| lattice.delta(epsilon), delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
+/// Whether a record takes part so rarely that contours are not worth a try: characteristic functions hardly
+/// decay.
+fn rarely_sampled(composition: &Composition) -> bool {
+    let part = |(step, count): &(Step, u64)| match step.sampled {
+        Sampled::Always => f64::INFINITY,
+        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
+            q * *count as f64
+        }
+    };
+    composition.steps().iter().map(part).sum::<f64>() < 0.3
+}
+
 /// The better of both on either side.
 fn better(by_contour: Interval, by_lattice: Interval) -> Bounds {
     let method =
@@ -263,6 +286,9 @@ fn contour_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<(f64, f64)> {
+    if rarely_sampled(composition) {
+        return None;
+    }
     let mut cumulant = Cumulant::new(composition, direction);
     let extra = |tilt: f64| {
         let payoff = payoff(tilt);
