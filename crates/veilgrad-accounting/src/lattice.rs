@@ -424,10 +424,12 @@ impl Losses {
             *value = found;
             squares += 2.0 * error * error;
         }
-        for end in [spectrum.first().is_some().then_some(0), spectrum.len().checked_sub(1)] {
-            if let Some(value) = end.and_then(|end| spectrum.get_mut(end)) {
-                value.im = 0.0;
-            }
+        // Real by symmetry, which rounding does not know.
+        if let Some(first) = spectrum.first_mut() {
+            first.im = 0.0;
+        }
+        if let Some(last) = spectrum.last_mut() {
+            last.im = 0.0;
         }
         let mut output = inverse.make_output_vec();
         if inverse.process(&mut spectrum, &mut output).is_err() {

@@ -111,10 +111,6 @@ fn sweep_the_whole_range() {
         let time = begin.elapsed();
         let gap = (found.upper - found.lower) / found.upper.max(1e-6);
         check(q, z, rounds, delta);
-        println!(
-            "{time:?} gap {gap:.1e} q {q:.2e} z {z:.3} T {rounds} delta {delta:.1e} {:?} {}",
-            found.method, found.upper
-        );
         let rest = format!("q {q:e} z {z} T {rounds} delta {delta:e}: {found:?} in {time:?}");
         gaps.push((gap, time, rest));
     }
