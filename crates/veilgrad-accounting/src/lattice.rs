@@ -1,122 +1,301 @@
-//! Epsilon from privacy loss distributions on a lattice: connect-the-dots, tilted, composed by
-//! Fourier transform, with every numerical error added to delta.
+//! The privacy profile from losses on a lattice: tilted, composed by Fourier transform, with every
+//! numerical error counted.
+//!
+//! From above by connect-the-dots, from below by merging outputs; both are off by the square of the
+//! lattice's step, so that lattices are refined until the two agree.
 
-use crate::contour::Interval;
-use crate::loss::{Direction, Rounded, StepLoss};
-use crate::number::UNIT;
-use crate::{Composition, Step};
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex64;
 
-/// Roundings per butterfly of a Fourier transform, generously.
+use crate::contour::{Interval, payoff};
+use crate::loss::{Rounded, StepLoss};
+use crate::number::UNIT;
+use crate::output::{Direction, step_delta};
+use crate::{Composition, Step};
+
+/// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
+/// Numerical Algorithms, theorem 24.2), generously.
 const FFT_ROUNDINGS: f64 = 8.0;
-/// Transforms are not longer than this.
-pub(crate) const LONGEST: usize = 1 << 22;
-/// Those of sketches.
-pub(crate) const SKETCHED: usize = 1 << 16;
+/// Transforms are not longer than this; for sketches of profiles, than that.
+pub(crate) const LONGEST: usize = 1 << 20;
+pub(crate) const SKETCHED: usize = 1 << 15;
 /// Nor shorter than this.
-const SHORTEST: usize = 1 << 14;
-/// Nor those for lower bounds, which move every loss, than this.
-const SHORTEST_LOWER: usize = 1 << 18;
-/// The part of a transform that the sum is expected to fill.
-const FILL: f64 = 0.9;
-/// A fine grid with few points: its step, and how many of them there are per octave, about.
-const SKETCH: (f64, i64) = (1e-10, 24);
+const SHORTEST: usize = 1 << 12;
+/// A fine grid with few points, which shows tilt and window: its step, and how many of its points there are
+/// per octave, about.
+const SKETCH: (f64, i64) = (1e-10, 10);
 /// The same for the grids that are composed.
 const DENSITY: i64 = 512;
-/// Refinement stops when a grid twice as fine gains less than this part of epsilon.
-const TOLERANCE: f64 = 1e-4;
+/// What counts as infinite in all rounds together, as a part of delta.
+const TAIL: f64 = 5e-6;
+/// The log of what may wrap around, as a part of what is looked for.
+const WRAPPED: f64 = -21.0;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// The smallest epsilon for this delta.
     Delta(f64),
-    /// The smallest delta at this epsilon, which is about the second number.
-    Epsilon(f64, f64),
+    /// The smallest delta at this epsilon.
+    Epsilon(f64),
 }
 
-/// Bounds of that number in one direction: upper ones on ever finer grids until they no longer improve,
-/// infinite if there is none, and a lower one.
-///
-/// Transforms are at most `longest`; shorter ones than [`LONGEST`] are for sketches, without a lower bound.
-pub(crate) fn bounds(
-    composition: &Composition,
-    direction: Direction,
-    target: Target,
-    longest: usize,
-) -> Interval {
-    let rounds: f64 = composition.steps().iter().map(|(_, count)| *count as f64).sum();
-    let (Target::Delta(delta) | Target::Epsilon(_, delta)) = target;
-    let tail = (delta * 1e-6 / rounds).max(1e-300);
-    let losses = |grid: f64, density: i64, rounded: Rounded| -> Losses {
-        let of = |(step, count): &(Step, u64)| {
-            (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
-        };
-        Losses { grid, steps: composition.steps().iter().map(of).collect() }
-    };
-    // Few points on a fine grid show the tilt and the window; then grids that fill it.
-    let sketch = losses(SKETCH.0, SKETCH.1, Rounded::Up);
-    let tilt = sketch.best_tilt(target);
-    let window = sketch.window(tilt);
-    let (mut best, mut points) = (f64::INFINITY, SHORTEST);
-    while points <= longest {
-        let grid = 2.0 * window.half_width / (FILL * points as f64);
-        let composed = losses(grid, DENSITY, Rounded::Up).compose(tilt, &window, points);
-        let (found, scale) = match target {
-            Target::Delta(delta) => (composed.epsilon(delta), 0.01),
-            Target::Epsilon(epsilon, delta) => (composed.delta(epsilon), delta),
-        };
-        let improvement = best - found;
-        best = best.min(found);
-        // Rounding and infinite losses stay, and where a fine grid certifies nothing no finer one will.
-        let hopeless = composed.rounding > 1.0 || composed.infinite > delta * 1e3;
-        if hopeless || (best.is_infinite() && points >= SHORTEST_LOWER) {
-            break;
+/// The composed losses of a composition in one direction, good near the target that they were made for.
+pub(crate) struct Lattice {
+    upper: Composed,
+    lower: Composed,
+    /// The tilt, and about where the profile meets the target.
+    pub(crate) tilt: f64,
+    pub(crate) epsilon: f64,
+}
+
+impl Lattice {
+    /// Fine enough for bounds of epsilon that are this close, relatively, or as fine as lattices get; `None`
+    /// where nothing can be certified.
+    pub(crate) fn new(
+        composition: &Composition,
+        direction: Direction,
+        target: Target,
+        close: f64,
+        longest: usize,
+    ) -> Option<Self> {
+        let mut plan = Plan::new(composition, direction, target, None)?;
+        let mut points = SHORTEST;
+        let mut last = f64::INFINITY;
+        let mut lower: Option<Composed> = None;
+        loop {
+            let mut lattice = plan.lattice(composition, direction, points);
+            let mut epsilon = plan.epsilon;
+            if let Target::Delta(delta) = target {
+                epsilon = lattice.meets(delta, epsilon);
+            }
+            // Merged cells may fit a coarser grid better.
+            if let Some(lower) = lower.take()
+                && lower.delta(epsilon).lower > lattice.lower.delta(epsilon).lower
+            {
+                lattice.lower = lower;
+            }
+            let near = lattice.delta(epsilon);
+            let off = (near.upper / near.lower).ln() / (1.0 + plan.tilt * epsilon);
+            let known = near.upper.is_finite();
+            // Where the plan was for about this epsilon, finer lattices either help or are not needed.
+            let planned = known && (epsilon - plan.epsilon).abs() <= 0.02 * epsilon;
+            let enough = off <= close || (planned && off > 0.8 * last) || 2 * points > longest;
+            if enough && (planned || points > SHORTEST) {
+                return known.then_some(Self { epsilon, ..lattice });
+            }
+            last = if planned { off } else { f64::INFINITY };
+            lower = Some(lattice.lower);
+            if known && !planned {
+                plan = Plan::new(composition, direction, target, Some(epsilon)).unwrap_or(plan);
+            }
+            plan.epsilon = epsilon;
+            // Errors fall with the square of the length.
+            let growth = (1.5 * off / close).sqrt().clamp(2.0, 16.0);
+            points = ((points as f64 * growth) as usize).next_power_of_two().min(longest);
         }
-        // A grid that did worse was too coarse for its window; the next one is better.
-        if (0.0..=TOLERANCE * best.max(scale)).contains(&improvement) {
-            break;
+    }
+
+    /// Where the upper bound falls to `delta`, about.
+    fn meets(&self, delta: f64, guess: f64) -> f64 {
+        let above = |epsilon: f64| self.delta(epsilon).upper > delta;
+        let (mut low, mut high) = (0.0, guess.max(1.0 / self.tilt));
+        for _ in 0..60 {
+            if !above(high) {
+                break;
+            }
+            high *= 1.5;
         }
-        points *= 2;
+        for _ in 0..30 {
+            let middle = 0.5 * (low + high);
+            if above(middle) { low = middle } else { high = middle }
+        }
+        high
     }
-    if best.is_infinite() || longest < LONGEST {
-        return Interval { lower: 0.0, upper: best };
+
+    /// Bounds of delta at `epsilon`.
+    pub(crate) fn delta(&self, epsilon: f64) -> Interval {
+        Interval { lower: self.lower.delta(epsilon).lower, upper: self.upper.delta(epsilon).upper }
     }
-    let points = points.clamp(SHORTEST_LOWER, LONGEST);
-    let grid = 2.0 * window.half_width / (FILL * points as f64);
-    let composed = losses(grid, DENSITY, Rounded::Down).compose(tilt, &window, points);
-    let lower = match target {
-        Target::Delta(delta) => composed.lower_epsilon(delta),
-        Target::Epsilon(epsilon, _) => composed.lower_delta(epsilon),
-    };
-    Interval { lower, upper: best }
+}
+
+/// Where to compose: nothing here has to be right.
+struct Plan {
+    tail: f64,
+    tilt: f64,
+    epsilon: f64,
+    window: Window,
+    split: Option<Split>,
+}
+
+/// Losses outside of which the tilted sum hardly ever lies, and the tilts that show it.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    low: f64,
+    high: f64,
+    tilt_below: f64,
+    tilt_above: f64,
+}
+
+/// Where one large loss is likelier than many small ones, sums without any large loss are left out of the
+/// transform, whose rounding they would determine, and bounded by themselves.
+#[derive(Debug, Clone, Copy)]
+struct Split {
+    /// Losses above this are large.
+    loss: f64,
+    /// The tilt that bounds sums without any.
+    tilt: f64,
+}
+
+impl Plan {
+    fn new(
+        composition: &Composition,
+        direction: Direction,
+        target: Target,
+        known: Option<f64>,
+    ) -> Option<Self> {
+        let rounds: f64 = composition.steps().iter().map(|(_, count)| *count as f64).sum();
+        let one = |epsilon: f64| -> f64 {
+            let steps = composition.steps().iter();
+            steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
+        };
+        let (about, least) = match target {
+            // One large loss at a time costs this.
+            Target::Delta(delta) => (delta, known.unwrap_or_else(|| falls_to(one, delta))),
+            // About what all steps cost one at a time.
+            Target::Epsilon(epsilon) => (one(epsilon).min(1.0), epsilon),
+        };
+        let tail = (about * TAIL / rounds).max(1e-290);
+        let mut sketch = Losses::new(composition, direction, SKETCH, tail, Rounded::Up);
+        let sought = match (target, known) {
+            (Target::Delta(_), Some(epsilon)) => Target::Epsilon(epsilon),
+            _ => target,
+        };
+        sketch.split = sketch.find_split(least, about);
+        let tilt = sketch.best_tilt(sought);
+        if sketch.split.is_some() && sketch.jumps(tilt) > 1.0 {
+            sketch.split = None;
+        }
+        let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
+        let value = sketch.cumulant(tilt);
+        let epsilon = match sought {
+            Target::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
+            Target::Epsilon(epsilon) => epsilon,
+        };
+        let window = sketch.window(tilt, value, WRAPPED + payoff(tilt).value)?;
+        Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
+    }
+
+    fn step(&self, points: usize) -> f64 {
+        // Room for what moving losses to the lattice does to the window.
+        (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001
+    }
+
+    fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
+        let grid = (self.step(points), DENSITY);
+        let losses = |rounded| {
+            let losses = Losses::new(composition, direction, grid, self.tail, rounded);
+            Losses { split: self.split, ..losses }
+        };
+        let compose = |losses: Losses| losses.compose(self.tilt, &self.window, points);
+        Lattice {
+            upper: compose(losses(Rounded::Up)),
+            lower: compose(losses(Rounded::Down)),
+            tilt: self.tilt,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+/// Where a falling profile is `delta`, about; 0 if it is not larger there.
+fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
+    let mut high = 1e-9;
+    while profile(high) > delta && high < 1e6 {
+        high *= 4.0;
+    }
+    let mut low = if high > 1e-9 { 0.25 * high } else { 0.0 };
+    for _ in 0..12 {
+        let middle = 0.5 * (low + high);
+        if profile(middle) > delta { low = middle } else { high = middle }
+    }
+    low
 }
 
 /// The losses of all steps on one grid, each with its number.
 struct Losses {
     grid: f64,
     steps: Vec<(StepLoss, f64)>,
-}
-
-/// Where the tilted sum of all losses lies.
-struct Window {
-    mean: f64,
-    half_width: f64,
+    split: Option<Split>,
 }
 
 impl Losses {
-    /// Log of the moment `E e^{tilt L}` over finite losses, its first and second derivatives, summed
-    /// over all steps.
-    fn cumulant(&self, tilt: f64) -> (f64, f64, f64) {
-        let (mut value, mut mean, mut variance) = (0.0, 0.0, 0.0);
+    fn new(
+        composition: &Composition,
+        direction: Direction,
+        (grid, density): (f64, i64),
+        tail: f64,
+        rounded: Rounded,
+    ) -> Self {
+        let of = |(step, count): &(Step, u64)| {
+            (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
+        };
+        Self { grid, steps: composition.steps().iter().map(of).collect(), split: None }
+    }
+
+    /// The largest index of a small loss.
+    fn last_small(&self) -> i64 {
+        self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
+    }
+
+    /// Log of `E e^{tilt L}` of sums with small losses only, and of the factor by which those with any
+    /// losses have more.
+    fn parts(&self, tilt: f64) -> (f64, f64) {
+        let last = self.last_small();
+        let (mut all, mut factor) = (0.0, 0.0);
         for (loss, count) in &self.steps {
-            let (log_moment, first, second) = moments(loss, self.grid, tilt);
-            value += count * log_moment;
-            mean += count * first;
-            variance += count * second;
+            let at = loss.atoms.partition_point(|(index, _)| *index <= last);
+            let (small, large) = loss.atoms.split_at(at);
+            let small = log_sum(small, tilt * self.grid);
+            let ratio = log_sum(large, tilt * self.grid) - small;
+            all += count * small;
+            factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
         }
-        (value, mean, variance)
+        (all, factor)
+    }
+
+    /// How many large losses there are, tilted, about.
+    fn jumps(&self, tilt: f64) -> f64 {
+        self.parts(tilt).1
+    }
+
+    /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,
+    /// without offsets.
+    fn cumulant(&self, tilt: f64) -> f64 {
+        if self.split.is_none() {
+            let of = |(loss, count): &(StepLoss, f64)| count * log_moment(loss, self.grid, tilt);
+            return self.steps.iter().map(of).sum();
+        }
+        let (small, factor) = self.parts(tilt);
+        small + if factor > 30.0 { factor } else { libm::expm1(factor).ln() }
+    }
+
+    /// The largest loss for which sums of smaller ones cost next to nothing at `epsilon`, if there is one.
+    fn find_split(&mut self, epsilon: f64, delta: f64) -> Option<Split> {
+        let mut loss = 0.7 * epsilon;
+        for _ in 0..12 {
+            self.split = Some(Split { loss, tilt: 0.0 });
+            let bound = |log_tilt: f64| {
+                let tilt = log_tilt.exp();
+                self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
+            };
+            let centre = (20.0 / epsilon).ln();
+            let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
+            if bound < delta.ln() + TAIL.ln() {
+                return Some(Split { loss, tilt: log_tilt.exp() });
+            }
+            loss *= 0.7;
+        }
+        None
     }
 
     /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
@@ -124,53 +303,59 @@ impl Losses {
     fn best_tilt(&self, target: Target) -> f64 {
         let bound = |log_tilt: f64| {
             let tilt = log_tilt.exp();
-            let (value, _, _) = self.cumulant(tilt);
-            let value = value - (tilt * (1.0 + tilt)).ln();
-            let bound = match target {
+            let value = self.cumulant(tilt) + payoff(tilt).value;
+            match target {
                 Target::Delta(delta) => (value - delta.ln()) / tilt,
-                Target::Epsilon(epsilon, _) => value - tilt * epsilon,
-            };
-            if bound.is_nan() { f64::INFINITY } else { bound }
-        };
-        let scan = (-14..=30).map(|i| f64::from(i) * 0.5).map(|x| (x, bound(x)));
-        let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-        let (mut low, mut high) = (best - 0.5, best + 0.5);
-        for _ in 0..10 {
-            let (left, right) = (low + (high - low) * 0.38, low + (high - low) * 0.62);
-            if bound(left) < bound(right) { high = right } else { low = left }
-        }
-        ((low + high) / 2.0).exp()
-    }
-
-    /// A window that the tilted sum leaves with negligible probability on either side.
-    fn window(&self, tilt: f64) -> Window {
-        let (_, mean, variance) = self.cumulant(tilt);
-        let deviation = variance.sqrt().max(self.grid);
-        let mut half_width = 8.0 * deviation;
-        for _ in 0..40 {
-            let low = self.chernoff(tilt, mean - half_width, mean);
-            let high = self.chernoff(tilt, mean + half_width, mean);
-            if low.max(high) < 1e-9 {
-                break;
+                Target::Epsilon(epsilon) => value - tilt * epsilon,
             }
-            half_width *= 1.15;
-        }
-        Window { mean, half_width: half_width + 2.0 * self.grid }
+        };
+        let scan = (-8..=28).map(f64::from).map(|x| (x, bound(x)));
+        let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+        golden(bound, best - 1.0, best + 1.0).0.exp()
     }
 
-    /// At least the tilted probability that the sum lies beyond `end`, on the side away from `mean`.
-    fn chernoff(&self, tilt: f64, end: f64, mean: f64) -> f64 {
-        let (value, _, variance) = self.cumulant(tilt);
-        let start = (end - mean) / variance.max(1e-300);
-        let bound = |extra: f64| {
-            let (moved, _, _) = self.cumulant(tilt + extra);
-            (moved - value - extra * end).exp()
+    /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
+    /// either side.
+    fn window(&self, tilt: f64, value: f64, wrapped: f64) -> Option<Window> {
+        // P(L > end) <= e^{K(m) - K(tilt) - (m - tilt) end}: the end at which this is e^wrapped.
+        let end = |moved: f64| (self.cumulant(moved) - value - wrapped) / (moved - tilt);
+        let shifts = |side: f64, log: f64| tilt + side * tilt * log.exp();
+        let best = |side: f64| {
+            let at = |log: f64| {
+                let end = side * end(shifts(side, log));
+                if end.is_finite() { end } else { f64::INFINITY }
+            };
+            let scan = (-8..=8).map(f64::from).map(|x| (x, at(x)));
+            let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+            let (log, value) = golden(at, best - 1.0, best + 1.0);
+            (side * value, shifts(side, log))
         };
-        // Where the tail is heavier than a normal one, a smaller extra tilt is better.
-        [1.0, 0.5, 0.25, 0.1, 0.03, 0.01]
-            .into_iter()
-            .map(|part| bound(start * part))
-            .fold(1.0, f64::min)
+        let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
+        let sound = low < high && high.is_finite() && low.is_finite();
+        sound.then_some(Window { low, high, tilt_below, tilt_above })
+    }
+
+    /// At least the probability of sums on the side of `end` that the moved tilt is on, tilted and divided by
+    /// `e^log_factor`.
+    fn chernoff(&self, tilt: f64, log_factor: f64, moved: f64, end: f64) -> f64 {
+        let value = self.cumulant(moved);
+        // Logs of moments are good to far less than this.
+        let size = 1.0 + value.abs() + log_factor.abs() + (moved - tilt).abs() * end.abs();
+        (value - log_factor - (moved - tilt) * end + 1e-10 * size + 1e-11 * self.rounds()).exp()
+    }
+
+    /// At least what sums without a large loss cost, as the logs of a constant and the coefficient of
+    /// epsilon.
+    fn small(&self) -> Option<(f64, f64)> {
+        let tilt = self.split?.tilt;
+        let (value, _) = self.parts(tilt);
+        // (1 - e^-x)_+ <= e^{tilt x} tilt^tilt / (1+tilt)^(1+tilt)
+        let payoff = -tilt * libm::log1p(1.0 / tilt) - libm::log1p(tilt);
+        Some((value + payoff + 1e-10 * (1.0 + value.abs()) + 1e-11 * self.rounds(), -tilt))
+    }
+
+    fn rounds(&self) -> f64 {
+        self.steps.iter().map(|(_, count)| count).sum()
     }
 
     /// The distribution of the tilted sum, by Fourier transform.
@@ -180,14 +365,15 @@ impl Losses {
             (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
         let mut input = forward.make_input_vec();
         let mut spectrum = forward.make_output_vec();
-        let mut product = vec![(0.0, 0.0); spectrum.len()];
-        // Bounds of the modulus with errors, as a log, and of the relative error.
-        let mut errors = vec![(0.0, 0.0); spectrum.len()];
+        let mut large = forward.make_output_vec();
+        let mut product = vec![Product::default(); spectrum.len()];
         let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
+        // Sums of logs and of phases over steps round with their number.
+        let each = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;
         let (mut log_factor, mut rounding) = (0.0, 0.0);
-        let mut infinite = 0.0;
+        let (mut infinite, mut offset, mut offsets) = (0.0, 0.0, 0.0);
         for (loss, count) in &self.steps {
-            let (log_moment, _, _) = moments(loss, self.grid, tilt);
+            let log_moment = log_moment(loss, self.grid, tilt);
             // The roundings of every tilted mass, once per step.
             let ends = [loss.atoms.first(), loss.atoms.last()].into_iter().flatten();
             let largest =
@@ -196,33 +382,49 @@ impl Losses {
             log_factor += count * log_moment;
             rounding += count * roundings * UNIT;
             infinite += count * loss.infinite;
-            input.fill(0.0);
-            for (index, mass) in &loss.atoms {
-                let place = index.rem_euclid(points as i64) as usize;
-                if let Some(slot) = input.get_mut(place) {
-                    *slot += mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+            offset += count * loss.offset;
+            offsets += count * loss.offset.abs();
+            let last = self.last_small();
+            let mut transform = |wanted: &dyn Fn(i64) -> bool, spectrum: &mut [Complex64]| {
+                input.fill(0.0);
+                let mut total = 0.0;
+                for (index, mass) in loss.atoms.iter().filter(|(index, _)| wanted(*index)) {
+                    let place = index.rem_euclid(points as i64) as usize;
+                    let mass = mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+                    total += mass;
+                    if let Some(slot) = input.get_mut(place) {
+                        *slot += mass;
+                    }
+                }
+                // Lengths are those of the plan; if it failed all the same, nothing is certain.
+                if forward.process(&mut input, spectrum).is_err() { f64::INFINITY } else { total }
+            };
+            if self.split.is_some() {
+                let rest = transform(&|index| index <= last, &mut spectrum);
+                let total = transform(&|index| index > last, &mut large);
+                infinite += if (rest + total).is_finite() { 0.0 } else { f64::INFINITY };
+                for ((small, large), product) in spectrum.iter().zip(&large).zip(&mut product) {
+                    product.times(*small, *count, fft_error, each);
+                    product.also(*small, *large, *count, (fft_error, total), each);
+                }
+            } else {
+                let total = transform(&|_| true, &mut spectrum);
+                infinite += if total.is_finite() { 0.0 } else { f64::INFINITY };
+                for (value, product) in spectrum.iter().zip(&mut product) {
+                    product.times(*value, *count, fft_error, each);
                 }
             }
-            // Lengths are those of the plan; if it failed all the same, nothing is certain.
-            if forward.process(&mut input, &mut spectrum).is_err() {
-                infinite = f64::INFINITY;
-            }
-            for ((value, product), error) in spectrum.iter().zip(&mut product).zip(&mut errors) {
-                let modulus = value.norm();
-                product.0 += count * modulus.max(1e-300).ln();
-                product.1 += count * value.arg();
-                let bounded = modulus + fft_error;
-                error.0 += count * bounded.ln();
-                error.1 += count * (fft_error / bounded + 8.0 * UNIT);
-            }
         }
-        let mut error = 0.0;
-        for (value, (log_modulus, phase)) in spectrum.iter_mut().zip(&product) {
-            *value = Complex64::from_polar(log_modulus.exp(), *phase);
+        let mut squares = 0.0;
+        for (value, product) in spectrum.iter_mut().zip(&product) {
+            let (found, error) = match self.split {
+                Some(_) => product.with_large(fft_error),
+                None => product.whole(fft_error),
+            };
+            *value = found;
+            squares += 2.0 * error * error;
         }
-        for (log_modulus, relative) in &errors {
-            error += 2.0 * log_modulus.exp() * (relative + fft_error + 64.0 * UNIT);
-        }
+        // Real by symmetry, which rounding does not know.
         if let Some(first) = spectrum.first_mut() {
             first.im = 0.0;
         }
@@ -233,47 +435,155 @@ impl Losses {
         if inverse.process(&mut spectrum, &mut output).is_err() {
             infinite = f64::INFINITY;
         }
-        let scale = 1.0 / points as f64;
-        let error = error * scale;
         // Indices stay where an f64 is exact; a window elsewhere certifies nothing.
-        let first = (window.mean / self.grid).round().clamp(-9e15, 9e15) as i64 - points as i64 / 2;
-        let masses = (0..points as i64)
-            .map(|offset| {
-                let place = (first + offset).rem_euclid(points as i64) as usize;
-                output.get(place).map_or(f64::NAN, |mass| mass * scale)
-            })
-            .collect();
-        let (start, end) = (first as f64, (first + points as i64) as f64);
-        let outside = |end: f64| self.chernoff(tilt, end * self.grid, window.mean) * (1.0 + 1e-6);
-        let (below, above) = (outside(start), outside(end));
-        let grid = self.grid;
-        Composed { grid, masses, error, first, tilt, log_factor, rounding, above, below, infinite }
+        let first = (window.low / self.grid).floor().clamp(-9e15, 9e15) as i64 - 3;
+        let (start, end) = (first as f64 * self.grid, (first + points as i64) as f64 * self.grid);
+        let steps = self.steps.len() as f64;
+        Composed::new(
+            Sum {
+                grid: self.grid,
+                first,
+                offset: (offset, (steps + 4.0) * UNIT * offsets),
+                tilt,
+                log_factor,
+                rounding: rounding + (steps + 4.0) * UNIT * log_factor.abs(),
+                above: self.chernoff(tilt, log_factor, window.tilt_above, end),
+                below: self.chernoff(tilt, log_factor, window.tilt_below, start),
+                infinite,
+                small: self.small(),
+            },
+            &output,
+            (squares / points as f64).sqrt(),
+        )
     }
 }
 
-/// Log of `E e^{tilt L}` over the finite losses of one step, and the tilted mean and variance.
-fn moments(loss: &StepLoss, grid: f64, tilt: f64) -> (f64, f64, f64) {
-    let exponent = |index: i64| tilt * index as f64 * grid;
-    let top = loss.atoms.iter().map(|(i, mass)| exponent(*i) + mass.ln()).fold(f64::MIN, f64::max);
-    let (mut sum, mut first, mut second) = (0.0, 0.0, 0.0);
-    for (index, mass) in &loss.atoms {
-        let weight = mass * (exponent(*index) - top).exp();
-        let value = *index as f64 * grid;
-        sum += weight;
-        first += weight * value;
-        second += weight * value * value;
-    }
-    let mean = first / sum;
-    (top + sum.ln(), mean, (second / sum - mean * mean).max(0.0))
+/// A product of Fourier coefficients, as a log, with bounds of its error.
+#[derive(Debug, Clone, Copy, Default)]
+struct Product {
+    log_modulus: f64,
+    phase: f64,
+    /// At least the log of the modulus, errors included.
+    bound: f64,
+    /// At least the error, relative to that.
+    relative: f64,
+    /// What large losses add to the log, at least its modulus, and its error.
+    factor: Complex64,
+    factor_bound: f64,
+    factor_error: f64,
 }
 
-/// The tilted distribution of the sum of all losses in one window.
-struct Composed {
+impl Product {
+    /// Multiplies by `value`, which is off by at most `error`, `count` times; `each` is what every one of these
+    /// adds to the roundings of sums.
+    fn times(&mut self, value: Complex64, count: f64, error: f64, each: f64) {
+        let modulus = value.norm_sqr().max(1e-300).sqrt();
+        let log_modulus = modulus.ln();
+        self.log_modulus += count * log_modulus;
+        self.phase += count * value.arg();
+        // log(modulus + error)
+        let (large, small) = if modulus > error { (modulus, error) } else { (error, modulus) };
+        let log_large = if modulus > error { log_modulus } else { error.ln() };
+        self.bound += count * (log_large + small / large);
+        self.relative += count * (error / large + each * (1.0 + log_modulus.abs()));
+    }
+
+    /// Notes the large losses beside the small ones that it was multiplied by; they are off by at most their `total`
+    /// times the error.
+    fn also(
+        &mut self,
+        small: Complex64,
+        large: Complex64,
+        count: f64,
+        (error, total): (f64, f64),
+        each: f64,
+    ) {
+        let ratio = large / small;
+        // log(1 + ratio), without cancellation.
+        let square = 2.0 * ratio.re + ratio.norm_sqr();
+        let log = Complex64::new(0.5 * libm::log1p(square), ratio.im.atan2(1.0 + ratio.re));
+        self.factor += log * count;
+        let modulus = small.norm_sqr().sqrt() + error;
+        let bound = (large.norm_sqr().sqrt() + error * total) / modulus;
+        self.factor_bound += count * libm::log1p(bound) * (1.0 + 1e-12);
+        self.factor_error += count * (error * total / modulus + 2.0 * each * bound);
+    }
+
+    /// The product, and at least its error, the next transform's included.
+    fn whole(&self, fft_error: f64) -> (Complex64, f64) {
+        let value = Complex64::from_polar(self.log_modulus.exp(), self.phase);
+        (value, self.bound.exp() * (self.relative + fft_error + 64.0 * UNIT))
+    }
+
+    /// The product with large losses less that without, and at least its error: all terms of the difference
+    /// have positive coefficients, so it grows the most along the moduli.
+    fn with_large(&self, fft_error: f64) -> (Complex64, f64) {
+        let without = Complex64::from_polar(self.log_modulus.exp(), self.phase);
+        let Complex64 { re, im } = self.factor;
+        let value = if re > 1.0 {
+            Complex64::from_polar((self.log_modulus + re).exp(), self.phase + im) - without
+        } else {
+            // e^x - 1 without cancellation: expm1(a) cos b - 2 sin^2(b/2) + i e^a sin b.
+            let half = libm::sin(0.5 * im);
+            let more = libm::expm1(re) * libm::cos(im) - 2.0 * half * half;
+            without * Complex64::new(more, libm::exp(re) * libm::sin(im))
+        };
+        // Times e^bound, which may be as small as these are large.
+        let grown = match self.factor_bound > 1.0 {
+            true => (self.bound + self.factor_bound).exp(),
+            false => self.bound.exp() * libm::expm1(self.factor_bound),
+        };
+        let error = grown * (self.relative + fft_error + 64.0 * UNIT)
+            + (self.bound + self.factor_bound).exp() * self.factor_error;
+        (value, error)
+    }
+}
+
+/// Log of `E e^{tilt L}` over the finite losses of one step.
+fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
+    log_sum(&loss.atoms, tilt * grid)
+}
+
+/// Log of the sum of `mass e^{rate index}`.
+fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
+    let exponent = |index: i64| rate * index as f64;
+    // Exponents are largest at an end.
+    let ends = [atoms.first(), atoms.last()].into_iter().flatten();
+    let top = ends.map(|(index, _)| exponent(*index)).fold(f64::MIN, f64::max);
+    if top.abs() < 600.0 {
+        return atoms.iter().map(|(index, mass)| mass * exponent(*index).exp()).sum::<f64>().ln();
+    }
+    let log = |(index, mass): &(i64, f64)| mass.ln() + exponent(*index);
+    let top = atoms.iter().map(log).fold(f64::MIN, f64::max);
+    top + atoms.iter().map(|atom| (log(atom) - top).exp()).sum::<f64>().ln()
+}
+
+/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there.
+fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> (f64, f64) {
+    const RATIO: f64 = 0.618;
+    let (mut a, mut b) = (high - RATIO * (high - low), low + RATIO * (high - low));
+    let (mut at_a, mut at_b) = (f(a), f(b));
+    for _ in 0..8 {
+        if at_a < at_b {
+            (high, b, at_b) = (b, a, at_a);
+            a = high - RATIO * (high - low);
+            at_a = f(a);
+        } else {
+            (low, a, at_a) = (a, b, at_b);
+            b = low + RATIO * (high - low);
+            at_b = f(b);
+        }
+    }
+    if at_a < at_b { (a, at_a) } else { (b, at_b) }
+}
+
+/// What is known of the tilted sum of all losses beside its masses.
+struct Sum {
     grid: f64,
-    /// Masses of consecutive multiples of the grid from `first` on, and how far each may be off.
-    masses: Vec<f64>,
-    error: f64,
+    /// The window begins at this multiple of the grid.
     first: i64,
+    /// All losses are larger than their multiples by this, and how far that may be off.
+    offset: (f64, f64),
     tilt: f64,
     /// The log of the factor that undoes the tilt at loss 0, and how far it may be off.
     log_factor: f64,
@@ -282,103 +592,174 @@ struct Composed {
     above: f64,
     below: f64,
     infinite: f64,
+    /// What sums cost that were left out, at most: logs of a constant and the coefficient of epsilon.
+    small: Option<(f64, f64)>,
+}
+
+/// The tilted sum of all losses in one window.
+struct Composed {
+    sum: Sum,
+    /// For every grid point x of the window, the sums over losses L from x on of
+    /// `e^{-tilt (L-x)} (1 - e^{x-L})` and of `e^{-(tilt+1) (L-x)}`.
+    tails: Vec<(f64, f64)>,
+    /// At least how far any sum over masses with the weights of a profile may be off.
+    error: f64,
+    /// At least how far sums may be off, relatively.
+    rounding: f64,
 }
 
 impl Composed {
-    /// The smallest epsilon in the window for which delta is certified; infinite if there is none.
-    fn epsilon(&self, delta: f64) -> f64 {
-        let mut last = f64::INFINITY;
-        self.descend(|x, certified| {
-            if certified > delta || certified.is_nan() {
-                return false;
-            }
-            last = x.max(0.0);
-            x > 0.0
-        });
-        last
-    }
-
-    /// The delta that is certified at the last grid point that is not above `epsilon`; infinite if the
-    /// window has none.
-    fn delta(&self, epsilon: f64) -> f64 {
-        let mut found = f64::INFINITY;
-        self.descend(|x, certified| {
-            if x > epsilon {
-                return true;
-            }
-            found = if certified.is_nan() { f64::INFINITY } else { certified };
-            false
-        });
-        found
-    }
-
-    /// Calls `visit` with grid points, the largest first, and what is certified there, while it says
-    /// so.
-    fn descend(&self, mut visit: impl FnMut(f64, f64) -> bool) {
-        let (grid, tilt) = (self.grid, self.tilt);
+    /// From the masses, not yet divided by their number and in places modulo that, and the root of the sum of
+    /// the squares of all their errors.
+    fn new(sum: Sum, output: &[f64], error: f64) -> Self {
+        let points = output.len();
+        let (grid, tilt) = (sum.grid, sum.tilt);
         let (decay, decay_more) = ((-tilt * grid).exp(), (-(tilt + 1.0) * grid).exp());
+        let gap = -libm::expm1(-grid);
+        let scale = 1.0 / points as f64;
+        let mut tails = Vec::with_capacity(points + 1);
+        let (mut profile, mut more) = (0.0, 0.0);
+        tails.push((profile, more));
+        let last = sum.first + points as i64 - 1;
+        let start = last.rem_euclid(points as i64) as usize;
+        let (head, tail) = output.split_at((start + 1).min(points));
+        for mass in head.iter().rev().chain(tail.iter().rev()) {
+            // One step to the left, then the mass that is there.
+            profile = decay * (profile + gap * more);
+            more = decay_more * more + mass * scale;
+            tails.push((profile, more));
+        }
+        tails.reverse();
+        // The root of the sum of squared weights `e^{-tilt d} (1 - e^-d)`: an integral, and the largest.
+        let weights = 1.0 / (2.0 * tilt * (2.0 * tilt + 1.0) * (tilt + 1.0) * grid)
+            + 1.0 / ((tilt + 1.0) * (tilt + 1.0));
         // Terms that matter lie within 40/tilt; each step of the recurrence rounds a few times.
-        let reach = (40.0 / (tilt * grid)).min(self.masses.len() as f64);
-        let rounding = (4.0 * reach + 64.0) * UNIT;
-        // Sums over losses above x of e^{-tilt (L-x)} and e^{-(tilt+1)(L-x)}; what lies above the
-        // window counts in full at its end.
-        let (mut sum, mut sum_more) = (self.above, 0.0);
-        for (offset, mass) in self.masses.iter().enumerate().rev() {
-            let x = (self.first + offset as i64) as f64 * grid;
-            let factor = (self.log_factor + self.rounding - tilt * x).exp() * (1.0 + 1e-10);
-            if !visit(x, factor * (sum - sum_more + rounding * sum) + self.infinite) {
-                return;
-            }
-            // Not `max`: what is no number must stay visible.
-            let mass = if *mass < 0.0 { self.error } else { mass + self.error };
-            sum = (sum + mass) * decay;
-            sum_more = (sum_more + mass) * decay_more;
+        let reach = (40.0 / (tilt * grid)).min(points as f64);
+        let rounding = (8.0 * reach + 64.0) * UNIT;
+        Self { sum, tails, error: weights.sqrt() * error * (1.0 + 1e-9), rounding }
+    }
+
+    /// Bounds of `E (1 - e^{eps - L})_+`.
+    fn delta(&self, epsilon: f64) -> Interval {
+        let Sum { grid, first, offset, tilt, log_factor, above, below, infinite, small, .. } =
+            self.sum;
+        let x = epsilon - offset.0;
+        // The first grid point that is not below, as a place in the window.
+        let next = (x / grid).ceil() - first as f64;
+        let factor = |x: f64, side: f64| {
+            let size = log_factor.abs() + tilt * x.abs();
+            let room = self.sum.rounding
+                + (tilt + 1.0) * (offset.1 + 16.0 * UNIT * x.abs())
+                + 8.0 * UNIT * size;
+            (log_factor - tilt * x + side * room).exp()
+        };
+        let place = if next < 0.0 { 0 } else { next.min(self.tails.len() as f64) as usize };
+        // Before the window there is no upper bound; the lower one is that at its begin.
+        let x = if next < 0.0 { first as f64 * grid } else { x };
+        let gap = (first as f64 + place as f64) * grid - x;
+        // As in the recurrence, by part of a step; nothing is left beyond the window.
+        let value = self.tails.get(place).map_or(0.0, |(profile, more)| {
+            (-tilt * gap).exp() * (profile - libm::expm1(-gap) * more)
+        });
+        let off = self.error + self.rounding * (value.abs() + self.error);
+        let end = (first as f64 + self.tails.len() as f64 - 1.0) * grid;
+        let beyond = above * (-tilt * (end - x)).exp().min(1.0);
+        let left_out = small.map_or(0.0, |(constant, slope)| (constant + slope * x).exp());
+        let upper = factor(x, 1.0) * (value + off + beyond) + infinite + left_out;
+        let lower = factor(x, -1.0) * (value - off - above - below);
+        Interval {
+            lower: if lower > 0.0 { lower } else { 0.0 },
+            upper: if upper.is_nan() || next < 0.0 { f64::INFINITY } else { upper },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contour::Contour;
+    use crate::cumulant::Cumulant;
+    use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
+
+    const DELTA: f64 = 1e-6;
+
+    fn rounds() -> Composition {
+        let (rate, noise) = (SampleRate::new(0.02).unwrap(), NoiseMultiplier::new(0.8).unwrap());
+        Composition::poisson(rate, noise, 300, Adjacency::AddRemove).unwrap()
+    }
+
+    /// The profile, good to 1e-9, by a method that shares nothing with this one.
+    fn exact(epsilon: f64) -> f64 {
+        let mut cumulant = Cumulant::new(&rounds(), Direction::Remove);
+        let tilt = cumulant.best_slope(epsilon, payoff);
+        let contour = Contour::new(&rounds(), Direction::Remove, &mut cumulant, tilt).unwrap();
+        let Interval { lower, upper } = contour.delta(epsilon);
+        assert!(upper - lower < 1e-8 * upper);
+        0.5 * (lower + upper)
+    }
+
+    /// A lattice after a plan was changed; it must enclose the profile at all these epsilons, and its bounds must
+    /// differ by more than this factor at one of them, or nothing was tried.
+    fn encloses(change: impl Fn(&mut Plan), points: usize, wide: f64) {
+        let target = Target::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        change(&mut plan);
+        let lattice = plan.lattice(&rounds(), Direction::Remove, points);
+        let mut widest: f64 = 1.0;
+        for i in 0..60 {
+            let epsilon = 0.05 * f64::from(i);
+            let (found, exact) = (lattice.delta(epsilon), exact(epsilon));
+            assert!(found.lower <= exact && exact <= found.upper, "{epsilon}: {found:?} {exact}");
+            widest = widest.max(found.upper / exact).max(exact / found.lower.max(1e-300));
+        }
+        assert!(widest > wide, "{widest}");
+    }
+
+    #[test]
+    fn losses_beyond_the_last_cell_are_counted() {
+        encloses(|plan| plan.tail = 30.0 * DELTA / 300.0, 1 << 16, 1.05);
+    }
+
+    #[test]
+    fn sums_above_and_below_the_window_are_counted() {
+        for (low, high) in [(0.0, 0.4), (0.0, 0.6), (0.35, 0.0), (0.45, 0.0)] {
+            let narrower = |plan: &mut Plan| {
+                let width = plan.window.high - plan.window.low;
+                plan.window.low += low * width;
+                plan.window.high -= high * width;
+            };
+            encloses(narrower, 1 << 16, 1.01);
         }
     }
 
-    /// The largest epsilon in the window at which delta is certainly larger; 0 if there is none.
-    fn lower_epsilon(&self, delta: f64) -> f64 {
-        let mut found = 0.0;
-        self.descend_lower(|x, certified| {
-            if certified > delta {
-                found = x.max(0.0);
-            }
-            certified <= delta && x > 0.0
-        });
-        found
+    /// With hardly any tilt deltas are as small as the rounding of transforms.
+    #[test]
+    fn the_rounding_of_transforms_is_counted() {
+        let shallow = |plan: &mut Plan| {
+            plan.tilt = 1e-3;
+            plan.window = Window { low: -8.0, high: 16.0, tilt_below: -8.0, tilt_above: 4.0 };
+            plan.tail = 1e-25;
+        };
+        let target = Target::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        shallow(&mut plan);
+        let lattice = plan.lattice(&rounds(), Direction::Remove, 1 << 14);
+        let mut wide = 0;
+        for i in 0..80 {
+            let epsilon = 4.0 + 0.05 * f64::from(i);
+            let (found, exact) = (lattice.delta(epsilon), exact(epsilon));
+            assert!(found.lower <= exact && exact <= found.upper, "{epsilon}: {found:?} {exact}");
+            wide += i32::from(found.upper > 2.0 * exact);
+        }
+        assert!(wide > 10, "{wide}");
     }
 
-    /// What delta certainly is at the first grid point that is not below `epsilon`.
-    fn lower_delta(&self, epsilon: f64) -> f64 {
-        let mut found = 0.0;
-        self.descend_lower(|x, certified| {
-            if x >= epsilon {
-                found = certified;
-            }
-            x >= epsilon
-        });
-        found
-    }
-
-    /// As [`descend`](Self::descend), with what is certainly there: masses without their errors, and
-    /// without all that may have come from outside the window.
-    fn descend_lower(&self, mut visit: impl FnMut(f64, f64) -> bool) {
-        let (grid, tilt) = (self.grid, self.tilt);
-        let (decay, decay_more) = ((-tilt * grid).exp(), (-(tilt + 1.0) * grid).exp());
-        let reach = (40.0 / (tilt * grid)).min(self.masses.len() as f64);
-        let rounding = (4.0 * reach + 64.0) * UNIT;
-        let (mut sum, mut sum_more) = (0.0, 0.0);
-        for (offset, mass) in self.masses.iter().enumerate().rev() {
-            let x = (self.first + offset as i64) as f64 * grid;
-            let factor = (self.log_factor - self.rounding - tilt * x).exp() * (1.0 - 1e-10);
-            let outside = 2.0 * (self.above + self.below);
-            let certified = factor * (sum - sum_more - rounding * sum - outside);
-            if !visit(x, if certified > 0.0 { certified } else { 0.0 }) {
-                return;
-            }
-            let mass = if *mass > self.error { mass - self.error } else { 0.0 };
-            sum = (sum + mass) * decay;
-            sum_more = (sum_more + mass) * decay_more;
+    /// Sums without a large loss are counted, however much they cost.
+    #[test]
+    fn sums_without_a_large_loss_are_counted() {
+        for loss in [0.05, 0.2, 1.0] {
+            let split = |plan: &mut Plan| plan.split = Some(Split { loss, tilt: 4.0 });
+            encloses(split, 1 << 16, 1.0001);
         }
     }
 }

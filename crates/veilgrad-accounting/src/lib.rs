@@ -32,6 +32,7 @@ mod gaussian;
 mod lattice;
 mod loss;
 mod number;
+mod output;
 pub mod pld;
 mod price;
 pub mod rdp;
