@@ -150,8 +150,9 @@ impl Known {
             best.upper = best.upper.min(delta.upper);
             close = close.max(transform.close());
         }
+        // An infinite bound is close to nothing.
         let known = best.upper - best.lower <= close * best.upper;
-        if known || (self.lattices >= MOST_LATTICES && best.upper.is_finite()) {
+        if best.upper.is_finite() && (known || self.lattices >= MOST_LATTICES) {
             return best;
         }
         let sketch = (SKETCH_CLOSE, SKETCHED);
