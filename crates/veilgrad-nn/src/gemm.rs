@@ -1,0 +1,352 @@
+//! Products of f32 matrices in which every element is computed on its own.
+//!
+//! # Guarantee
+//! Element `(i, j)` of a product is the chain `fma(a_i,k-1, b_k-1,j, … fma(a_i0, b_0j, start))`: one
+//! multiply-add after the other, in the order of the inner index, whatever the number of rows, their
+//! place in the matrix, the machine or the kernel. So a row of a product depends on its own row of
+//! `a` alone. The portable kernel is that sentence as code; a test compares the AVX2 kernel with it
+//! bit for bit.
+
+/// Columns that a kernel computes at once.
+const WIDTH: usize = 16;
+/// Rows that a kernel computes at once; 6 rows of 16 columns fill the registers of AVX2.
+const HEIGHT: usize = 6;
+
+/// The left matrix: `m` rows of `k` numbers.
+#[derive(Clone, Copy)]
+pub(crate) enum Left<'a> {
+    /// Row after row.
+    Rows(&'a [f32]),
+    /// Column after column.
+    Columns(&'a [f32]),
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    /// Nothing.
+    Zero,
+    /// One number per column.
+    Bias(&'a [f32]),
+    /// What is there.
+    Existing,
+}
+
+/// A right matrix of `k` rows and `n` columns, cut into panels of sixteen columns.
+#[derive(Default)]
+pub(crate) struct Panels {
+    values: Vec<f32>,
+    k: usize,
+    n: usize,
+}
+
+impl Panels {
+    /// Cuts a matrix that is stored row after row.
+    pub(crate) fn pack(&mut self, matrix: &[f32], k: usize, n: usize) {
+        self.resize(k, n);
+        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
+            let width = WIDTH.min(n - first);
+            for (row, from) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().zip(matrix.chunks(n)) {
+                row[..width].copy_from_slice(&from[first..first + width]);
+                row[width..].fill(0.0);
+            }
+        }
+    }
+
+    /// Cuts the transpose of a matrix of `n` rows of `k` numbers.
+    pub(crate) fn pack_transposed(&mut self, matrix: &[f32], k: usize, n: usize) {
+        self.resize(k, n);
+        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
+            for column in 0..WIDTH {
+                let from = matrix.get((first + column) * k..(first + column + 1) * k);
+                let from = if first + column < n { from } else { None };
+                for (p, row) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+                    row[column] = from.map_or(0.0, |from| from[p]);
+                }
+            }
+        }
+    }
+
+    fn resize(&mut self, k: usize, n: usize) {
+        (self.k, self.n) = (k, n);
+        self.values.resize(n.div_ceil(WIDTH) * WIDTH * k, 0.0);
+    }
+}
+
+/// `c = start + a b`: `c` has `m` rows of as many columns as `b`.
+pub(crate) fn multiply(m: usize, a: Left<'_>, b: &Panels, start: Start<'_>, c: &mut [f32]) {
+    let (k, n) = (b.k, b.n);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let panels = |first: usize| (&b.values[first * k..], WIDTH);
+    each_block(Shape { m, n, k }, a, &panels, start, c);
+}
+
+/// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Cuts it into
+/// panels first unless its rows are whole panels already.
+pub(crate) fn multiply_plain(
+    (m, k, n): (usize, usize, usize),
+    a: Left<'_>,
+    b: &[f32],
+    start: Start<'_>,
+    c: &mut [f32],
+    spare: &mut Panels,
+) {
+    if n % WIDTH == 0 && k > 0 && m > 0 {
+        let panels = |first: usize| (&b[first..], n);
+        each_block(Shape { m, n, k }, a, &panels, start, c);
+    } else {
+        spare.pack(b, k, n);
+        multiply(m, a, spare, start, c);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+/// Cuts the product into blocks that a kernel can do. `panel` gives the numbers of sixteen columns
+/// and the distance between their rows.
+#[inline(always)]
+fn each_block<'b>(
+    shape: Shape,
+    a: Left<'_>,
+    panel: &impl Fn(usize) -> (&'b [f32], usize),
+    start: Start<'_>,
+    c: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+        return pulp::Arch::V3(v3).dispatch(Blocks { kernel: v3, shape, a, panel, start, c });
+    }
+    Blocks { kernel: Portable, shape, a, panel, start, c }.run();
+}
+
+/// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for p from 0 to k - 1.
+trait Kernel: Copy {
+    /// `ROWS` says that `a_ip` is `a[i * skip + p]`, else it is `a[p * skip + i]`.
+    fn chain<const H: usize, const ROWS: bool>(
+        self,
+        k: usize,
+        a: (&[f32], usize),
+        b: (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    );
+}
+
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Kernel for Portable {
+    #[inline(always)]
+    fn chain<const H: usize, const ROWS: bool>(
+        self,
+        k: usize,
+        (a, skip): (&[f32], usize),
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        for p in 0..k {
+            let b = &b[p * stride..][..WIDTH];
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let a = if ROWS { a[i * skip + p] } else { a[p * skip + i] };
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = a.mul_add(*b, *sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for pulp::x86::V3 {
+    #[inline(always)]
+    fn chain<const H: usize, const ROWS: bool>(
+        self,
+        k: usize,
+        (a, skip): (&[f32], usize),
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        use pulp::{cast, f32x8};
+        let mut lanes: [[f32x8; 2]; H] = [[self.splat_f32x8(0.0); 2]; H];
+        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+            *lanes = cast(*sums);
+        }
+        // Of one length, so that one check before the loop is enough.
+        let rows: [&[f32]; H] =
+            std::array::from_fn(|i| if ROWS { &a[i * skip..][..k] } else { &a[..0] });
+        for p in 0..k {
+            let Some(b) = b[p * stride..].first_chunk::<WIDTH>() else { return };
+            let [b_0, b_1]: [f32x8; 2] = cast(*b);
+            let column = if ROWS { &[0.0; H] } else {
+                let Some(column) = a[p * skip..].first_chunk::<H>() else { return };
+                column
+            };
+            for i in 0..H {
+                let a = self.splat_f32x8(if ROWS { rows[i][p] } else { column[i] });
+                lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
+                lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
+            }
+        }
+        for (lanes, sums) in lanes.iter().zip(sums) {
+            *sums = cast(*lanes);
+        }
+    }
+}
+
+struct Blocks<'a, 'b, K, P: Fn(usize) -> (&'b [f32], usize)> {
+    kernel: K,
+    shape: Shape,
+    a: Left<'a>,
+    panel: &'a P,
+    start: Start<'a>,
+    c: &'a mut [f32],
+}
+
+impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> pulp::NullaryFnOnce
+    for Blocks<'_, 'b, K, P>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.run();
+    }
+}
+
+impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
+    #[inline(always)]
+    fn run(mut self) {
+        let Shape { m, n, .. } = self.shape;
+        for column in (0..n).step_by(WIDTH) {
+            let mut row = 0;
+            while row < m {
+                let left = m - row;
+                // Six and two rows are slower than four and four.
+                let height = if left == HEIGHT + 2 { 4 } else { left.min(HEIGHT) };
+                match height {
+                    1 => self.block::<1>(row, column),
+                    2 => self.block::<2>(row, column),
+                    3 => self.block::<3>(row, column),
+                    4 => self.block::<4>(row, column),
+                    5 => self.block::<5>(row, column),
+                    _ => self.block::<HEIGHT>(row, column),
+                }
+                row += height;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn block<const H: usize>(&mut self, row: usize, column: usize) {
+        let Shape { m, n, k } = self.shape;
+        let width = WIDTH.min(n - column);
+        let mut sums = [[0f32; WIDTH]; H];
+        match self.start {
+            Start::Zero => {}
+            Start::Bias(bias) => {
+                for sums in &mut sums {
+                    sums[..width].copy_from_slice(&bias[column..column + width]);
+                }
+            }
+            Start::Existing => {
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let from = (row + i) * n + column;
+                    sums[..width].copy_from_slice(&self.c[from..from + width]);
+                }
+            }
+        }
+        let b = (self.panel)(column);
+        match self.a {
+            Left::Rows(a) => {
+                self.kernel.chain::<H, true>(k, (&a[row * k..], k), b, &mut sums);
+            }
+            Left::Columns(a) => {
+                self.kernel.chain::<H, false>(k, (&a[row..], m), b, &mut sums);
+            }
+        }
+        for (i, sums) in sums.iter().enumerate() {
+            let to = (row + i) * n + column;
+            if let Some(c) = self.c[to..].first_chunk_mut::<WIDTH>().filter(|_| width == WIDTH) {
+                *c = *sums;
+            } else {
+                self.c[to..to + width].copy_from_slice(&sums[..width]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test::Words;
+
+    /// The sentence in the module's guarantee, element by element.
+    fn reference(
+        (m, k, n): (usize, usize, usize),
+        a: impl Fn(usize, usize) -> f32,
+        b: &[f32],
+        start: impl Fn(usize, usize) -> f32,
+    ) -> Vec<u32> {
+        let element = |i: usize, j: usize| {
+            (0..k).fold(start(i, j), |sum, p| a(i, p).mul_add(b[p * n + j], sum)).to_bits()
+        };
+        (0..m * n).map(|index| element(index / n, index % n)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_element_is_the_chain_of_its_own_row_and_column(
+            m in 1usize..15, k in 1usize..40, n in 1usize..50, seed: u64,
+        ) {
+            let mut words = Words(seed);
+            let mut numbers = |count| (0..count).map(|_| words.normal()).collect::<Vec<f32>>();
+            let (a, b, bias, old) = (numbers(m * k), numbers(k * n), numbers(n), numbers(m * n));
+            let bits = |c: &[f32]| c.iter().map(|c| c.to_bits()).collect::<Vec<u32>>();
+            let (mut panels, mut spare, mut c) = (Panels::default(), Panels::default(), old.clone());
+            panels.pack(&b, k, n);
+            multiply(m, Left::Rows(&a), &panels, Start::Bias(&bias), &mut c);
+            prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, j| bias[j]));
+            multiply_plain((m, k, n), Left::Rows(&a), &b, Start::Zero, &mut c, &mut spare);
+            prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+            c.copy_from_slice(&old);
+            multiply_plain((m, k, n), Left::Columns(&a), &b, Start::Existing, &mut c, &mut spare);
+            let expected = reference((m, k, n), |i, p| a[p * m + i], &b, |i, j| old[i * n + j]);
+            prop_assert_eq!(bits(&c), expected);
+            let mut transposed = vec![0.0; n * k];
+            for (index, value) in b.iter().enumerate() {
+                transposed[index % n * k + index / n] = *value;
+            }
+            panels.pack_transposed(&transposed, k, n);
+            multiply(m, Left::Rows(&a), &panels, Start::Zero, &mut c);
+            prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+        }
+
+        #[test]
+        fn both_kernels_give_the_same_bits(m in 1usize..15, k in 1usize..40, n in 1usize..50, seed: u64) {
+            let mut words = Words(seed);
+            let mut numbers = |count| (0..count).map(|_| words.any()).collect::<Vec<f32>>();
+            let (a, b) = (numbers(m * k), numbers(k * n));
+            let mut panels = Panels::default();
+            panels.pack(&b, k, n);
+            let panel = |first: usize| (&panels.values[first * k..], WIDTH);
+            let (mut fast, mut slow) = (vec![0.0; m * n], vec![0.0; m * n]);
+            let shape = Shape { m, n, k };
+            for a in [Left::Rows(&a), Left::Columns(&a)] {
+                each_block(shape, a, &panel, Start::Zero, &mut fast);
+                let (c, start) = (&mut slow[..], Start::Zero);
+                Blocks { kernel: Portable, shape, a, panel: &panel, start, c }.run();
+                for (fast, slow) in fast.iter().zip(&slow) {
+                    prop_assert!(fast.to_bits() == slow.to_bits() || (fast.is_nan() && slow.is_nan()));
+                }
+            }
+        }
+    }
+}
