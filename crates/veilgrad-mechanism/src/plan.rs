@@ -217,6 +217,11 @@ impl RoundPlan {
         round.noise_multiplier().map_err(|error| PlanError::Unit("all".to_owned(), error))
     }
 
+    /// The names of the groups, in order.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.inner.groups.iter().map(|group| group.name.as_str())
+    }
+
     /// The clip norm `S_g` now in force for a group of vectors.
     #[must_use]
     pub fn clip_norm(&self, group: &str) -> Option<ClipNorm> {

@@ -92,8 +92,8 @@ impl Book {
         norms.iter_mut().for_each(|norm| *norm = norm.sqrt());
     }
 
-    /// Hands the sums and certificates on and starts anew.
-    pub(crate) fn hand_over(&mut self, sum: &mut ClippedSum) -> Result<(), SumError> {
+    /// Empties everything into the 64-bit sums.
+    pub(crate) fn finish(&mut self) {
         for group in &mut self.groups {
             group.flush();
             for member in &mut group.members {
@@ -101,6 +101,19 @@ impl Book {
                     outer.sum.finish(&mut group.wide[member.range.clone()]);
                 }
             }
+        }
+    }
+
+    /// The 64-bit sums of the groups.
+    #[cfg(test)]
+    pub(crate) fn sums(&self) -> Vec<Vec<i64>> {
+        self.groups.iter().map(|group| group.wide.clone()).collect()
+    }
+
+    /// Hands the sums and certificates on and starts anew.
+    pub(crate) fn hand_over(&mut self, sum: &mut ClippedSum) -> Result<(), SumError> {
+        self.finish();
+        for group in &mut self.groups {
             let certificates = std::mem::take(&mut group.certificates);
             sum.add_exact(&group.name, &group.wide, certificates)?;
             group.wide.fill(0);
@@ -112,8 +125,9 @@ impl Book {
 impl Kind {
     fn new(model: &Model, parameter: usize, s_int: u32) -> Self {
         let mut steps = model.network.steps.iter().enumerate();
-        let step = steps.find(|(_, step)| step.parameters.start == parameter);
-        match step.and_then(|(index, step)| Some((index, step.operation.outer()?))) {
+        let owner = steps.find(|(_, step)| step.parameters.contains(&parameter));
+        let outer = owner.filter(|(_, step)| step.parameters.start == parameter);
+        match outer.and_then(|(index, step)| Some((index, step.operation.outer()?))) {
             Some((step, (inputs, outputs))) => {
                 // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record
                 // has all of the group's norm, |A||B| = S_int.
@@ -215,6 +229,9 @@ impl GroupBook {
     }
 
     fn flush(&mut self) {
+        if self.unflushed == 0 {
+            return;
+        }
         for member in &mut self.members {
             if let Kind::Dense(sums) = &mut member.kind {
                 exact::flush(sums, &mut self.wide[member.range.clone()]);

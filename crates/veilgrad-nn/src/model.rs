@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use veilgrad_mechanism::{Estimates, Released};
+
 use crate::gemm::Panels;
 use crate::layer::{First, Layer, Operation, Ready, Role};
 
@@ -99,6 +101,27 @@ impl Model {
     pub fn size(&self) -> usize {
         let trained = self.network.parameters.iter().filter(|p| p.role == Role::Weight);
         trained.map(|p| p.length).sum()
+    }
+
+    /// Moves running statistics towards what a round released.
+    pub(crate) fn follow(&mut self, estimates: &Released<Estimates>, momentum: f32) {
+        let parameters = self.network.parameters.iter().zip(&mut self.values);
+        for (parameter, values) in parameters.filter(|(p, _)| p.role == Role::Statistic) {
+            let Some(estimate) = estimates.vector(&parameter.name) else { continue };
+            for (value, estimate) in values.iter_mut().zip(estimate.iter()) {
+                *value += momentum * (estimate as f32 - *value);
+            }
+        }
+    }
+
+    /// A plain step of gradient descent on the weights.
+    pub(crate) fn descend(&mut self, gradients: &[Vec<f32>], rate: f32) {
+        let parameters = self.network.parameters.iter().zip(&mut self.values).zip(gradients);
+        for ((_, values), gradient) in parameters.filter(|((p, _), _)| p.role == Role::Weight) {
+            for (value, gradient) in values.iter_mut().zip(gradient) {
+                *value -= rate * gradient;
+            }
+        }
     }
 
     /// The shape of a record.

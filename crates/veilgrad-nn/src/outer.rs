@@ -221,7 +221,7 @@ impl<K: Kernel> Add<'_, K> {
 /// the exact sum of their squares.
 pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
     let mut squares = 0u64;
-    crate::layer::fast(|| {
+    crate::layer::fast(#[inline(always)] || {
         for (x, integers) in x.chunks(1024).zip(integers.chunks_mut(1024)) {
             for (x, integer) in x.iter().zip(&mut *integers) {
                 *integer = nearest(*x * factor, bound);

@@ -65,7 +65,7 @@ pub(super) fn compile<F: Function>(shape: &[usize], _: F) -> Compiled {
 
 impl<F: Function> Operation for Activation<F> {
     fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        fast(|| {
+        fast(#[inline(always)] || {
             for (x, y) in x.iter().zip(y) {
                 *y = F::value(*x);
             }
@@ -81,7 +81,7 @@ impl<F: Function> Operation for Activation<F> {
         _: &mut Spare,
     ) {
         let Some(dx) = dx else { return };
-        fast(|| {
+        fast(#[inline(always)] || {
             for (((dx, dy), x), y) in dx.iter_mut().zip(pass.dy).zip(pass.x).zip(pass.y) {
                 *dx = dy * F::slope(*x, *y);
             }

@@ -142,18 +142,22 @@ impl Conv {
         (0..self.down.inputs).map(move |row| (row + before) * line + first)
     }
 
-    /// The runs of pixels under each filter position, line by line: where they start in the image
-    /// with its zeros.
+    /// Calls `visit` with the runs of pixels under each filter position, line by line: their number
+    /// and where they start in the image with its zeros.
     #[inline(always)]
-    fn runs(&self) -> impl Iterator<Item = usize> {
+    fn each_run(&self, mut visit: impl FnMut(usize, usize)) {
         let (down, right, channels) = (self.down, self.right, self.channels);
         let line = right.padded * channels;
-        (0..down.outputs).flat_map(move |y| {
-            (0..right.outputs).flat_map(move |x| {
+        let mut number = 0;
+        for y in 0..down.outputs {
+            for x in 0..right.outputs {
                 let corner = y * down.stride * line + x * right.stride * channels;
-                (0..down.kernel).map(move |row| corner + row * line)
-            })
-        })
+                for row in 0..down.kernel {
+                    visit(number, corner + row * line);
+                    number += 1;
+                }
+            }
+        }
     }
 
     /// Writes the image with zeros around it.
@@ -176,11 +180,15 @@ impl Conv {
         };
         patches.resize(self.positions() * self.patch(), 0.0);
         let run = self.right.kernel * self.channels;
-        super::fast(|| {
-            for (to, from) in patches.chunks_exact_mut(run).zip(self.runs()) {
-                copy(&x[from..from + run], to);
-            }
-        });
+        super::fast(
+            #[inline(always)]
+            || {
+                self.each_run(
+                    #[inline(always)]
+                    |number, from| copy(&x[from..from + run], &mut patches[number * run..][..run]),
+                );
+            },
+        );
     }
 
     /// Adds what came back for every filter position to the pixels under it.
@@ -188,13 +196,20 @@ impl Conv {
         let run = self.right.kernel * self.channels;
         let add = |sums: &mut [f32]| {
             sums.fill(0.0);
-            super::fast(|| {
-                for (from, to) in patches.chunks_exact(run).zip(self.runs()) {
-                    for (sum, value) in sums[to..to + run].iter_mut().zip(from) {
-                        *sum += value;
-                    }
-                }
-            });
+            super::fast(
+                #[inline(always)]
+                || {
+                    self.each_run(
+                        #[inline(always)]
+                        |number, to| {
+                            let from = &patches[number * run..][..run];
+                            for (sum, value) in sums[to..to + run].iter_mut().zip(from) {
+                                *sum += value;
+                            }
+                        },
+                    );
+                },
+            );
         };
         if self.is_padded() {
             padded.resize(self.down.padded * self.right.padded * self.channels, 0.0);
@@ -267,13 +282,16 @@ impl Operation for Conv {
             let columns = Left::Columns(&spare.values);
             multiply_plain(shape, columns, dy, start, weight, &mut spare.panels);
             let bias = gradients.open(1, record);
-            super::fast(|| {
-                for dy in dy.chunks_exact(filters) {
-                    for (sum, dy) in bias.iter_mut().zip(dy) {
-                        *sum += dy;
+            super::fast(
+                #[inline(always)]
+                || {
+                    for dy in dy.chunks_exact(filters) {
+                        for (sum, dy) in bias.iter_mut().zip(dy) {
+                            *sum += dy;
+                        }
                     }
-                }
-            });
+                },
+            );
             if let Some(dx) = dx.as_deref_mut() {
                 let dx = &mut dx[record * self.input()..][..self.input()];
                 let back = Left::Rows(dy);

@@ -26,6 +26,8 @@ struct Pool {
     /// Height, width and channels before and after.
     from: [usize; 3],
     to: [usize; 3],
+    /// Where the places of a window are, from its corner.
+    under: Vec<usize>,
 }
 
 pub(super) fn compile(
@@ -39,25 +41,25 @@ pub(super) fn compile(
         return Err(ModelError::Shape(format!("{window:?} does not fit an image of {shape:?}")));
     }
     let to = [(height - size) / stride + 1, (width - size) / stride + 1, channels];
-    Ok((Some(Box::new(Pool { kind, window, from, to })), to.to_vec()))
+    let under = (0..size * size).map(|i| (i / size * width + i % size) * channels).collect();
+    Ok((Some(Box::new(Pool { kind, window, from, to, under })), to.to_vec()))
 }
 
+/// Channels that a step handles at once.
+const LANES: usize = 16;
+
 impl Pool {
-    /// Each place of the output with the places under it, as offsets of their channels.
+    /// Calls `visit` with each place of the output and the corner of its window, as offsets.
     #[inline(always)]
-    fn places(&self) -> impl Iterator<Item = (usize, usize)> {
+    fn each(&self, mut visit: impl FnMut(usize, usize)) {
         let ([_, width, channels], [rows, columns, _]) = (self.from, self.to);
         let stride = self.window.stride;
-        (0..rows * columns).map(move |place| {
-            let (row, column) = (place / columns, place % columns);
-            (place * channels, (row * stride * width + column * stride) * channels)
-        })
-    }
-
-    #[inline(always)]
-    fn under(&self) -> impl Iterator<Item = usize> + Clone {
-        let ([_, width, channels], size) = (self.from, self.window.size);
-        (0..size * size).map(move |index| (index / size * width + index % size) * channels)
+        for row in 0..rows {
+            for column in 0..columns {
+                let corner = (row * stride * width + column * stride) * channels;
+                visit((row * columns + column) * channels, corner);
+            }
+        }
     }
 
     #[inline(always)]
@@ -68,88 +70,114 @@ impl Pool {
             Kind::Max => f32::NEG_INFINITY,
             Kind::RectifiedMax | Kind::Average => 0.0,
         };
-        for (to, corner) in self.places() {
-            let y = &mut y[to..to + channels];
-            y.fill(first);
-            for offset in self.under() {
-                let x = &x[corner + offset..][..channels];
-                for (y, x) in y.iter_mut().zip(x) {
-                    *y = match self.kind {
-                        Kind::Average => *y + *x,
-                        // A value that is no number stays one.
-                        _ if *x <= *y => *y,
-                        _ => *x,
-                    };
+        self.each(
+            #[inline(always)]
+            |to, corner| {
+                let y = &mut y[to..to + channels];
+                for (block, y) in y.chunks_mut(LANES).enumerate() {
+                    let mut lanes = [first; LANES];
+                    for offset in &self.under {
+                        let x = &x[corner + offset + block * LANES..][..y.len()];
+                        if let Some(x) = x.first_chunk::<LANES>() {
+                            self.take(x, &mut lanes);
+                        } else {
+                            self.take(x, &mut lanes);
+                        }
+                    }
+                    for (y, lane) in y.iter_mut().zip(lanes) {
+                        *y = if self.kind == Kind::Average { lane * scale } else { lane };
+                    }
                 }
-            }
-            if self.kind == Kind::Average {
-                y.iter_mut().for_each(|y| *y *= scale);
-            }
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn take(&self, x: &[f32], lanes: &mut [f32; LANES]) {
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            *lane = match self.kind {
+                Kind::Average => *lane + *x,
+                // A value that is no number stays one.
+                _ if *x <= *lane => *lane,
+                _ => *x,
+            };
         }
     }
 
     #[inline(always)]
     fn backward_record(&self, (x, y, dy): (&[f32], &[f32], &[f32]), dx: &mut [f32]) {
-        const LANES: usize = 16;
         let channels = self.from[2];
-        let scale = 1.0 / (self.window.size * self.window.size) as f32;
         dx.fill(0.0);
-        for (to, corner) in self.places() {
-            if self.kind == Kind::Average {
-                for offset in self.under() {
-                    let dx = &mut dx[corner + offset..][..channels];
-                    for (dx, dy) in dx.iter_mut().zip(&dy[to..to + channels]) {
-                        *dx += dy * scale;
-                    }
-                }
-                continue;
-            }
-            // The first place with the largest value gets all of it; none where zero was larger.
-            for first in (0..channels).step_by(LANES) {
-                let lanes = LANES.min(channels - first);
-                let mut left = [0f32; LANES];
-                left[..lanes].copy_from_slice(&dy[to + first..][..lanes]);
-                let mut largest = [0f32; LANES];
-                largest[..lanes].copy_from_slice(&y[to + first..][..lanes]);
-                if self.kind == Kind::RectifiedMax {
-                    for (left, largest) in left.iter_mut().zip(&largest) {
-                        *left = if *largest == 0.0 { 0.0 } else { *left };
-                    }
-                }
-                for offset in self.under() {
-                    let from = corner + offset + first;
-                    let (x, dx) = (&x[from..][..lanes], &mut dx[from..][..lanes]);
-                    if let (Some(x), Some(dx)) =
-                        (x.first_chunk::<LANES>(), dx.first_chunk_mut::<LANES>())
-                    {
-                        give(x, dx, &largest, &mut left);
+        self.each(
+            #[inline(always)]
+            |to, corner| {
+                for first in (0..channels).step_by(LANES) {
+                    let lanes = LANES.min(channels - first);
+                    let at = to + first;
+                    let (y, dy) = (&y[at..at + lanes], &dy[at..at + lanes]);
+                    let corner = corner + first;
+                    if let Some((y, dy)) = y.first_chunk().zip(dy.first_chunk()) {
+                        self.give::<LANES>(x, y, dy, &mut dx[corner..], corner);
                     } else {
-                        give(x, dx, &largest[..lanes], &mut left[..lanes]);
+                        for (lane, (y, dy)) in y.iter().zip(dy).enumerate() {
+                            let corner = corner + lane;
+                            self.give::<1>(x, &[*y], &[*dy], &mut dx[corner..], corner);
+                        }
                     }
+                }
+            },
+        );
+    }
+
+    /// Hands back what came for one place of the output: to the first with the largest value, to
+    /// none where zero was larger, or to all alike.
+    #[inline(always)]
+    fn give<const N: usize>(
+        &self,
+        x: &[f32],
+        y: &[f32; N],
+        dy: &[f32; N],
+        dx: &mut [f32],
+        corner: usize,
+    ) {
+        let scale = 1.0 / (self.window.size * self.window.size) as f32;
+        let mut left = *dy;
+        for lane in 0..N {
+            left[lane] = match self.kind {
+                Kind::Average => left[lane] * scale,
+                Kind::RectifiedMax if y[lane] == 0.0 => 0.0,
+                _ => left[lane],
+            };
+        }
+        for offset in &self.under {
+            let Some(x) = x[corner + offset..].first_chunk::<N>() else { return };
+            let Some(dx) = dx[*offset..].first_chunk_mut::<N>() else { return };
+            if self.kind == Kind::Average {
+                for lane in 0..N {
+                    dx[lane] += left[lane];
+                }
+            } else {
+                for lane in 0..N {
+                    let here = x[lane] == y[lane];
+                    dx[lane] += if here { left[lane] } else { 0.0 };
+                    left[lane] = if here { 0.0 } else { left[lane] };
                 }
             }
         }
-    }
-}
-
-/// Hands on what is left where the value is the largest.
-#[inline(always)]
-fn give<X: AsRef<[f32]> + ?Sized>(x: &X, dx: &mut [f32], largest: &[f32], left: &mut [f32]) {
-    for (((x, dx), largest), left) in x.as_ref().iter().zip(dx).zip(largest).zip(left) {
-        let here = x == largest;
-        *dx += if here { *left } else { 0.0 };
-        *left = if here { 0.0 } else { *left };
     }
 }
 
 impl Operation for Pool {
     fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
-        fast(|| {
-            for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
-                self.forward_record(x, y);
-            }
-        });
+        fast(
+            #[inline(always)]
+            || {
+                for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
+                    self.forward_record(x, y);
+                }
+            },
+        );
     }
 
     fn backward(
@@ -162,13 +190,16 @@ impl Operation for Pool {
     ) {
         let Some(dx) = dx else { return };
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
-        fast(|| {
-            let rows = pass.x.chunks_exact(from).zip(dx.chunks_exact_mut(from));
-            let back = pass.y.chunks_exact(to).zip(pass.dy.chunks_exact(to));
-            for ((x, dx), (y, dy)) in rows.zip(back) {
-                self.backward_record((x, y, dy), dx);
-            }
-        });
+        fast(
+            #[inline(always)]
+            || {
+                let rows = pass.x.chunks_exact(from).zip(dx.chunks_exact_mut(from));
+                let back = pass.y.chunks_exact(to).zip(pass.dy.chunks_exact(to));
+                for ((x, dx), (y, dy)) in rows.zip(back) {
+                    self.backward_record((x, y, dy), dx);
+                }
+            },
+        );
     }
 }
 
