@@ -130,9 +130,11 @@ impl Kind {
         match outer.and_then(|(index, step)| Some((index, step.operation.outer()?))) {
             Some((step, (inputs, outputs))) => {
                 // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record
-                // has all of the group's norm, |A||B| = S_int.
-                let length =
-                    (f64::from(s_int) * (inputs as f64 / outputs as f64).sqrt()).sqrt();
+                // has all of the group's norm, |A||B| = S_int; but no shorter an A than makes every
+                // such B fit its bits.
+                let s_int = f64::from(s_int);
+                let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
+                let length = length.max(s_int / f64::from(RIGHT_MAX));
                 Self::Outer(Box::new(Outer {
                     step,
                     sum: OuterSum::new(inputs, outputs),

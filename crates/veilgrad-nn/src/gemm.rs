@@ -7,10 +7,15 @@
 //! `a` alone. The portable kernel is that sentence as code; a test compares the AVX2 kernel with it
 //! bit for bit.
 
+use std::ops::Range;
+
 /// Columns that a kernel computes at once.
 const WIDTH: usize = 16;
 /// Rows that a kernel computes at once; 6 rows of 16 columns fill the registers of AVX2.
 const HEIGHT: usize = 6;
+
+/// Numbers of a panel that stay close to the processor while all rows use them.
+const DEPTH: usize = 256;
 
 /// The left matrix: `m` rows of `k` numbers.
 #[derive(Clone, Copy)]
@@ -19,6 +24,20 @@ pub(crate) enum Left<'a> {
     Rows(&'a [f32]),
     /// Column after column.
     Columns(&'a [f32]),
+    /// A row per patch of an image.
+    Patches(Patches<'a>),
+    /// A column per patch of an image.
+    PatchColumns(Patches<'a>),
+}
+
+/// Patches of an image, each made of `lines` runs of `run` numbers: patch p has the numbers
+/// `image[corners[p] + lines[l] + r]`, for every l and r in turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Patches<'a> {
+    pub(crate) image: &'a [f32],
+    pub(crate) corners: &'a [usize],
+    pub(crate) lines: &'a [usize],
+    pub(crate) run: usize,
 }
 
 /// What a product is added to.
@@ -126,13 +145,22 @@ fn each_block<'b>(
     Blocks { kernel: Portable, shape, a, panel, start, c }.run();
 }
 
-/// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for p from 0 to k - 1.
+/// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
 trait Kernel: Copy {
-    /// `ROWS` says that `a_ip` is `a[i * skip + p]`, else it is `a[p * skip + i]`.
-    fn chain<const H: usize, const ROWS: bool>(
+    /// The numbers of `a` come in segments: `row(s, i)` has those of row i in segment s.
+    fn rows<'a, const H: usize>(
+        self,
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
+        b: (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    );
+
+    /// `column(p)` has the numbers of all rows for p.
+    fn columns<'a, const H: usize>(
         self,
         k: usize,
-        a: (&[f32], usize),
+        column: impl Fn(usize) -> &'a [f32],
         b: (&[f32], usize),
         sums: &mut [[f32; WIDTH]; H],
     );
@@ -142,18 +170,32 @@ trait Kernel: Copy {
 struct Portable;
 
 impl Kernel for Portable {
-    #[inline(always)]
-    fn chain<const H: usize, const ROWS: bool>(
+    fn rows<'a, const H: usize>(
         self,
-        k: usize,
-        (a, skip): (&[f32], usize),
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
         (b, stride): (&[f32], usize),
         sums: &mut [[f32; WIDTH]; H],
     ) {
-        for p in 0..k {
-            let b = &b[p * stride..][..WIDTH];
-            for (i, sums) in sums.iter_mut().enumerate() {
-                let a = if ROWS { a[i * skip + p] } else { a[p * skip + i] };
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let numbers = (0..segments).flat_map(|segment| row(segment, i));
+            for (a, b) in numbers.zip(b.chunks(stride)) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = a.mul_add(*b, *sum);
+                }
+            }
+        }
+    }
+
+    fn columns<'a, const H: usize>(
+        self,
+        k: usize,
+        column: impl Fn(usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        for (p, b) in (0..k).zip(b.chunks(stride)) {
+            for (sums, a) in sums.iter_mut().zip(column(p)) {
                 for (sum, b) in sums.iter_mut().zip(b) {
                     *sum = a.mul_add(*b, *sum);
                 }
@@ -165,37 +207,57 @@ impl Kernel for Portable {
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V3 {
     #[inline(always)]
-    fn chain<const H: usize, const ROWS: bool>(
+    fn rows<'a, const H: usize>(
         self,
-        k: usize,
-        (a, skip): (&[f32], usize),
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
         (b, stride): (&[f32], usize),
         sums: &mut [[f32; WIDTH]; H],
     ) {
         use pulp::{cast, f32x8};
-        let mut lanes: [[f32x8; 2]; H] = [[self.splat_f32x8(0.0); 2]; H];
-        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
-            *lanes = cast(*sums);
+        let mut lanes: [[f32x8; 2]; H] = sums.map(cast);
+        let mut b = b;
+        for segment in 0..segments {
+            // Of one length, so that one check before the loop is enough.
+            let length = row(segment, 0).len();
+            let rows: [&[f32]; H] = std::array::from_fn(|i| &row(segment, i)[..length]);
+            for p in 0..length {
+                let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+                let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
+                b = b.get(stride..).unwrap_or(&[]);
+                for i in 0..H {
+                    let a = self.splat_f32x8(rows[i][p]);
+                    lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
+                    lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
+                }
+            }
         }
-        // Of one length, so that one check before the loop is enough.
-        let rows: [&[f32]; H] =
-            std::array::from_fn(|i| if ROWS { &a[i * skip..][..k] } else { &a[..0] });
+        *sums = lanes.map(cast);
+    }
+
+    #[inline(always)]
+    fn columns<'a, const H: usize>(
+        self,
+        k: usize,
+        column: impl Fn(usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        use pulp::{cast, f32x8};
+        let mut lanes: [[f32x8; 2]; H] = sums.map(cast);
+        let mut b = b;
         for p in 0..k {
-            let Some(b) = b[p * stride..].first_chunk::<WIDTH>() else { return };
-            let [b_0, b_1]: [f32x8; 2] = cast(*b);
-            let column = if ROWS { &[0.0; H] } else {
-                let Some(column) = a[p * skip..].first_chunk::<H>() else { return };
-                column
-            };
+            let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+            let Some(column) = column(p).first_chunk::<H>() else { return };
+            let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
+            b = b.get(stride..).unwrap_or(&[]);
             for i in 0..H {
-                let a = self.splat_f32x8(if ROWS { rows[i][p] } else { column[i] });
+                let a = self.splat_f32x8(column[i]);
                 lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
                 lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
             }
         }
-        for (lanes, sums) in lanes.iter().zip(sums) {
-            *sums = cast(*lanes);
-        }
+        *sums = lanes.map(cast);
     }
 }
 
@@ -222,60 +284,88 @@ impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> pulp::NullaryFnOnce
 impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
     #[inline(always)]
     fn run(mut self) {
-        let Shape { m, n, .. } = self.shape;
+        let Shape { m, n, k } = self.shape;
         for column in (0..n).step_by(WIDTH) {
-            let mut row = 0;
-            while row < m {
-                let left = m - row;
-                // Six and two rows are slower than four and four.
-                let height = if left == HEIGHT + 2 { 4 } else { left.min(HEIGHT) };
-                match height {
-                    1 => self.block::<1>(row, column),
-                    2 => self.block::<2>(row, column),
-                    3 => self.block::<3>(row, column),
-                    4 => self.block::<4>(row, column),
-                    5 => self.block::<5>(row, column),
-                    _ => self.block::<HEIGHT>(row, column),
+            match self.a {
+                // The chains of a long panel are continued part by part.
+                Left::Rows(_) => {
+                    for first in (0..k).step_by(DEPTH) {
+                        self.strip(0..m, column, first..(first + DEPTH).min(k));
+                    }
                 }
-                row += height;
+                // The rows of a block must be one run of pixels.
+                Left::PatchColumns(patches) => {
+                    for first in (0..m).step_by(patches.run) {
+                        self.strip(first..first + patches.run, column, 0..k);
+                    }
+                }
+                Left::Columns(_) | Left::Patches(_) => self.strip(0..m, column, 0..k),
             }
         }
     }
 
+    /// Some rows of sixteen columns, in blocks of about the same height.
     #[inline(always)]
-    fn block<const H: usize>(&mut self, row: usize, column: usize) {
+    fn strip(&mut self, rows: Range<usize>, column: usize, part: Range<usize>) {
+        let blocks = rows.len().div_ceil(HEIGHT);
+        let mut row = rows.start;
+        for block in 0..blocks {
+            let height = (rows.end - row).div_ceil(blocks - block);
+            match height {
+                1 => self.block::<1>(row, column, &part),
+                2 => self.block::<2>(row, column, &part),
+                3 => self.block::<3>(row, column, &part),
+                4 => self.block::<4>(row, column, &part),
+                5 => self.block::<5>(row, column, &part),
+                _ => self.block::<HEIGHT>(row, column, &part),
+            }
+            row += height;
+        }
+    }
+
+    #[inline(always)]
+    fn block<const H: usize>(&mut self, row: usize, column: usize, part: &Range<usize>) {
         let Shape { m, n, k } = self.shape;
         let width = WIDTH.min(n - column);
         let mut sums = [[0f32; WIDTH]; H];
-        match self.start {
-            Start::Zero => {}
-            Start::Bias(bias) => {
-                for sums in &mut sums {
-                    sums[..width].copy_from_slice(&bias[column..column + width]);
-                }
-            }
-            Start::Existing => {
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let from = (row + i) * n + column;
-                    sums[..width].copy_from_slice(&self.c[from..from + width]);
-                }
+        let start = if part.start == 0 { self.start } else { Start::Existing };
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let from = match start {
+                Start::Zero => continue,
+                Start::Bias(bias) => &bias[column..column + width],
+                Start::Existing => &self.c[(row + i) * n + column..][..width],
+            };
+            match from.first_chunk::<WIDTH>() {
+                Some(from) => *sums = *from,
+                None => sums[..width].copy_from_slice(from),
             }
         }
-        let b = (self.panel)(column);
+        let (b, stride) = (self.panel)(column);
+        let b = (&b[part.start * stride..], stride);
         match self.a {
             Left::Rows(a) => {
-                self.kernel.chain::<H, true>(k, (&a[row * k..], k), b, &mut sums);
+                let row = |_, i: usize| &a[(row + i) * k..][part.clone()];
+                self.kernel.rows::<H>(1, row, b, &mut sums);
             }
             Left::Columns(a) => {
-                self.kernel.chain::<H, false>(k, (&a[row..], m), b, &mut sums);
+                self.kernel.columns::<H>(k, |p| &a[p * m + row..], b, &mut sums);
+            }
+            Left::Patches(Patches { image, corners, lines, run }) => {
+                let corners = &corners[row..row + H];
+                let row = |line: usize, i: usize| &image[corners[i] + lines[line]..][..run];
+                self.kernel.rows::<H>(lines.len(), row, b, &mut sums);
+            }
+            Left::PatchColumns(Patches { image, corners, lines, run }) => {
+                let offset = lines[row / run] + row % run;
+                let column = |p: usize| &image[corners[p] + offset..];
+                self.kernel.columns::<H>(k, column, b, &mut sums);
             }
         }
         for (i, sums) in sums.iter().enumerate() {
-            let to = (row + i) * n + column;
-            if let Some(c) = self.c[to..].first_chunk_mut::<WIDTH>().filter(|_| width == WIDTH) {
-                *c = *sums;
-            } else {
-                self.c[to..to + width].copy_from_slice(&sums[..width]);
+            let to = &mut self.c[(row + i) * n + column..][..width];
+            match to.first_chunk_mut::<WIDTH>() {
+                Some(to) => *to = *sums,
+                None => to.copy_from_slice(&sums[..width]),
             }
         }
     }
@@ -304,7 +394,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_element_is_the_chain_of_its_own_row_and_column(
-            m in 1usize..15, k in 1usize..40, n in 1usize..50, seed: u64,
+            m in 1usize..15, k in prop_oneof![1usize..40, 250usize..600], n in 1usize..50, seed: u64,
         ) {
             let mut words = Words(seed);
             let mut numbers = |count| (0..count).map(|_| words.normal()).collect::<Vec<f32>>();
@@ -327,6 +417,33 @@ mod tests {
             panels.pack_transposed(&transposed, k, n);
             multiply(m, Left::Rows(&a), &panels, Start::Zero, &mut c);
             prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+        }
+
+        #[test]
+        fn patches_are_rows_and_columns_like_any_other(
+            places in 1usize..20, lines in 1usize..4, run in 1usize..20, n in 1usize..40, seed: u64,
+        ) {
+            let mut words = Words(seed);
+            let image: Vec<f32> = (0..400).map(|_| words.normal()).collect();
+            let corners: Vec<usize> = (0..places).map(|_| words.next() as usize % 100).collect();
+            let lines: Vec<usize> = (0..lines).map(|_| words.next() as usize % 250).collect();
+            let patches = Patches { image: &image, corners: &corners, lines: &lines, run };
+            let length = lines.len() * run;
+            let number = |place: usize, p: usize| image[corners[place] + lines[p / run] + p % run];
+            let all: Vec<f32> = (0..places * length).map(|i| number(i / length, i % length)).collect();
+            let (mut found, mut expected) = (vec![0.0; places * n], vec![0.0; places * n]);
+            let mut spare = Panels::default();
+            let b: Vec<f32> = (0..length * n).map(|_| words.normal()).collect();
+            let shape = (places, length, n);
+            multiply_plain(shape, Left::Patches(patches), &b, Start::Zero, &mut found, &mut spare);
+            multiply_plain(shape, Left::Rows(&all), &b, Start::Zero, &mut expected, &mut spare);
+            prop_assert_eq!(found, expected);
+            let (mut found, mut expected) = (vec![0.0; length * n], vec![0.0; length * n]);
+            let b: Vec<f32> = (0..places * n).map(|_| words.normal()).collect();
+            let shape = (length, places, n);
+            multiply_plain(shape, Left::PatchColumns(patches), &b, Start::Zero, &mut found, &mut spare);
+            multiply_plain(shape, Left::Columns(&all), &b, Start::Zero, &mut expected, &mut spare);
+            prop_assert_eq!(found, expected);
         }
 
         #[test]

@@ -84,6 +84,7 @@ pub struct Trainer<O> {
     metrics: Vec<Metric>,
     prepared: Prepared,
     workers: Vec<Worker>,
+    estimates: Option<Released<Estimates>>,
 }
 
 impl<O: Optimizer> Trainer<O> {
@@ -120,6 +121,7 @@ impl<O: Optimizer> Trainer<O> {
             metrics,
             prepared,
             workers,
+            estimates: None,
         })
     }
 
@@ -161,6 +163,12 @@ impl<O: Optimizer> Trainer<O> {
     #[must_use]
     pub fn averaged_model(&self) -> Option<Model> {
         Some(self.average.as_ref()?.model(&self.model))
+    }
+
+    /// All that the last round released.
+    #[must_use]
+    pub const fn estimates(&self) -> Option<&Released<Estimates>> {
+        self.estimates.as_ref()
     }
 
     /// The number of rounds so far, of all runs.
@@ -205,8 +213,12 @@ impl<O: Optimizer> Trainer<O> {
         sampler: &mut impl Sampler,
         records: &R,
     ) -> Result<Progress, TrainError> {
-        let plan = self.plan.clone();
-        self.round_with(permit, sampler, records, move || Noise::draw_on(&plan, 1))
+        let (plan, old) = (self.plan.clone(), self.estimates.take());
+        let noise = move || match old {
+            Some(old) => Noise::draw_over(&plan, 1, old),
+            None => Noise::draw_on(&plan, 1),
+        };
+        self.round_with(permit, sampler, records, noise)
     }
 
     /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
@@ -297,7 +309,9 @@ impl<O: Optimizer> Trainer<O> {
         let metrics = self.metrics.iter().filter_map(|metric| {
             Some((metric.vector().0, metric.decode(&estimates)?))
         });
-        Ok(Progress { round: self.round, metrics: metrics.collect(), estimates })
+        let metrics = metrics.collect();
+        self.estimates = Some(estimates);
+        Ok(Progress { round: self.round, metrics })
     }
 }
 
@@ -307,7 +321,6 @@ pub struct Progress {
     /// The number of the round, from 1, over all runs.
     pub round: u64,
     metrics: Vec<(String, Vec<f64>)>,
-    estimates: Released<Estimates>,
 }
 
 impl Progress {
@@ -316,11 +329,5 @@ impl Progress {
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<&[f64]> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, values)| values.as_slice())
-    }
-
-    /// All that was released.
-    #[must_use]
-    pub const fn estimates(&self) -> &Released<Estimates> {
-        &self.estimates
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, image};
 use crate::ModelError;
-use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
+use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
 
 /// A convolution: `filters` filters of `kernel` (height, width) over all channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,14 @@ impl Conv2d {
         if channels * self.filters == 0 {
             return Err(wrong());
         }
-        let conv = Conv { down, right, channels, filters: self.filters };
+        let line = right.padded * channels;
+        let corner = |place: usize| {
+            let (y, x) = (place / right.outputs, place % right.outputs);
+            y * down.stride * line + x * right.stride * channels
+        };
+        let corners = (0..down.outputs * right.outputs).map(corner).collect();
+        let lines = (0..down.kernel).map(|row| row * line).collect();
+        let conv = Conv { down, right, channels, filters: self.filters, corners, lines };
         Ok((Some(Box::new(conv)), vec![down.outputs, right.outputs, self.filters]))
     }
 }
@@ -115,6 +122,9 @@ struct Conv {
     right: Axis,
     channels: usize,
     filters: usize,
+    /// Where patches begin in the image with its zeros, and their lines from there.
+    corners: Vec<usize>,
+    lines: Vec<usize>,
 }
 
 impl Conv {
@@ -142,24 +152,6 @@ impl Conv {
         (0..self.down.inputs).map(move |row| (row + before) * line + first)
     }
 
-    /// Calls `visit` with the runs of pixels under each filter position, line by line: their number
-    /// and where they start in the image with its zeros.
-    #[inline(always)]
-    fn each_run(&self, mut visit: impl FnMut(usize, usize)) {
-        let (down, right, channels) = (self.down, self.right, self.channels);
-        let line = right.padded * channels;
-        let mut number = 0;
-        for y in 0..down.outputs {
-            for x in 0..right.outputs {
-                let corner = y * down.stride * line + x * right.stride * channels;
-                for row in 0..down.kernel {
-                    visit(number, corner + row * line);
-                    number += 1;
-                }
-            }
-        }
-    }
-
     /// Writes the image with zeros around it.
     fn pad(&self, x: &[f32], padded: &mut Vec<f32>) {
         padded.resize(self.down.padded * self.right.padded * self.channels, 0.0);
@@ -170,25 +162,16 @@ impl Conv {
         }
     }
 
-    /// The pixels under every filter position, one row each.
-    fn patches(&self, x: &[f32], padded: &mut Vec<f32>, patches: &mut Vec<f32>) {
-        let x = if self.is_padded() {
+    /// The image with its zeros, as patches under every filter position.
+    fn patches<'a>(&'a self, x: &'a [f32], padded: &'a mut Vec<f32>) -> Patches<'a> {
+        let image = if self.is_padded() {
             self.pad(x, padded);
             padded.as_slice()
         } else {
             x
         };
-        patches.resize(self.positions() * self.patch(), 0.0);
-        let run = self.right.kernel * self.channels;
-        super::fast(
-            #[inline(always)]
-            || {
-                self.each_run(
-                    #[inline(always)]
-                    |number, from| copy(&x[from..from + run], &mut patches[number * run..][..run]),
-                );
-            },
-        );
+        let (corners, lines) = (&self.corners, &self.lines);
+        Patches { image, corners, lines, run: self.right.kernel * self.channels }
     }
 
     /// Adds what came back for every filter position to the pixels under it.
@@ -199,15 +182,14 @@ impl Conv {
             super::fast(
                 #[inline(always)]
                 || {
-                    self.each_run(
-                        #[inline(always)]
-                        |number, to| {
-                            let from = &patches[number * run..][..run];
-                            for (sum, value) in sums[to..to + run].iter_mut().zip(from) {
+                    let places = self.corners.iter().zip(patches.chunks_exact(self.patch()));
+                    for (corner, patch) in places {
+                        for (line, from) in self.lines.iter().zip(patch.chunks_exact(run)) {
+                            for (sum, value) in sums[corner + line..][..run].iter_mut().zip(from) {
                                 *sum += value;
                             }
-                        },
-                    );
+                        }
+                    }
                 },
             );
         };
@@ -224,19 +206,6 @@ impl Conv {
     }
 }
 
-/// Runs are short: no call for each.
-#[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    let (from, from_rest) = from.as_chunks::<8>();
-    let (to, to_rest) = to.as_chunks_mut::<8>();
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
-    }
-    for (to, from) in to_rest.iter_mut().zip(from_rest) {
-        *to = *from;
-    }
-}
-
 impl Operation for Conv {
     fn parameters(&self) -> Vec<Parameter> {
         let (kernel, patch) = ((self.down.kernel, self.right.kernel), self.patch());
@@ -249,19 +218,21 @@ impl Operation for Conv {
         vec![weight, Parameter { name: "bias", shape, role, first }]
     }
 
-    fn prepare(&self, values: &[Vec<f32>], panels: &mut Vec<Panels>) {
+    fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {
         panels.resize_with(2, Panels::default);
         panels[0].pack(&values[0], self.patch(), self.filters);
-        panels[1].pack_transposed(&values[0], self.filters, self.patch());
+        if back {
+            panels[1].pack_transposed(&values[0], self.filters, self.patch());
+        }
     }
 
     fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
         let positions = self.positions();
         let rows = x.chunks_exact(self.input());
         for (x, y) in rows.zip(y.chunks_exact_mut(positions * self.filters)) {
-            self.patches(x, &mut spare.more, &mut spare.values);
+            let patches = Left::Patches(self.patches(x, &mut spare.more));
             let bias = Start::Bias(&ready.values[1]);
-            multiply(positions, Left::Rows(&spare.values), &ready.panels[0], bias, y);
+            multiply(positions, patches, &ready.panels[0], bias, y);
         }
     }
 
@@ -276,11 +247,10 @@ impl Operation for Conv {
         let (positions, patch, filters) = (self.positions(), self.patch(), self.filters);
         let rows = pass.x.chunks_exact(self.input());
         for (record, (x, dy)) in rows.zip(pass.dy.chunks_exact(positions * filters)).enumerate() {
-            self.patches(x, &mut spare.more, &mut spare.values);
+            let patches = Left::PatchColumns(self.patches(x, &mut spare.more));
             let (weight, start) = gradients.row(0, record);
             let shape = (patch, positions, filters);
-            let columns = Left::Columns(&spare.values);
-            multiply_plain(shape, columns, dy, start, weight, &mut spare.panels);
+            multiply_plain(shape, patches, dy, start, weight, &mut spare.panels);
             let bias = gradients.open(1, record);
             super::fast(
                 #[inline(always)]
@@ -295,6 +265,7 @@ impl Operation for Conv {
             if let Some(dx) = dx.as_deref_mut() {
                 let dx = &mut dx[record * self.input()..][..self.input()];
                 let back = Left::Rows(dy);
+                spare.values.resize(positions * patch, 0.0);
                 multiply(positions, back, &ready.panels[1], Start::Zero, &mut spare.values);
                 self.scatter(&spare.values, &mut spare.more, dx);
             }

@@ -34,10 +34,12 @@ impl Operation for Linear {
         vec![parameter("weight", weight), parameter("bias", bias)]
     }
 
-    fn prepare(&self, values: &[Vec<f32>], panels: &mut Vec<Panels>) {
+    fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {
         panels.resize_with(2, Panels::default);
         panels[0].pack(&values[0], self.inputs, self.outputs);
-        panels[1].pack_transposed(&values[0], self.outputs, self.inputs);
+        if back {
+            panels[1].pack_transposed(&values[0], self.outputs, self.inputs);
+        }
     }
 
     fn forward(&self, ready: Ready<'_>, records: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {

@@ -217,8 +217,9 @@ pub(crate) trait Operation: Send + Sync {
         Vec::new()
     }
 
-    /// Cuts weights for the kernels, once per round.
-    fn prepare(&self, _values: &[Vec<f32>], _panels: &mut Vec<Panels>) {}
+    /// Cuts weights for the kernels, once per round; `back` says whether the gradient by `x` will be
+    /// wanted.
+    fn prepare(&self, _values: &[Vec<f32>], _back: bool, _panels: &mut Vec<Panels>) {}
 
     fn forward(&self, ready: Ready<'_>, records: usize, x: &[f32], y: &mut [f32], spare: &mut Spare);
 

@@ -63,13 +63,10 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn forward_record(&self, x: &[f32], y: &mut [f32]) {
+    fn forward_record<const KIND: u8>(&self, x: &[f32], y: &mut [f32]) {
         let channels = self.from[2];
         let scale = 1.0 / (self.window.size * self.window.size) as f32;
-        let first = match self.kind {
-            Kind::Max => f32::NEG_INFINITY,
-            Kind::RectifiedMax | Kind::Average => 0.0,
-        };
+        let first = if KIND == MAX { f32::NEG_INFINITY } else { 0.0 };
         self.each(
             #[inline(always)]
             |to, corner| {
@@ -79,13 +76,13 @@ impl Pool {
                     for offset in &self.under {
                         let x = &x[corner + offset + block * LANES..][..y.len()];
                         if let Some(x) = x.first_chunk::<LANES>() {
-                            self.take(x, &mut lanes);
+                            take::<KIND>(x, &mut lanes);
                         } else {
-                            self.take(x, &mut lanes);
+                            take::<KIND>(x, &mut lanes);
                         }
                     }
                     for (y, lane) in y.iter_mut().zip(lanes) {
-                        *y = if self.kind == Kind::Average { lane * scale } else { lane };
+                        *y = if KIND == AVERAGE { lane * scale } else { lane };
                     }
                 }
             },
@@ -93,19 +90,7 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn take(&self, x: &[f32], lanes: &mut [f32; LANES]) {
-        for (lane, x) in lanes.iter_mut().zip(x) {
-            *lane = match self.kind {
-                Kind::Average => *lane + *x,
-                // A value that is no number stays one.
-                _ if *x <= *lane => *lane,
-                _ => *x,
-            };
-        }
-    }
-
-    #[inline(always)]
-    fn backward_record(&self, (x, y, dy): (&[f32], &[f32], &[f32]), dx: &mut [f32]) {
+    fn backward_record<const KIND: u8>(&self, (x, y, dy): (&[f32], &[f32], &[f32]), dx: &mut [f32]) {
         let channels = self.from[2];
         dx.fill(0.0);
         self.each(
@@ -117,11 +102,11 @@ impl Pool {
                     let (y, dy) = (&y[at..at + lanes], &dy[at..at + lanes]);
                     let corner = corner + first;
                     if let Some((y, dy)) = y.first_chunk().zip(dy.first_chunk()) {
-                        self.give::<LANES>(x, y, dy, &mut dx[corner..], corner);
+                        self.give::<KIND, LANES>(x, y, dy, &mut dx[corner..], corner);
                     } else {
                         for (lane, (y, dy)) in y.iter().zip(dy).enumerate() {
                             let corner = corner + lane;
-                            self.give::<1>(x, &[*y], &[*dy], &mut dx[corner..], corner);
+                            self.give::<KIND, 1>(x, &[*y], &[*dy], &mut dx[corner..], corner);
                         }
                     }
                 }
@@ -132,7 +117,7 @@ impl Pool {
     /// Hands back what came for one place of the output: to the first with the largest value, to
     /// none where zero was larger, or to all alike.
     #[inline(always)]
-    fn give<const N: usize>(
+    fn give<const KIND: u8, const N: usize>(
         &self,
         x: &[f32],
         y: &[f32; N],
@@ -143,16 +128,16 @@ impl Pool {
         let scale = 1.0 / (self.window.size * self.window.size) as f32;
         let mut left = *dy;
         for lane in 0..N {
-            left[lane] = match self.kind {
-                Kind::Average => left[lane] * scale,
-                Kind::RectifiedMax if y[lane] == 0.0 => 0.0,
+            left[lane] = match KIND {
+                AVERAGE => left[lane] * scale,
+                RECTIFIED_MAX if y[lane] == 0.0 => 0.0,
                 _ => left[lane],
             };
         }
         for offset in &self.under {
             let Some(x) = x[corner + offset..].first_chunk::<N>() else { return };
             let Some(dx) = dx[*offset..].first_chunk_mut::<N>() else { return };
-            if self.kind == Kind::Average {
+            if KIND == AVERAGE {
                 for lane in 0..N {
                     dx[lane] += left[lane];
                 }
@@ -167,6 +152,23 @@ impl Pool {
     }
 }
 
+#[inline(always)]
+fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
+    for (lane, x) in lanes.iter_mut().zip(x) {
+        *lane = match KIND {
+            AVERAGE => *lane + *x,
+            // A value that is no number stays one.
+            _ if *x <= *lane => *lane,
+            _ => *x,
+        };
+    }
+}
+
+/// The kinds as constants: a kernel each.
+const MAX: u8 = 0;
+const RECTIFIED_MAX: u8 = 1;
+const AVERAGE: u8 = 2;
+
 impl Operation for Pool {
     fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
@@ -174,7 +176,11 @@ impl Operation for Pool {
             #[inline(always)]
             || {
                 for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
-                    self.forward_record(x, y);
+                    match self.kind {
+                        Kind::Max => self.forward_record::<MAX>(x, y),
+                        Kind::RectifiedMax => self.forward_record::<RECTIFIED_MAX>(x, y),
+                        Kind::Average => self.forward_record::<AVERAGE>(x, y),
+                    }
                 }
             },
         );
@@ -196,7 +202,12 @@ impl Operation for Pool {
                 let rows = pass.x.chunks_exact(from).zip(dx.chunks_exact_mut(from));
                 let back = pass.y.chunks_exact(to).zip(pass.dy.chunks_exact(to));
                 for ((x, dx), (y, dy)) in rows.zip(back) {
-                    self.backward_record((x, y, dy), dx);
+                    let back = (x, y, dy);
+                    match self.kind {
+                        Kind::Max => self.backward_record::<MAX>(back, dx),
+                        Kind::RectifiedMax => self.backward_record::<RECTIFIED_MAX>(back, dx),
+                        Kind::Average => self.backward_record::<AVERAGE>(back, dx),
+                    }
                 }
             },
         );
