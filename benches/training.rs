@@ -114,7 +114,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let images = Images::open()?;
     for (model_name, mode, threads, batch, rounds) in cases {
         let model = model(model_name)?;
-        let performance = Performance { threads, ..Performance::default() };
+        let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
+        let performance = Performance { threads, tile };
         let loss = Loss::SoftmaxCrossEntropy;
         let (seconds, cpu) = if mode == "public" {
             let mut trainer = PublicTrainer::new(model, loss, performance);

@@ -215,12 +215,18 @@ impl Kernel for pulp::x86::V3 {
         sums: &mut [[f32; WIDTH]; H],
     ) {
         use pulp::{cast, f32x8};
-        let mut lanes: [[f32x8; 2]; H] = sums.map(cast);
+        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
+        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+            *lanes = cast(*sums);
+        }
         let mut b = b;
         for segment in 0..segments {
-            // Of one length, so that one check before the loop is enough.
+            // Of one length, so that no check is left inside.
             let length = row(segment, 0).len();
-            let rows: [&[f32]; H] = std::array::from_fn(|i| &row(segment, i)[..length]);
+            let mut rows: [&[f32]; H] = [&[]; H];
+            for (i, slot) in rows.iter_mut().enumerate() {
+                *slot = &row(segment, i)[..length];
+            }
             for p in 0..length {
                 let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
                 let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
@@ -232,7 +238,9 @@ impl Kernel for pulp::x86::V3 {
                 }
             }
         }
-        *sums = lanes.map(cast);
+        for (lanes, sums) in lanes.iter().zip(sums) {
+            *sums = cast(*lanes);
+        }
     }
 
     #[inline(always)]
@@ -244,7 +252,10 @@ impl Kernel for pulp::x86::V3 {
         sums: &mut [[f32; WIDTH]; H],
     ) {
         use pulp::{cast, f32x8};
-        let mut lanes: [[f32x8; 2]; H] = sums.map(cast);
+        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
+        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+            *lanes = cast(*sums);
+        }
         let mut b = b;
         for p in 0..k {
             let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
@@ -257,7 +268,9 @@ impl Kernel for pulp::x86::V3 {
                 lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
             }
         }
-        *sums = lanes.map(cast);
+        for (lanes, sums) in lanes.iter().zip(sums) {
+            *sums = cast(*lanes);
+        }
     }
 }
 

@@ -164,7 +164,7 @@ impl Kernel for pulp::x86::V3 {
     fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
         use core::arch::x86_64::__m256i;
         use pulp::cast;
-        let mut lanes: [[__m256i; 2]; HEIGHT] = sums.map(cast);
+        let mut lanes: [[__m256i; 2]; HEIGHT] = [cast(sums[0]), cast(sums[1]), cast(sums[2]), cast(sums[3])];
         for (a, b) in a.iter().zip(b) {
             let [b_0, b_1]: [__m256i; 2] = cast(*b);
             for (lanes, a) in lanes.iter_mut().zip(a) {
@@ -174,7 +174,9 @@ impl Kernel for pulp::x86::V3 {
                 lanes[1] = self.avx2._mm256_add_epi32(lanes[1], products[1]);
             }
         }
-        *sums = lanes.map(cast);
+        for (sums, lanes) in sums.iter_mut().zip(lanes) {
+            *sums = cast(lanes);
+        }
     }
 }
 

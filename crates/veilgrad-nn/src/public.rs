@@ -18,7 +18,7 @@ pub struct Evaluation {
 
 /// Evaluates a model on **public** records, exactly.
 pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluation {
-    let mut tile = Tile::new(model, loss, Performance::default().tile, true);
+    let mut tile = Tile::new(model, loss, Performance::default().tile(model), true);
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let (mut right, mut losses) = (0.0, 0.0);
@@ -46,7 +46,8 @@ impl PublicTrainer {
     /// Puts a model and a loss together.
     #[must_use]
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
-        let worker = |_| Tile::new(&model, loss, performance.tile.max(1), true);
+        let tile = performance.tile(&model);
+        let worker = |_| Tile::new(&model, loss, tile, true);
         let workers = (0..performance.threads.max(1)).map(worker).collect();
         Self { model, workers, prepared: Prepared::default() }
     }

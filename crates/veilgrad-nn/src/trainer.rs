@@ -20,13 +20,27 @@ pub struct Performance {
     /// How many threads share the records of a round.
     pub threads: usize,
     /// How many examples go through the model at once; memory is bounded by it, not by the sample.
+    /// Zero lets the model decide.
     pub tile: usize,
+}
+
+impl Performance {
+    /// The tile for a model: its values should stay in the nearest cache, and should not be read
+    /// less often than the weights.
+    pub(crate) fn tile(self, model: &Model) -> usize {
+        const CACHE: usize = 256 << 10;
+        let steps = model.network.steps.iter();
+        let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
+        let weights = 4 * model.size();
+        let tile = (CACHE / values).max(weights / values).clamp(8, 64) / 8 * 8;
+        if self.tile > 0 { self.tile } else { tile }
+    }
 }
 
 impl Default for Performance {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, tile: 32 }
+        Self { threads, tile: 0 }
     }
 }
 
@@ -105,8 +119,8 @@ impl<O: Optimizer> Trainer<O> {
         }
         let resolved = training.resolve(&model)?;
         let (plan, metrics, groups) = (resolved.plan, resolved.metrics, resolved.gradients);
-        let worker =
-            |_| Worker::new(&model, &training, &plan, &groups, performance.tile.max(1));
+        let tile = performance.tile(&model);
+        let worker = |_| Worker::new(&model, &training, &plan, &groups, tile);
         let workers = (0..performance.threads.max(1)).map(worker).collect();
         let (prepared, average, round) = (Prepared::default(), None, 0);
         Ok(Self {

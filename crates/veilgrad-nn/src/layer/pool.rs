@@ -143,9 +143,10 @@ impl Pool {
                 }
             } else {
                 for lane in 0..N {
-                    let here = x[lane] == y[lane];
-                    dx[lane] += if here { left[lane] } else { 0.0 };
-                    left[lane] = if here { 0.0 } else { left[lane] };
+                    // As masks: conditional stores are slow.
+                    let here = u32::from(x[lane] == y[lane]).wrapping_neg();
+                    dx[lane] += f32::from_bits(left[lane].to_bits() & here);
+                    left[lane] = f32::from_bits(left[lane].to_bits() & !here);
                 }
             }
         }
