@@ -155,7 +155,7 @@ impl Outer {
     /// factor as it is.
     fn squared_norm(&mut self, tile: &Tile, row: usize) -> f64 {
         let (left, right) = tile.factors(self.step, row);
-        let largest = left.iter().fold(0f32, |m, x| if x.abs() <= m { m } else { x.abs() });
+        let largest = largest(left);
         let squared = exact::squared_norm(left);
         if !squared.is_finite() {
             return f64::NAN;
@@ -167,6 +167,16 @@ impl Outer {
         let scale = f64::from(self.scale);
         self.squares as f64 / (scale * scale) * exact::squared_norm(right)
     }
+}
+
+/// The largest absolute value. As bits, absolute values have the same order.
+fn largest(x: &[f32]) -> f32 {
+    let mut bits = 0;
+    crate::layer::fast(
+        #[inline(always)]
+        || bits = x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max),
+    );
+    f32::from_bits(bits)
 }
 
 impl GroupBook {

@@ -66,8 +66,13 @@ impl Panels {
         for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
             let width = WIDTH.min(n - first);
             for (row, from) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().zip(matrix.chunks(n)) {
-                row[..width].copy_from_slice(&from[first..first + width]);
-                row[width..].fill(0.0);
+                match from[first..first + width].first_chunk() {
+                    Some(from) => *row = *from,
+                    None => {
+                        row[..width].copy_from_slice(&from[first..first + width]);
+                        row[width..].fill(0.0);
+                    }
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ pub(crate) const LEFT_MAX: f32 = 8191.0;
 pub(crate) const RIGHT_MAX: f32 = 16383.0;
 
 /// Records whose factors wait for being multiplied; the sum does not depend on it.
-const DEPTH: usize = 64;
+const DEPTH: usize = 128;
 /// Pairs of records of which no product can leave 32 bits.
 const SAFE_PAIRS: usize = 8;
 
