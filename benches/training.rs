@@ -71,13 +71,7 @@ fn model(name: &str) -> Result<Model, Box<dyn Error>> {
         )?,
         "B" => Model::new(
             &[784],
-            [
-                Layer::linear(512),
-                Layer::Relu,
-                Layer::linear(256),
-                Layer::Relu,
-                Layer::linear(10),
-            ],
+            [Layer::linear(512), Layer::Relu, Layer::linear(256), Layer::Relu, Layer::linear(10)],
             1,
         )?,
         other => return Err(format!("there is no model {other}").into()),
@@ -141,7 +135,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, performance)?;
             let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
             // The durable ledger, with its syncs.
-            let directory = std::env::temp_dir().join(format!("veilgrad-bench-{}", std::process::id()));
+            let directory =
+                std::env::temp_dir().join(format!("veilgrad-bench-{}", std::process::id()));
             std::fs::create_dir_all(&directory)?;
             let mut ledger = veilgrad::ledger::Ledger::create(
                 &directory.join("ledger.db"),

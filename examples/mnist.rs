@@ -14,19 +14,19 @@ use veilgrad::prelude::*;
 const PIXELS: usize = 784;
 
 /// Images with pixels in [0, 1], and their labels.
-pub struct Images {
+pub(crate) struct Images {
     pixels: Vec<u8>,
     labels: Vec<u8>,
 }
 
 impl Images {
     /// The 60,000 images to train on.
-    pub fn train() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn train() -> Result<Self, Box<dyn Error>> {
         Self::open("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
     }
 
     /// The 10,000 images to test on, which are public.
-    pub fn test() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn test() -> Result<Self, Box<dyn Error>> {
         Self::open("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
     }
 
@@ -58,7 +58,7 @@ fn read(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 /// Epsilon of all rounds that a ledger charged, rounded up.
-pub fn epsilon(ledger: &impl LedgerStore, delta: f64) -> Result<f64, Box<dyn Error>> {
+pub(crate) fn epsilon(ledger: &impl LedgerStore, delta: f64) -> Result<f64, Box<dyn Error>> {
     let mut rounds = Vec::new();
     ledger.visit(&mut |event| {
         if let Event::Reserve(reservation) = event {
@@ -66,7 +66,7 @@ pub fn epsilon(ledger: &impl LedgerStore, delta: f64) -> Result<f64, Box<dyn Err
         }
     })?;
     let rounds = rounds.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let composition = Composition::of(&mut rounds.into_iter(), Adjacency::AddRemove)?;
+    let composition = Composition::of(rounds, Adjacency::AddRemove)?;
     let found = Pld.epsilon(&composition, Delta::new(delta)?)?;
     Ok((found.epsilon * 1e4).ceil() / 1e4)
 }

@@ -55,7 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             && let Some(clip) = trainer.plan().clip_norm("gradient")
         {
             let round = progress.round;
-            println!("round {round}: training accuracy {:.3} (private), clip norm {clip:.3}", accuracy[0]);
+            println!(
+                "round {round}: training accuracy {:.3} (private), clip norm {clip:.3}",
+                accuracy[0]
+            );
         }
     })?;
     let accuracy = public::evaluate(trainer.model(), loss, &test).accuracy;
@@ -77,8 +80,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         rounds,
         Adjacency::AddRemove,
     )?;
-    let by_plan =
-        veilgrad::accounting::Accountant::epsilon(&veilgrad::accounting::Pld, &by_plan, Delta::new(1e-5)?)?;
-    println!("epsilon at delta 1e-5: {by_ledger:.4} by the ledger, {:.4} by q, z and rounds", by_plan.epsilon);
+    let by_plan = veilgrad::accounting::Accountant::epsilon(
+        &veilgrad::accounting::Pld,
+        &by_plan,
+        Delta::new(1e-5)?,
+    )?;
+    println!(
+        "epsilon at delta 1e-5: {by_ledger:.4} by the ledger, {:.4} by q, z and rounds",
+        by_plan.epsilon
+    );
     Ok(())
 }

@@ -44,6 +44,10 @@ impl Accumulator {
     /// Adds an integer vector modulo 2^64.
     pub(crate) fn add_wide(&mut self, values: &[i64]) {
         let wide = &mut self.sums.expose_mut().wide;
+        if wide.is_empty() && values.len() == self.dimension {
+            wide.extend_from_slice(values);
+            return;
+        }
         wide.resize(self.dimension, 0);
         for (sum, value) in wide.iter_mut().zip(values) {
             *sum = sum.wrapping_add(*value);

@@ -28,13 +28,7 @@ pub fn squared_norm(x: &[f32]) -> f64 {
 /// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
 /// round (a product that is no number becomes `b`). The caller sees to it that no sum leaves the
 /// range of `i32`.
-pub fn quantise(
-    x: &[f32],
-    c: f32,
-    s_int: u32,
-    direction: Direction,
-    sums: &mut [i32],
-) -> u128 {
+pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut [i32]) -> u128 {
     let bound = round_down(f64::from(s_int));
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = pulp::Arch::new() {

@@ -198,7 +198,9 @@ impl ClippedSum {
         // No coordinate of a certified vector exceeds the sensitivity. (Beyond 2^63 sums wrap.)
         let bound = (certificates.len() as u64).checked_mul(u64::from(planned.grid.s_int()));
         let bound = bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX);
-        if values.iter().map(|value| value.unsigned_abs()).fold(0, u64::max) > bound {
+        // Without an early exit, which would keep the loop from being vectorised.
+        let largest = values.iter().fold(0, |most, value| most | value.unsigned_abs());
+        if largest > bound && values.iter().any(|value| value.unsigned_abs() > bound) {
             return Err(SumError::Uncertified(name()));
         }
         if let Some(sums) = self.groups.get_mut(index) {

@@ -209,6 +209,8 @@ impl Kernel for Portable {
     }
 }
 
+// With indices, the compiler sees that all rows have one length.
+#[allow(clippy::needless_range_loop)]
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V3 {
     #[inline(always)]

@@ -61,7 +61,8 @@ pub(crate) fn class(target: &[f32], classes: usize) -> Option<usize> {
 }
 
 fn softmax(outputs: &[f32], class: usize, gradient: &mut [f32]) -> Judgement {
-    let largest = outputs.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b <= a { a } else { b });
+    let largest =
+        outputs.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b <= a { a } else { b });
     let mut total = 0.0;
     for (gradient, output) in gradient.iter_mut().zip(outputs) {
         *gradient = libm::expf(output - largest);
@@ -120,7 +121,11 @@ mod tests {
                     loss.judge(&moved, &target, &mut [0.0; 3]).unwrap().loss
                 };
                 let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
-                assert!((slope - gradient[j]).abs() < 1e-3, "{loss:?} {j}: {slope} {}", gradient[j]);
+                assert!(
+                    (slope - gradient[j]).abs() < 1e-3,
+                    "{loss:?} {j}: {slope} {}",
+                    gradient[j]
+                );
             }
         }
     }
@@ -129,7 +134,9 @@ mod tests {
     fn absurd_targets_and_outputs_have_no_judgement() {
         let mut gradient = [0.0; 2];
         for target in [-1.0, 2.0, 0.5, f32::NAN, f32::INFINITY, 1e30] {
-            assert!(Loss::SoftmaxCrossEntropy.judge(&[0.0, 1.0], &[target], &mut gradient).is_none());
+            assert!(
+                Loss::SoftmaxCrossEntropy.judge(&[0.0, 1.0], &[target], &mut gradient).is_none()
+            );
         }
         for target in [-0.1, 1.1, f32::NAN] {
             assert!(Loss::Logistic.judge(&[0.0, 1.0], &[target, 0.0], &mut gradient).is_none());

@@ -190,8 +190,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     pub(crate) fn prepare(&mut self, model: &Model) {
         self.panels.resize_with(model.network.steps.len(), Vec::new);
-        for (index, (step, panels)) in
-            model.network.steps.iter().zip(&mut self.panels).enumerate()
+        for (index, (step, panels)) in model.network.steps.iter().zip(&mut self.panels).enumerate()
         {
             step.operation.prepare(&model.values[step.parameters.clone()], index > 0, panels);
         }

@@ -11,13 +11,7 @@ use crate::layer::Role;
 pub trait Optimizer {
     /// One step. `round` counts from 1; the gradient of parameter `name` is
     /// `released.vector(name)`, an average over the public expected number of records.
-    fn step(
-        &mut self,
-        weights: Weights<'_>,
-        released: &Released<Estimates>,
-        rate: f64,
-        round: u64,
-    );
+    fn step(&mut self, weights: Weights<'_>, released: &Released<Estimates>, rate: f64, round: u64);
 
     /// What a checkpoint has to keep, by name.
     fn state(&self) -> BTreeMap<String, Vec<f32>> {
@@ -105,12 +99,19 @@ impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
     }
 
     fn restore(&mut self, state: BTreeMap<String, Vec<f32>>) {
-        let memory = |(name, values): (String, Vec<f32>)| (name, values.as_chunks().0.to_vec());
+        let memory = |(name, values): (String, Vec<f32>)| {
+            let each = values.chunks_exact(N.max(1)).filter_map(|part| part.try_into().ok());
+            (name, each.collect())
+        };
         self.memory = state.into_iter().map(memory).collect();
     }
 }
 
-/// Stochastic gradient descent.
+/// Stochastic gradient descent without memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plain;
+
+/// Stochastic gradient descent with momentum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
     /// How much of the last step is taken again.
@@ -151,8 +152,8 @@ pub struct RmsProp {
 impl Sgd {
     /// Plain gradient descent.
     #[must_use]
-    pub const fn plain() -> Each<Self, 1> {
-        Each::new(Self { momentum: 0.0, nesterov: false })
+    pub const fn plain() -> Each<Plain, 0> {
+        Each::new(Plain)
     }
 
     /// With momentum.
@@ -171,13 +172,13 @@ impl Sgd {
 impl Adam {
     /// Adam with its authors' settings.
     #[must_use]
-    pub const fn adam() -> Each<Self, 2> {
-        Self::adamw(0.0)
+    pub const fn standard() -> Each<Self, 2> {
+        Self::with_decay(0.0)
     }
 
-    /// AdamW.
+    /// AdamW, with its authors' other settings.
     #[must_use]
-    pub const fn adamw(decay: f32) -> Each<Self, 2> {
+    pub const fn with_decay(decay: f32) -> Each<Self, 2> {
         Each::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
     }
 }
@@ -185,7 +186,7 @@ impl Adam {
 impl Adagrad {
     /// Adagrad with its usual setting.
     #[must_use]
-    pub const fn adagrad() -> Each<Self, 1> {
+    pub const fn standard() -> Each<Self, 1> {
         Each::new(Self { epsilon: 1e-10 })
     }
 }
@@ -193,8 +194,14 @@ impl Adagrad {
 impl RmsProp {
     /// RMSprop with its usual settings.
     #[must_use]
-    pub const fn rms_prop() -> Each<Self, 1> {
+    pub const fn standard() -> Each<Self, 1> {
         Each::new(Self { decay: 0.99, epsilon: 1e-8 })
+    }
+}
+
+impl Rule<0> for Plain {
+    fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {
+        weight - step.rate * gradient
     }
 }
 
@@ -342,11 +349,11 @@ mod tests {
         // 1 - .1 * (1 + .9) - .1 * (2 + .9 * 2.9)
         close(walk(&Sgd::nesterov(0.9), &[1.0, 2.0]), 0.349);
         // The first step of Adam is the rate, whatever the gradient.
-        close(walk(&Adam::adam(), &[7.0]), 0.9);
-        close(walk(&Adam::adamw(0.5), &[7.0]), 0.85);
-        close(walk(&Adagrad::adagrad(), &[3.0]), 0.9);
-        close(walk(&Adagrad::adagrad(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
-        close(walk(&RmsProp::rms_prop(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
+        close(walk(&Adam::standard(), &[7.0]), 0.9);
+        close(walk(&Adam::with_decay(0.5), &[7.0]), 0.85);
+        close(walk(&Adagrad::standard(), &[3.0]), 0.9);
+        close(walk(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
+        close(walk(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
     }
 
     #[test]

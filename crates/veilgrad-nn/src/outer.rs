@@ -94,7 +94,12 @@ impl OuterSum {
             self.bound += products;
             let pairs = first..(first + step).min(pairs);
             let (left, right) = (&self.left, &self.right);
-            add(Sizes { inputs: self.inputs, outputs: self.outputs, pairs }, left, right, &mut self.narrow);
+            add(
+                Sizes { inputs: self.inputs, outputs: self.outputs, pairs },
+                left,
+                right,
+                &mut self.narrow,
+            );
         }
         (self.waiting, self.products) = (0, 0);
     }
@@ -164,12 +169,14 @@ impl Kernel for pulp::x86::V3 {
     fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
         use core::arch::x86_64::__m256i;
         use pulp::cast;
-        let mut lanes: [[__m256i; 2]; HEIGHT] = [cast(sums[0]), cast(sums[1]), cast(sums[2]), cast(sums[3])];
+        let mut lanes: [[__m256i; 2]; HEIGHT] =
+            [cast(sums[0]), cast(sums[1]), cast(sums[2]), cast(sums[3])];
         for (a, b) in a.iter().zip(b) {
             let [b_0, b_1]: [__m256i; 2] = cast(*b);
             for (lanes, a) in lanes.iter_mut().zip(a) {
                 let a: __m256i = cast(self.splat_i32x8(cast(*a)));
-                let products = [self.avx2._mm256_madd_epi16(a, b_0), self.avx2._mm256_madd_epi16(a, b_1)];
+                let products =
+                    [self.avx2._mm256_madd_epi16(a, b_0), self.avx2._mm256_madd_epi16(a, b_1)];
                 lanes[0] = self.avx2._mm256_add_epi32(lanes[0], products[0]);
                 lanes[1] = self.avx2._mm256_add_epi32(lanes[1], products[1]);
             }
@@ -223,15 +230,21 @@ impl<K: Kernel> Add<'_, K> {
 /// the exact sum of their squares.
 pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
     let mut squares = 0u64;
-    crate::layer::fast(#[inline(always)] || {
-        for (x, integers) in x.chunks(1024).zip(integers.chunks_mut(1024)) {
-            for (x, integer) in x.iter().zip(&mut *integers) {
-                *integer = nearest(*x * factor, bound);
+    crate::layer::fast(
+        #[inline(always)]
+        || {
+            for (x, integers) in x.chunks(1024).zip(integers.chunks_mut(1024)) {
+                for (x, integer) in x.iter().zip(&mut *integers) {
+                    *integer = nearest(*x * factor, bound);
+                }
+                // 1024 squares of 15 bits fit 40 bits.
+                squares += integers
+                    .iter()
+                    .map(|i| i64::from(i32::from(*i) * i32::from(*i)) as u64)
+                    .sum::<u64>();
             }
-            // 1024 squares of 15 bits fit 40 bits.
-            squares += integers.iter().map(|i| i64::from(i32::from(*i) * i32::from(*i)) as u64).sum::<u64>();
-        }
-    });
+        },
+    );
     squares
 }
 
@@ -242,7 +255,7 @@ fn nearest(value: f32, bound: f32) -> i16 {
     const SHIFT: f32 = 12_582_912.0;
     let low = if value >= -bound { value } else { -bound };
     let clamped = if low <= bound { low } else { bound };
-    let clamped = if value == value { clamped } else { 0.0 };
+    let clamped = if value.is_nan() { 0.0 } else { clamped };
     ((clamped + SHIFT).to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32) as i16
 }
 

@@ -2,9 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use veilgrad_events::{
-    BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit, UnitError,
-};
+use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit, UnitError};
 use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure};
 
 use crate::layer::Role;
@@ -241,7 +239,8 @@ impl TrainingPlan {
         let names = alone.group_names().map(str::to_owned).collect();
         if let Some((clip, share)) = self.statistics {
             let vectors = of(Role::Statistic).map(|(name, _)| name);
-            groups.push(Group::new("statistics", vectors, clip).average(self.expected).share(share));
+            groups
+                .push(Group::new("statistics", vectors, clip).average(self.expected).share(share));
         }
         for (metric, share) in metrics.iter().zip(&self.shares) {
             groups.push(metric.group(self.expected).map_err(unit)?.share(*share));

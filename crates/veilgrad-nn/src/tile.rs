@@ -64,7 +64,11 @@ impl Tile {
     }
 
     /// Fills the tile: `read` writes the input and the target of example i.
-    pub(crate) fn load(&mut self, count: usize, mut read: impl FnMut(usize, &mut [f32], &mut [f32])) {
+    pub(crate) fn load(
+        &mut self,
+        count: usize,
+        mut read: impl FnMut(usize, &mut [f32], &mut [f32]),
+    ) {
         self.count = count.min(self.capacity);
         let width = self.values[0].len() / self.capacity;
         let inputs = self.values[0].chunks_exact_mut(width);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use veilgrad_events::{Adjacency, LedgerError, LedgerStore, Round, RoundPermit, Run, RunHeader};
 use veilgrad_mechanism::{
-    ClippedSum, Estimates, Metric, Noise, NoiseError, PlanError, Released, ReleaseError, RoundPlan,
+    ClippedSum, Estimates, Metric, Noise, NoiseError, PlanError, ReleaseError, Released, RoundPlan,
     Sample, SampleError, Sampler, StructureError, SumError,
 };
 
@@ -58,7 +58,9 @@ pub enum TrainError {
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The model has statistics to release, or none, and the plan says otherwise.
-    #[error("a model with batch norm needs TrainingPlan::statistics, and no other model may have it")]
+    #[error(
+        "a model with batch norm needs TrainingPlan::statistics, and no other model may have it"
+    )]
     Statistics,
     /// The operating system has no randomness.
     #[error(transparent)]
@@ -320,9 +322,10 @@ impl<O: Optimizer> Trainer<O> {
             average.add(&self.model, self.round);
         }
         self.plan.adapt(&estimates)?;
-        let metrics = self.metrics.iter().filter_map(|metric| {
-            Some((metric.vector().0, metric.decode(&estimates)?))
-        });
+        let metrics = self
+            .metrics
+            .iter()
+            .filter_map(|metric| Some((metric.vector().0, metric.decode(&estimates)?)));
         let metrics = metrics.collect();
         self.estimates = Some(estimates);
         Ok(Progress { round: self.round, metrics })

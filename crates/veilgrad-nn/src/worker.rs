@@ -201,7 +201,8 @@ impl Worker {
             before.iter().zip(after).map(|(before, after)| before - after).collect()
         });
         let moved = moved.collect();
-        (self.encoded, self.tile.gradients, self.local) = (encoded, measured, Some((local, prepared)));
+        (self.encoded, self.tile.gradients, self.local) =
+            (encoded, measured, Some((local, prepared)));
         moved
     }
 }
@@ -217,7 +218,10 @@ fn vectors<'a>(
         parameters.filter(move |(_, p)| p.role == role).map(move |(index, _)| (index, role))
     };
     let parameters = of(Role::Weight).chain(of(Role::Statistic));
-    parameters.map(|(index, role)| vector(index, role)).chain(encoded.iter().map(Vec::as_slice)).collect()
+    parameters
+        .map(|(index, role)| vector(index, role))
+        .chain(encoded.iter().map(Vec::as_slice))
+        .collect()
 }
 
 /// What a metric watches in an example.

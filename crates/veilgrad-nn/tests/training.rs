@@ -9,8 +9,8 @@ use veilgrad_events::{
 };
 use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
 use veilgrad_nn::{
-    Clipping, Conv2d, InMemory, Layer, Loss, Model, Performance, Schedule, Sgd, TrainError, Trainer,
-    TrainingPlan, Watch, public,
+    Clipping, Conv2d, InMemory, Layer, Loss, Model, Performance, Schedule, Sgd, TrainError,
+    Trainer, TrainingPlan, Watch, public,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 32 };
@@ -59,11 +59,16 @@ fn records_that_make_no_sense_leave_no_trace() {
         let (clean, soiled) = (run(&sound), run(&hostile));
         assert!(soiled.iter().all(|bits| f32::from_bits(*bits).is_finite()));
         // A pixel of 1e38 may be sound as far as f32 goes; then it is clipped like any other.
-        let few: Vec<_> = hostile.iter().filter(|(x, _)| x.iter().all(|x| x.is_finite())).cloned().collect();
+        let few: Vec<_> =
+            hostile.iter().filter(|(x, _)| x.iter().all(|x| x.is_finite())).cloned().collect();
         assert_eq!(run(&few), soiled, "materialised: {materialised}");
-        let sane: Vec<_> = hostile.iter().filter(|(x, y)| {
-            x.iter().all(|x| x.is_finite() && *x < 1e30) && [0.0, 1.0, 2.0].contains(y)
-        }).cloned().collect();
+        let sane: Vec<_> = hostile
+            .iter()
+            .filter(|(x, y)| {
+                x.iter().all(|x| x.is_finite() && *x < 1e30) && [0.0, 1.0, 2.0].contains(y)
+            })
+            .cloned()
+            .collect();
         assert_eq!(sane.len(), sound.len());
         assert_eq!(run(&sane), clean);
     }
@@ -161,13 +166,8 @@ fn training_learns_and_private_metrics_tell() {
 }
 
 fn with_batch_norm() -> Model {
-    let layers = [
-        Conv2d::new(4, 3).into(),
-        Layer::BatchNorm,
-        Layer::Relu,
-        Layer::Flatten,
-        Layer::linear(3),
-    ];
+    let layers =
+        [Conv2d::new(4, 3).into(), Layer::BatchNorm, Layer::Relu, Layer::Flatten, Layer::linear(3)];
     Model::new(&[6, 6, 1], layers, 4).unwrap()
 }
 
@@ -218,7 +218,8 @@ fn a_model_with_batch_norm_needs_a_plan_for_its_statistics() {
     let rate = Schedule::Constant(0.1);
     let made = Trainer::new(with_batch_norm(), plan(1.0, 9.0), Sgd::plain(), rate, ONE_THREAD);
     assert!(matches!(made.err(), Some(TrainError::Statistics)));
-    let plan = plan(1.0, 9.0).statistics(ClipNorm::new(1.0).unwrap(), BudgetShare::new(0.1).unwrap());
+    let plan =
+        plan(1.0, 9.0).statistics(ClipNorm::new(1.0).unwrap(), BudgetShare::new(0.1).unwrap());
     let made = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD);
     assert!(matches!(made.err(), Some(TrainError::Statistics)));
 }

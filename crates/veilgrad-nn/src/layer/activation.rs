@@ -46,7 +46,7 @@ impl Function for Gelu {
     #[inline(always)]
     fn slope(x: f32, _: f32) -> f32 {
         // 1/sqrt(2 pi)
-        const PEAK: f32 = 0.398_942_28;
+        const PEAK: f32 = 0.398_942_3;
         let density = PEAK * libm::expf(-x * x / 2.0);
         normal_below(x) + if density > 0.0 { x * density } else { 0.0 }
     }
@@ -65,11 +65,14 @@ pub(super) fn compile<F: Function>(shape: &[usize], _: F) -> Compiled {
 
 impl<F: Function> Operation for Activation<F> {
     fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        fast(#[inline(always)] || {
-            for (x, y) in x.iter().zip(y) {
-                *y = F::value(*x);
-            }
-        });
+        fast(
+            #[inline(always)]
+            || {
+                for (x, y) in x.iter().zip(y) {
+                    *y = F::value(*x);
+                }
+            },
+        );
     }
 
     fn backward(
@@ -81,10 +84,13 @@ impl<F: Function> Operation for Activation<F> {
         _: &mut Spare,
     ) {
         let Some(dx) = dx else { return };
-        fast(#[inline(always)] || {
-            for (((dx, dy), x), y) in dx.iter_mut().zip(pass.dy).zip(pass.x).zip(pass.y) {
-                *dx = dy * F::slope(*x, *y);
-            }
-        });
+        fast(
+            #[inline(always)]
+            || {
+                for (((dx, dy), x), y) in dx.iter_mut().zip(pass.dy).zip(pass.x).zip(pass.y) {
+                    *dx = dy * F::slope(*x, *y);
+                }
+            },
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Linear maps over the last axis.
 
-use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis};
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
 use crate::ModelError;
 use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
 
@@ -29,8 +31,7 @@ impl Operation for Linear {
         let limit = (6.0 / (inputs + outputs) as f32).sqrt();
         let weight = (vec![inputs, outputs], First::Uniform(limit));
         let bias = (vec![outputs], First::Constant(0.0));
-        let parameter =
-            |name, (shape, first)| Parameter { name, shape, role: Role::Weight, first };
+        let parameter = |name, (shape, first)| Parameter { name, shape, role: Role::Weight, first };
         vec![parameter("weight", weight), parameter("bias", bias)]
     }
 

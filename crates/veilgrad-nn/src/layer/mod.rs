@@ -221,7 +221,14 @@ pub(crate) trait Operation: Send + Sync {
     /// wanted.
     fn prepare(&self, _values: &[Vec<f32>], _back: bool, _panels: &mut Vec<Panels>) {}
 
-    fn forward(&self, ready: Ready<'_>, records: usize, x: &[f32], y: &mut [f32], spare: &mut Spare);
+    fn forward(
+        &self,
+        ready: Ready<'_>,
+        records: usize,
+        x: &[f32],
+        y: &mut [f32],
+        spare: &mut Spare,
+    );
 
     /// Writes the gradient by `x` where it is wanted, and the parameters' gradients (for statistics:
     /// the values), except those of an [`outer`](Operation::outer) parameter of single records.

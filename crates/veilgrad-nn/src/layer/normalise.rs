@@ -1,6 +1,8 @@
 //! Normalisation within one record: group norm and layer norm.
 
-use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis};
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
 use crate::ModelError;
 
 /// Keeps the division away from zero.

@@ -30,11 +30,7 @@ struct Pool {
     under: Vec<usize>,
 }
 
-pub(super) fn compile(
-    shape: &[usize],
-    window: Window,
-    kind: Kind,
-) -> Result<Compiled, ModelError> {
+pub(super) fn compile(shape: &[usize], window: Window, kind: Kind) -> Result<Compiled, ModelError> {
     let from @ [height, width, channels] = image(shape)?;
     let Window { size, stride } = window;
     if size == 0 || stride == 0 || size > height || size > width {
@@ -90,7 +86,11 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn backward_record<const KIND: u8>(&self, (x, y, dy): (&[f32], &[f32], &[f32]), dx: &mut [f32]) {
+    fn backward_record<const KIND: u8>(
+        &self,
+        (x, y, dy): (&[f32], &[f32], &[f32]),
+        dx: &mut [f32],
+    ) {
         let channels = self.from[2];
         dx.fill(0.0);
         self.each(

@@ -1,7 +1,9 @@
 //! Private batch norm: normalisation by released running statistics.
 
 use super::normalise::{EPSILON, scale_and_shift};
-use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis};
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
 use crate::ModelError;
 
 struct BatchNorm {

@@ -1,5 +1,5 @@
 //! What the tests of training share.
-#![allow(dead_code)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, RecordUnit, Run, RunHeader,
