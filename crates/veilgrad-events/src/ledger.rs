@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    Adjacency, Close, Event, Insecure, NoiseMechanism, Reservation, Round, Rounds, RunHeader,
+    Adjacency, Close, Event, Insecure, NoiseMechanism, RecordUnit, Reservation, Round, Rounds,
+    RunHeader,
 };
 
 /// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
@@ -68,6 +69,7 @@ pub enum LedgerError {
 pub struct Run<S: LedgerStore> {
     store: S,
     id: u64,
+    unit: RecordUnit,
     adjacency: Adjacency,
     next_round: u64,
     insecure: bool,
@@ -80,9 +82,9 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let adjacency = header.adjacency;
-        let (id, next_round) = (unique(), 0);
-        let mut run = Self { store, id, adjacency, next_round, insecure: false, poisoned: false };
+        let (unit, adjacency) = (header.unit, header.adjacency);
+        let (id, next_round, insecure, poisoned) = (unique(), 0, false, false);
+        let mut run = Self { store, id, unit, adjacency, next_round, insecure, poisoned };
         run.append(&[Event::Open(header)])?;
         Ok(run)
     }
@@ -138,7 +140,8 @@ impl<S: LedgerStore> Run<S> {
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
             let round = Arc::new(charge.round.clone());
-            permits.push(Permits { run: self.id, round, next, end, insecure: self.insecure });
+            let (run, unit, insecure) = (self.id, self.unit, self.insecure);
+            permits.push(Permits { run, unit, round, next, end, insecure });
             next = end;
         }
         if !events.is_empty() {
@@ -181,6 +184,7 @@ fn unique() -> u64 {
 /// Permits of one charged block, handed out one at a time.
 pub struct Permits {
     run: u64,
+    unit: RecordUnit,
     round: Arc<Round>,
     next: u64,
     end: u64,
@@ -200,6 +204,7 @@ impl Iterator for Permits {
             id: unique(),
             process: std::process::id(),
             run: self.run,
+            unit: self.unit,
             number,
             round: Arc::clone(&self.round),
             insecure: self.insecure,
@@ -216,6 +221,7 @@ pub struct RoundPermit {
     id: u64,
     process: u32,
     run: u64,
+    unit: RecordUnit,
     number: u64,
     round: Arc<Round>,
     insecure: bool,
@@ -232,6 +238,12 @@ impl RoundPermit {
     #[must_use]
     pub const fn run(&self) -> u64 {
         self.run
+    }
+
+    /// What a record is, as the run's header says.
+    #[must_use]
+    pub const fn unit(&self) -> RecordUnit {
+        self.unit
     }
 
     /// Whether this is the process that charged the round. A forked child has a copy of its parent's

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use veilgrad_events::{Adjacency, LedgerError, LedgerStore, Round, RoundPermit, Run, RunHeader};
+use veilgrad_events::{
+    Adjacency, LedgerError, LedgerStore, RecordUnit, Round, RoundPermit, Run, RunHeader,
+};
 use veilgrad_mechanism::{
     ClippedSum, Estimates, Metric, Noise, NoiseError, PlanError, ReleaseError, Released, RoundPlan,
     Sample, SampleError, Sampler, StructureError, SumError,
@@ -62,6 +64,14 @@ pub enum TrainError {
         "a model with batch norm needs TrainingPlan::statistics, and no other model may have it"
     )]
     Statistics,
+    /// The run was opened for other records than the plan's; see [`Trainer::header`].
+    #[error("the run's record is {run}, the plan's {plan}")]
+    Unit {
+        /// What a record is in the ledger.
+        run: RecordUnit,
+        /// What a record is in training.
+        plan: RecordUnit,
+    },
     /// The operating system has no randomness.
     #[error(transparent)]
     Noise(#[from] NoiseError),
@@ -259,6 +269,10 @@ impl<O: Optimizer> Trainer<O> {
         records: &R,
         noise: impl FnOnce() -> Result<Noise, NoiseError>,
     ) -> Result<Progress, TrainError> {
+        let (run, plan) = (permit.unit(), self.training.unit.record());
+        if run != plan {
+            return Err(TrainError::Unit { run, plan });
+        }
         let sample = Sample::draw(permit, sampler, records.count())?;
         let (sum, noise) = self.sum(&sample, records, noise)?;
         let estimates = sum.release(sample, noise?)?;

@@ -5,8 +5,9 @@ mod common;
 use std::num::NonZeroU32;
 
 use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
-use veilgrad_events::{Adjacency, BudgetShare, RecordUnit};
-use veilgrad_nn::{Contribution, Microbatches, Performance, Records, Unit, Watch};
+use veilgrad_events::{Adjacency, BudgetShare, MemoryLedger, RecordUnit, Run, RunHeader};
+use veilgrad_mechanism::AllRecords;
+use veilgrad_nn::{Contribution, Microbatches, Performance, Records, TrainError, Unit, Watch};
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 4 };
 
@@ -107,4 +108,18 @@ fn one_local_step_on_all_examples_is_the_average_gradient() {
     assert!(distance(&step(6, 1), &average) < 1e-3 * moved);
     // More steps go further.
     assert!(distance(&start, &step(2, 3)) > 1.5 * moved);
+}
+
+#[test]
+fn a_run_opened_for_other_records_is_refused() {
+    let unit = Unit::User { examples: number(3), contribution: Contribution::Average };
+    let mut trainer = trainer(plan(0.3, 2.0).unit(unit), ONE_THREAD);
+    // By hand instead of by Trainer::header: the ledger would claim more than was protected.
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+    let users = Users(vec![examples(3, 1)]);
+    let before = bits(trainer.model());
+    let refused = trainer.train(&mut run, &mut AllRecords, &users, 1, 1, |_, _| ());
+    assert!(matches!(refused, Err(TrainError::Unit { .. })));
+    assert_eq!(bits(trainer.model()), before);
 }

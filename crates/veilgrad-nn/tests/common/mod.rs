@@ -1,9 +1,7 @@
 //! What the tests of training share.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
-use veilgrad_events::{
-    Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, RecordUnit, Run, RunHeader,
-};
+use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
 use veilgrad_mechanism::AllRecords;
 use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_nn::{
@@ -82,7 +80,7 @@ pub fn train_exactly<O: Optimizer>(
     records: &impl Records,
     rounds: u64,
 ) -> Option<Progress> {
-    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let header = trainer.header(Adjacency::AddRemove);
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
     let mut last = None;
     for permit in run.reserve(&trainer.event(&AllRecords).unwrap(), rounds).unwrap() {
