@@ -109,6 +109,8 @@ pub struct Trainer<O> {
     training: TrainingPlan,
     metrics: Vec<Metric>,
     prepared: Prepared,
+    performance: Performance,
+    /// Empty while a round is under way: sums of a round that failed must not enter another.
     workers: Vec<Worker>,
     estimates: Option<Released<Estimates>>,
 }
@@ -131,9 +133,6 @@ impl<O: Optimizer> Trainer<O> {
         }
         let resolved = training.resolve(&model)?;
         let (plan, metrics, groups) = (resolved.plan, resolved.metrics, resolved.gradients);
-        let tile = performance.tile(&model);
-        let worker = |_| Worker::new(&model, &training, &plan, &groups, tile);
-        let workers = (0..performance.threads.max(1)).map(worker).collect();
         let (prepared, average, round) = (Prepared::default(), None, 0);
         Ok(Self {
             model,
@@ -146,7 +145,8 @@ impl<O: Optimizer> Trainer<O> {
             training,
             metrics,
             prepared,
-            workers,
+            performance,
+            workers: Vec::new(),
             estimates: None,
         })
     }
@@ -287,6 +287,13 @@ impl<O: Optimizer> Trainer<O> {
         noise: impl FnOnce() -> N,
     ) -> Result<(ClippedSum, N), TrainError> {
         self.prepared.prepare(&self.model);
+        let mut workers = std::mem::take(&mut self.workers);
+        if workers.is_empty() {
+            let tile = self.performance.tile(&self.model);
+            let worker =
+                |_| Worker::new(&self.model, &self.training, &self.plan, &self.groups, tile);
+            workers = (0..self.performance.threads.max(1)).map(worker).collect();
+        }
         let shared = Shared {
             model: &self.model,
             prepared: &self.prepared,
@@ -297,7 +304,7 @@ impl<O: Optimizer> Trainer<O> {
             records,
         };
         let ids: Vec<u64> = sample.ids().collect();
-        let capacity = self.workers.first().map_or(1, Worker::capacity);
+        let capacity = workers.first().map_or(1, Worker::capacity);
         let (next, tiles) = (AtomicUsize::new(0), ids.chunks(capacity).collect::<Vec<_>>());
         let work = |worker: &mut Worker| -> Result<ClippedSum, SumError> {
             let mut sum = sample.begin(shared.plan);
@@ -307,7 +314,7 @@ impl<O: Optimizer> Trainer<O> {
             worker.finish();
             Ok(sum)
         };
-        let Some((first, others)) = self.workers.split_first_mut() else {
+        let Some((first, others)) = workers.split_first_mut() else {
             return Err(TrainError::Worker);
         };
         let (noise, sums) = std::thread::scope(|scope| {
@@ -319,10 +326,11 @@ impl<O: Optimizer> Trainer<O> {
             (noise, sums)
         });
         let mut total = sample.begin(&self.plan);
-        for (worker, sum) in self.workers.iter_mut().zip(sums) {
+        for (worker, sum) in workers.iter_mut().zip(sums) {
             total.merge(sum.map_err(|_| TrainError::Worker)??)?;
             worker.hand_over(&mut total)?;
         }
+        self.workers = workers;
         Ok((total, noise))
     }
 
