@@ -116,7 +116,7 @@ fn any_records(model: &Model, count: usize, words: &mut Words) -> Vec<(Vec<f32>,
     let length = model.network.inputs();
     let embeds = model.network.parameters[0].name.starts_with("embedding");
     // Half of the time inputs take few values, so that they tie.
-    let tied = words.next() % 2 == 0;
+    let tied = words.next().is_multiple_of(2);
     (0..count)
         .map(|_| {
             let input = (0..length).map(|_| match (embeds, tied) {
