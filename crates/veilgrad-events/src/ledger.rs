@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    Adjacency, Close, Event, Insecure, NoiseMechanism, Reservation, Round, Rounds, RunHeader,
+    Adjacency, Close, Event, Insecure, NoiseMechanism, RecordUnit, Reservation, Round, Rounds,
+    RunHeader,
 };
 
 /// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
@@ -80,6 +81,7 @@ pub struct Run<S: LedgerStore> {
     store: S,
     id: u64,
     process: u32,
+    unit: RecordUnit,
     adjacency: Adjacency,
     plan: Option<Vec<Rounds>>,
     next_round: u64,
@@ -94,11 +96,12 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let (adjacency, plan) = (header.adjacency, header.plan.clone());
+        let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
         let mut run = Self {
             store,
             id: unique(),
             process: std::process::id(),
+            unit,
             adjacency,
             plan,
             next_round: 0,
@@ -164,8 +167,8 @@ impl<S: LedgerStore> Run<S> {
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
             let round = Arc::new(charge.round.clone());
-            let (run, process, insecure) = (self.id, self.process, self.insecure);
-            permits.push(Permits { run, process, round, next, end, insecure });
+            let (run, process, unit, insecure) = (self.id, self.process, self.unit, self.insecure);
+            permits.push(Permits { run, process, unit, round, next, end, insecure });
             next = end;
         }
         if !events.is_empty() {
@@ -231,6 +234,7 @@ fn unique() -> u64 {
 pub struct Permits {
     run: u64,
     process: u32,
+    unit: RecordUnit,
     round: Arc<Round>,
     next: u64,
     end: u64,
@@ -250,6 +254,7 @@ impl Iterator for Permits {
             id: unique(),
             process: self.process,
             run: self.run,
+            unit: self.unit,
             number,
             round: Arc::clone(&self.round),
             insecure: self.insecure,
@@ -266,6 +271,7 @@ pub struct RoundPermit {
     id: u64,
     process: u32,
     run: u64,
+    unit: RecordUnit,
     number: u64,
     round: Arc<Round>,
     insecure: bool,
@@ -282,6 +288,12 @@ impl RoundPermit {
     #[must_use]
     pub const fn run(&self) -> u64 {
         self.run
+    }
+
+    /// What a record is, as the run's header says.
+    #[must_use]
+    pub const fn unit(&self) -> RecordUnit {
+        self.unit
     }
 
     /// Whether this is the process that charged the round. A forked child has a copy of its parent's

@@ -10,10 +10,12 @@ use crate::{Private, kernel};
 /// The sum is exact modulo 2^64 whatever the order of additions and merges. The 32-bit part cannot
 /// wrap: it holds at most fifteen records of at most 2^27 per coordinate.
 pub(crate) struct Accumulator {
+    dimension: usize,
     sums: Private<Sums>,
     unflushed: u32,
 }
 
+/// Both parts are empty, which means zero, until they are needed.
 struct Sums {
     narrow: Vec<i32>,
     wide: Vec<i64>,
@@ -24,10 +26,8 @@ const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
 
 impl Accumulator {
     pub(crate) fn new(dimension: usize) -> Self {
-        Self {
-            sums: Private::new(Sums { narrow: vec![0; dimension], wide: vec![0; dimension] }),
-            unflushed: 0,
-        }
+        let sums = Private::new(Sums { narrow: Vec::new(), wide: Vec::new() });
+        Self { dimension, sums, unflushed: 0 }
     }
 
     /// Lets `contribute` add one record, of at most 2^27 per coordinate, to the 32-bit sums.
@@ -36,30 +36,47 @@ impl Accumulator {
             self.flush();
         }
         self.unflushed += 1;
-        contribute(&mut self.sums.expose_mut().narrow)
+        let narrow = &mut self.sums.expose_mut().narrow;
+        narrow.resize(self.dimension, 0);
+        contribute(narrow)
     }
 
     /// Adds an integer vector modulo 2^64.
     pub(crate) fn add_wide(&mut self, values: &[i64]) {
-        for (sum, value) in self.sums.expose_mut().wide.iter_mut().zip(values) {
+        let wide = &mut self.sums.expose_mut().wide;
+        if wide.is_empty() && values.len() == self.dimension {
+            wide.extend_from_slice(values);
+            return;
+        }
+        wide.resize(self.dimension, 0);
+        for (sum, value) in wide.iter_mut().zip(values) {
             *sum = sum.wrapping_add(*value);
         }
     }
 
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.add_wide(&other.into_sums());
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        other.flush();
+        let sums = other.sums.into_exposed().wide;
+        if !sums.is_empty() {
+            self.add_wide(&sums);
+        }
     }
 
     /// The sum modulo 2^64. Private until noise is added.
     pub(crate) fn into_sums(mut self) -> Vec<i64> {
         self.flush();
-        self.sums.into_exposed().wide
+        let mut sums = self.sums.into_exposed().wide;
+        sums.resize(self.dimension, 0);
+        sums
     }
 
     fn flush(&mut self) {
-        let Sums { narrow, wide } = self.sums.expose_mut();
-        kernel::flush(narrow, wide);
-        self.unflushed = 0;
+        if self.unflushed > 0 {
+            let Sums { narrow, wide } = self.sums.expose_mut();
+            wide.resize(self.dimension, 0);
+            kernel::flush(narrow, wide);
+            self.unflushed = 0;
+        }
     }
 }
 

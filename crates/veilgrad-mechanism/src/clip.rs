@@ -17,18 +17,21 @@ pub(crate) enum ClipRule {
 const MARGIN: f64 = 1.0 - 1.0 / (1u64 << 23) as f64 - 1.0 / (1u64 << 40) as f64;
 
 /// The factor from real coordinates to grid units for a record whose group has the squared norm
-/// `squared_norm` over `dimension` coordinates (after joint scaling).
+/// `squared_norm` over `dimension` coordinates (after joint scaling), where rounding to integers may
+/// lengthen the scaled record by `slack`.
 pub(crate) fn factor(
     rule: ClipRule,
     clip: ClipNorm,
     grid: IntegerGrid,
     squared_norm: f64,
     dimension: usize,
+    slack: f64,
 ) -> f64 {
     let s_int = f64::from(grid.s_int());
     let rounding = (dimension as f64 + 8.0) * f64::EPSILON;
     let norm_up = squared_norm.sqrt() * (1.0 + rounding);
-    let fit = s_int / norm_up * MARGIN;
+    let room = if slack < s_int { s_int - slack } else { 0.0 };
+    let fit = room / norm_up * MARGIN;
     let factor = match rule {
         ClipRule::Shorten => fit.min(s_int / clip.get()),
         ClipRule::Normalise => fit,
@@ -44,7 +47,8 @@ pub(crate) fn relative_weight(weight: f64, bound: WeightBound) -> f64 {
 }
 
 /// The largest f32 that is not above `value`, for `0 <= value <= f32::MAX`.
-pub(crate) fn round_down(value: f64) -> f32 {
+#[must_use]
+pub fn round_down(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) > value { nearest.next_down() } else { nearest }
 }

@@ -56,6 +56,10 @@ impl Estimates {
         }
     }
 
+    pub(crate) fn into_sums(self) -> Vec<Vec<i64>> {
+        self.sums
+    }
+
     /// The noisy sum of a one-dimensional group.
     pub(crate) fn group_scalar(&self, index: usize) -> f64 {
         let group = self.plan.groups.get(index);

@@ -14,7 +14,7 @@ const STEPS: usize = 512;
 /// `sum x_j^2` in f64; not finite exactly when a coordinate is not.
 ///
 /// The square of an f32 is exact in f64 and cannot overflow, so only the additions round.
-pub(crate) fn squared_norm(x: &[f32]) -> f64 {
+pub fn squared_norm(x: &[f32]) -> f64 {
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = pulp::Arch::new() {
         return avx2::squared_norm(v3, x);
@@ -28,13 +28,7 @@ pub(crate) fn squared_norm(x: &[f32]) -> f64 {
 /// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
 /// round (a product that is no number becomes `b`). The caller sees to it that no sum leaves the
 /// range of `i32`.
-pub(crate) fn quantise(
-    x: &[f32],
-    c: f32,
-    s_int: u32,
-    direction: Direction,
-    sums: &mut [i32],
-) -> u128 {
+pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut [i32]) -> u128 {
     let bound = round_down(f64::from(s_int));
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = pulp::Arch::new() {
@@ -44,14 +38,16 @@ pub(crate) fn quantise(
 }
 
 /// Whether quantised integers are added or taken back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Added.
     Add,
+    /// Taken back.
     TakeBack,
 }
 
 /// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
-pub(crate) fn flush(narrow: &mut [i32], wide: &mut [i64]) {
+pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
     pulp::Arch::new().dispatch(Flush { narrow, wide });
 }
 

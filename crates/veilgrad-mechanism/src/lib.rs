@@ -25,6 +25,7 @@ mod accumulator;
 mod allocation;
 mod clip;
 mod estimate;
+pub mod exact;
 mod group;
 #[cfg(feature = "insecure-testing")]
 pub mod insecure;

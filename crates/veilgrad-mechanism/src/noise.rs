@@ -3,7 +3,7 @@
 use veilgrad_random::{RandomError, RoundKey, gaussian};
 use zeroize::Zeroizing;
 
-use crate::RoundPlan;
+use crate::{Estimates, Released, RoundPlan};
 
 /// Gaussian noise for all groups of one round: `floor(2^k Z)` per coordinate, exactly.
 ///
@@ -56,16 +56,41 @@ impl Noise {
         Self::with_key(plan, &RoundKey::from_os()?, threads, false)
     }
 
+    /// Draws the noise of one round into the memory of an earlier release that nobody needs any more.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub fn draw_over(
+        plan: &RoundPlan,
+        threads: usize,
+        old: Released<Estimates>,
+    ) -> Result<Self, NoiseError> {
+        let old = old.into_inner().into_sums();
+        Self::over(plan, &RoundKey::from_os()?, threads, false, old)
+    }
+
     pub(crate) fn with_key(
         plan: &RoundPlan,
         key: &RoundKey,
         threads: usize,
         insecure: bool,
     ) -> Result<Self, NoiseError> {
+        Self::over(plan, key, threads, insecure, Vec::new())
+    }
+
+    fn over(
+        plan: &RoundPlan,
+        key: &RoundKey,
+        threads: usize,
+        insecure: bool,
+        old: Vec<Vec<i64>>,
+    ) -> Result<Self, NoiseError> {
+        let mut old = old.into_iter();
         let mut groups = Vec::with_capacity(plan.inner.groups.len());
         for (index, group) in plan.inner.groups.iter().enumerate() {
             let number = u16::try_from(index).map_err(|_| NoiseError::TooManyGroups)?;
-            let mut values = Zeroizing::new(vec![0; group.dimension]);
+            let mut values = Zeroizing::new(old.next().unwrap_or_default());
+            values.resize(group.dimension, 0);
             gaussian::fill(key, number, group.grid, &mut values, threads);
             groups.push(GroupNoise { k: group.grid.k(), values });
         }

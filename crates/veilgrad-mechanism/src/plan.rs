@@ -7,7 +7,7 @@ use veilgrad_events::{
     RoundError, SumQuery, UnitError, WeightBound,
 };
 
-use crate::clip::{Certificate, ClipRule, certified};
+use crate::clip::{Certificate, ClipRule, certified, factor, relative_weight};
 use crate::resolve::resolve;
 use crate::{
     Allocation, AllocationError, Estimates, Group, GroupSize, Quantile, Released, Sampler,
@@ -217,6 +217,11 @@ impl RoundPlan {
         round.noise_multiplier().map_err(|error| PlanError::Unit("all".to_owned(), error))
     }
 
+    /// The names of the groups, in order.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.inner.groups.iter().map(|group| group.name.as_str())
+    }
+
     /// The clip norm `S_g` now in force for a group of vectors.
     #[must_use]
     pub fn clip_norm(&self, group: &str) -> Option<ClipNorm> {
@@ -272,6 +277,51 @@ impl RoundPlan {
         let (index, group) = self.inner.group(group)?;
         certified(group.grid, squared_norm)
             .then_some(Certificate { group: index, grid: group.grid })
+    }
+
+    /// The factor from a record's real coordinates to grid units in a group of vectors, for those who
+    /// form its sum outside: `squared_norm` is that of the record over the group, after joint scaling,
+    /// and `slack` is how much, in grid units, rounding may add to the norm of the scaled record.
+    ///
+    /// The factor shortens the record as the group says, and so much that its rounded integers stay
+    /// within the sensitivity; the certificate decides all the same.
+    #[must_use]
+    pub fn clip_factor(&self, group: &str, squared_norm: f64, slack: f64) -> Option<f64> {
+        let (_, group) = self.inner.group(group)?;
+        match group.content {
+            PlannedContent::Vectors { clip, rule, weight, .. } => {
+                let relative = weight.map_or(1.0, |bound| relative_weight(1.0, bound));
+                let (grid, dimension) = (group.grid, group.dimension);
+                Some(factor(rule, clip, grid, squared_norm, dimension, slack) * relative)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets the clip norm of a group of vectors, as a checkpoint remembers it; not below the floor of
+    /// the quantile that adapts it. Noise follows at the same ratio: privacy does not depend on it.
+    ///
+    /// # Errors
+    /// When there is no such group, or the clip norm is below its floor.
+    pub fn set_clip_norm(&mut self, group: &str, clip: ClipNorm) -> Result<(), PlanError> {
+        let (name, kind) = (group.to_owned(), "a group of vectors");
+        let unknown = PlanError::Reference { group: name.clone(), target: name.clone(), kind };
+        let (index, _) = self.inner.group(group).ok_or_else(|| unknown.clone())?;
+        for other in &self.inner.groups {
+            if let PlannedContent::QuantileOfNorm(_, target, floor) = other.content
+                && target == index
+                && clip < floor
+            {
+                return Err(PlanError::BelowFloor { group: name, clip, floor });
+            }
+        }
+        match Arc::make_mut(&mut self.inner).groups.get_mut(index).map(|group| &mut group.content) {
+            Some(PlannedContent::Vectors { clip: old, .. }) => {
+                *old = clip;
+                Ok(())
+            }
+            _ => Err(unknown),
+        }
     }
 
     /// Moves clip norms and quantile estimates by what a round released. Post-processing: no charge.

@@ -43,6 +43,10 @@ impl<T> Released<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0
+    }
 }
 
 impl<T> Deref for Released<T> {

@@ -196,8 +196,11 @@ impl ClippedSum {
             return Err(SumError::ForeignCertificate(name()));
         }
         // No coordinate of a certified vector exceeds the sensitivity. (Beyond 2^63 sums wrap.)
-        let bound = (certificates.len() as u128) * u128::from(planned.grid.s_int());
-        if values.iter().any(|value| u128::from(value.unsigned_abs()) > bound) && bound < 1 << 63 {
+        let bound = (certificates.len() as u64).checked_mul(u64::from(planned.grid.s_int()));
+        let bound = bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX);
+        // Without an early exit, which would keep the loop from being vectorised.
+        let largest = values.iter().fold(0, |most, value| most | value.unsigned_abs());
+        if largest > bound && values.iter().any(|value| value.unsigned_abs() > bound) {
             return Err(SumError::Uncertified(name()));
         }
         if let Some(sums) = self.groups.get_mut(index) {
@@ -307,7 +310,7 @@ impl ClippedSum {
                 PlannedContent::Vectors { members, clip, rule, weight: bound, .. } => {
                     let relative = bound.map_or(1.0, |bound| relative_weight(weight, bound));
                     let factor =
-                        factor(*rule, *clip, group.grid, *measure, group.dimension) * relative;
+                        factor(*rule, *clip, group.grid, *measure, group.dimension, 0.0) * relative;
                     add_certified(group, members, vectors, factor, sums);
                 }
                 PlannedContent::Weight(bound) => {

@@ -45,6 +45,7 @@ pub use veilgrad_accounting as accounting;
 pub use veilgrad_events as events;
 pub use veilgrad_ledger as ledger;
 pub use veilgrad_mechanism as mechanism;
+pub use veilgrad_nn as nn;
 pub use veilgrad_random as random;
 
 /// What a training program needs, in one `use`.

@@ -1,0 +1,105 @@
+"""One case of PyTorch + Opacus: training.py MODEL MODE THREADS BATCH ROUNDS DATA; prints one JSON line."""
+
+import gzip
+import json
+import resource
+import sys
+import time
+import warnings
+
+model_name, mode, threads, batch, rounds, data = sys.argv[1:]
+threads, batch, rounds = int(threads), int(batch), int(rounds)
+warnings.filterwarnings("ignore")
+
+import numpy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(threads)
+torch.manual_seed(1)
+
+
+def read(name, skip):
+    with gzip.open(f"{data}/{name}") as file:
+        return numpy.frombuffer(file.read(), dtype=numpy.uint8)[skip:]
+
+
+images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(numpy.float32) / 255
+labels = torch.from_numpy(read("train-labels-idx1-ubyte.gz", 8).astype(numpy.int64))
+
+if model_name == "A":
+    x = torch.from_numpy(images).view(-1, 1, 28, 28)
+    model = nn.Sequential(
+        nn.ZeroPad2d((3, 3, 3, 3)),
+        nn.Conv2d(1, 16, 8, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
+else:
+    x = torch.from_numpy(images)
+    model = nn.Sequential(
+        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.15)
+criterion = nn.CrossEntropyLoss()
+loader = DataLoader(TensorDataset(x, labels), batch_size=batch, shuffle=True)
+if mode != "public":
+    from opacus import PrivacyEngine
+
+    engine = PrivacyEngine()
+    made = engine.make_private(
+        module=model,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=1.1,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+        criterion=criterion,
+    )
+    if mode == "ghost":
+        model, optimizer, criterion, loader = made
+    else:
+        model, optimizer, loader = made
+
+
+def batches():
+    while True:
+        yield from loader
+
+
+def step(inputs, targets):
+    optimizer.zero_grad()
+    loss = criterion(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+
+
+source = batches()
+for _ in range(3):
+    step(*next(source))
+start, cpu = time.perf_counter(), time.process_time()
+for _ in range(rounds):
+    step(*next(source))
+seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+print(
+    json.dumps(
+        {
+            "model": model_name,
+            "mode": mode,
+            "threads": threads,
+            "batch": batch,
+            "per_second": round(batch * rounds / seconds),
+            "per_cpu_second": round(batch * rounds / cpu),
+            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        }
+    )
+)

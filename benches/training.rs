@@ -1,0 +1,173 @@
+//! Private training beside PyTorch + Opacus, in one run: `benches/training.sh` alternates the two.
+//!
+//! As a program of its own it prints examples per CPU second of one case:
+//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private`, `public`.
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::error::Error;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use flate2::read::GzDecoder;
+use veilgrad::nn::public::PublicTrainer;
+use veilgrad::nn::{
+    Clipping, Conv2d, Layer, Loss, Model, Padding, Performance, Records, Schedule, Sgd, Trainer,
+    TrainingPlan,
+};
+use veilgrad::prelude::*;
+
+struct Images {
+    pixels: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl Images {
+    fn open() -> Result<Self, Box<dyn Error>> {
+        let read = |name: &str| -> Result<Vec<u8>, Box<dyn Error>> {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/mnist").join(name);
+            let mut bytes = Vec::new();
+            GzDecoder::new(File::open(path)?).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let pixels = read("train-images-idx3-ubyte.gz")?.split_off(16);
+        let labels = read("train-labels-idx1-ubyte.gz")?.split_off(8);
+        Ok(Self { pixels, labels })
+    }
+}
+
+impl Records for Images {
+    fn count(&self) -> u64 {
+        self.labels.len() as u64
+    }
+
+    fn read(&self, record: u64, _: usize, input: &mut [f32], target: &mut [f32]) {
+        let record = record as usize;
+        for (input, pixel) in input.iter_mut().zip(&self.pixels[record * 784..]) {
+            *input = f32::from(*pixel) * (1.0 / 255.0);
+        }
+        target[0] = f32::from(self.labels[record]);
+    }
+}
+
+fn model(name: &str) -> Result<Model, Box<dyn Error>> {
+    Ok(match name {
+        "A" => Model::new(
+            &[28, 28, 1],
+            [
+                Conv2d::new(16, 8).stride(2).padding(Padding::Same).into(),
+                Layer::Relu,
+                Layer::max_pool(2, 1),
+                Conv2d::new(32, 4).stride(2).into(),
+                Layer::Relu,
+                Layer::max_pool(2, 1),
+                Layer::Flatten,
+                Layer::linear(32),
+                Layer::Relu,
+                Layer::linear(10),
+            ],
+            1,
+        )?,
+        "B" => Model::new(
+            &[784],
+            [Layer::linear(512), Layer::Relu, Layer::linear(256), Layer::Relu, Layer::linear(10)],
+            1,
+        )?,
+        other => return Err(format!("there is no model {other}").into()),
+    })
+}
+
+/// CPU seconds of all threads of this process.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or("");
+    let fields: Vec<f64> = after.split_whitespace().map(|f| f.parse().unwrap_or(0.0)).collect();
+    // utime and stime, in ticks of 10 ms.
+    (fields.get(11).unwrap_or(&0.0) + fields.get(12).unwrap_or(&0.0)) / 100.0
+}
+
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let quick = arguments.iter().any(|a| a == "--quick") || arguments.is_empty();
+    let cases = if quick {
+        vec![("A", "private", 2, 256, 5), ("B", "private", 2, 256, 5)]
+    } else {
+        let [model, mode, threads, batch, rounds] = &arguments[..] else {
+            return Err("MODEL MODE THREADS BATCH ROUNDS".into());
+        };
+        let (threads, batch, rounds) = (threads.parse()?, batch.parse()?, rounds.parse()?);
+        vec![(model.as_str(), mode.as_str(), threads, batch, rounds)]
+    };
+    let images = Images::open()?;
+    for (model_name, mode, threads, batch, rounds) in cases {
+        let model = model(model_name)?;
+        let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
+        let performance = Performance { threads, tile };
+        let loss = Loss::SoftmaxCrossEntropy;
+        let (seconds, cpu) = if mode == "public" {
+            let mut trainer = PublicTrainer::new(model, loss, performance);
+            let mut numbers = 1u64;
+            let mut step = || {
+                let ids: Vec<u64> = (0..batch)
+                    .map(|_| {
+                        numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        (numbers >> 33) % 60_000
+                    })
+                    .collect();
+                trainer.step(&images, &ids, 0.15);
+            };
+            (0..3).for_each(|_| step());
+            let (start, cpu) = (Instant::now(), cpu_seconds());
+            (0..rounds).for_each(|_| step());
+            (start.elapsed().as_secs_f64(), cpu_seconds() - cpu)
+        } else {
+            let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+            let expected = PublicCount::new(batch as f64)?;
+            let plan = TrainingPlan::new(loss, clipping, NoiseMultiplier::new(1.1)?, expected);
+            let rate = Schedule::Constant(0.15);
+            let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, performance)?;
+            let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
+            // The durable ledger, with its syncs.
+            let directory =
+                std::env::temp_dir().join(format!("veilgrad-bench-{}", std::process::id()));
+            std::fs::create_dir_all(&directory)?;
+            let mut ledger = veilgrad::ledger::Ledger::create(
+                &directory.join("ledger.db"),
+                veilgrad::ledger::Options::default(),
+            )?;
+            ledger.create_budget(veilgrad::events::Budget {
+                dataset: "mnist".to_owned(),
+                unit: RecordUnit::Example,
+                adjacency: Adjacency::AddRemove,
+                delta: Delta::new(1e-5)?,
+                epsilon: Epsilon::new(50.0)?,
+                mode: veilgrad::events::Mode::Planned,
+                order: None,
+            })?;
+            let store = ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Best))?;
+            let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
+            trainer.train(&mut run, &mut sampler, &images, 3, 32, |_, _| ())?;
+            let (start, cpu) = (Instant::now(), cpu_seconds());
+            trainer.train(&mut run, &mut sampler, &images, rounds, 32, |_, _| ())?;
+            let times = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+            std::fs::remove_dir_all(directory)?;
+            times
+        };
+        let examples = (batch * rounds) as f64;
+        println!(
+            "{{\"model\": \"{model_name}\", \"mode\": \"{mode}\", \"threads\": {threads}, \"batch\": {batch}, \
+             \"per_second\": {:.0}, \"per_cpu_second\": {:.0}, \"peak_mb\": {:.0}}}",
+            examples / seconds,
+            examples / cpu,
+            peak_megabytes()
+        );
+    }
+    Ok(())
+}

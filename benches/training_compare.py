@@ -1,0 +1,70 @@
+"""Lets the two take turns and prints ratios: training_compare.py OURS DATA [--quick]"""
+
+import json
+import os
+import subprocess
+import sys
+
+ours, data, *options = sys.argv[1:]
+quick = "--quick" in options
+turns = 1 if quick else 3
+here = os.path.dirname(os.path.abspath(__file__))
+modes = ["hooks", "ew", "ghost"] if quick else ["hooks", "ew", "ghost", "functorch"]
+
+
+def run(theirs, model, mode, threads, batch, rounds):
+    case = [model, mode, str(threads), str(batch), str(rounds)]
+    command = [sys.executable, f"{here}/training.py", *case, data] if theirs else [ours, *case]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        print(done.stderr, file=sys.stderr)
+        sys.exit(f"failed: {command}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def best(results, key):
+    return max(result[key] for result in results)
+
+
+def ratio(found, case, others, key):
+    """Our case over the best of the others, and which that is."""
+    rivals = {other: best(found[other], key) for other in others}
+    rival = max(rivals, key=rivals.get)
+    return f"{best(found[case], key) / rivals[rival]:.2f} ({rival[1]})"
+
+
+# On a busy machine time on the wall says little; time of the processor says more, except about
+# threads that wait by spinning.
+keys = {"per CPU second": "per_cpu_second", "per second": "per_second"}
+for threads in [1, 2]:
+    for model in ["A", "B"]:
+        found = {}
+        for _ in range(turns):
+            for theirs, mode in [
+                (False, "private"),
+                *((True, mode) for mode in modes),
+                (False, "public"),
+                (True, "public"),
+            ]:
+                rounds = (20 if quick else 100) if not theirs else (6 if quick else 20)
+                found.setdefault((theirs, mode), []).append(
+                    run(theirs, model, mode, threads, 256, rounds)
+                )
+        print(f"model {model}, {threads} thread(s), batch 256: examples {' and '.join(keys)}, peak MB")
+        for (theirs, mode), results in found.items():
+            name = ("opacus " if mode != "public" else "torch ") + mode if theirs else f"ours {mode}"
+            numbers = "".join(f"{best(results, key):>10.0f}" for key in keys.values())
+            print(f"  {name:<18}{numbers}{max(result['peak_mb'] for result in results):>8.0f}")
+        ours_private, peers = (False, "private"), [(True, mode) for mode in modes]
+        for name, key in keys.items():
+            beside = ratio(found, ours_private, peers, key)
+            public = ratio(found, ours_private, [(False, "public")], key)
+            print(f"  {name}: private training beside Opacus's best {beside}, beside our own {public}")
+        leanest = min(max(r["peak_mb"] for r in found[peer]) for peer in peers)
+        memory = max(result["peak_mb"] for result in found[ours_private])
+        print(f"  peak memory beside Opacus's leanest mode: {memory / leanest:.2f}", flush=True)
+for model in ["A", "B"]:
+    small = run(False, model, "private", 2, 256, 10)["peak_mb"]
+    large = run(False, model, "private", 2, 4096, 10)["peak_mb"]
+    print(f"model {model}, memory of batch 4096 beside batch 256, ours: {large / small:.2f}")

@@ -1,0 +1,325 @@
+//! Book-keeping: from a tile's gradients to exact sums with certificates.
+
+use veilgrad_mechanism::exact::{self, Direction, round_down};
+use veilgrad_mechanism::{Certificate, ClippedSum, RoundPlan, SumError};
+
+use crate::Model;
+use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
+use crate::tile::Tile;
+
+/// One thread's sums of the groups of gradients.
+///
+/// # Guarantee
+/// What is handed to a [`ClippedSum`] for a group is the sum of one integer vector per certificate.
+/// That vector is a function of the record's gradients and of the plan alone, and its squared norm was
+/// computed exactly: of vectors as the sum of their squares, of an outer product `A B^T` as
+/// `|A|^2 |B|^2`. A record with a gradient that is not finite, or without a certificate, adds nothing.
+pub(crate) struct Book {
+    groups: Vec<GroupBook>,
+}
+
+struct GroupBook {
+    name: String,
+    s_int: u32,
+    members: Vec<Member>,
+    wide: Vec<i64>,
+    certificates: Vec<Certificate>,
+    /// Records in the members' 32-bit sums.
+    unflushed: u32,
+}
+
+struct Member {
+    parameter: usize,
+    alpha: f64,
+    range: std::ops::Range<usize>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// The gradient is there: integers of up to 2^27, summed in 32 bits for up to 15 records.
+    Dense(Vec<i32>),
+    /// The gradient is the outer product of the input of a step and what came back.
+    Outer(Box<Outer>),
+}
+
+struct Outer {
+    step: usize,
+    sum: OuterSum,
+    /// The length that the left factor should have, in integers.
+    length: f64,
+    left: Vec<i16>,
+    right: Vec<i16>,
+    /// Of the record at hand: the scale of the left factor and its exact squared norm.
+    scale: f32,
+    squares: u64,
+}
+
+/// Records of at most 2^27 per coordinate that fit 32 bits.
+const UNFLUSHED_MAX: u32 = 15;
+
+impl Book {
+    /// Sums for those groups of a plan that are summed outside.
+    pub(crate) fn new(model: &Model, plan: &RoundPlan, groups: &[String]) -> Self {
+        let group = |name: &String| {
+            let s_int = plan.grid(name).map_or(1, |grid| grid.s_int());
+            let members: Vec<Member> = plan
+                .members(name)
+                .filter_map(|member| {
+                    let mut parameters = model.network.parameters.iter();
+                    let parameter = parameters.position(|p| p.name == member.vector)?;
+                    let kind = Kind::new(model, parameter, s_int);
+                    let (alpha, range) = (member.alpha.get(), member.range);
+                    Some(Member { parameter, alpha, range, kind })
+                })
+                .collect();
+            let dimension = members.last().map_or(0, |member| member.range.end);
+            let (name, wide, certificates) = (name.clone(), vec![0; dimension], Vec::new());
+            GroupBook { name, s_int, members, wide, certificates, unflushed: 0 }
+        };
+        Self { groups: groups.iter().map(group).collect() }
+    }
+
+    /// Clips, rounds, certifies and adds the gradients of one example of a tile. Returns the norms of
+    /// its groups, in order, before clipping; one that is not finite means that nothing was added.
+    pub(crate) fn add(&mut self, plan: &RoundPlan, tile: &Tile, row: usize, norms: &mut Vec<f64>) {
+        norms.clear();
+        norms.extend(self.groups.iter_mut().map(|group| group.squared_norm(tile, row)));
+        if norms.iter().all(|norm| norm.is_finite()) {
+            for (group, squared_norm) in self.groups.iter_mut().zip(norms.iter()) {
+                group.add(plan, tile, row, *squared_norm);
+            }
+        }
+        norms.iter_mut().for_each(|norm| *norm = norm.sqrt());
+    }
+
+    /// Empties everything into the 64-bit sums.
+    pub(crate) fn finish(&mut self) {
+        for group in &mut self.groups {
+            group.flush();
+            for member in &mut group.members {
+                if let Kind::Outer(outer) = &mut member.kind {
+                    outer.sum.finish(&mut group.wide[member.range.clone()]);
+                }
+            }
+        }
+    }
+
+    /// The 64-bit sums of the groups.
+    #[cfg(test)]
+    pub(crate) fn sums(&self) -> Vec<Vec<i64>> {
+        self.groups.iter().map(|group| group.wide.clone()).collect()
+    }
+
+    /// Hands the sums and certificates on and starts anew.
+    pub(crate) fn hand_over(&mut self, sum: &mut ClippedSum) -> Result<(), SumError> {
+        self.finish();
+        for group in &mut self.groups {
+            let certificates = std::mem::take(&mut group.certificates);
+            sum.add_exact(&group.name, &group.wide, certificates)?;
+            group.wide.fill(0);
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn new(model: &Model, parameter: usize, s_int: u32) -> Self {
+        let mut steps = model.network.steps.iter().enumerate();
+        let owner = steps.find(|(_, step)| step.parameters.contains(&parameter));
+        let outer = owner.filter(|(_, step)| step.parameters.start == parameter);
+        match outer.and_then(|(index, step)| Some((index, step.operation.outer()?))) {
+            Some((step, (inputs, outputs))) => {
+                // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record
+                // has all of the group's norm, |A||B| = S_int; but no shorter an A than makes every
+                // such B fit its bits.
+                let s_int = f64::from(s_int);
+                let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
+                let length = length.max(s_int / f64::from(RIGHT_MAX));
+                Self::Outer(Box::new(Outer {
+                    step,
+                    sum: OuterSum::new(inputs, outputs),
+                    length,
+                    left: vec![0; inputs],
+                    right: vec![0; outputs],
+                    scale: 1.0,
+                    squares: 0,
+                }))
+            }
+            None => Self::Dense(vec![0; model.network.parameters[parameter].length]),
+        }
+    }
+}
+
+impl Outer {
+    /// Rounds the left factor; the squared norm of the outer product of what it became with the right
+    /// factor as it is.
+    fn squared_norm(&mut self, tile: &Tile, row: usize) -> f64 {
+        let (left, right) = tile.factors(self.step, row);
+        let largest = largest(left);
+        let squared = exact::squared_norm(left);
+        if !squared.is_finite() {
+            return f64::NAN;
+        }
+        // Finite for a factor of zeros, too; it stays zero at any scale.
+        let scale = (self.length / squared.sqrt()).min(f64::from(LEFT_MAX / largest)).min(1e30);
+        self.scale = round_down(scale).max(f32::MIN_POSITIVE);
+        self.squares = round(left, self.scale, LEFT_MAX, &mut self.left);
+        let scale = f64::from(self.scale);
+        self.squares as f64 / (scale * scale) * exact::squared_norm(right)
+    }
+}
+
+/// The largest absolute value. As bits, absolute values have the same order.
+fn largest(x: &[f32]) -> f32 {
+    let mut bits = 0;
+    crate::layer::fast(
+        #[inline(always)]
+        || bits = x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max),
+    );
+    f32::from_bits(bits)
+}
+
+impl GroupBook {
+    fn squared_norm(&mut self, tile: &Tile, row: usize) -> f64 {
+        let members = self.members.iter_mut();
+        members
+            .map(|member| {
+                let squared = match &mut member.kind {
+                    Kind::Dense(_) => exact::squared_norm(tile.gradient(member.parameter, row)),
+                    Kind::Outer(outer) => outer.squared_norm(tile, row),
+                };
+                squared / (member.alpha * member.alpha)
+            })
+            .sum()
+    }
+
+    fn add(&mut self, plan: &RoundPlan, tile: &Tile, row: usize, squared_norm: f64) {
+        if self.unflushed == UNFLUSHED_MAX {
+            self.flush();
+        }
+        self.unflushed += 1;
+        // Rounding moves each place of a right factor by at most 1/2.
+        let slack = self.members.iter().map(|member| match &member.kind {
+            Kind::Dense(_) => 0.0,
+            Kind::Outer(outer) => outer.squares as f64 * outer.right.len() as f64 / 4.0,
+        });
+        let slack = slack.sum::<f64>().sqrt();
+        let Some(factor) = plan.clip_factor(&self.name, squared_norm, slack) else { return };
+        let within_f32 = |factor: f64| round_down(factor.min(f64::from(f32::MAX)));
+        let mut squares = 0u128;
+        for member in &mut self.members {
+            let factor = factor / member.alpha;
+            squares += match &mut member.kind {
+                Kind::Dense(sums) => {
+                    let gradient = tile.gradient(member.parameter, row);
+                    exact::quantise(gradient, within_f32(factor), self.s_int, Direction::Add, sums)
+                }
+                Kind::Outer(outer) => {
+                    let (_, right) = tile.factors(outer.step, row);
+                    let factor = within_f32(factor / f64::from(outer.scale));
+                    let squares = round(right, factor, RIGHT_MAX, &mut outer.right);
+                    u128::from(outer.squares) * u128::from(squares)
+                }
+            };
+        }
+        let certificate = plan.certify(&self.name, squares);
+        for member in &mut self.members {
+            match (&mut member.kind, &certificate) {
+                (Kind::Outer(outer), Some(_)) => {
+                    let wide = &mut self.wide[member.range.clone()];
+                    outer.sum.push(&outer.left, &outer.right, wide);
+                }
+                (Kind::Dense(sums), None) => {
+                    let gradient = tile.gradient(member.parameter, row);
+                    let factor = within_f32(factor / member.alpha);
+                    exact::quantise(gradient, factor, self.s_int, Direction::TakeBack, sums);
+                }
+                _ => {}
+            }
+        }
+        self.certificates.extend(certificate);
+    }
+
+    fn flush(&mut self) {
+        if self.unflushed == 0 {
+            return;
+        }
+        for member in &mut self.members {
+            if let Kind::Dense(sums) = &mut member.kind {
+                exact::flush(sums, &mut self.wide[member.range.clone()]);
+            }
+        }
+        self.unflushed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use veilgrad_events::{ClipNorm, NoiseMultiplier};
+    use veilgrad_mechanism::{Allocation, Group, Structure};
+
+    use super::*;
+    use crate::model::Prepared;
+    use crate::{Conv2d, Layer, Loss};
+
+    /// A model with a dense and an outer gradient, one record in a tile, and an empty book.
+    fn book_of(change: impl Fn(&mut Model), pixel: f32) -> (Book, RoundPlan, Tile) {
+        let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
+        let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
+        change(&mut model);
+        let named = model.parameters().map(|(name, _, values)| (name, values.len()));
+        let structure = Structure::new(named).unwrap();
+        let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).summed_outside();
+        let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
+        let plan = RoundPlan::new(structure, vec![group], noise).unwrap();
+        let mut prepared = Prepared::default();
+        prepared.prepare(&model);
+        let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 1, false);
+        tile.load(1, |_, input, _| input[0] = pixel);
+        tile.forward(&model, &prepared);
+        tile.backward(&model, &prepared);
+        (Book::new(&model, &plan, &["g".to_owned()]), plan, tile)
+    }
+
+    fn squared(book: &mut Book) -> i128 {
+        book.finish();
+        book.sums()[0].iter().map(|u| i128::from(*u) * i128::from(*u)).sum()
+    }
+
+    #[test]
+    fn a_record_without_a_certificate_leaves_nothing_behind() {
+        let (mut book, plan, tile) = book_of(|_| (), 2.0);
+        let group = &mut book.groups[0];
+        let norm = group.squared_norm(&tile, 0);
+        // As if the record were shorter than it is, by little: dense and outer part each fit alone.
+        group.add(&plan, &tile, 0, norm * 0.98);
+        assert!(group.certificates.is_empty());
+        assert_eq!(squared(&mut book), 0);
+        // And by its true norm it fits.
+        let group = &mut book.groups[0];
+        group.add(&plan, &tile, 0, norm);
+        assert_eq!(group.certificates.len(), 1);
+        let s_int = i128::from(plan.grid("g").unwrap().s_int());
+        let squared = squared(&mut book);
+        assert!(squared <= s_int * s_int && squared as f64 > 0.99 * (s_int * s_int) as f64);
+    }
+
+    #[test]
+    fn a_gradient_that_overflows_adds_nothing_though_its_loss_is_sound() {
+        // Weights of zero in front, huge ones behind: no output, and gradients beyond f32.
+        let change = |model: &mut Model| {
+            model.parameter_mut("conv1.weight").unwrap().fill(0.0);
+            model
+                .parameter_mut("linear1.weight")
+                .unwrap()
+                .copy_from_slice(&[1e10, -1e10, 0.0, 0.0, 0.0, 0.0]);
+        };
+        let (mut book, plan, tile) = book_of(change, 1e37);
+        assert!(tile.judgements[0].is_some());
+        let mut norms = Vec::new();
+        book.add(&plan, &tile, 0, &mut norms);
+        assert!(!norms[0].is_finite());
+        assert!(book.groups[0].certificates.is_empty());
+        assert_eq!(squared(&mut book), 0);
+    }
+}

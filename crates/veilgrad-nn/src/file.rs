@@ -1,0 +1,149 @@
+//! Weights in files, as safetensors: no code in them, and every framework reads them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensorError, SafeTensors};
+
+use crate::{Model, ModelError};
+
+/// Under which our texts stand in a file.
+const TEXTS: &str = "veilgrad";
+
+/// A file was not written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file system failed.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It is no safetensors file, or not one of ours.
+    #[error("not a valid file: {0}")]
+    Format(String),
+    /// It does not fit the model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The ledger is not the one of the checkpoint.
+    #[error(transparent)]
+    Ledger(#[from] veilgrad_ledger::StoreError),
+}
+
+impl From<SafeTensorError> for FileError {
+    fn from(error: SafeTensorError) -> Self {
+        Self::Format(error.to_string())
+    }
+}
+
+/// Named arrays of f32 and named texts.
+#[derive(Default)]
+pub(crate) struct Arrays {
+    pub(crate) arrays: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    pub(crate) texts: BTreeMap<String, String>,
+}
+
+impl Arrays {
+    pub(crate) fn insert(&mut self, name: String, shape: &[usize], values: &[f32]) {
+        self.arrays.insert(name, (shape.to_vec(), values.to_vec()));
+    }
+
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
+        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let arrays: Vec<(&String, &Vec<usize>, Vec<u8>)> =
+            self.arrays.iter().map(|(name, (shape, v))| (name, shape, bytes(v))).collect();
+        let views = arrays
+            .iter()
+            .map(|(name, shape, bytes)| {
+                Ok((name.as_str(), TensorView::new(Dtype::F32, (*shape).clone(), bytes)?))
+            })
+            .collect::<Result<Vec<_>, SafeTensorError>>()?;
+        // As one text: the format's own map has no order, and equal contents should be equal bytes.
+        let lines = self.texts.iter().map(|(name, value)| format!("{name}={value}\n"));
+        let lines = (!self.texts.is_empty()).then(|| (TEXTS.to_owned(), lines.collect()));
+        let texts = lines.map(|lines: (String, String)| HashMap::from([lines]));
+        Ok(safetensors::serialize(views, texts)?)
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
+        let lines = metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS));
+        let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.split_once('='));
+        let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut arrays = BTreeMap::new();
+        for (name, view) in SafeTensors::deserialize(bytes)?.iter() {
+            if view.dtype() != Dtype::F32 {
+                return Err(FileError::Format(format!("'{name}' is not f32")));
+            }
+            let values = view.data().as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v));
+            arrays.insert(name.to_owned(), (view.shape().to_vec(), values.collect()));
+        }
+        Ok(Self { arrays, texts })
+    }
+
+    /// Writes a file that is there as a whole or not at all, readable by its owner alone.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), FileError> {
+        let bytes = self.to_bytes()?;
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&partial)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path)?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(())
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
+        Self::from_bytes(&std::fs::read(path)?)
+    }
+
+    /// Puts the arrays named `prefix` + parameter into a model: all parameters and no others.
+    pub(crate) fn load(&self, prefix: &str, model: &mut Model) -> Result<(), FileError> {
+        let ours = self.arrays.iter().filter_map(|(n, a)| Some((n.strip_prefix(prefix)?, a)));
+        let ours: BTreeMap<&str, _> = ours.collect();
+        let network = model.network.clone();
+        for parameter in &network.parameters {
+            let fits = ours.get(parameter.name.as_str()).filter(|(s, _)| *s == parameter.shape);
+            let finite = fits.filter(|(_, values)| values.iter().all(|value| value.is_finite()));
+            let (_, values) =
+                finite.ok_or_else(|| ModelError::Parameter(parameter.name.clone()))?;
+            if let Some(to) = model.parameter_mut(&parameter.name) {
+                to.copy_from_slice(values);
+            }
+        }
+        match ours.keys().find(|name| network.parameters.iter().all(|p| p.name != **name)) {
+            Some(unknown) => Err(ModelError::Parameter((*unknown).to_owned()).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Model {
+    /// The parameters as a safetensors file: names, shapes and values, and nothing else.
+    ///
+    /// # Errors
+    /// None in practice; serialisation is fallible by type.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, FileError> {
+        let mut arrays = Arrays::default();
+        for (name, shape, values) in self.parameters() {
+            arrays.insert(name.to_owned(), shape, values);
+        }
+        arrays.to_bytes()
+    }
+
+    /// Takes parameters from a safetensors file.
+    ///
+    /// # Errors
+    /// When a parameter is missing, unknown, of another shape or not finite; the model may then hold
+    /// some of them.
+    pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        Arrays::from_bytes(bytes)?.load("", self)
+    }
+}

@@ -1,0 +1,395 @@
+//! Products of f32 matrices in which every element is computed on its own.
+//!
+//! # Guarantee
+//! Element `(i, j)` of a product is the chain `fma(a_i,k-1, b_k-1,j, … fma(a_i0, b_0j, start))`: one
+//! multiply-add after the other, in the order of the inner index, whatever the number of rows, their
+//! place in the matrix, the machine or the kernel. So a row of a product depends on its own row of
+//! `a` alone. The portable kernel is that sentence as code; a test compares the AVX2 kernel with it
+//! bit for bit.
+
+use std::ops::Range;
+
+/// Columns that a kernel computes at once.
+const WIDTH: usize = 16;
+/// Rows that a kernel computes at once; 6 rows of 16 columns fill the registers of AVX2.
+const HEIGHT: usize = 6;
+
+/// Numbers of a panel that stay close to the processor while all rows use them.
+const DEPTH: usize = 256;
+
+/// The left matrix: `m` rows of `k` numbers.
+#[derive(Clone, Copy)]
+pub(crate) enum Left<'a> {
+    /// Row after row.
+    Rows(&'a [f32]),
+    /// Column after column.
+    Columns(&'a [f32]),
+    /// A row per patch of an image.
+    Patches(Patches<'a>),
+    /// A column per patch of an image.
+    PatchColumns(Patches<'a>),
+}
+
+/// Patches of an image, each made of `lines` runs of `run` numbers: patch p has the numbers
+/// `image[corners[p] + lines[l] + r]`, for every l and r in turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Patches<'a> {
+    pub(crate) image: &'a [f32],
+    pub(crate) corners: &'a [usize],
+    pub(crate) lines: &'a [usize],
+    pub(crate) run: usize,
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    /// Nothing.
+    Zero,
+    /// One number per column.
+    Bias(&'a [f32]),
+    /// What is there.
+    Existing,
+}
+
+/// A right matrix of `k` rows and `n` columns, cut into panels of sixteen columns.
+#[derive(Default)]
+pub(crate) struct Panels {
+    values: Vec<f32>,
+    k: usize,
+    n: usize,
+}
+
+impl Panels {
+    /// Cuts a matrix that is stored row after row.
+    pub(crate) fn pack(&mut self, matrix: &[f32], k: usize, n: usize) {
+        self.resize(k, n);
+        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
+            let width = WIDTH.min(n - first);
+            for (row, from) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().zip(matrix.chunks(n)) {
+                match from[first..first + width].first_chunk() {
+                    Some(from) => *row = *from,
+                    None => {
+                        row[..width].copy_from_slice(&from[first..first + width]);
+                        row[width..].fill(0.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cuts the transpose of a matrix of `n` rows of `k` numbers.
+    pub(crate) fn pack_transposed(&mut self, matrix: &[f32], k: usize, n: usize) {
+        self.resize(k, n);
+        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
+            for column in 0..WIDTH {
+                let from = matrix.get((first + column) * k..(first + column + 1) * k);
+                let from = if first + column < n { from } else { None };
+                for (p, row) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+                    row[column] = from.map_or(0.0, |from| from[p]);
+                }
+            }
+        }
+    }
+
+    fn resize(&mut self, k: usize, n: usize) {
+        (self.k, self.n) = (k, n);
+        self.values.resize(n.div_ceil(WIDTH) * WIDTH * k, 0.0);
+    }
+}
+
+/// `c = start + a b`: `c` has `m` rows of as many columns as `b`.
+pub(crate) fn multiply(m: usize, a: Left<'_>, b: &Panels, start: Start<'_>, c: &mut [f32]) {
+    let (k, n) = (b.k, b.n);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let panels = |first: usize| (&b.values[first * k..], WIDTH);
+    each_block(Shape { m, n, k }, a, &panels, start, c);
+}
+
+/// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Cuts it into
+/// panels first unless its rows are whole panels already.
+pub(crate) fn multiply_plain(
+    (m, k, n): (usize, usize, usize),
+    a: Left<'_>,
+    b: &[f32],
+    start: Start<'_>,
+    c: &mut [f32],
+    spare: &mut Panels,
+) {
+    if n % WIDTH == 0 && k > 0 && m > 0 {
+        let panels = |first: usize| (&b[first..], n);
+        each_block(Shape { m, n, k }, a, &panels, start, c);
+    } else {
+        spare.pack(b, k, n);
+        multiply(m, a, spare, start, c);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+/// Cuts the product into blocks that a kernel can do. `panel` gives the numbers of sixteen columns
+/// and the distance between their rows.
+#[inline(always)]
+fn each_block<'b>(
+    shape: Shape,
+    a: Left<'_>,
+    panel: &impl Fn(usize) -> (&'b [f32], usize),
+    start: Start<'_>,
+    c: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+        return pulp::Arch::V3(v3).dispatch(Blocks { kernel: v3, shape, a, panel, start, c });
+    }
+    Blocks { kernel: Portable, shape, a, panel, start, c }.run();
+}
+
+/// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
+trait Kernel: Copy {
+    /// The numbers of `a` come in segments: `row(s, i)` has those of row i in segment s.
+    fn rows<'a, const H: usize>(
+        self,
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
+        b: (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    );
+
+    /// `column(p)` has the numbers of all rows for p.
+    fn columns<'a, const H: usize>(
+        self,
+        k: usize,
+        column: impl Fn(usize) -> &'a [f32],
+        b: (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    );
+}
+
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Kernel for Portable {
+    fn rows<'a, const H: usize>(
+        self,
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let numbers = (0..segments).flat_map(|segment| row(segment, i));
+            for (a, b) in numbers.zip(b.chunks(stride)) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = a.mul_add(*b, *sum);
+                }
+            }
+        }
+    }
+
+    fn columns<'a, const H: usize>(
+        self,
+        k: usize,
+        column: impl Fn(usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        for (p, b) in (0..k).zip(b.chunks(stride)) {
+            for (sums, a) in sums.iter_mut().zip(column(p)) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = a.mul_add(*b, *sum);
+                }
+            }
+        }
+    }
+}
+
+// With indices, the compiler sees that all rows have one length.
+#[allow(clippy::needless_range_loop)]
+#[cfg(target_arch = "x86_64")]
+impl Kernel for pulp::x86::V3 {
+    #[inline(always)]
+    fn rows<'a, const H: usize>(
+        self,
+        segments: usize,
+        row: impl Fn(usize, usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        use pulp::{cast, f32x8};
+        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
+        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+            *lanes = cast(*sums);
+        }
+        let mut b = b;
+        for segment in 0..segments {
+            // Of one length, so that no check is left inside.
+            let length = row(segment, 0).len();
+            let mut rows: [&[f32]; H] = [&[]; H];
+            for (i, slot) in rows.iter_mut().enumerate() {
+                *slot = &row(segment, i)[..length];
+            }
+            for p in 0..length {
+                let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+                let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
+                b = b.get(stride..).unwrap_or(&[]);
+                for i in 0..H {
+                    let a = self.splat_f32x8(rows[i][p]);
+                    lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
+                    lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
+                }
+            }
+        }
+        for (lanes, sums) in lanes.iter().zip(sums) {
+            *sums = cast(*lanes);
+        }
+    }
+
+    #[inline(always)]
+    fn columns<'a, const H: usize>(
+        self,
+        k: usize,
+        column: impl Fn(usize) -> &'a [f32],
+        (b, stride): (&[f32], usize),
+        sums: &mut [[f32; WIDTH]; H],
+    ) {
+        use pulp::{cast, f32x8};
+        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
+        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+            *lanes = cast(*sums);
+        }
+        let mut b = b;
+        for p in 0..k {
+            let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+            let Some(column) = column(p).first_chunk::<H>() else { return };
+            let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
+            b = b.get(stride..).unwrap_or(&[]);
+            for i in 0..H {
+                let a = self.splat_f32x8(column[i]);
+                lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
+                lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
+            }
+        }
+        for (lanes, sums) in lanes.iter().zip(sums) {
+            *sums = cast(*lanes);
+        }
+    }
+}
+
+struct Blocks<'a, 'b, K, P: Fn(usize) -> (&'b [f32], usize)> {
+    kernel: K,
+    shape: Shape,
+    a: Left<'a>,
+    panel: &'a P,
+    start: Start<'a>,
+    c: &'a mut [f32],
+}
+
+impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> pulp::NullaryFnOnce
+    for Blocks<'_, 'b, K, P>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.run();
+    }
+}
+
+impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
+    #[inline(always)]
+    fn run(mut self) {
+        let Shape { m, n, k } = self.shape;
+        for column in (0..n).step_by(WIDTH) {
+            match self.a {
+                // The chains of a long panel are continued part by part.
+                Left::Rows(_) => {
+                    for first in (0..k).step_by(DEPTH) {
+                        self.strip(0..m, column, first..(first + DEPTH).min(k));
+                    }
+                }
+                // The rows of a block must be one run of pixels.
+                Left::PatchColumns(patches) => {
+                    for first in (0..m).step_by(patches.run) {
+                        self.strip(first..first + patches.run, column, 0..k);
+                    }
+                }
+                Left::Columns(_) | Left::Patches(_) => self.strip(0..m, column, 0..k),
+            }
+        }
+    }
+
+    /// Some rows of sixteen columns, in blocks of about the same height.
+    #[inline(always)]
+    fn strip(&mut self, rows: Range<usize>, column: usize, part: Range<usize>) {
+        let blocks = rows.len().div_ceil(HEIGHT);
+        let mut row = rows.start;
+        for block in 0..blocks {
+            let height = (rows.end - row).div_ceil(blocks - block);
+            match height {
+                1 => self.block::<1>(row, column, &part),
+                2 => self.block::<2>(row, column, &part),
+                3 => self.block::<3>(row, column, &part),
+                4 => self.block::<4>(row, column, &part),
+                5 => self.block::<5>(row, column, &part),
+                _ => self.block::<HEIGHT>(row, column, &part),
+            }
+            row += height;
+        }
+    }
+
+    #[inline(always)]
+    fn block<const H: usize>(&mut self, row: usize, column: usize, part: &Range<usize>) {
+        let Shape { m, n, k } = self.shape;
+        let width = WIDTH.min(n - column);
+        let mut sums = [[0f32; WIDTH]; H];
+        let start = if part.start == 0 { self.start } else { Start::Existing };
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let from = match start {
+                Start::Zero => continue,
+                Start::Bias(bias) => &bias[column..column + width],
+                Start::Existing => &self.c[(row + i) * n + column..][..width],
+            };
+            match from.first_chunk::<WIDTH>() {
+                Some(from) => *sums = *from,
+                None => sums[..width].copy_from_slice(from),
+            }
+        }
+        let (b, stride) = (self.panel)(column);
+        let b = (&b[part.start * stride..], stride);
+        match self.a {
+            Left::Rows(a) => {
+                let row = |_, i: usize| &a[(row + i) * k..][part.clone()];
+                self.kernel.rows::<H>(1, row, b, &mut sums);
+            }
+            Left::Columns(a) => {
+                self.kernel.columns::<H>(k, |p| &a[p * m + row..], b, &mut sums);
+            }
+            Left::Patches(Patches { image, corners, lines, run }) => {
+                let corners = &corners[row..row + H];
+                let row = |line: usize, i: usize| &image[corners[i] + lines[line]..][..run];
+                self.kernel.rows::<H>(lines.len(), row, b, &mut sums);
+            }
+            Left::PatchColumns(Patches { image, corners, lines, run }) => {
+                let offset = lines[row / run] + row % run;
+                let column = |p: usize| &image[corners[p] + offset..];
+                self.kernel.columns::<H>(k, column, b, &mut sums);
+            }
+        }
+        for (i, sums) in sums.iter().enumerate() {
+            let to = &mut self.c[(row + i) * n + column..][..width];
+            match to.first_chunk_mut::<WIDTH>() {
+                Some(to) => *to = *sums,
+                None => to.copy_from_slice(&sums[..width]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

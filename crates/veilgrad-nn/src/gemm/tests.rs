@@ -1,0 +1,95 @@
+//! Products are chains, whatever kernel, shape and part.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::test::Words;
+
+/// The sentence in the module's guarantee, element by element.
+fn reference(
+    (m, k, n): (usize, usize, usize),
+    a: impl Fn(usize, usize) -> f32,
+    b: &[f32],
+    start: impl Fn(usize, usize) -> f32,
+) -> Vec<u32> {
+    let element = |i: usize, j: usize| {
+        (0..k).fold(start(i, j), |sum, p| a(i, p).mul_add(b[p * n + j], sum)).to_bits()
+    };
+    (0..m * n).map(|index| element(index / n, index % n)).collect()
+}
+
+proptest! {
+    #[test]
+    fn every_element_is_the_chain_of_its_own_row_and_column(
+        m in 1usize..15, k in prop_oneof![1usize..40, 250usize..600], n in 1usize..50, seed: u64,
+    ) {
+        let mut words = Words(seed);
+        let mut numbers = |count| (0..count).map(|_| words.normal()).collect::<Vec<f32>>();
+        let (a, b, bias, old) = (numbers(m * k), numbers(k * n), numbers(n), numbers(m * n));
+        let bits = |c: &[f32]| c.iter().map(|c| c.to_bits()).collect::<Vec<u32>>();
+        let (mut panels, mut spare, mut c) = (Panels::default(), Panels::default(), old.clone());
+        panels.pack(&b, k, n);
+        multiply(m, Left::Rows(&a), &panels, Start::Bias(&bias), &mut c);
+        prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, j| bias[j]));
+        multiply_plain((m, k, n), Left::Rows(&a), &b, Start::Zero, &mut c, &mut spare);
+        prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+        c.copy_from_slice(&old);
+        multiply_plain((m, k, n), Left::Columns(&a), &b, Start::Existing, &mut c, &mut spare);
+        let expected = reference((m, k, n), |i, p| a[p * m + i], &b, |i, j| old[i * n + j]);
+        prop_assert_eq!(bits(&c), expected);
+        let mut transposed = vec![0.0; n * k];
+        for (index, value) in b.iter().enumerate() {
+            transposed[index % n * k + index / n] = *value;
+        }
+        panels.pack_transposed(&transposed, k, n);
+        multiply(m, Left::Rows(&a), &panels, Start::Zero, &mut c);
+        prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+    }
+
+    #[test]
+    fn patches_are_rows_and_columns_like_any_other(
+        places in 1usize..20, lines in 1usize..4, run in 1usize..20, n in 1usize..40, seed: u64,
+    ) {
+        let mut words = Words(seed);
+        let image: Vec<f32> = (0..400).map(|_| words.normal()).collect();
+        let corners: Vec<usize> = (0..places).map(|_| words.next() as usize % 100).collect();
+        let lines: Vec<usize> = (0..lines).map(|_| words.next() as usize % 250).collect();
+        let patches = Patches { image: &image, corners: &corners, lines: &lines, run };
+        let length = lines.len() * run;
+        let number = |place: usize, p: usize| image[corners[place] + lines[p / run] + p % run];
+        let all: Vec<f32> = (0..places * length).map(|i| number(i / length, i % length)).collect();
+        let (mut found, mut expected) = (vec![0.0; places * n], vec![0.0; places * n]);
+        let mut spare = Panels::default();
+        let b: Vec<f32> = (0..length * n).map(|_| words.normal()).collect();
+        let shape = (places, length, n);
+        multiply_plain(shape, Left::Patches(patches), &b, Start::Zero, &mut found, &mut spare);
+        multiply_plain(shape, Left::Rows(&all), &b, Start::Zero, &mut expected, &mut spare);
+        prop_assert_eq!(found, expected);
+        let (mut found, mut expected) = (vec![0.0; length * n], vec![0.0; length * n]);
+        let b: Vec<f32> = (0..places * n).map(|_| words.normal()).collect();
+        let shape = (length, places, n);
+        multiply_plain(shape, Left::PatchColumns(patches), &b, Start::Zero, &mut found, &mut spare);
+        multiply_plain(shape, Left::Columns(&all), &b, Start::Zero, &mut expected, &mut spare);
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn both_kernels_give_the_same_bits(m in 1usize..15, k in 1usize..40, n in 1usize..50, seed: u64) {
+        let mut words = Words(seed);
+        let mut numbers = |count| (0..count).map(|_| words.any()).collect::<Vec<f32>>();
+        let (a, b) = (numbers(m * k), numbers(k * n));
+        let mut panels = Panels::default();
+        panels.pack(&b, k, n);
+        let panel = |first: usize| (&panels.values[first * k..], WIDTH);
+        let (mut fast, mut slow) = (vec![0.0; m * n], vec![0.0; m * n]);
+        let shape = Shape { m, n, k };
+        for a in [Left::Rows(&a), Left::Columns(&a)] {
+            each_block(shape, a, &panel, Start::Zero, &mut fast);
+            let (c, start) = (&mut slow[..], Start::Zero);
+            Blocks { kernel: Portable, shape, a, panel: &panel, start, c }.run();
+            for (fast, slow) in fast.iter().zip(&slow) {
+                prop_assert!(fast.to_bits() == slow.to_bits() || (fast.is_nan() && slow.is_nan()));
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Convolutions of images, as products of matrices.
+
+use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, image};
+use crate::ModelError;
+use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
+
+/// A convolution: `filters` filters of `kernel` (height, width) over all channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conv2d {
+    /// Channels of the output.
+    pub filters: usize,
+    /// Height and width of a filter.
+    pub kernel: (usize, usize),
+    /// Steps down and to the right.
+    pub stride: (usize, usize),
+    /// What is around the image.
+    pub padding: Padding,
+}
+
+/// The zeros around an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Padding {
+    /// None: filters stay inside.
+    Valid,
+    /// As many as make the output `ceil(input / stride)`, the odd one at the bottom and right.
+    Same,
+    /// That many above and below, and to the left and right.
+    Explicit(usize, usize),
+}
+
+impl Conv2d {
+    /// Square filters, stride 1, no padding.
+    #[must_use]
+    pub const fn new(filters: usize, size: usize) -> Self {
+        Self { filters, kernel: (size, size), stride: (1, 1), padding: Padding::Valid }
+    }
+
+    /// Sets the stride in both directions.
+    #[must_use]
+    pub const fn stride(mut self, stride: usize) -> Self {
+        self.stride = (stride, stride);
+        self
+    }
+
+    /// Sets the padding.
+    #[must_use]
+    pub const fn padding(mut self, padding: Padding) -> Self {
+        self.padding = padding;
+        self
+    }
+
+    pub(super) fn compile(&self, shape: &[usize]) -> Result<Compiled, ModelError> {
+        let [height, width, channels] = image(shape)?;
+        let wrong = || ModelError::Shape(format!("{self:?} does not fit an image of {shape:?}"));
+        let (explicit_down, explicit_right) = match self.padding {
+            Padding::Explicit(down, right) => (down, right),
+            _ => (0, 0),
+        };
+        let same = self.padding == Padding::Same;
+        let down = Axis::new(height, self.kernel.0, self.stride.0, same, explicit_down);
+        let right = Axis::new(width, self.kernel.1, self.stride.1, same, explicit_right);
+        let (down, right) = down.zip(right).ok_or_else(wrong)?;
+        if channels * self.filters == 0 {
+            return Err(wrong());
+        }
+        let line = right.padded * channels;
+        let corner = |place: usize| {
+            let (y, x) = (place / right.outputs, place % right.outputs);
+            y * down.stride * line + x * right.stride * channels
+        };
+        let corners = (0..down.outputs * right.outputs).map(corner).collect();
+        let lines = (0..down.kernel).map(|row| row * line).collect();
+        let conv = Conv { down, right, channels, filters: self.filters, corners, lines };
+        Ok((Some(Box::new(conv)), vec![down.outputs, right.outputs, self.filters]))
+    }
+}
+
+impl From<Conv2d> for super::Layer {
+    fn from(conv: Conv2d) -> Self {
+        Self::Conv2d(conv)
+    }
+}
+
+/// One direction of the image.
+#[derive(Clone, Copy)]
+struct Axis {
+    inputs: usize,
+    kernel: usize,
+    stride: usize,
+    outputs: usize,
+    /// Zeros before the first pixel, and the length with the zeros on both sides.
+    before: usize,
+    padded: usize,
+}
+
+impl Axis {
+    fn new(
+        inputs: usize,
+        kernel: usize,
+        stride: usize,
+        same: bool,
+        explicit: usize,
+    ) -> Option<Self> {
+        if inputs == 0 || kernel == 0 || stride == 0 {
+            return None;
+        }
+        if same {
+            let outputs = inputs.div_ceil(stride);
+            let padded = ((outputs - 1) * stride + kernel).max(inputs);
+            let before = (padded - inputs) / 2;
+            return Some(Self { inputs, kernel, stride, outputs, before, padded });
+        }
+        let padded = inputs + 2 * explicit;
+        let outputs = padded.checked_sub(kernel)? / stride + 1;
+        Some(Self { inputs, kernel, stride, outputs, before: explicit, padded })
+    }
+}
+
+struct Conv {
+    down: Axis,
+    right: Axis,
+    channels: usize,
+    filters: usize,
+    /// Where patches begin in the image with its zeros, and their lines from there.
+    corners: Vec<usize>,
+    lines: Vec<usize>,
+}
+
+impl Conv {
+    fn input(&self) -> usize {
+        self.down.inputs * self.right.inputs * self.channels
+    }
+
+    fn positions(&self) -> usize {
+        self.down.outputs * self.right.outputs
+    }
+
+    /// The pixels under a filter.
+    fn patch(&self) -> usize {
+        self.down.kernel * self.right.kernel * self.channels
+    }
+
+    fn is_padded(&self) -> bool {
+        self.down.padded > self.down.inputs || self.right.padded > self.right.inputs
+    }
+
+    /// Where the rows of an image stand among the zeros around it.
+    fn rows(&self) -> impl Iterator<Item = usize> {
+        let (line, first) = (self.right.padded * self.channels, self.right.before * self.channels);
+        let before = self.down.before;
+        (0..self.down.inputs).map(move |row| (row + before) * line + first)
+    }
+
+    /// Writes the image with zeros around it.
+    fn pad(&self, x: &[f32], padded: &mut Vec<f32>) {
+        padded.resize(self.down.padded * self.right.padded * self.channels, 0.0);
+        padded.fill(0.0);
+        let width = self.right.inputs * self.channels;
+        for (from, to) in x.chunks_exact(width).zip(self.rows()) {
+            padded[to..to + width].copy_from_slice(from);
+        }
+    }
+
+    /// The image with its zeros, as patches under every filter position.
+    fn patches<'a>(&'a self, x: &'a [f32], padded: &'a mut Vec<f32>) -> Patches<'a> {
+        let image = if self.is_padded() {
+            self.pad(x, padded);
+            padded.as_slice()
+        } else {
+            x
+        };
+        let (corners, lines) = (&self.corners, &self.lines);
+        Patches { image, corners, lines, run: self.right.kernel * self.channels }
+    }
+
+    /// Adds what came back for every filter position to the pixels under it.
+    fn scatter(&self, patches: &[f32], padded: &mut Vec<f32>, dx: &mut [f32]) {
+        let run = self.right.kernel * self.channels;
+        let add = |sums: &mut [f32]| {
+            sums.fill(0.0);
+            super::fast(
+                #[inline(always)]
+                || {
+                    let places = self.corners.iter().zip(patches.chunks_exact(self.patch()));
+                    for (corner, patch) in places {
+                        for (line, from) in self.lines.iter().zip(patch.chunks_exact(run)) {
+                            for (sum, value) in sums[corner + line..][..run].iter_mut().zip(from) {
+                                *sum += value;
+                            }
+                        }
+                    }
+                },
+            );
+        };
+        if self.is_padded() {
+            padded.resize(self.down.padded * self.right.padded * self.channels, 0.0);
+            add(padded);
+            let width = self.right.inputs * self.channels;
+            for (to, from) in dx.chunks_exact_mut(width).zip(self.rows()) {
+                to.copy_from_slice(&padded[from..from + width]);
+            }
+        } else {
+            add(dx);
+        }
+    }
+}
+
+impl Operation for Conv {
+    fn parameters(&self) -> Vec<Parameter> {
+        let (kernel, patch) = ((self.down.kernel, self.right.kernel), self.patch());
+        let fans = patch + kernel.0 * kernel.1 * self.filters;
+        let limit = (6.0 / fans as f32).sqrt();
+        let shape = vec![kernel.0, kernel.1, self.channels, self.filters];
+        let (role, first) = (Role::Weight, First::Uniform(limit));
+        let weight = Parameter { name: "weight", shape, role, first };
+        let (shape, first) = (vec![self.filters], First::Constant(0.0));
+        vec![weight, Parameter { name: "bias", shape, role, first }]
+    }
+
+    fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {
+        panels.resize_with(2, Panels::default);
+        panels[0].pack(&values[0], self.patch(), self.filters);
+        if back {
+            panels[1].pack_transposed(&values[0], self.filters, self.patch());
+        }
+    }
+
+    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
+        let positions = self.positions();
+        let rows = x.chunks_exact(self.input());
+        for (x, y) in rows.zip(y.chunks_exact_mut(positions * self.filters)) {
+            let patches = Left::Patches(self.patches(x, &mut spare.more));
+            let bias = Start::Bias(&ready.values[1]);
+            multiply(positions, patches, &ready.panels[0], bias, y);
+        }
+    }
+
+    fn backward(
+        &self,
+        ready: Ready<'_>,
+        pass: Pass<'_>,
+        mut dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        spare: &mut Spare,
+    ) {
+        let (positions, patch, filters) = (self.positions(), self.patch(), self.filters);
+        let rows = pass.x.chunks_exact(self.input());
+        for (record, (x, dy)) in rows.zip(pass.dy.chunks_exact(positions * filters)).enumerate() {
+            let patches = Left::PatchColumns(self.patches(x, &mut spare.more));
+            let (weight, start) = gradients.row(0, record);
+            let shape = (patch, positions, filters);
+            multiply_plain(shape, patches, dy, start, weight, &mut spare.panels);
+            let bias = gradients.open(1, record);
+            super::fast(
+                #[inline(always)]
+                || {
+                    for dy in dy.chunks_exact(filters) {
+                        for (sum, dy) in bias.iter_mut().zip(dy) {
+                            *sum += dy;
+                        }
+                    }
+                },
+            );
+            if let Some(dx) = dx.as_deref_mut() {
+                let dx = &mut dx[record * self.input()..][..self.input()];
+                let back = Left::Rows(dy);
+                spare.values.resize(positions * patch, 0.0);
+                multiply(positions, back, &ready.panels[1], Start::Zero, &mut spare.values);
+                self.scatter(&spare.values, &mut spare.more, dx);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Vectors looked up by number.
+
+use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare};
+use crate::ModelError;
+
+struct Embedding {
+    entries: usize,
+    dimension: usize,
+}
+
+pub(super) fn compile(
+    shape: &[usize],
+    entries: usize,
+    dimension: usize,
+) -> Result<Compiled, ModelError> {
+    if entries * dimension == 0 || entries > 1 << 24 {
+        let message = format!("{entries} vectors of {dimension} are no embedding");
+        return Err(ModelError::Shape(message));
+    }
+    let mut shape = shape.to_vec();
+    shape.push(dimension);
+    Ok((Some(Box::new(Embedding { entries, dimension })), shape))
+}
+
+impl Embedding {
+    /// The entry of a number, if it is one: 0, 1, … as an f32.
+    fn entry(&self, number: f32) -> Option<usize> {
+        // The conversion saturates, and turns what is no number into 0; comparing finds out.
+        let entry = number as usize;
+        (entry as f32 == number && entry < self.entries).then_some(entry)
+    }
+}
+
+impl Operation for Embedding {
+    fn parameters(&self) -> Vec<Parameter> {
+        let shape = vec![self.entries, self.dimension];
+        let first = First::Uniform((3.0 / self.dimension as f32).sqrt());
+        vec![Parameter { name: "weight", shape, role: Role::Weight, first }]
+    }
+
+    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        for (number, y) in x.iter().zip(y.chunks_exact_mut(self.dimension)) {
+            match self.entry(*number) {
+                Some(entry) => {
+                    y.copy_from_slice(&ready.values[0][entry * self.dimension..][..self.dimension]);
+                }
+                // Not a number: its loss will not be one either, and the record contributes zero.
+                None => y.fill(f32::NAN),
+            }
+        }
+    }
+
+    fn backward(
+        &self,
+        _: Ready<'_>,
+        pass: Pass<'_>,
+        dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        _: &mut Spare,
+    ) {
+        if let Some(dx) = dx {
+            dx.fill(0.0);
+        }
+        let dimension = self.dimension;
+        let length = pass.x.len() / pass.records.max(1);
+        if length == 0 {
+            return;
+        }
+        let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length * dimension));
+        for (record, (numbers, dy)) in rows.enumerate() {
+            let table = gradients.open(0, record);
+            for (number, dy) in numbers.iter().zip(dy.chunks_exact(dimension)) {
+                let Some(entry) = self.entry(*number) else { continue };
+                for (sum, dy) in table[entry * dimension..].iter_mut().zip(dy) {
+                    *sum += dy;
+                }
+            }
+        }
+    }
+}

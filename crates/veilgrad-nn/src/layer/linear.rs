@@ -1,0 +1,89 @@
+//! Linear maps over the last axis.
+
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
+use crate::ModelError;
+use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
+
+struct Linear {
+    positions: usize,
+    inputs: usize,
+    outputs: usize,
+}
+
+pub(super) fn compile(shape: &[usize], outputs: usize) -> Result<Compiled, ModelError> {
+    let (positions, inputs) = last_axis(shape)?;
+    if outputs == 0 {
+        return Err(ModelError::Shape("a linear layer has no outputs".to_owned()));
+    }
+    let mut shape = shape.to_vec();
+    if let Some(last) = shape.last_mut() {
+        *last = outputs;
+    }
+    Ok((Some(Box::new(Linear { positions, inputs, outputs })), shape))
+}
+
+impl Operation for Linear {
+    fn parameters(&self) -> Vec<Parameter> {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        // Glorot and Bengio 2010.
+        let limit = (6.0 / (inputs + outputs) as f32).sqrt();
+        let weight = (vec![inputs, outputs], First::Uniform(limit));
+        let bias = (vec![outputs], First::Constant(0.0));
+        let parameter = |name, (shape, first)| Parameter { name, shape, role: Role::Weight, first };
+        vec![parameter("weight", weight), parameter("bias", bias)]
+    }
+
+    fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {
+        panels.resize_with(2, Panels::default);
+        panels[0].pack(&values[0], self.inputs, self.outputs);
+        if back {
+            panels[1].pack_transposed(&values[0], self.outputs, self.inputs);
+        }
+    }
+
+    fn forward(&self, ready: Ready<'_>, records: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        let bias = Start::Bias(&ready.values[1]);
+        multiply(records * self.positions, Left::Rows(x), &ready.panels[0], bias, y);
+    }
+
+    fn backward(
+        &self,
+        ready: Ready<'_>,
+        pass: Pass<'_>,
+        dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        spare: &mut Spare,
+    ) {
+        let (positions, inputs, outputs) = (self.positions, self.inputs, self.outputs);
+        if let Some(dx) = dx {
+            let rows = Left::Rows(pass.dy);
+            multiply(pass.records * positions, rows, &ready.panels[1], Start::Zero, dx);
+        }
+        let rows = pass.x.chunks_exact(positions * inputs);
+        for (record, (x, dy)) in rows.zip(pass.dy.chunks_exact(positions * outputs)).enumerate() {
+            let bias = gradients.open(1, record);
+            for dy in dy.chunks_exact(outputs) {
+                for (sum, dy) in bias.iter_mut().zip(dy) {
+                    *sum += dy;
+                }
+            }
+            if positions > 1 && !gradients.summed {
+                let (weight, start) = gradients.row(0, record);
+                let shape = (inputs, positions, outputs);
+                multiply_plain(shape, Left::Columns(x), dy, start, weight, &mut spare.panels);
+            }
+        }
+        if gradients.summed {
+            let shape = (inputs, pass.records * positions, outputs);
+            let (weight, start) = gradients.row(0, 0);
+            let x = Left::Columns(&pass.x[..shape.1 * inputs]);
+            multiply_plain(shape, x, pass.dy, start, weight, &mut spare.panels);
+        }
+    }
+
+    fn outer(&self) -> Option<(usize, usize)> {
+        (self.positions == 1).then_some((self.inputs, self.outputs))
+    }
+}

@@ -1,0 +1,124 @@
+//! Normalisation within one record: group norm and layer norm.
+
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
+use crate::ModelError;
+
+/// Keeps the division away from zero.
+pub(super) const EPSILON: f32 = 1e-5;
+
+/// Sets of values that are normalised together: `groups` groups of channels over all positions, or
+/// all channels at each position.
+struct Normalise {
+    positions: usize,
+    channels: usize,
+    sets: usize,
+    per_position: bool,
+}
+
+pub(super) fn compile_group(shape: &[usize], groups: usize) -> Result<Compiled, ModelError> {
+    let (positions, channels) = last_axis(shape)?;
+    if groups == 0 || channels % groups != 0 {
+        let message = format!("{channels} channels do not make {groups} groups");
+        return Err(ModelError::Shape(message));
+    }
+    let normalise = Normalise { positions, channels, sets: groups, per_position: false };
+    Ok((Some(Box::new(normalise)), shape.to_vec()))
+}
+
+pub(super) fn compile_layer(shape: &[usize]) -> Result<Compiled, ModelError> {
+    let (positions, channels) = last_axis(shape)?;
+    let normalise = Normalise { positions, channels, sets: positions, per_position: true };
+    Ok((Some(Box::new(normalise)), shape.to_vec()))
+}
+
+/// One parameter per channel for scale, and one for shift.
+pub(super) fn scale_and_shift(channels: usize) -> Vec<Parameter> {
+    let parameter = |name, first| {
+        let (shape, first) = (vec![channels], First::Constant(first));
+        Parameter { name, shape, role: Role::Weight, first }
+    };
+    vec![parameter("scale", 1.0), parameter("shift", 0.0)]
+}
+
+impl Normalise {
+    /// The places of a set, in order.
+    fn set(&self, set: usize) -> impl Iterator<Item = usize> + Clone {
+        let channels = self.channels;
+        let (rows, width, first) = if self.per_position {
+            (1, channels, set * channels)
+        } else {
+            let width = channels / self.sets;
+            (self.positions, width, set * width)
+        };
+        (0..rows * width).map(move |index| first + index / width * channels + index % width)
+    }
+
+    /// The mean and one over the standard deviation of a set.
+    fn moments(&self, x: &[f32], set: usize) -> (f32, f32) {
+        let count = self.set(set).count() as f64;
+        let mean = self.set(set).map(|i| f64::from(x[i])).sum::<f64>() / count;
+        let variance = self.set(set).map(|i| (f64::from(x[i]) - mean).powi(2)).sum::<f64>() / count;
+        (mean as f32, 1.0 / (variance as f32 + EPSILON).sqrt())
+    }
+}
+
+impl Operation for Normalise {
+    fn parameters(&self) -> Vec<Parameter> {
+        scale_and_shift(self.channels)
+    }
+
+    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        let length = self.positions * self.channels;
+        for (x, y) in x.chunks_exact(length).zip(y.chunks_exact_mut(length)) {
+            for set in 0..self.sets {
+                let (mean, inverse) = self.moments(x, set);
+                for i in self.set(set) {
+                    let channel = i % self.channels;
+                    let normal = (x[i] - mean) * inverse;
+                    y[i] = normal * ready.values[0][channel] + ready.values[1][channel];
+                }
+            }
+        }
+    }
+
+    fn backward(
+        &self,
+        ready: Ready<'_>,
+        pass: Pass<'_>,
+        mut dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        _: &mut Spare,
+    ) {
+        let length = self.positions * self.channels;
+        let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
+        for (record, (x, dy)) in rows.enumerate() {
+            gradients.open(0, record);
+            gradients.open(1, record);
+            for set in 0..self.sets {
+                let (mean, inverse) = self.moments(x, set);
+                let normal = |i: usize| (x[i] - mean) * inverse;
+                let scale = gradients.row(0, record).0;
+                for i in self.set(set) {
+                    scale[i % self.channels] += dy[i] * normal(i);
+                }
+                let shift = gradients.row(1, record).0;
+                for i in self.set(set) {
+                    shift[i % self.channels] += dy[i];
+                }
+                let Some(dx) = dx.as_deref_mut() else { continue };
+                let dx = &mut dx[record * length..][..length];
+                let inner = |i: usize| f64::from(dy[i] * ready.values[0][i % self.channels]);
+                let count = self.set(set).count() as f64;
+                let average = self.set(set).map(inner).sum::<f64>() / count;
+                let along =
+                    self.set(set).map(|i| inner(i) * f64::from(normal(i))).sum::<f64>() / count;
+                for i in self.set(set) {
+                    let slope = inner(i) - average - f64::from(normal(i)) * along;
+                    dx[i] = slope as f32 * inverse;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Windows over images, channel by channel.
+
+use super::{Compiled, Gradients, Operation, Pass, Ready, Spare, fast, image, last_axis};
+use crate::ModelError;
+
+/// A square window and its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Height and width.
+    pub size: usize,
+    /// Steps down and to the right.
+    pub stride: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Max,
+    /// `max(0, …)` of the window.
+    RectifiedMax,
+    Average,
+}
+
+struct Pool {
+    kind: Kind,
+    window: Window,
+    /// Height, width and channels before and after.
+    from: [usize; 3],
+    to: [usize; 3],
+    /// Where the places of a window are, from its corner.
+    under: Vec<usize>,
+}
+
+pub(super) fn compile(shape: &[usize], window: Window, kind: Kind) -> Result<Compiled, ModelError> {
+    let from @ [height, width, channels] = image(shape)?;
+    let Window { size, stride } = window;
+    if size == 0 || stride == 0 || size > height || size > width {
+        return Err(ModelError::Shape(format!("{window:?} does not fit an image of {shape:?}")));
+    }
+    let to = [(height - size) / stride + 1, (width - size) / stride + 1, channels];
+    let under = (0..size * size).map(|i| (i / size * width + i % size) * channels).collect();
+    Ok((Some(Box::new(Pool { kind, window, from, to, under })), to.to_vec()))
+}
+
+/// Channels that a step handles at once.
+const LANES: usize = 16;
+
+impl Pool {
+    /// Calls `visit` with each place of the output and the corner of its window, as offsets.
+    #[inline(always)]
+    fn each(&self, mut visit: impl FnMut(usize, usize)) {
+        let ([_, width, channels], [rows, columns, _]) = (self.from, self.to);
+        let stride = self.window.stride;
+        for row in 0..rows {
+            for column in 0..columns {
+                let corner = (row * stride * width + column * stride) * channels;
+                visit((row * columns + column) * channels, corner);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn forward_record<const KIND: u8>(&self, x: &[f32], y: &mut [f32]) {
+        let channels = self.from[2];
+        let scale = 1.0 / (self.window.size * self.window.size) as f32;
+        let first = if KIND == MAX { f32::NEG_INFINITY } else { 0.0 };
+        self.each(
+            #[inline(always)]
+            |to, corner| {
+                let y = &mut y[to..to + channels];
+                for (block, y) in y.chunks_mut(LANES).enumerate() {
+                    let mut lanes = [first; LANES];
+                    for offset in &self.under {
+                        let x = &x[corner + offset + block * LANES..][..y.len()];
+                        if let Some(x) = x.first_chunk::<LANES>() {
+                            take::<KIND>(x, &mut lanes);
+                        } else {
+                            take::<KIND>(x, &mut lanes);
+                        }
+                    }
+                    for (y, lane) in y.iter_mut().zip(lanes) {
+                        *y = if KIND == AVERAGE { lane * scale } else { lane };
+                    }
+                }
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn backward_record<const KIND: u8>(
+        &self,
+        (x, y, dy): (&[f32], &[f32], &[f32]),
+        dx: &mut [f32],
+    ) {
+        let channels = self.from[2];
+        dx.fill(0.0);
+        self.each(
+            #[inline(always)]
+            |to, corner| {
+                for first in (0..channels).step_by(LANES) {
+                    let lanes = LANES.min(channels - first);
+                    let at = to + first;
+                    let (y, dy) = (&y[at..at + lanes], &dy[at..at + lanes]);
+                    let corner = corner + first;
+                    if let Some((y, dy)) = y.first_chunk().zip(dy.first_chunk()) {
+                        self.give::<KIND, LANES>(x, y, dy, &mut dx[corner..], corner);
+                    } else {
+                        for (lane, (y, dy)) in y.iter().zip(dy).enumerate() {
+                            let corner = corner + lane;
+                            self.give::<KIND, 1>(x, &[*y], &[*dy], &mut dx[corner..], corner);
+                        }
+                    }
+                }
+            },
+        );
+    }
+
+    /// Hands back what came for one place of the output: to the first with the largest value, to
+    /// none where zero was larger, or to all alike.
+    #[inline(always)]
+    fn give<const KIND: u8, const N: usize>(
+        &self,
+        x: &[f32],
+        y: &[f32; N],
+        dy: &[f32; N],
+        dx: &mut [f32],
+        corner: usize,
+    ) {
+        let scale = 1.0 / (self.window.size * self.window.size) as f32;
+        let mut left = *dy;
+        for lane in 0..N {
+            left[lane] = match KIND {
+                AVERAGE => left[lane] * scale,
+                RECTIFIED_MAX if y[lane] == 0.0 => 0.0,
+                _ => left[lane],
+            };
+        }
+        for offset in &self.under {
+            let Some(x) = x[corner + offset..].first_chunk::<N>() else { return };
+            let Some(dx) = dx[*offset..].first_chunk_mut::<N>() else { return };
+            if KIND == AVERAGE {
+                for lane in 0..N {
+                    dx[lane] += left[lane];
+                }
+            } else {
+                for lane in 0..N {
+                    // As masks: conditional stores are slow.
+                    let here = u32::from(x[lane] == y[lane]).wrapping_neg();
+                    dx[lane] += f32::from_bits(left[lane].to_bits() & here);
+                    left[lane] = f32::from_bits(left[lane].to_bits() & !here);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
+    for (lane, x) in lanes.iter_mut().zip(x) {
+        *lane = match KIND {
+            AVERAGE => *lane + *x,
+            // A value that is no number stays one.
+            _ if *x <= *lane => *lane,
+            _ => *x,
+        };
+    }
+}
+
+/// The kinds as constants: a kernel each.
+const MAX: u8 = 0;
+const RECTIFIED_MAX: u8 = 1;
+const AVERAGE: u8 = 2;
+
+impl Operation for Pool {
+    fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        let (from, to) = (self.from.iter().product(), self.to.iter().product());
+        fast(
+            #[inline(always)]
+            || {
+                for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
+                    match self.kind {
+                        Kind::Max => self.forward_record::<MAX>(x, y),
+                        Kind::RectifiedMax => self.forward_record::<RECTIFIED_MAX>(x, y),
+                        Kind::Average => self.forward_record::<AVERAGE>(x, y),
+                    }
+                }
+            },
+        );
+    }
+
+    fn backward(
+        &self,
+        _: Ready<'_>,
+        pass: Pass<'_>,
+        dx: Option<&mut [f32]>,
+        _: &mut Gradients<'_>,
+        _: &mut Spare,
+    ) {
+        let Some(dx) = dx else { return };
+        let (from, to) = (self.from.iter().product(), self.to.iter().product());
+        fast(
+            #[inline(always)]
+            || {
+                let rows = pass.x.chunks_exact(from).zip(dx.chunks_exact_mut(from));
+                let back = pass.y.chunks_exact(to).zip(pass.dy.chunks_exact(to));
+                for ((x, dx), (y, dy)) in rows.zip(back) {
+                    let back = (x, y, dy);
+                    match self.kind {
+                        Kind::Max => self.backward_record::<MAX>(back, dx),
+                        Kind::RectifiedMax => self.backward_record::<RECTIFIED_MAX>(back, dx),
+                        Kind::Average => self.backward_record::<AVERAGE>(back, dx),
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// The mean over positions.
+struct Global {
+    positions: usize,
+    channels: usize,
+}
+
+pub(super) fn compile_global(shape: &[usize]) -> Result<Compiled, ModelError> {
+    let (positions, channels) = last_axis(shape)?;
+    if positions == 0 {
+        return Err(ModelError::Shape("there are no positions to average".to_owned()));
+    }
+    Ok((Some(Box::new(Global { positions, channels })), vec![channels]))
+}
+
+impl Operation for Global {
+    fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        let rows = x.chunks_exact(self.positions * self.channels);
+        for (x, y) in rows.zip(y.chunks_exact_mut(self.channels)) {
+            y.fill(0.0);
+            for x in x.chunks_exact(self.channels) {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y += x;
+                }
+            }
+            y.iter_mut().for_each(|y| *y /= self.positions as f32);
+        }
+    }
+
+    fn backward(
+        &self,
+        _: Ready<'_>,
+        pass: Pass<'_>,
+        dx: Option<&mut [f32]>,
+        _: &mut Gradients<'_>,
+        _: &mut Spare,
+    ) {
+        let Some(dx) = dx else { return };
+        let rows = dx.chunks_exact_mut(self.positions * self.channels);
+        for (dx, dy) in rows.zip(pass.dy.chunks_exact(self.channels)) {
+            for dx in dx.chunks_exact_mut(self.channels) {
+                for (dx, dy) in dx.iter_mut().zip(dy) {
+                    *dx = dy / self.positions as f32;
+                }
+            }
+        }
+    }
+}

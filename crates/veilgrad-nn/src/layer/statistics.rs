@@ -1,0 +1,95 @@
+//! Private batch norm: normalisation by released running statistics.
+
+use super::normalise::{EPSILON, scale_and_shift};
+use super::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+};
+use crate::ModelError;
+
+struct BatchNorm {
+    positions: usize,
+    channels: usize,
+}
+
+pub(super) fn compile(shape: &[usize]) -> Result<Compiled, ModelError> {
+    let (positions, channels) = last_axis(shape)?;
+    if positions == 0 {
+        return Err(ModelError::Shape("there is nothing to normalise".to_owned()));
+    }
+    Ok((Some(Box::new(BatchNorm { positions, channels })), shape.to_vec()))
+}
+
+impl BatchNorm {
+    /// The mean and one over the standard deviation of a channel, from the running statistics alone.
+    fn constants(ready: Ready<'_>, channel: usize) -> (f32, f32) {
+        let (mean, mean_square) = (ready.values[2][channel], ready.values[3][channel]);
+        // Noise may leave less than nothing.
+        let variance = (mean_square - mean * mean).max(0.0);
+        (mean, 1.0 / (variance + EPSILON).sqrt())
+    }
+}
+
+impl Operation for BatchNorm {
+    fn parameters(&self) -> Vec<Parameter> {
+        let statistic = |name, first| {
+            let (shape, first) = (vec![self.channels], First::Constant(first));
+            Parameter { name, shape, role: Role::Statistic, first }
+        };
+        let mut parameters = scale_and_shift(self.channels);
+        parameters.extend([statistic("mean", 0.0), statistic("mean_square", 1.0)]);
+        parameters
+    }
+
+    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
+        // y = x * factor + offset
+        let channels = self.channels;
+        spare.values.clear();
+        spare.more.clear();
+        for channel in 0..channels {
+            let (mean, inverse) = Self::constants(ready, channel);
+            let factor = inverse * ready.values[0][channel];
+            spare.values.push(factor);
+            spare.more.push(ready.values[1][channel] - mean * factor);
+        }
+        for (x, y) in x.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
+            let constants = spare.values.iter().zip(&spare.more);
+            for ((x, y), (factor, offset)) in x.iter().zip(y).zip(constants) {
+                *y = x * factor + offset;
+            }
+        }
+    }
+
+    fn backward(
+        &self,
+        ready: Ready<'_>,
+        pass: Pass<'_>,
+        mut dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        _: &mut Spare,
+    ) {
+        let channels = self.channels;
+        let length = self.positions * channels;
+        let constants: Vec<_> = (0..channels).map(|c| Self::constants(ready, c)).collect();
+        let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
+        for (record, (x, dy)) in rows.enumerate() {
+            let mut sum = |parameter: usize, value: &dyn Fn(usize) -> f32| {
+                let row = gradients.open(parameter, record);
+                for i in 0..length {
+                    row[i % channels] += value(i);
+                }
+            };
+            sum(0, &|i| dy[i] * (x[i] - constants[i % channels].0) * constants[i % channels].1);
+            sum(1, &|i| dy[i]);
+            let share = 1.0 / self.positions as f32;
+            sum(2, &|i| x[i] * share);
+            sum(3, &|i| x[i] * x[i] * share);
+            if let Some(dx) = dx.as_deref_mut() {
+                let dx = &mut dx[record * length..][..length];
+                for (i, dx) in dx.iter_mut().enumerate() {
+                    let channel = i % channels;
+                    *dx = dy[i] * ready.values[0][channel] * constants[channel].1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is minimised: a function of one record's output and target.
+
+/// The loss of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Cross-entropy of the softmax of the outputs; the target is the number of a class.
+    SoftmaxCrossEntropy,
+    /// Cross-entropy of each output's logistic function; the targets are in [0, 1].
+    Logistic,
+    /// Half the squared distance from the targets.
+    SquaredError,
+}
+
+/// How a record fared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Judgement {
+    pub(crate) loss: f32,
+    /// 1 if the prediction is right, else 0; for several logistic outputs the share that is right.
+    pub(crate) right: f32,
+}
+
+impl Loss {
+    /// How many numbers a target has for this many outputs.
+    #[must_use]
+    pub const fn targets(self, outputs: usize) -> usize {
+        match self {
+            Self::SoftmaxCrossEntropy => 1,
+            Self::Logistic | Self::SquaredError => outputs,
+        }
+    }
+
+    /// Writes the gradient by the outputs. `None` for a target that makes no sense, or a loss that
+    /// is no number: the record is to contribute zero.
+    pub(crate) fn judge(
+        self,
+        outputs: &[f32],
+        target: &[f32],
+        gradient: &mut [f32],
+    ) -> Option<Judgement> {
+        let judgement = match self {
+            Self::SoftmaxCrossEntropy => softmax(outputs, class(target, outputs.len())?, gradient),
+            Self::Logistic => {
+                if !target.iter().all(|target| (0.0..=1.0).contains(target)) {
+                    return None;
+                }
+                logistic(outputs, target, gradient)
+            }
+            Self::SquaredError => squared(outputs, target, gradient),
+        };
+        judgement.loss.is_finite().then_some(judgement)
+    }
+}
+
+/// The class that a target names, if there is one.
+pub(crate) fn class(target: &[f32], classes: usize) -> Option<usize> {
+    let number = *target.first()?;
+    // The conversion saturates, and turns what is no number into 0; comparing finds out.
+    let class = number as usize;
+    (class as f32 == number && class < classes).then_some(class)
+}
+
+fn softmax(outputs: &[f32], class: usize, gradient: &mut [f32]) -> Judgement {
+    let largest =
+        outputs.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b <= a { a } else { b });
+    let mut total = 0.0;
+    for (gradient, output) in gradient.iter_mut().zip(outputs) {
+        *gradient = libm::expf(output - largest);
+        total += *gradient;
+    }
+    gradient.iter_mut().for_each(|gradient| *gradient /= total);
+    gradient[class] -= 1.0;
+    let loss = libm::logf(total) - (outputs[class] - largest);
+    Judgement { loss, right: if outputs[class] >= largest { 1.0 } else { 0.0 } }
+}
+
+fn logistic(outputs: &[f32], targets: &[f32], gradient: &mut [f32]) -> Judgement {
+    let (mut loss, mut right) = (0.0, 0.0);
+    for ((gradient, x), target) in gradient.iter_mut().zip(outputs).zip(targets) {
+        let small = libm::expf(-x.abs());
+        let probability = if *x >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) };
+        *gradient = probability - target;
+        let positive = if *x > 0.0 { *x } else { 0.0 };
+        loss += positive - x * target + libm::log1pf(small);
+        right += if (*x >= 0.0) == (*target >= 0.5) { 1.0 } else { 0.0 };
+    }
+    // What is no number must not look like a loss of nothing.
+    if outputs.iter().any(|x| x.is_nan()) {
+        loss = f32::NAN;
+    }
+    Judgement { loss, right: right / outputs.len() as f32 }
+}
+
+fn squared(outputs: &[f32], targets: &[f32], gradient: &mut [f32]) -> Judgement {
+    let mut loss = 0.0;
+    for ((gradient, x), target) in gradient.iter_mut().zip(outputs).zip(targets) {
+        *gradient = x - target;
+        loss += *gradient * *gradient / 2.0;
+    }
+    Judgement { loss, right: 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_are_the_differences_of_losses() {
+        for (loss, target) in [
+            (Loss::SoftmaxCrossEntropy, vec![2.0]),
+            (Loss::Logistic, vec![1.0, 0.0, 0.25]),
+            (Loss::SquaredError, vec![1.0, -2.0, 0.5]),
+        ] {
+            let outputs = [0.3f32, -1.2, 2.1];
+            let mut gradient = [0.0; 3];
+            loss.judge(&outputs, &target, &mut gradient).unwrap();
+            for j in 0..3 {
+                let at = |step: f32| {
+                    let mut moved = outputs;
+                    moved[j] += step;
+                    loss.judge(&moved, &target, &mut [0.0; 3]).unwrap().loss
+                };
+                let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
+                assert!(
+                    (slope - gradient[j]).abs() < 1e-3,
+                    "{loss:?} {j}: {slope} {}",
+                    gradient[j]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_targets_and_outputs_have_no_judgement() {
+        let mut gradient = [0.0; 2];
+        for target in [-1.0, 2.0, 0.5, f32::NAN, f32::INFINITY, 1e30] {
+            assert!(
+                Loss::SoftmaxCrossEntropy.judge(&[0.0, 1.0], &[target], &mut gradient).is_none()
+            );
+        }
+        for target in [-0.1, 1.1, f32::NAN] {
+            assert!(Loss::Logistic.judge(&[0.0, 1.0], &[target, 0.0], &mut gradient).is_none());
+        }
+        for output in [f32::NAN, f32::INFINITY] {
+            let outputs = [output, 0.0];
+            assert!(Loss::SoftmaxCrossEntropy.judge(&outputs, &[1.0], &mut gradient).is_none());
+            assert!(Loss::SquaredError.judge(&outputs, &[1.0, 1.0], &mut gradient).is_none());
+        }
+        assert!(Loss::Logistic.judge(&[f32::NAN, 0.0], &[1.0, 1.0], &mut gradient).is_none());
+    }
+}

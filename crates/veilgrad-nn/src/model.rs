@@ -1,0 +1,217 @@
+//! Models: a list of layers, and the values of their parameters.
+
+use std::sync::Arc;
+
+use veilgrad_mechanism::{Estimates, Released};
+
+use crate::gemm::Panels;
+use crate::layer::{First, Layer, Operation, Ready, Role};
+
+/// Layers in a row, with weights.
+///
+/// Parameters are named after their layer, counted per kind: `conv1.weight`, `linear2.bias`. These
+/// are the names to choose groups by, and those in files. A linear weight is `[inputs, outputs]`, a
+/// convolution's `[height, width, channels, filters]`.
+#[derive(Clone)]
+pub struct Model {
+    pub(crate) network: Arc<Network>,
+    pub(crate) values: Vec<Vec<f32>>,
+}
+
+/// What does not change in training.
+pub(crate) struct Network {
+    pub(crate) input: Vec<usize>,
+    pub(crate) output: Vec<usize>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) parameters: Vec<Named>,
+}
+
+/// An operation, its output's length and its parameters among all.
+pub(crate) struct Step {
+    pub(crate) operation: Box<dyn Operation>,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) parameters: std::ops::Range<usize>,
+}
+
+/// A parameter of a model.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) length: usize,
+    pub(crate) role: Role,
+    first: First,
+}
+
+/// Layers do not make a model, or values do not fit one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// A layer does not fit its input.
+    #[error("{0}")]
+    Shape(String),
+    /// There is nothing to train.
+    #[error("a model needs at least one layer with parameters")]
+    NoParameters,
+    /// A parameter is missing, unknown or has another shape.
+    #[error("parameter '{0}' is missing, unknown or has another shape")]
+    Parameter(String),
+}
+
+impl Model {
+    /// Puts layers in a row on records of shape `input`, and draws first weights from a public seed:
+    /// the same for the same seed, on every machine.
+    ///
+    /// # Errors
+    /// When a layer does not fit its input.
+    pub fn new(
+        input: &[usize],
+        layers: impl IntoIterator<Item = impl Into<Layer>>,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
+        let layers: Vec<Layer> = layers.into_iter().map(Into::into).collect();
+        let network = Network::new(input, &layers)?;
+        let mut numbers = Numbers(seed);
+        let values = network.parameters.iter().map(|parameter| {
+            let value = |_| match parameter.first {
+                First::Constant(value) => value,
+                First::Uniform(limit) => limit * (2.0 * numbers.unit() - 1.0),
+            };
+            (0..parameter.length).map(value).collect()
+        });
+        let values = values.collect();
+        Ok(Self { network: Arc::new(network), values })
+    }
+
+    /// Names, shapes and values of all parameters, running statistics among them.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
+        let parameters = self.network.parameters.iter().zip(&self.values);
+        parameters.map(|(p, values)| (p.name.as_str(), p.shape.as_slice(), values.as_slice()))
+    }
+
+    /// The values of a parameter, to look at or to set. Values that depend on private data other
+    /// than through a release void every guarantee.
+    pub fn parameter_mut(&mut self, name: &str) -> Option<&mut [f32]> {
+        let index = self.network.parameters.iter().position(|p| p.name == name)?;
+        self.values.get_mut(index).map(Vec::as_mut_slice)
+    }
+
+    /// The number of trained parameters.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let trained = self.network.parameters.iter().filter(|p| p.role == Role::Weight);
+        trained.map(|p| p.length).sum()
+    }
+
+    /// Moves running statistics towards what a round released.
+    pub(crate) fn follow(&mut self, estimates: &Released<Estimates>, momentum: f32) {
+        let parameters = self.network.parameters.iter().zip(&mut self.values);
+        for (parameter, values) in parameters.filter(|(p, _)| p.role == Role::Statistic) {
+            let Some(estimate) = estimates.vector(&parameter.name) else { continue };
+            for (value, estimate) in values.iter_mut().zip(estimate.iter()) {
+                *value += momentum * (estimate as f32 - *value);
+            }
+        }
+    }
+
+    /// A plain step of gradient descent on the weights.
+    pub(crate) fn descend(&mut self, gradients: &[Vec<f32>], rate: f32) {
+        let parameters = self.network.parameters.iter().zip(&mut self.values).zip(gradients);
+        for ((_, values), gradient) in parameters.filter(|((p, _), _)| p.role == Role::Weight) {
+            for (value, gradient) in values.iter_mut().zip(gradient) {
+                *value -= rate * gradient;
+            }
+        }
+    }
+
+    /// The shape of a record.
+    #[must_use]
+    pub fn input(&self) -> &[usize] {
+        &self.network.input
+    }
+
+    /// The shape of the output for one record.
+    #[must_use]
+    pub fn output(&self) -> &[usize] {
+        &self.network.output
+    }
+}
+
+impl Network {
+    fn new(input: &[usize], layers: &[Layer]) -> Result<Self, ModelError> {
+        let mut shape = input.to_vec();
+        let (mut steps, mut parameters, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rest = layers;
+        while let Some((layer, after)) = rest.split_first() {
+            let fused = after.first().and_then(|next| layer.fused(next, &shape));
+            rest = if fused.is_some() { &after[1..] } else { after };
+            let (operation, output) = match fused {
+                Some(fused) => fused,
+                None => layer.operation(&shape)?,
+            };
+            let inputs = shape.iter().product();
+            shape = output;
+            let Some(operation) = operation else { continue };
+            let name = layer.name();
+            counts.push(name);
+            let number = counts.iter().filter(|other| **other == name).count();
+            let first = parameters.len();
+            parameters.extend(operation.parameters().into_iter().map(|p| Named {
+                name: format!("{name}{number}.{}", p.name),
+                length: p.shape.iter().product(),
+                shape: p.shape,
+                role: p.role,
+                first: p.first,
+            }));
+            let (outputs, parameters) = (shape.iter().product(), first..parameters.len());
+            steps.push(Step { operation, inputs, outputs, parameters });
+        }
+        if parameters.is_empty() {
+            return Err(ModelError::NoParameters);
+        }
+        Ok(Self { input: input.to_vec(), output: shape, steps, parameters })
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.output.iter().product()
+    }
+}
+
+/// Parameters cut for the kernels, once per round.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    panels: Vec<Vec<Panels>>,
+}
+
+impl Prepared {
+    pub(crate) fn prepare(&mut self, model: &Model) {
+        self.panels.resize_with(model.network.steps.len(), Vec::new);
+        for (index, (step, panels)) in model.network.steps.iter().zip(&mut self.panels).enumerate()
+        {
+            step.operation.prepare(&model.values[step.parameters.clone()], index > 0, panels);
+        }
+    }
+
+    pub(crate) fn of<'a>(&'a self, model: &'a Model, step: usize) -> Ready<'a> {
+        let parameters = model.network.steps[step].parameters.clone();
+        Ready { values: &model.values[parameters], panels: &self.panels[step] }
+    }
+}
+
+/// Public numbers from a public seed (SplitMix64); nothing private depends on them.
+struct Numbers(u64);
+
+impl Numbers {
+    /// In [0, 1).
+    fn unit(&mut self) -> f32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 24) as f32
+    }
+}

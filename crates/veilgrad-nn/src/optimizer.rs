@@ -1,0 +1,375 @@
+//! Optimizers: they see released estimates and nothing else.
+
+use std::collections::BTreeMap;
+
+use veilgrad_mechanism::{Estimates, Released};
+
+use crate::Model;
+use crate::layer::Role;
+
+/// Moves weights by what a round released. Open for implementors.
+pub trait Optimizer {
+    /// One step. `round` counts from 1; the gradient of parameter `name` is
+    /// `released.vector(name)`, an average over the public expected number of records.
+    fn step(&mut self, weights: Weights<'_>, released: &Released<Estimates>, rate: f64, round: u64);
+
+    /// What a checkpoint has to keep, by name.
+    fn state(&self) -> BTreeMap<String, Vec<f32>> {
+        BTreeMap::new()
+    }
+
+    /// Takes what [`state`](Optimizer::state) gave.
+    fn restore(&mut self, _state: BTreeMap<String, Vec<f32>>) {}
+}
+
+/// The trained parameters of a model, to be moved.
+pub struct Weights<'a>(&'a mut Model);
+
+impl<'a> Weights<'a> {
+    pub(crate) const fn new(model: &'a mut Model) -> Self {
+        Self(model)
+    }
+
+    /// Names and values.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
+        let parameters = self.0.network.parameters.iter().zip(&mut self.0.values);
+        let trained = parameters.filter(|(p, _)| p.role == Role::Weight);
+        trained.map(|(p, values)| (p.name.as_str(), values.as_mut_slice()))
+    }
+}
+
+/// A rule for one weight, with `N` numbers that it remembers.
+pub trait Rule<const N: usize> {
+    /// The weight after a step.
+    fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; N], step: Step) -> f32;
+}
+
+/// The learning rate and the number of the round, from 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// The learning rate.
+    pub rate: f32,
+    /// The number of the round.
+    pub round: u64,
+}
+
+/// A [`Rule`] for every weight.
+#[derive(Debug, Clone)]
+pub struct Each<R, const N: usize> {
+    rule: R,
+    memory: BTreeMap<String, Vec<[f32; N]>>,
+}
+
+impl<R: Rule<N>, const N: usize> Each<R, N> {
+    /// An optimizer that remembers nothing yet.
+    #[must_use]
+    pub const fn new(rule: R) -> Self {
+        Self { rule, memory: BTreeMap::new() }
+    }
+}
+
+impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
+    fn step(
+        &mut self,
+        mut weights: Weights<'_>,
+        released: &Released<Estimates>,
+        rate: f64,
+        round: u64,
+    ) {
+        let step = Step { rate: rate as f32, round };
+        for (name, weights) in weights.iter_mut() {
+            let Some(gradient) = released.vector(name) else { continue };
+            if !self.memory.contains_key(name) {
+                self.memory.insert(name.to_owned(), Vec::new());
+            }
+            let Some(memory) = self.memory.get_mut(name) else { continue };
+            memory.resize(weights.len(), [0.0; N]);
+            for ((weight, memory), gradient) in weights.iter_mut().zip(memory).zip(gradient.iter())
+            {
+                *weight = self.rule.update(*weight, gradient as f32, memory, step);
+            }
+        }
+    }
+
+    fn state(&self) -> BTreeMap<String, Vec<f32>> {
+        let flat = |(name, memory): (&String, &Vec<[f32; N]>)| {
+            (name.clone(), memory.iter().flatten().copied().collect())
+        };
+        self.memory.iter().map(flat).collect()
+    }
+
+    fn restore(&mut self, state: BTreeMap<String, Vec<f32>>) {
+        let memory = |(name, values): (String, Vec<f32>)| {
+            let each = values.chunks_exact(N.max(1)).filter_map(|part| part.try_into().ok());
+            (name, each.collect())
+        };
+        self.memory = state.into_iter().map(memory).collect();
+    }
+}
+
+/// Stochastic gradient descent without memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plain;
+
+/// Stochastic gradient descent with momentum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sgd {
+    /// How much of the last step is taken again.
+    pub momentum: f32,
+    /// Nesterov's look ahead.
+    pub nesterov: bool,
+}
+
+/// Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) with weight decay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adam {
+    /// Decay of the average gradient.
+    pub beta1: f32,
+    /// Decay of the average square.
+    pub beta2: f32,
+    /// Keeps the division away from zero.
+    pub epsilon: f32,
+    /// Decoupled weight decay.
+    pub decay: f32,
+}
+
+/// Adagrad (Duchi et al. 2011).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adagrad {
+    /// Keeps the division away from zero.
+    pub epsilon: f32,
+}
+
+/// RMSprop (Tieleman and Hinton 2012).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RmsProp {
+    /// Decay of the average square.
+    pub decay: f32,
+    /// Keeps the division away from zero.
+    pub epsilon: f32,
+}
+
+impl Sgd {
+    /// Plain gradient descent.
+    #[must_use]
+    pub const fn plain() -> Each<Plain, 0> {
+        Each::new(Plain)
+    }
+
+    /// With momentum.
+    #[must_use]
+    pub const fn with_momentum(momentum: f32) -> Each<Self, 1> {
+        Each::new(Self { momentum, nesterov: false })
+    }
+
+    /// With Nesterov's momentum.
+    #[must_use]
+    pub const fn nesterov(momentum: f32) -> Each<Self, 1> {
+        Each::new(Self { momentum, nesterov: true })
+    }
+}
+
+impl Adam {
+    /// Adam with its authors' settings.
+    #[must_use]
+    pub const fn standard() -> Each<Self, 2> {
+        Self::with_decay(0.0)
+    }
+
+    /// AdamW, with its authors' other settings.
+    #[must_use]
+    pub const fn with_decay(decay: f32) -> Each<Self, 2> {
+        Each::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
+    }
+}
+
+impl Adagrad {
+    /// Adagrad with its usual setting.
+    #[must_use]
+    pub const fn standard() -> Each<Self, 1> {
+        Each::new(Self { epsilon: 1e-10 })
+    }
+}
+
+impl RmsProp {
+    /// RMSprop with its usual settings.
+    #[must_use]
+    pub const fn standard() -> Each<Self, 1> {
+        Each::new(Self { decay: 0.99, epsilon: 1e-8 })
+    }
+}
+
+impl Rule<0> for Plain {
+    fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {
+        weight - step.rate * gradient
+    }
+}
+
+impl Rule<1> for Sgd {
+    fn update(&self, weight: f32, gradient: f32, velocity: &mut [f32; 1], step: Step) -> f32 {
+        velocity[0] = self.momentum * velocity[0] + gradient;
+        let direction =
+            if self.nesterov { gradient + self.momentum * velocity[0] } else { velocity[0] };
+        weight - step.rate * direction
+    }
+}
+
+impl Rule<2> for Adam {
+    fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; 2], step: Step) -> f32 {
+        let [mean, square] = memory;
+        *mean = self.beta1 * *mean + (1.0 - self.beta1) * gradient;
+        *square = self.beta2 * *square + (1.0 - self.beta2) * gradient * gradient;
+        let round = i32::try_from(step.round).unwrap_or(i32::MAX);
+        let mean = *mean / (1.0 - self.beta1.powi(round));
+        let square = *square / (1.0 - self.beta2.powi(round));
+        let weight = weight - step.rate * self.decay * weight;
+        weight - step.rate * mean / (square.sqrt() + self.epsilon)
+    }
+}
+
+impl Rule<1> for Adagrad {
+    fn update(&self, weight: f32, gradient: f32, squares: &mut [f32; 1], step: Step) -> f32 {
+        squares[0] += gradient * gradient;
+        weight - step.rate * gradient / (squares[0].sqrt() + self.epsilon)
+    }
+}
+
+impl Rule<1> for RmsProp {
+    fn update(&self, weight: f32, gradient: f32, square: &mut [f32; 1], step: Step) -> f32 {
+        square[0] = self.decay * square[0] + (1.0 - self.decay) * gradient * gradient;
+        weight - step.rate * gradient / (square[0].sqrt() + self.epsilon)
+    }
+}
+
+/// The learning rate over the rounds; a function of the round alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// Always the same.
+    Constant(f64),
+    /// `first * factor^(round / every)`, with a whole quotient.
+    Steps {
+        /// The rate of the first round.
+        first: f64,
+        /// What a step multiplies it with.
+        factor: f64,
+        /// Rounds between steps.
+        every: u64,
+    },
+    /// From `first` to `last` along half a cosine, after a linear rise.
+    Cosine {
+        /// The rate after the rise.
+        first: f64,
+        /// The rate at the end.
+        last: f64,
+        /// Rounds of the rise.
+        warmup: u64,
+        /// Rounds in all.
+        rounds: u64,
+    },
+    /// From `first` to `last` in a straight line over `rounds`.
+    Linear {
+        /// The rate of the first round.
+        first: f64,
+        /// The rate at the end.
+        last: f64,
+        /// Rounds in all.
+        rounds: u64,
+    },
+}
+
+impl Schedule {
+    /// The rate of a round, counted from 0.
+    #[must_use]
+    pub fn rate(&self, round: u64) -> f64 {
+        let part = |round: u64, of: u64| (round as f64 / of.max(1) as f64).min(1.0);
+        match *self {
+            Self::Constant(rate) => rate,
+            Self::Steps { first, factor, every } => {
+                first * factor.powf((round / every.max(1)) as f64)
+            }
+            Self::Cosine { first, warmup, .. } if round < warmup => {
+                first * (round + 1) as f64 / warmup as f64
+            }
+            Self::Cosine { first, last, warmup, rounds } => {
+                let part = part(round - warmup, rounds.saturating_sub(warmup));
+                last + (first - last) * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0
+            }
+            Self::Linear { first, last, rounds } => first + (last - first) * part(round, rounds),
+        }
+    }
+}
+
+/// An exponential moving average of weights.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WeightAverage {
+    pub(crate) decay: f32,
+    pub(crate) values: Vec<Vec<f32>>,
+}
+
+impl WeightAverage {
+    pub(crate) fn new(decay: f32, model: &Model) -> Self {
+        Self { decay, values: model.values.clone() }
+    }
+
+    pub(crate) fn add(&mut self, model: &Model, round: u64) {
+        // Young averages forget the random start faster.
+        let young = (1.0 + round as f32) / (10.0 + round as f32);
+        let decay = if young < self.decay { young } else { self.decay };
+        for (average, values) in self.values.iter_mut().zip(&model.values) {
+            for (average, value) in average.iter_mut().zip(values) {
+                *average += (1.0 - decay) * (value - *average);
+            }
+        }
+    }
+
+    pub(crate) fn model(&self, model: &Model) -> Model {
+        Model { network: model.network.clone(), values: self.values.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk<R: Rule<N>, const N: usize>(each: &Each<R, N>, gradients: &[f32]) -> f32 {
+        let mut memory = [0.0; N];
+        let rounds = (1..).zip(gradients);
+        rounds.fold(1.0, |weight, (round, gradient)| {
+            each.rule.update(weight, *gradient, &mut memory, Step { rate: 0.1, round })
+        })
+    }
+
+    #[test]
+    fn rules_give_what_their_papers_say() {
+        let close = |a: f32, b: f32| assert!((a - b).abs() < 1e-6, "{a} {b}");
+        close(walk(&Sgd::plain(), &[1.0, 2.0]), 0.7);
+        // 1 - .1 * 1 - .1 * (.9 + 2)
+        close(walk(&Sgd::with_momentum(0.9), &[1.0, 2.0]), 0.61);
+        // 1 - .1 * (1 + .9) - .1 * (2 + .9 * 2.9)
+        close(walk(&Sgd::nesterov(0.9), &[1.0, 2.0]), 0.349);
+        // The first step of Adam is the rate, whatever the gradient.
+        close(walk(&Adam::standard(), &[7.0]), 0.9);
+        close(walk(&Adam::with_decay(0.5), &[7.0]), 0.85);
+        close(walk(&Adagrad::standard(), &[3.0]), 0.9);
+        close(walk(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
+        close(walk(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
+    }
+
+    #[test]
+    fn schedules_start_and_end_where_they_say() {
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        let steps = Schedule::Steps { first: 1.0, factor: 0.5, every: 10 };
+        close(steps.rate(9), 1.0);
+        close(steps.rate(25), 0.25);
+        let cosine = Schedule::Cosine { first: 1.0, last: 0.1, warmup: 4, rounds: 104 };
+        close(cosine.rate(0), 0.25);
+        close(cosine.rate(4), 1.0);
+        close(cosine.rate(54), 0.55);
+        close(cosine.rate(104), 0.1);
+        close(cosine.rate(1000), 0.1);
+        let linear = Schedule::Linear { first: 2.0, last: 0.0, rounds: 10 };
+        close(linear.rate(5), 1.0);
+        close(linear.rate(20), 0.0);
+    }
+}

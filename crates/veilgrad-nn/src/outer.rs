@@ -1,0 +1,327 @@
+//! Sums of outer products of small integers, exactly.
+//!
+//! A linear layer's gradient for one record is the outer product of its input and of what came back.
+//! Both factors become integers of 13 and 14 bits, and the sum over records is formed without ever
+//! holding one record's matrix.
+
+use veilgrad_mechanism::exact;
+
+/// Rows and columns of a block.
+const HEIGHT: usize = 4;
+const WIDTH: usize = 16;
+
+/// The largest factors: of sixteen records, `16 * 8191 * 16383 < 2^31`.
+pub(crate) const LEFT_MAX: f32 = 8191.0;
+pub(crate) const RIGHT_MAX: f32 = 16383.0;
+
+/// Records whose factors wait for being multiplied; the sum does not depend on it.
+const DEPTH: usize = 128;
+/// Pairs of records of which no product can leave 32 bits.
+const SAFE_PAIRS: usize = 8;
+
+/// The factors of two records at one place.
+type Pair = [i16; 2];
+
+/// The sum over records of outer products, in 32 bits with a proven bound, then in 64.
+///
+/// # Guarantee
+/// `narrow` never wraps: `bound` is at least the largest absolute value in it, and it is emptied
+/// before that could pass 2^31 - 1. What is added is exactly the sum of the products pushed.
+pub(crate) struct OuterSum {
+    inputs: usize,
+    outputs: usize,
+    /// Blocks of four places, each for all pairs; and panels of sixteen.
+    left: Vec<Pair>,
+    right: Vec<Pair>,
+    /// The records that wait, and the largest products of each.
+    waiting: usize,
+    products: u64,
+    narrow: Vec<i32>,
+    bound: u64,
+}
+
+const LARGEST: u64 = i32::MAX as u64;
+
+impl OuterSum {
+    pub(crate) fn new(inputs: usize, outputs: usize) -> Self {
+        let pairs = DEPTH / 2;
+        Self {
+            inputs,
+            outputs,
+            left: vec![[0; 2]; inputs.next_multiple_of(HEIGHT) * pairs],
+            right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs],
+            waiting: 0,
+            products: 0,
+            narrow: vec![0; inputs * outputs],
+            bound: 0,
+        }
+    }
+
+    /// Adds the outer product of two integer vectors, `|left| <= 8191` and `|right| <= 16383`, to
+    /// `wide`, sooner or later.
+    pub(crate) fn push(&mut self, left: &[i16], right: &[i16], wide: &mut [i64]) {
+        if self.waiting == DEPTH {
+            self.multiply(wide);
+        }
+        let (pair, lane) = (self.waiting / 2, self.waiting % 2);
+        let a = place::<HEIGHT>(&mut self.left, pair, lane, left);
+        let b = place::<WIDTH>(&mut self.right, pair, lane, right);
+        self.products += u64::from(a) * u64::from(b);
+        self.waiting += 1;
+    }
+
+    /// Empties everything into `wide`.
+    pub(crate) fn finish(&mut self, wide: &mut [i64]) {
+        self.multiply(wide);
+        self.flush(wide);
+    }
+
+    fn multiply(&mut self, wide: &mut [i64]) {
+        if self.waiting == 0 {
+            return;
+        }
+        if self.waiting % 2 == 1 {
+            // The other half of the last pair may hold an older record.
+            place::<HEIGHT>(&mut self.left, self.waiting / 2, 1, &vec![0; self.inputs]);
+        }
+        let pairs = self.waiting.div_ceil(2);
+        let step = if self.products <= LARGEST { pairs } else { SAFE_PAIRS };
+        for first in (0..pairs).step_by(step) {
+            let products = self.products.min(LARGEST);
+            if self.bound + products > LARGEST {
+                self.flush(wide);
+            }
+            self.bound += products;
+            let pairs = first..(first + step).min(pairs);
+            let (left, right) = (&self.left, &self.right);
+            add(
+                Sizes { inputs: self.inputs, outputs: self.outputs, pairs },
+                left,
+                right,
+                &mut self.narrow,
+            );
+        }
+        (self.waiting, self.products) = (0, 0);
+    }
+
+    fn flush(&mut self, wide: &mut [i64]) {
+        if self.bound > 0 {
+            exact::flush(&mut self.narrow, wide);
+            self.bound = 0;
+        }
+    }
+}
+
+/// Writes a record's factor into its lane of a pair; returns its largest absolute value.
+#[inline(always)]
+fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, lane: usize, factor: &[i16]) -> u16 {
+    let mut largest = 0;
+    let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(DEPTH / 2);
+    for (block, factor) in blocks.zip(factor.chunks(BLOCK)) {
+        for (to, from) in block[pair].iter_mut().zip(factor) {
+            to[lane] = *from;
+            largest = largest.max(from.unsigned_abs());
+        }
+    }
+    largest
+}
+
+struct Sizes {
+    inputs: usize,
+    outputs: usize,
+    pairs: std::ops::Range<usize>,
+}
+
+/// Adds the products of some pairs to `sums`.
+fn add(sizes: Sizes, left: &[Pair], right: &[Pair], sums: &mut [i32]) {
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+        return pulp::Arch::V3(v3).dispatch(Add { kernel: v3, sizes, left, right, sums });
+    }
+    Add { kernel: Portable, sizes, left, right, sums }.run();
+}
+
+/// `sums[i][j] += sum over pairs of a_i b_j` for the two records of each pair.
+trait Kernel: Copy {
+    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]);
+}
+
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Kernel for Portable {
+    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
+        for (a, b) in a.iter().zip(b) {
+            for (sums, a) in sums.iter_mut().zip(a) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    let [a_0, a_1] = a.map(i32::from);
+                    let [b_0, b_1] = b.map(i32::from);
+                    *sum = sum.wrapping_add(a_0 * b_0 + a_1 * b_1);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for pulp::x86::V3 {
+    #[inline(always)]
+    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
+        use core::arch::x86_64::__m256i;
+        use pulp::cast;
+        let mut lanes: [[__m256i; 2]; HEIGHT] =
+            [cast(sums[0]), cast(sums[1]), cast(sums[2]), cast(sums[3])];
+        for (a, b) in a.iter().zip(b) {
+            let [b_0, b_1]: [__m256i; 2] = cast(*b);
+            for (lanes, a) in lanes.iter_mut().zip(a) {
+                let a: __m256i = cast(self.splat_i32x8(cast(*a)));
+                let products =
+                    [self.avx2._mm256_madd_epi16(a, b_0), self.avx2._mm256_madd_epi16(a, b_1)];
+                lanes[0] = self.avx2._mm256_add_epi32(lanes[0], products[0]);
+                lanes[1] = self.avx2._mm256_add_epi32(lanes[1], products[1]);
+            }
+        }
+        for (sums, lanes) in sums.iter_mut().zip(lanes) {
+            *sums = cast(lanes);
+        }
+    }
+}
+
+struct Add<'a, K> {
+    kernel: K,
+    sizes: Sizes,
+    left: &'a [Pair],
+    right: &'a [Pair],
+    sums: &'a mut [i32],
+}
+
+impl<K: Kernel> pulp::NullaryFnOnce for Add<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.run();
+    }
+}
+
+impl<K: Kernel> Add<'_, K> {
+    #[inline(always)]
+    fn run(self) {
+        let Sizes { inputs, outputs, pairs } = self.sizes;
+        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
+        for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
+            let width = WIDTH.min(outputs - column);
+            let blocks = self.left.as_chunks::<HEIGHT>().0.chunks_exact(DEPTH / 2);
+            for (a, row) in blocks.zip((0..inputs).step_by(HEIGHT)) {
+                let mut sums = [[0; WIDTH]; HEIGHT];
+                self.kernel.block(&a[pairs.clone()], &b[pairs.clone()], &mut sums);
+                for (sums, row) in sums.iter().zip(row..inputs) {
+                    let to = &mut self.sums[row * outputs + column..][..width];
+                    for (to, sum) in to.iter_mut().zip(sums) {
+                        *to = to.wrapping_add(*sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rounds `x * factor` to the nearest integers of at most `bound`, which is below 2^15, and returns
+/// the exact sum of their squares.
+pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
+    let mut squares = 0u64;
+    crate::layer::fast(
+        #[inline(always)]
+        || {
+            for (x, integers) in x.chunks(1024).zip(integers.chunks_mut(1024)) {
+                for (x, integer) in x.iter().zip(&mut *integers) {
+                    *integer = nearest(*x * factor, bound);
+                }
+                // 1024 squares of 15 bits fit 40 bits.
+                squares += integers
+                    .iter()
+                    .map(|i| i64::from(i32::from(*i) * i32::from(*i)) as u64)
+                    .sum::<u64>();
+            }
+        },
+    );
+    squares
+}
+
+/// The nearest integer, ties to even, after clamping; 0 for what is no number.
+#[inline(always)]
+fn nearest(value: f32, bound: f32) -> i16 {
+    // Adding 1.5 * 2^23 leaves the integer in the low bits: nothing finer fits.
+    const SHIFT: f32 = 12_582_912.0;
+    let low = if value >= -bound { value } else { -bound };
+    let clamped = if low <= bound { low } else { bound };
+    let clamped = if value.is_nan() { 0.0 } else { clamped };
+    ((clamped + SHIFT).to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32) as i16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test::Words;
+
+    fn check(inputs: usize, outputs: usize, records: usize, mut factor: impl FnMut(bool) -> i16) {
+        let mut sum = OuterSum::new(inputs, outputs);
+        let (mut wide, mut expected) = (vec![0; inputs * outputs], vec![0; inputs * outputs]);
+        for _ in 0..records {
+            let left: Vec<i16> = (0..inputs).map(|_| factor(true)).collect();
+            let right: Vec<i16> = (0..outputs).map(|_| factor(false)).collect();
+            sum.push(&left, &right, &mut wide);
+            for (i, a) in left.iter().enumerate() {
+                for (j, b) in right.iter().enumerate() {
+                    expected[i * outputs + j] += i64::from(*a) * i64::from(*b);
+                }
+            }
+        }
+        sum.finish(&mut wide);
+        assert_eq!(wide, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_exact(inputs in 1usize..20, outputs in 1usize..40, records in 0usize..150, seed: u64, bits in 1u32..14) {
+            let mut words = Words(seed);
+            check(inputs, outputs, records, |left| {
+                let limit = (1i64 << (bits + u32::from(!left))) - 1;
+                (words.next() as i64).rem_euclid(2 * limit + 1) as i16 - limit as i16
+            });
+        }
+
+        #[test]
+        fn both_kernels_agree(seed: u64, pairs in 1usize..20) {
+            let mut words = Words(seed);
+            let mut pair = || [words.next() as i16 >> 2, words.next() as i16 >> 1];
+            let a: Vec<[Pair; HEIGHT]> = (0..pairs).map(|_| [(); HEIGHT].map(|()| pair())).collect();
+            let b: Vec<[Pair; WIDTH]> = (0..pairs).map(|_| [(); WIDTH].map(|()| pair())).collect();
+            let mut slow = [[3; WIDTH]; HEIGHT];
+            Portable.block(&a, &b, &mut slow);
+            #[cfg(target_arch = "x86_64")]
+            if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+                let mut fast = [[3; WIDTH]; HEIGHT];
+                v3.block(&a, &b, &mut fast);
+                prop_assert_eq!(fast, slow);
+            }
+        }
+
+        #[test]
+        fn integers_are_the_nearest(x: f32, factor in -10f32..10.0) {
+            let mut integers = [0];
+            let squares = round(&[x], factor, LEFT_MAX, &mut integers);
+            let product = x * factor;
+            let expected = if product.is_nan() { 0 } else { product.round_ties_even().clamp(-LEFT_MAX, LEFT_MAX) as i16 };
+            prop_assert_eq!(integers[0], expected);
+            prop_assert_eq!(squares, (i64::from(expected) * i64::from(expected)) as u64);
+        }
+    }
+
+    #[test]
+    fn the_largest_factors_do_not_wrap() {
+        check(5, 17, 200, |left| if left { LEFT_MAX as i16 } else { -(RIGHT_MAX as i16) });
+    }
+}

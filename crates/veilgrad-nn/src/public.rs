@@ -1,0 +1,93 @@
+//! Data that is declared public: exact evaluation, and training without noise.
+//!
+//! Nothing here is private. Use it on test sets that may be shown, and to train on public data before
+//! private training begins.
+
+use crate::model::Prepared;
+use crate::tile::Tile;
+use crate::{Loss, Model, Performance, Records};
+
+/// How a model does on public records.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evaluation {
+    /// The share of right predictions.
+    pub accuracy: f64,
+    /// The average loss.
+    pub loss: f64,
+}
+
+/// Evaluates a model on **public** records, exactly.
+pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluation {
+    let mut tile = Tile::new(model, loss, Performance::default().tile(model), true);
+    let mut prepared = Prepared::default();
+    prepared.prepare(model);
+    let (mut right, mut losses) = (0.0, 0.0);
+    let ids: Vec<u64> = (0..records.count()).collect();
+    for ids in ids.chunks(tile.capacity()) {
+        tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
+        tile.forward(model, &prepared);
+        for judgement in tile.judgements.iter().take(ids.len()).flatten() {
+            right += f64::from(judgement.right);
+            losses += f64::from(judgement.loss);
+        }
+    }
+    let count = (ids.len() as f64).max(1.0);
+    Evaluation { accuracy: right / count, loss: losses / count }
+}
+
+/// Gradient descent on **public** records.
+pub struct PublicTrainer {
+    model: Model,
+    workers: Vec<Tile>,
+    prepared: Prepared,
+}
+
+impl PublicTrainer {
+    /// Puts a model and a loss together.
+    #[must_use]
+    pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
+        let tile = performance.tile(&model);
+        let worker = |_| Tile::new(&model, loss, tile, true);
+        let workers = (0..performance.threads.max(1)).map(worker).collect();
+        Self { model, workers, prepared: Prepared::default() }
+    }
+
+    /// The model as it is.
+    #[must_use]
+    pub fn into_model(self) -> Model {
+        self.model
+    }
+
+    /// One step on the average gradient of some public records.
+    pub fn step<R: Records>(&mut self, records: &R, ids: &[u64], rate: f32) {
+        self.prepared.prepare(&self.model);
+        let (model, prepared) = (&self.model, &self.prepared);
+        let part = ids.len().div_ceil(self.workers.len()).max(1);
+        std::thread::scope(|scope| {
+            let parts = ids.chunks(part).chain(std::iter::repeat(&[][..]));
+            let work = |tile: &mut Tile, ids: &[u64]| {
+                tile.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+                for ids in ids.chunks(tile.capacity()) {
+                    let read = |index: usize, input: &mut [f32], target: &mut [f32]| {
+                        records.read(ids[index], 0, input, target);
+                    };
+                    tile.load(ids.len(), read);
+                    tile.forward(model, prepared);
+                    tile.backward_summed(model, prepared);
+                }
+            };
+            let mut work_left = self.workers.iter_mut().zip(parts);
+            let first = work_left.next();
+            for (tile, ids) in work_left {
+                scope.spawn(move || work(tile, ids));
+            }
+            if let Some((tile, ids)) = first {
+                work(tile, ids);
+            }
+        });
+        let rate = rate / ids.len().max(1) as f32;
+        for tile in &self.workers {
+            self.model.descend(&tile.gradients, rate);
+        }
+    }
+}

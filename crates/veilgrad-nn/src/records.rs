@@ -1,0 +1,98 @@
+//! Where records come from.
+
+/// Private records. Open for implementors.
+///
+/// A record is what the guarantee protects: an example, a microbatch or a user. It has one or more
+/// examples, each an input and a target. Nothing that an implementation returns is ever shown.
+pub trait Records: Sync {
+    /// How many records there are. Private under add/remove adjacency.
+    fn count(&self) -> u64;
+
+    /// How many examples a record has; one, unless a record is a microbatch or a user.
+    fn examples(&self, _record: u64) -> usize {
+        1
+    }
+
+    /// Writes the input and the target of an example. What does not fit is the record's own fault
+    /// and may be left: both are zero before. Must depend on this record alone.
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]);
+}
+
+/// Records that are in memory, one example each.
+pub struct InMemory {
+    inputs: Vec<f32>,
+    targets: Vec<f32>,
+    shape: (usize, usize),
+}
+
+impl InMemory {
+    /// Inputs of `input` numbers and targets of `target` numbers, one record after the other. What
+    /// does not make a whole record is left out.
+    #[must_use]
+    pub fn new(inputs: Vec<f32>, input: usize, targets: Vec<f32>, target: usize) -> Self {
+        Self { inputs, targets, shape: (input.max(1), target.max(1)) }
+    }
+}
+
+impl Records for InMemory {
+    fn count(&self) -> u64 {
+        let (inputs, targets) = (self.inputs.len(), self.targets.len());
+        (inputs / self.shape.0).min(targets / self.shape.1) as u64
+    }
+
+    fn read(&self, record: u64, _: usize, input: &mut [f32], target: &mut [f32]) {
+        let row = |values: &'_ [f32], length: usize, to: &mut [f32]| {
+            let from = values.chunks_exact(length).nth(record as usize);
+            for (to, from) in to.iter_mut().zip(from.unwrap_or(&[])) {
+                *to = *from;
+            }
+        };
+        row(&self.inputs, self.shape.0, input);
+        row(&self.targets, self.shape.1, target);
+    }
+}
+
+/// Every `size` examples of some records as one record, whose average gradient is clipped. The last
+/// record may have fewer.
+pub struct Microbatches<R> {
+    records: R,
+    size: std::num::NonZeroU32,
+}
+
+impl<R: Records> Microbatches<R> {
+    /// Joins records of one example each.
+    pub const fn new(records: R, size: std::num::NonZeroU32) -> Self {
+        Self { records, size }
+    }
+}
+
+impl<R: Records> Records for Microbatches<R> {
+    fn count(&self) -> u64 {
+        self.records.count().div_ceil(u64::from(self.size.get()))
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        let size = u64::from(self.size.get());
+        let rest = self.records.count().saturating_sub(record.saturating_mul(size));
+        rest.min(size) as usize
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        let inner = record * u64::from(self.size.get()) + example as u64;
+        self.records.read(inner, 0, input, target);
+    }
+}
+
+impl<R: Records + ?Sized> Records for &R {
+    fn count(&self) -> u64 {
+        (**self).count()
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        (**self).examples(record)
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        (**self).read(record, example, input, target);
+    }
+}

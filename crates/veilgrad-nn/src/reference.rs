@@ -1,0 +1,347 @@
+//! The slow, obvious way: one record at a time, in f64, by finite differences and naive loops.
+//!
+//! Tests compare every layer's gradients, norms and exact sums with it, and records with themselves
+//! in other company.
+
+mod naive;
+
+use naive::naive;
+use proptest::prelude::*;
+use veilgrad_events::{ClipNorm, JointScale, NoiseMultiplier, PublicCount};
+use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
+
+use crate::book::Book;
+use crate::layer::Role;
+use crate::model::Prepared;
+use crate::test::Words;
+use crate::tile::Tile;
+use crate::{Conv2d, Layer, Loss, Model, Padding};
+
+/// Models that have every layer, of random sizes. Smooth ones can be differenced.
+fn any_model(words: &mut Words) -> Model {
+    any_layers(words).0
+}
+
+fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
+    let mut pick = |from: usize, to: usize| from + words.next() as usize % (to - from + 1);
+    let padding = |kind: usize, size: usize| match kind {
+        0 => Padding::Valid,
+        1 => Padding::Same,
+        _ => Padding::Explicit(size, size / 2),
+    };
+    let smooth = |kind: usize| if kind == 0 { Layer::Tanh } else { Layer::Gelu };
+    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 6) {
+        0 => (
+            vec![pick(1, 20)],
+            vec![Layer::linear(pick(1, 20)), smooth(pick(0, 1)), Layer::linear(3)],
+        ),
+        1 => {
+            // A sequence: the gradient of a linear layer is a sum over positions.
+            let layers = vec![
+                Layer::linear(pick(1, 9)),
+                smooth(pick(0, 1)),
+                Layer::LayerNorm,
+                Layer::linear(pick(1, 5)),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(2, 5), pick(1, 7)], layers)
+        }
+        2 => {
+            let mut conv = Conv2d::new(pick(1, 5), pick(1, 3)).stride(pick(1, 3));
+            conv.kernel.1 = pick(1, 3);
+            conv.padding = padding(pick(0, 2), pick(0, 2));
+            let layers = vec![
+                conv.into(),
+                smooth(pick(0, 1)),
+                Conv2d::new(4, 2).padding(Padding::Same).into(),
+                Layer::GroupNorm { groups: 2 },
+                Layer::average_pool(1 + pick(0, 1), 1),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(7, 9), pick(7, 9), pick(1, 3)], layers)
+        }
+        3 => {
+            let layers = vec![
+                Layer::Embedding { entries: 6, dimension: pick(1, 5) },
+                Layer::Tanh,
+                Layer::GlobalAverage,
+                Layer::linear(3),
+            ];
+            (vec![pick(1, 6)], layers)
+        }
+        4 => {
+            let layers = vec![
+                Conv2d::new(pick(1, 6), 3).stride(pick(1, 2)).into(),
+                Layer::BatchNorm,
+                Layer::Gelu,
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![6, 6, pick(1, 2)], layers)
+        }
+        5 => {
+            let layers = vec![
+                Conv2d::new(pick(1, 20), 2).into(),
+                Layer::Relu,
+                Layer::max_pool(pick(1, 2), pick(1, 2)),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(3, 6), pick(3, 6), 1], layers)
+        }
+        _ => {
+            let layers = vec![
+                Layer::linear(18),
+                Layer::LayerNorm,
+                Layer::Relu,
+                Layer::linear(17),
+                Layer::GroupNorm { groups: 17 },
+                Layer::linear(3),
+            ];
+            (vec![pick(1, 40)], layers)
+        }
+    };
+    let mut model = Model::new(&input, layers.clone(), words.next()).unwrap();
+    // Biases, scales and statistics are constant at first; here they must matter.
+    for values in &mut model.values {
+        values.iter_mut().for_each(|value| *value += 0.2 * words.unit());
+    }
+    (model, layers)
+}
+
+/// Inputs that suit the model, and targets.
+fn any_records(model: &Model, count: usize, words: &mut Words) -> Vec<(Vec<f32>, f32)> {
+    let length = model.network.inputs();
+    let embeds = model.network.parameters[0].name.starts_with("embedding");
+    // Half of the time inputs take few values, so that they tie.
+    let tied = words.next().is_multiple_of(2);
+    (0..count)
+        .map(|_| {
+            let input = (0..length).map(|_| match (embeds, tied) {
+                (true, _) => (words.next() % 6) as f32,
+                (false, true) => words.normal().round(),
+                (false, false) => words.normal(),
+            });
+            (input.collect(), (words.next() % 3) as f32)
+        })
+        .collect()
+}
+
+fn tile_of(model: &Model, records: &[(Vec<f32>, f32)], capacity: usize) -> Tile {
+    let mut prepared = Prepared::default();
+    prepared.prepare(model);
+    let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, capacity, false);
+    tile.load(records.len(), |row, input, target| {
+        input.copy_from_slice(&records[row].0);
+        target[0] = records[row].1;
+    });
+    tile.forward(model, &prepared);
+    tile.backward(model, &prepared);
+    tile
+}
+
+/// A record's gradient of a parameter, outer products multiplied out.
+fn gradient(model: &Model, tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
+    let mut steps = model.network.steps.iter().enumerate();
+    let outer =
+        steps.find(|(_, s)| s.parameters.start == parameter && s.operation.outer().is_some());
+    match outer {
+        Some((step, _)) => {
+            let (left, right) = tile.factors(step, row);
+            let product =
+                |a: &f32| right.iter().map(|b| f64::from(*a) * f64::from(*b)).collect::<Vec<_>>();
+            left.iter().flat_map(product).collect()
+        }
+        None => tile.gradient(parameter, row).iter().map(|g| f64::from(*g)).collect(),
+    }
+}
+
+/// The loss of one record, as a function of one number of the model.
+fn loss_of(model: &Model, record: &(Vec<f32>, f32)) -> f64 {
+    let tile = tile_of(model, std::slice::from_ref(record), 1);
+    f64::from(tile.judgements[0].unwrap().loss)
+}
+
+fn flat_plan(model: &Model, clip: f64) -> RoundPlan {
+    let trained = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
+    let structure = Structure::new(trained.map(|p| (p.name.as_str(), p.length))).unwrap();
+    let group = Group::new("gradient", ["*"], ClipNorm::new(clip).unwrap());
+    let group = group.average(PublicCount::new(1.0).unwrap()).summed_outside();
+    let noise = Allocation::Proportional(NoiseMultiplier::new(1.1).unwrap());
+    RoundPlan::new(structure, vec![group], noise).unwrap()
+}
+
+/// The integers that one record of a tile contributes to all groups.
+fn integers(model: &Model, plan: &RoundPlan, tile: &Tile, row: usize) -> (Vec<Vec<i64>>, Vec<f64>) {
+    let groups: Vec<String> = plan.group_names().map(str::to_owned).collect();
+    let (mut book, mut norms) = (Book::new(model, plan, &groups), Vec::new());
+    book.add(plan, tile, row, &mut norms);
+    book.finish();
+    (book.sums(), norms)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn outputs_are_what_the_definitions_of_the_layers_say(seed: u64) {
+        let mut words = Words(seed);
+        let (model, layers) = any_layers(&mut words);
+        let records = any_records(&model, 2, &mut words);
+        let tile = tile_of(&model, &records, 3);
+        let outputs = model.network.outputs();
+        for (row, (input, _)) in records.iter().enumerate() {
+            let found = &tile.values.last().unwrap()[row * outputs..][..outputs];
+            for (found, expected) in found.iter().zip(naive(&model, &layers, input)) {
+                prop_assert!((f64::from(*found) - expected).abs() < 2e-4 * (1.0 + expected.abs()), "{layers:?} {found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn statistics_are_channel_means_and_mean_squares(seed: u64, channels in 1usize..5) {
+        let mut words = Words(seed);
+        let layers = [Layer::BatchNorm, Layer::Flatten, Layer::linear(3)];
+        let model = Model::new(&[2, 3, channels], layers, 1).unwrap();
+        let records = any_records(&model, 2, &mut words);
+        let tile = tile_of(&model, &records, 2);
+        for (row, (x, _)) in records.iter().enumerate() {
+            for c in 0..channels {
+                let values: Vec<f64> = x.iter().skip(c).step_by(channels).map(|x| f64::from(*x)).collect();
+                let mean = values.iter().sum::<f64>() / 6.0;
+                let square = values.iter().map(|x| x * x).sum::<f64>() / 6.0;
+                prop_assert!((f64::from(tile.gradient(2, row)[c]) - mean).abs() < 1e-5);
+                prop_assert!((f64::from(tile.gradient(3, row)[c]) - square).abs() < 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_the_differences_of_a_records_loss(seed: u64) {
+        let mut words = Words(seed);
+        let model = any_model(&mut words);
+        let record = any_records(&model, 1, &mut words).remove(0);
+        let tile = tile_of(&model, std::slice::from_ref(&record), 4);
+        for (parameter, named) in model.network.parameters.iter().enumerate() {
+            if named.role == Role::Statistic {
+                continue;
+            }
+            let gradient = gradient(&model, &tile, parameter, 0);
+            for _ in 0..3 {
+                let j = words.next() as usize % gradient.len();
+                let at = |step: f32| {
+                    let mut moved = model.clone();
+                    moved.values[parameter][j] += step;
+                    loss_of(&moved, &record)
+                };
+                const H: f32 = 1e-3;
+                let (left, here, right) = (at(-H), loss_of(&model, &record), at(H));
+                let fine = (right - left) / (2.0 * f64::from(H));
+                // Where the two sides differ there is a kink or a sharp bend.
+                if (right - 2.0 * here + left).abs() / f64::from(H) < 5e-3 {
+                    let error = (fine - gradient[j]).abs();
+                    prop_assert!(error < 6e-3 * (1.0 + fine.abs()), "{} {j}: {fine} {}", named.name, gradient[j]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_in_any_company_gives_the_same_bits(seed: u64, count in 2usize..9) {
+        let mut words = Words(seed);
+        let model = any_model(&mut words);
+        let mut records = any_records(&model, count, &mut words);
+        // One neighbour that spoils whatever it touches.
+        records[0].0.iter_mut().for_each(|x| *x *= 1e30);
+        let together = tile_of(&model, &records, count);
+        let plan = flat_plan(&model, 0.7);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|_| words.next());
+        // Permuted, with one dropped, in a larger tile.
+        let dropped: Vec<_> = order[1..].iter().map(|&i| records[i].clone()).collect();
+        let shuffled = tile_of(&model, &dropped, count + 5);
+        for (row, &record) in order[1..].iter().enumerate() {
+            let alone = tile_of(&model, &records[record..=record], 1);
+            let expected = integers(&model, &plan, &alone, 0);
+            let bits = |(sums, norms): (Vec<Vec<i64>>, Vec<f64>)| {
+                (sums, norms.iter().map(|n| n.to_bits()).collect::<Vec<_>>())
+            };
+            let expected = bits(expected);
+            prop_assert_eq!(&expected, &bits(integers(&model, &plan, &together, record)));
+            prop_assert_eq!(&expected, &bits(integers(&model, &plan, &shuffled, row)));
+            for parameter in 0..model.values.len() {
+                let bits = |tile: &Tile, row: usize| -> Vec<u32> {
+                    tile.gradient(parameter, row).iter().map(|g| g.to_bits()).collect()
+                };
+                prop_assert_eq!(bits(&alone, 0), bits(&together, record));
+            }
+        }
+    }
+
+    #[test]
+    fn norms_and_integers_are_those_of_the_clipped_gradient(seed: u64, clip in 0.01f64..3.0) {
+        let mut words = Words(seed);
+        let model = any_model(&mut words);
+        let records = any_records(&model, 3, &mut words);
+        let tile = tile_of(&model, &records, 3);
+        let plan = flat_plan(&model, clip);
+        let s_int = f64::from(plan.grid("gradient").unwrap().s_int());
+        for row in 0..3 {
+            let parameters = 0..model.values.len();
+            let trained = parameters.filter(|i| model.network.parameters[*i].role == Role::Weight);
+            let gradients: Vec<f64> = trained.flat_map(|i| gradient(&model, &tile, i, row)).collect();
+            let norm = gradients.iter().map(|g| g * g).sum::<f64>().sqrt();
+            let (sums, norms) = integers(&model, &plan, &tile, row);
+            // The left factors have about 13 bits.
+            prop_assert!((norms[0] / norm - 1.0).abs() < 2e-3 || norm < 1e-12, "{} {norm}", norms[0]);
+            let factor = (clip / norm).min(1.0) * s_int / clip;
+            let error: f64 = gradients.iter().zip(&sums[0]).map(|(g, u)| (g * factor - *u as f64).powi(2)).sum();
+            prop_assert!(error.sqrt() < 4e-3 * s_int, "{} of {s_int}", error.sqrt());
+            let squared: i128 = sums[0].iter().map(|u| i128::from(*u) * i128::from(*u)).sum();
+            prop_assert!(squared as f64 <= s_int * s_int);
+        }
+    }
+
+    #[test]
+    fn no_record_is_longer_than_the_sensitivity_in_any_group(seed: u64, power in -30i32..30, scale in -8f64..8.0) {
+        let mut words = Words(seed);
+        let model = any_model(&mut words);
+        let mut records = any_records(&model, 2, &mut words);
+        if !model.network.parameters[0].name.starts_with("embedding") {
+            records.iter_mut().for_each(|(x, _)| x.iter_mut().for_each(|x| *x *= 10f32.powi(power)));
+        }
+        let tile = tile_of(&model, &records, 2);
+        let trained: Vec<_> = model.network.parameters.iter().filter(|p| p.role == Role::Weight).collect();
+        let structure = Structure::new(trained.iter().map(|p| (p.name.as_str(), p.length))).unwrap();
+        let clip = ClipNorm::new(10f64.powf(scale)).unwrap();
+        let one = PublicCount::new(1.0).unwrap();
+        let alpha = |words: &mut Words| JointScale::new(10f64.powi((words.next() % 7) as i32 - 3)).unwrap();
+        // One joint group of the first parameters, one of the rest.
+        let cut = trained.len() / 2;
+        let joint = trained[..cut].iter().map(|p| (p.name.clone(), alpha(&mut words))).collect::<Vec<_>>();
+        let rest = trained[cut..].iter().map(|p| p.name.clone());
+        let mut groups = vec![Group::new("rest", rest, clip).average(one).summed_outside()];
+        if cut > 0 {
+            let group = Group::joint("joint", joint, clip).average(one).summed_outside();
+            groups.push(if seed % 2 == 0 { group.normalised() } else { group });
+        }
+        let z = NoiseMultiplier::new(0.3 + f64::from(words.unit()) * 4.0).unwrap();
+        let plan = RoundPlan::new(structure, groups, Allocation::Proportional(z)).unwrap();
+        for row in 0..2 {
+            let (sums, norms) = integers(&model, &plan, &tile, row);
+            for ((name, sums), norm) in plan.group_names().zip(sums).zip(&norms) {
+                let s_int = i128::from(plan.grid(name).unwrap().s_int());
+                let squared: i128 = sums.iter().map(|u| i128::from(*u) * i128::from(*u)).sum();
+                prop_assert!(squared <= s_int * s_int, "{name}");
+                let all_finite = norms.iter().all(|n| n.is_finite());
+                prop_assert!(all_finite || squared == 0);
+                if all_finite && *norm > clip.get() * 1.001 && clip.get() > 1e-6 {
+                    // What is clipped keeps its length, but for the rounding of factors.
+                    prop_assert!(squared as f64 > 0.98 * (s_int * s_int) as f64, "{name} {norm} {} {squared} {s_int}", clip.get());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A tile: some examples on their way through a model and back.
+
+use crate::layer::{Gradients, Pass, Spare};
+use crate::loss::Judgement;
+use crate::model::Prepared;
+use crate::{Loss, Model};
+
+/// Room for a fixed number of examples: inputs, what every step computes, and what comes back.
+///
+/// # Guarantee
+/// Row i of everything depends on example i and on the model alone, not on how many examples there
+/// are or which; for that, see [`Operation`](crate::layer::Operation). (In a summed pass, gradients
+/// of parameters are sums over the examples.)
+pub(crate) struct Tile {
+    capacity: usize,
+    count: usize,
+    /// The input of every step, and the output of the last.
+    pub(crate) values: Vec<Vec<f32>>,
+    /// The gradients by those.
+    pub(crate) slopes: Vec<Vec<f32>>,
+    /// The gradients by the parameters: a row per example, or one for all.
+    pub(crate) gradients: Vec<Vec<f32>>,
+    pub(crate) targets: Vec<f32>,
+    pub(crate) judgements: Vec<Option<Judgement>>,
+    lengths: Vec<usize>,
+    target: usize,
+    loss: Loss,
+    spare: Spare,
+}
+
+impl Tile {
+    /// Room for `capacity` examples. Parameters whose gradients are outer products get no rows unless
+    /// gradients are `summed`.
+    pub(crate) fn new(model: &Model, loss: Loss, capacity: usize, summed: bool) -> Self {
+        let network = &model.network;
+        let mut widths = vec![network.inputs()];
+        widths.extend(network.steps.iter().map(|step| step.outputs));
+        let room = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
+        let lengths: Vec<usize> = network.parameters.iter().map(|p| p.length).collect();
+        let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
+        for step in network.steps.iter().filter(|step| !summed && step.operation.outer().is_some())
+        {
+            rows[step.parameters.start] = 0;
+        }
+        let gradients = lengths.iter().zip(rows).map(|(length, rows)| vec![0.0; length * rows]);
+        let target = loss.targets(network.outputs());
+        Self {
+            capacity,
+            count: 0,
+            values: room(),
+            slopes: room(),
+            gradients: gradients.collect(),
+            targets: vec![0.0; target * capacity],
+            judgements: vec![None; capacity],
+            lengths,
+            target,
+            loss,
+            spare: Spare::default(),
+        }
+    }
+
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Fills the tile: `read` writes the input and the target of example i.
+    pub(crate) fn load(
+        &mut self,
+        count: usize,
+        mut read: impl FnMut(usize, &mut [f32], &mut [f32]),
+    ) {
+        self.count = count.min(self.capacity);
+        let width = self.values[0].len() / self.capacity;
+        let inputs = self.values[0].chunks_exact_mut(width);
+        let rows = inputs.zip(self.targets.chunks_exact_mut(self.target)).take(self.count);
+        for (index, (input, target)) in rows.enumerate() {
+            input.fill(0.0);
+            target.fill(0.0);
+            read(index, input, target);
+        }
+    }
+
+    /// The forward pass and the losses.
+    pub(crate) fn forward(&mut self, model: &Model, prepared: &Prepared) {
+        let count = self.count;
+        for (index, step) in model.network.steps.iter().enumerate() {
+            let (before, after) = self.values.split_at_mut(index + 1);
+            let x = &before[index][..count * step.inputs];
+            let y = &mut after[0][..count * step.outputs];
+            let ready = prepared.of(model, index);
+            step.operation.forward(ready, count, x, y, &mut self.spare);
+        }
+        let last = model.network.steps.len();
+        let outputs = model.network.outputs();
+        let inputs = self.values[0].len() / self.capacity;
+        for row in 0..count {
+            let input = &self.values[0][row * inputs..][..inputs];
+            let output = &self.values[last][row * outputs..][..outputs];
+            let slope = &mut self.slopes[last][row * outputs..][..outputs];
+            let target = &self.targets[row * self.target..][..self.target];
+            let sound = input.iter().chain(target).all(|value| value.is_finite());
+            let judgement = if sound { self.loss.judge(output, target, slope) } else { None };
+            self.judgements[row] = judgement;
+            if judgement.is_none() {
+                // An example that makes no sense must leave no trace in a sum either.
+                slope.fill(0.0);
+                for values in &mut self.values {
+                    let width = values.len() / self.capacity;
+                    values[row * width..][..width].fill(0.0);
+                }
+            }
+        }
+    }
+
+    /// The backward pass: a row of gradients per example.
+    pub(crate) fn backward(&mut self, model: &Model, prepared: &Prepared) {
+        self.back(model, prepared, false);
+    }
+
+    /// The backward pass: adds the examples' gradients to what is in `gradients`.
+    pub(crate) fn backward_summed(&mut self, model: &Model, prepared: &Prepared) {
+        self.back(model, prepared, true);
+    }
+
+    fn back(&mut self, model: &Model, prepared: &Prepared, summed: bool) {
+        let count = self.count;
+        for (index, step) in model.network.steps.iter().enumerate().rev() {
+            let (before, after) = self.slopes.split_at_mut(index + 1);
+            let pass = Pass {
+                records: count,
+                x: &self.values[index][..count * step.inputs],
+                y: &self.values[index + 1][..count * step.outputs],
+                dy: &after[0][..count * step.outputs],
+            };
+            // Nobody asks for the gradient by the input.
+            let dx = (index > 0).then(|| &mut before[index][..count * step.inputs]);
+            let mut gradients = Gradients {
+                buffers: &mut self.gradients[step.parameters.clone()],
+                lengths: &self.lengths[step.parameters.clone()],
+                summed,
+            };
+            let ready = prepared.of(model, index);
+            step.operation.backward(ready, pass, dx, &mut gradients, &mut self.spare);
+        }
+    }
+
+    /// The examples in the tile.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The target of an example.
+    pub(crate) fn target(&self, row: usize) -> &[f32] {
+        &self.targets[row * self.target..][..self.target]
+    }
+
+    /// The gradient of a parameter by an example; empty for outer products.
+    pub(crate) fn gradient(&self, parameter: usize, row: usize) -> &[f32] {
+        let length = self.lengths[parameter];
+        self.gradients[parameter].get(row * length..(row + 1) * length).unwrap_or(&[])
+    }
+
+    /// The two factors of an outer product: an example's input of a step and what came back.
+    pub(crate) fn factors(&self, step: usize, row: usize) -> (&[f32], &[f32]) {
+        let row_of = |rows: &'_ Vec<f32>| {
+            let width = rows.len() / self.capacity;
+            row * width..(row + 1) * width
+        };
+        let (x, dy) = (&self.values[step], &self.slopes[step + 1]);
+        (&x[row_of(x)], &dy[row_of(dy)])
+    }
+}

@@ -1,0 +1,145 @@
+//! Files: weights round-trip, checkpoints go on and cannot go back.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
+use veilgrad_events::{
+    Adjacency, Budget, Charges, Delta, Epsilon, Mode, Pricing, RecordUnit, Run, SampleRate,
+};
+use veilgrad_ledger::{Ledger, Options};
+use veilgrad_mechanism::PoissonSampler;
+use veilgrad_nn::{FileError, Performance};
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("veilgrad-nn-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every round costs one.
+struct Counting;
+
+impl Pricing for Counting {
+    fn price(&self, _: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
+        Ok(rounds.map(|round| round.count as f64).sum())
+    }
+
+    fn order(&self, _: Epsilon, _: Delta) -> Option<f64> {
+        None
+    }
+}
+
+#[test]
+fn weights_round_trip_and_nothing_else_is_in_the_file() {
+    let original = model();
+    let bytes = original.to_safetensors().unwrap();
+    let mut copy = model();
+    copy.parameter_mut("linear1.weight").unwrap().fill(0.0);
+    assert_ne!(bits(&copy), bits(&original));
+    copy.load_safetensors(&bytes).unwrap();
+    assert_eq!(bits(&copy), bits(&original));
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let numbers: usize = original.parameters().map(|(_, _, values)| values.len()).sum();
+    assert_eq!(bytes.len(), header + 4 * numbers);
+    assert!(!String::from_utf8_lossy(&bytes[8..header]).contains("metadata"));
+    // Cut anywhere, it is refused.
+    for length in 0..bytes.len() {
+        assert!(copy.load_safetensors(&bytes[..length]).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn going_on_from_a_checkpoint_is_as_if_nothing_had_happened() {
+    let directory = Directory::new("resume");
+    let path = directory.0.join("checkpoint");
+    let data = in_memory(&examples(40, 3));
+    let performance = Performance { threads: 1, tile: 8 };
+    let mut straight = trainer(plan(0.3, 40.0), performance).averaging(0.9);
+    train_exactly(&mut straight, &data, 3);
+    straight.save(&path, None).unwrap();
+    let again = directory.0.join("again");
+    straight.save(&again, None).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap());
+    train_exactly(&mut straight, &data, 3);
+    let mut resumed = trainer(plan(0.3, 40.0), performance).averaging(0.9);
+    resumed.resume(&path, None).unwrap();
+    assert_eq!(resumed.rounds(), 3);
+    train_exactly(&mut resumed, &data, 3);
+    assert_eq!(bits(resumed.model()), bits(straight.model()));
+    let averages = [resumed, straight].map(|t| bits(&t.averaged_model().unwrap()));
+    assert_eq!(averages[0], averages[1]);
+}
+
+#[test]
+fn an_older_checkpoint_cannot_undo_a_charge() {
+    let directory = Directory::new("ledger");
+    let path = directory.0.join("ledger.db");
+    let mut ledger = Ledger::create(&path, Options::default()).unwrap();
+    ledger
+        .create_budget(Budget {
+            dataset: "toy".to_owned(),
+            unit: RecordUnit::Example,
+            adjacency: Adjacency::AddRemove,
+            delta: Delta::new(1e-5).unwrap(),
+            epsilon: Epsilon::new(7.0).unwrap(),
+            mode: Mode::Planned,
+            order: None,
+        })
+        .unwrap();
+    // What a thief would put back.
+    drop(ledger);
+    let early = directory.0.join("early.db");
+    std::fs::copy(&path, &early).unwrap();
+    std::fs::copy(Ledger::anchor_path(&path), Ledger::anchor_path(&early)).unwrap();
+
+    let checkpoint = directory.0.join("checkpoint");
+    let data = in_memory(&examples(40, 3));
+    let mut sampler = PoissonSampler::new(SampleRate::new(0.2).unwrap());
+    let mut weights = Vec::new();
+    let mut ledger = Some(Ledger::open(&path, Options::default()).unwrap());
+    for attempt in 0..3 {
+        let mut trainer = trainer(plan(0.3, 8.0), Performance::default());
+        if attempt > 0 {
+            trainer.resume(&checkpoint, ledger.as_ref()).unwrap();
+        }
+        let store = ledger.take().unwrap().dataset("toy", Arc::new(Counting)).unwrap();
+        let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
+        trainer.train(&mut run, &mut sampler, &data, 2, 2, |_, _| ()).unwrap();
+        if attempt == 0 {
+            trainer.save(&checkpoint, Some(run.store().ledger().head())).unwrap();
+        }
+        weights.push(bits(trainer.model()));
+        ledger = Some(run.close().unwrap().into_ledger());
+    }
+    // The second and third went on from one checkpoint: other samples, other noise, other charges.
+    assert_ne!(weights[1], weights[2]);
+    let charged = |ledger: &Ledger| -> u64 {
+        ledger.state().datasets()["toy"].runs.values().map(|run| run.charged()).sum()
+    };
+    let ledger = ledger.unwrap();
+    assert_eq!(charged(&ledger), 6);
+    // A ledger that does not know of the charge is refused, as is none.
+    let mut trainer = trainer(plan(0.3, 8.0), Performance::default());
+    let rolled_back = Ledger::open(&early, Options::default()).unwrap();
+    let refused = trainer.resume(&checkpoint, Some(&rolled_back));
+    assert!(matches!(refused, Err(FileError::Ledger(_))));
+    assert!(matches!(trainer.resume(&checkpoint, None), Err(FileError::Format(_))));
+    // The last round is granted, and then no more.
+    let store = ledger.dataset("toy", Arc::new(Counting)).unwrap();
+    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
+    trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
+    assert!(trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).is_err());
+}

@@ -1,0 +1,125 @@
+//! Records that are microbatches or users.
+
+mod common;
+
+use std::num::NonZeroU32;
+
+use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
+use veilgrad_events::{Adjacency, BudgetShare, MemoryLedger, RecordUnit, Run, RunHeader};
+use veilgrad_mechanism::AllRecords;
+use veilgrad_nn::{Contribution, Microbatches, Performance, Records, TrainError, Unit, Watch};
+
+const ONE_THREAD: Performance = Performance { threads: 1, tile: 4 };
+
+fn number(n: u32) -> NonZeroU32 {
+    NonZeroU32::new(n).unwrap()
+}
+
+/// Users with several examples each.
+struct Users(Vec<Vec<(Vec<f32>, f32)>>);
+
+impl Records for Users {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        self.0[record as usize].len()
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        let (x, y) = &self.0[record as usize][example];
+        input.copy_from_slice(x);
+        target[0] = *y;
+    }
+}
+
+#[test]
+fn a_microbatch_of_one_is_an_example() {
+    let data = in_memory(&examples(30, 1));
+    let mut reference = trainer(plan(0.3, 30.0).materialised(), ONE_THREAD);
+    train_exactly(&mut reference, &data, 3);
+    let unit = Unit::Microbatch { examples: number(1) };
+    let mut single = trainer(plan(0.3, 30.0).unit(unit), ONE_THREAD);
+    train_exactly(&mut single, &Microbatches::new(&data, number(1)), 3);
+    assert_eq!(bits(reference.model()), bits(single.model()));
+    let header = single.header(Adjacency::AddRemove);
+    assert_eq!(header.unit, RecordUnit::Microbatch { examples: number(1) });
+}
+
+#[test]
+fn unclipped_microbatches_average_to_the_batch_gradient_whatever_the_tile() {
+    let data = in_memory(&examples(24, 1));
+    // Nothing is clipped at 100.
+    let mut by_example = trainer(plan(100.0, 24.0), ONE_THREAD);
+    train_exactly(&mut by_example, &data, 2);
+    let start = trainer(plan(100.0, 1.0), ONE_THREAD);
+    let moved = distance(start.model(), by_example.model());
+    for size in [2, 3, 12] {
+        let unit = Unit::Microbatch { examples: number(size) };
+        let mut batches = trainer(plan(100.0, 24.0 / f64::from(size)).unit(unit), ONE_THREAD);
+        train_exactly(&mut batches, &Microbatches::new(&data, number(size)), 2);
+        let apart = distance(by_example.model(), batches.model());
+        assert!(apart < 1e-3 * moved, "{size}: {apart} of {moved}");
+    }
+}
+
+#[test]
+fn only_so_many_examples_of_a_user_count_and_bad_ones_do_not() {
+    let all = examples(10, 4);
+    let average = Contribution::Average;
+    let run = |users: Vec<Vec<(Vec<f32>, f32)>>, bound| {
+        let unit = Unit::User { examples: number(bound), contribution: average };
+        let share = BudgetShare::new(0.1).unwrap();
+        let plan = plan(0.3, 2.0).unit(unit).watch(Watch::Accuracy, share);
+        let mut trainer = trainer(plan, ONE_THREAD);
+        assert_eq!(trainer.header(Adjacency::AddRemove).unit, RecordUnit::User);
+        let progress = train_exactly(&mut trainer, &Users(users), 2).unwrap();
+        (bits(trainer.model()), progress.metric("accuracy").unwrap()[0].to_bits())
+    };
+    let few = run(vec![all[..5].to_vec(), all[5..7].to_vec()], 5);
+    assert_eq!(few, run(vec![all.clone(), all[5..7].to_vec()], 5));
+    assert_ne!(few, run(vec![all.clone(), all[5..7].to_vec()], 10));
+    // Nobody, and somebody with nothing sensible to say.
+    let mut bad = all[0].clone();
+    bad.0[0] = f32::NAN;
+    assert_eq!(few, run(vec![all.clone(), all[5..7].to_vec(), vec![], vec![bad.clone(); 3]], 5));
+    let mut soiled = all[5..7].to_vec();
+    soiled.push(bad);
+    assert_eq!(few, run(vec![all, soiled], 5));
+}
+
+#[test]
+fn one_local_step_on_all_examples_is_the_average_gradient() {
+    let users = vec![examples(6, 1), examples(5, 2), examples(3, 3)];
+    let run = |contribution, rate: f32| {
+        let unit = Unit::User { examples: number(6), contribution };
+        let mut trainer = trainer(plan(100.0, 3.0 * f64::from(rate)).unit(unit), ONE_THREAD);
+        train_exactly(&mut trainer, &Users(users.clone()), 2);
+        trainer.model().clone()
+    };
+    let average = run(Contribution::Average, 1.0);
+    let step = |batch, epochs| {
+        let (batch, epochs) = (number(batch), number(epochs));
+        run(Contribution::LocalSgd { rate: 0.25, batch, epochs }, 0.25)
+    };
+    let start = common::model();
+    let moved = distance(&start, &average);
+    assert!(distance(&step(6, 1), &average) < 1e-3 * moved);
+    // More steps go further.
+    assert!(distance(&start, &step(2, 3)) > 1.5 * moved);
+}
+
+#[test]
+fn a_run_opened_for_other_records_is_refused() {
+    let unit = Unit::User { examples: number(3), contribution: Contribution::Average };
+    let mut trainer = trainer(plan(0.3, 2.0).unit(unit), ONE_THREAD);
+    // By hand instead of by Trainer::header: the ledger would claim more than was protected.
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+    let users = Users(vec![examples(3, 1)]);
+    let before = bits(trainer.model());
+    let refused = trainer.train(&mut run, &mut AllRecords, &users, 1, 1, |_, _| ());
+    assert!(matches!(refused, Err(TrainError::Unit { .. })));
+    assert_eq!(bits(trainer.model()), before);
+}
