@@ -43,6 +43,14 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Train a model privately: writes a model, a ledger and a report.
+    Train(Train),
+    /// Use a trained model.
+    Predict(Predict),
+    /// The report of a run as a self-contained page.
+    Report(ReportOf),
+    /// The promise of a run in plain words.
+    Statement(RunOf),
     /// Solve for one of noise multiplier, rate, steps or epsilon.
     Plan(Plan),
     /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
@@ -53,6 +61,52 @@ pub(crate) enum Command {
     /// Inspect, verify and move ledgers.
     #[command(subcommand)]
     Ledger(Ledger),
+}
+
+/// A training run.
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The configuration, in TOML.
+    pub(crate) config: PathBuf,
+    /// Where results go; by default runs/ and the configuration's name.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The ledger of the data; by default one in the directory of results. Runs on the same data belong
+    /// into one ledger.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Go on with a run that was interrupted.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// What the run may cost, instead of what the configuration says.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Option<Epsilon>,
+    /// How many threads; by default as many as the machine has.
+    #[arg(long)]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// The model.safetensors of a run.
+    pub(crate) model: PathBuf,
+    /// Examples in the format of the training data, without labels if they are in a file of their own.
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportOf {
+    /// The directory of a run, or its report.json.
+    pub(crate) run: PathBuf,
+    /// The page; stdout if it is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunOf {
+    /// The directory of a run, or its report.json.
+    pub(crate) run: PathBuf,
 }
 
 /// What is known of a run; what is missing is solved for.
