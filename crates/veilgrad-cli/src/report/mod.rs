@@ -4,7 +4,7 @@ pub(crate) mod chart;
 pub(crate) mod page;
 pub(crate) mod statement;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use veilgrad_accounting::{Accountant, Best, Composition, Profile, Unsupported, spent};
@@ -255,7 +255,7 @@ pub(crate) fn run(arguments: &ReportOf) -> Result<(), Error> {
     }
 }
 
-fn write_error(path: &PathBuf, cause: std::io::Error) -> Error {
+fn write_error(path: &Path, cause: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), cause }
 }
 

@@ -14,7 +14,7 @@ use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsu
 use veilgrad_events::{
     Budget, Delta, Epsilon, Folded, LedgerError, Mode, NoiseMultiplier, Pricing, Rounds, Run,
 };
-use veilgrad_ledger::{DatasetLedger, Ledger};
+use veilgrad_ledger::{DatasetLedger, Ledger, StoreError};
 use veilgrad_nn::{FileError, Loss, Model, Performance, TrainError, Trainer, public};
 
 use crate::argument::{Common, Train};
@@ -242,7 +242,7 @@ impl<'a> Job<'a> {
             if fits(middle) { low = middle } else { high = middle }
         }
         if low == 0 && rounds > 0 {
-            return Err(Error::Ledger(veilgrad_ledger::StoreError::BudgetExhausted(format!(
+            return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
                 "nothing is left of the budget of {:?}",
                 self.config.dataset()
             ))));
@@ -270,7 +270,15 @@ impl<'a> Job<'a> {
         let mut header = self.trainer.header(build::adjacency(&self.config));
         header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
         header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
-        Run::open(store, header).map_err(ledger_error)
+        Run::open(store, header).map_err(|error| match ledger_error(error) {
+            Error::Ledger(StoreError::BudgetExhausted(why)) => {
+                Error::Ledger(StoreError::BudgetExhausted(format!(
+                    "{why}, in {}; the data was not opened",
+                    self.ledger.display()
+                )))
+            }
+            other => other,
+        })
     }
 
     fn save(&self, path: &Path, run: &Run<DatasetLedger>) -> Result<(), Error> {
@@ -349,7 +357,6 @@ fn file_error(path: &Path, cause: std::io::Error) -> Error {
 }
 
 fn ledger_error(error: LedgerError) -> Error {
-    use veilgrad_ledger::StoreError;
     Error::Ledger(match error {
         LedgerError::BudgetExhausted(why) => StoreError::BudgetExhausted(why),
         other => StoreError::Refused(other.to_string()),
