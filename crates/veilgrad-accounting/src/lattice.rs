@@ -730,6 +730,8 @@ mod tests {
             };
             encloses(narrower, 1 << 16, 1.01);
         }
+        // And beyond the end of a window all of it is above.
+        encloses(|plan| plan.window.high = 2.0, 1 << 16, 1.01);
     }
 
     /// With hardly any tilt deltas are as small as the rounding of transforms.
