@@ -24,6 +24,7 @@
 mod account;
 pub mod adaptive;
 mod calibrate;
+mod composed;
 mod composition;
 mod contour;
 mod cumulant;
@@ -31,6 +32,7 @@ mod curve;
 mod gaussian;
 mod lattice;
 mod loss;
+mod losses;
 mod number;
 mod output;
 pub mod pld;

@@ -3,6 +3,9 @@
 //! The long sweep prints what it found:
 //! `cargo test --release -p veilgrad-accounting --test sweep -- --ignored --nocapture`.
 
+// The long sweep is there to be read.
+#![allow(clippy::print_stdout)]
+
 use veilgrad_accounting::{Accountant, Best, Composition, Target, pld, rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
 
