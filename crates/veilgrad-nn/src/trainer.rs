@@ -28,14 +28,20 @@ pub struct Performance {
 
 impl Performance {
     /// The tile for a model: its values should stay in the nearest cache, and should not be read
-    /// less often than the weights.
+    /// less often than the weights; and gradients that are held per record should not fill memory.
     pub(crate) fn tile(self, model: &Model) -> usize {
         const CACHE: usize = 256 << 10;
+        const HELD: usize = 64 << 20;
+        if self.tile > 0 {
+            return self.tile;
+        }
         let steps = model.network.steps.iter();
         let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
         let weights = 4 * model.size();
         let tile = (CACHE / values).max(weights / values).clamp(8, 64) / 8 * 8;
-        if self.tile > 0 { self.tile } else { tile }
+        let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
+        let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
+        tile.min(HELD / held.max(1)).max(1)
     }
 }
 
