@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 320.0;
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 280.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 16.0;
@@ -107,12 +107,13 @@ impl Line<'_> {
         };
         if let Some((name, points)) = &beside {
             let _ = writeln!(svg, "<path class=\"beside\" d=\"{}\"/>", path(points));
-            if let Some((px, py)) = points.last() {
+            // In the middle, where the lines are apart.
+            if let (Some((ax, ay)), Some((bx, by))) = (points.first(), points.last()) {
                 let _ = writeln!(
                     svg,
-                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                    x(*px),
-                    y(*py) + 14.0,
+                    "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    x(0.5 * (ax + bx)) + 10.0,
+                    y(0.5 * (ay + by)) + 18.0,
                     escape(name)
                 );
             }
@@ -125,7 +126,7 @@ impl Line<'_> {
 /// Horizontal bars, one per name, each with the text that stands beside it.
 pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     const ROW: f64 = 34.0;
-    const NAME: f64 = 150.0;
+    const NAME: f64 = 100.0;
     let most = bars.iter().map(|(_, value, _)| *value).fold(0.0, f64::max);
     if !(most > 0.0 && most.is_finite()) {
         return String::new();
@@ -137,7 +138,7 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     );
     for (row, (name, value, text)) in bars.iter().enumerate() {
         let top = ROW * row as f64;
-        let width = (value / most).max(0.0) * (WIDTH - NAME - 210.0);
+        let width = (value / most).max(0.0) * (WIDTH - NAME - 190.0);
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\

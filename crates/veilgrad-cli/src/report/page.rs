@@ -20,7 +20,7 @@ p.lead{color:var(--soft);margin:.2em 0 1.4em}
 .number{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem}
 .number b{display:block;font-size:1.5rem;line-height:1.2}.number span{color:var(--soft);font-size:.85rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem 2rem}
-figure{margin:0}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
+figure{margin:0 0 1rem}figure.bars{max-width:36rem}p,td{overflow-wrap:anywhere}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
 svg{width:100%;height:auto;display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
 svg .grid{stroke:var(--line)}svg .tick,svg .axis{stroke:var(--soft)}
@@ -28,7 +28,7 @@ svg .line{fill:none;stroke:var(--blue);stroke-width:2.5}
 svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem}
 th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .warning{border:2px solid var(--red);color:var(--red);border-radius:8px;padding:.8rem 1rem;font-weight:600}
 code{overflow-wrap:anywhere}
 @media print{body{max-width:none;padding:0;font-size:11pt}figure,.number,tr{break-inside:avoid}
@@ -166,7 +166,11 @@ fn groups(body: &mut String, report: &Report) {
             (group.name.clone(), group.share, format!("{:.1} % of the loss", 100.0 * group.share))
         })
         .collect();
-    let _ = writeln!(body, "<figure>{}</figure>", bars("Share of the privacy loss", &shares));
+    let _ = writeln!(
+        body,
+        "<figure class=\"bars\">{}</figure>",
+        bars("Share of the privacy loss", &shares)
+    );
     let noise: Vec<(String, f64, String)> = report
         .groups
         .iter()
@@ -177,7 +181,7 @@ fn groups(body: &mut String, report: &Report) {
         .collect();
     let _ = writeln!(
         body,
-        "<figure><figcaption>Noise on the sum, as a multiple of one record's bound</figcaption>{}</figure>",
+        "<figure class=\"bars\"><figcaption>Noise on the sum, as a multiple of one record's bound</figcaption>{}</figure>",
         bars("Noise versus clip norm", &noise)
     );
     body.push_str(
