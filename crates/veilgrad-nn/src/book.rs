@@ -116,7 +116,12 @@ impl Book {
         for group in &mut self.groups {
             let certificates = std::mem::take(&mut group.certificates);
             sum.add_exact(&group.name, &group.wide, certificates)?;
-            group.wide.fill(0);
+            for member in &mut group.members {
+                match &mut member.kind {
+                    Kind::Dense(_) => group.wide[member.range.clone()].fill(0),
+                    Kind::Outer(outer) => outer.sum.restart(),
+                }
+            }
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ impl Performance {
         let steps = model.network.steps.iter();
         let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
         let weights = 4 * model.size();
-        let tile = (CACHE / values).max(weights / values).clamp(8, 64) / 8 * 8;
+        let tile = (CACHE / values).max(weights / values).clamp(8, 32) / 8 * 8;
         let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
         let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
         tile.min(HELD / held.max(1)).max(1)
