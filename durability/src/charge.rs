@@ -1,4 +1,5 @@
-//! The process that is killed: it charges blocks and writes a line for every round that it releases.
+//! The processes that are killed: they charge, create or import, and write a line for every round that
+//! they release.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,13 +8,44 @@ use std::process::ExitCode;
 use veilgrad_events::LedgerError;
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::scratch::{open_run, round, text};
+use crate::scratch::{begin, open_run, round, text};
+
+/// What the victim of a sweep did.
+enum Outcome {
+    Done,
+    BudgetSpent,
+    /// A charge was granted after one had failed.
+    GrantedAfterFailure,
+}
 
 /// Charges until `rounds` are released or the budget is spent, which is code 3.
 pub(crate) fn run(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCode {
-    match charge(ledger, out, rounds, block) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(3),
+    let ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text);
+    end(ledger.and_then(|ledger| charge(ledger, out, rounds, block)))
+}
+
+/// Creates a ledger and its budget, whichever is missing, and charges.
+pub(crate) fn create(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCode {
+    let begun = begin(Path::new(ledger), 1e3);
+    end(begun.and_then(|ledger| charge(ledger, out, rounds, block)))
+}
+
+/// Imports the export beside the ledger.
+pub(crate) fn import(ledger: &str, export: &str) -> ExitCode {
+    let import = || {
+        let text_of = std::fs::read_to_string(export).map_err(text)?;
+        let mut ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text)?;
+        ledger.import(&text_of).map_err(text)?;
+        Ok(Outcome::Done)
+    };
+    end(import())
+}
+
+fn end(outcome: Result<Outcome, String>) -> ExitCode {
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::BudgetSpent) => ExitCode::from(3),
+        Ok(Outcome::GrantedAfterFailure) => ExitCode::from(GRANTED_AFTER_FAILURE),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -21,25 +53,28 @@ pub(crate) fn run(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCod
     }
 }
 
-fn charge(ledger: &str, out: &str, rounds: &str, block: &str) -> Result<bool, String> {
+/// The exit code that no victim may ever have.
+pub(crate) const GRANTED_AFTER_FAILURE: u8 = 9;
+
+fn charge(ledger: Ledger, out: &str, rounds: &str, block: &str) -> Result<Outcome, String> {
     let (rounds, block): (u64, u64) = (rounds.parse().map_err(text)?, block.parse().map_err(text)?);
     let mut out = std::fs::OpenOptions::new().append(true).create(true).open(out).map_err(text)?;
-    let ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text)?;
     let mut run = open_run(ledger)?;
     let round = round(0.01, 1.0)?;
     let mut left = rounds;
     while left > 0 {
         let permits = match run.reserve(&round, block.min(left)) {
             Ok(permits) => permits,
-            Err(LedgerError::BudgetExhausted(_)) => return Ok(false),
+            Err(LedgerError::BudgetExhausted(_)) => return Ok(Outcome::BudgetSpent),
+            Err(_) if run.reserve(&round, 1).is_ok() => return Ok(Outcome::GrantedAfterFailure),
             Err(error) => return Err(error.to_string()),
         };
         for permit in permits {
             // The release: what the world sees of the round.
-            writeln!(out, "{}", permit.number()).map_err(text)?;
+            out.write_all(format!("{}\n", permit.number()).as_bytes()).map_err(text)?;
             left -= 1;
         }
     }
     run.close().map_err(text)?;
-    Ok(true)
+    Ok(Outcome::Done)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, open_run, round, text};
@@ -21,6 +21,8 @@ struct Original {
     files: Vec<(PathBuf, Vec<u8>)>,
     ledger: PathBuf,
     rounds: u64,
+    /// The anchor some rows ago.
+    earlier_anchor: Vec<u8>,
 }
 
 pub(crate) fn sweep(quick: bool) -> Found {
@@ -32,21 +34,26 @@ pub(crate) fn sweep(quick: bool) -> Found {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut count = Count::default();
         for place in (0..bytes.len()).step_by(stride) {
-            let mut altered = bytes.clone();
-            if let Some(byte) = altered.get_mut(place) {
-                *byte ^= 1 << (place % 8);
+            // One bit, and all of them.
+            for flip in [1 << (place % 8), 0xff] {
+                let mut altered = bytes.clone();
+                if let Some(byte) = altered.get_mut(place) {
+                    *byte ^= flip;
+                }
+                original.restore(Some(path))?;
+                write(path, &altered)?;
+                original
+                    .judge(&mut count, &format!("{name}: byte {place} altered by {flip:#x}"))?;
             }
-            original.restore(Some(path))?;
-            write(path, &altered)?;
-            original.judge(&mut count, &format!("{name}: byte {place} altered"))?;
         }
-        for length in (0..bytes.len()).step_by(if quick { 4001 } else { 61 }) {
+        for length in (0..bytes.len()).step_by(stride) {
             original.restore(Some(path))?;
             write(path, bytes.get(..length).unwrap_or_default())?;
             original.judge(&mut count, &format!("{name}: cut to {length} bytes"))?;
         }
         original.restore(Some(path))?;
-        std::fs::remove_file(path).map_err(text)?;
+        // A writer of the state before may have removed it in order.
+        let _ = std::fs::remove_file(path);
         original.judge(&mut count, &format!("{name}: deleted"))?;
         println!(
             "corruption: {name}: {} bytes, {} states, {} refused, {} as if nothing had happened",
@@ -78,8 +85,8 @@ fn build(directory: &Path) -> Result<Original, String> {
     }
     // Closing the last handle empties the WAL into the database.
     drop(run);
-    let mut run =
-        open_run(Ledger::open(&path, veilgrad_ledger::Options::default()).map_err(text)?)?;
+    let mut run = open_run(Ledger::open(&path, Options::default()).map_err(text)?)?;
+    let earlier_anchor = std::fs::read(Ledger::anchor_path(&path)).map_err(text)?;
     for _ in 0..4 {
         run.reserve(&round, 1).map_err(text)?;
     }
@@ -91,9 +98,10 @@ fn build(directory: &Path) -> Result<Original, String> {
         files.push((target.join(name), bytes));
     }
     drop(run);
-    let original = Original { files, ledger: target.join("ledger.db"), rounds: EVENTS - 4 };
+    let original =
+        Original { files, ledger: target.join("ledger.db"), rounds: EVENTS - 4, earlier_anchor };
     original.restore(None)?;
-    let found = charged(&Ledger::read(&original.ledger).map_err(text)?);
+    let found = charged(&Ledger::read(&original.ledger, Options::default()).map_err(text)?);
     if found != original.rounds {
         return Err(format!("the ledger to alter holds {found} rounds"));
     }
@@ -116,12 +124,28 @@ impl Original {
         Ok(())
     }
 
-    /// A ledger that is served holds every charge.
+    /// A ledger that is served holds every charge, exports every row, and goes on with all of them.
     fn judge(&self, count: &mut Count, what: &str) -> Found {
         count.states += 1;
-        match Ledger::read(&self.ledger) {
+        match Ledger::read(&self.ledger, Options::default()) {
             Err(_) => count.refused += 1,
-            Ok(ledger) if charged(&ledger) >= self.rounds => {}
+            Ok(ledger) if charged(&ledger) >= self.rounds => {
+                // What follows takes a while; some will do.
+                if count.states.is_multiple_of(64) {
+                    let rows = ledger.export().map_err(|error| format!("{what}: {error}"))?;
+                    if (rows.lines().count() as u64) < EVENTS {
+                        return Err(format!("{what}: rows are missing from the export"));
+                    }
+                    drop(ledger);
+                    let ledger = Ledger::open(&self.ledger, Options::default());
+                    // It may be damaged where only a writer looks; then nothing is charged.
+                    if let Ok(ledger) = ledger
+                        && charged(&ledger) < self.rounds
+                    {
+                        return Err(format!("{what}: {} rounds for a writer", charged(&ledger)));
+                    }
+                }
+            }
             Ok(ledger) => {
                 return Err(format!("{what}: {} of {} rounds", charged(&ledger), self.rounds));
             }
@@ -187,9 +211,18 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     write(&database, &earlier("ledger.db")?)?;
     write(&anchor, &earlier("ledger.db.anchor")?)?;
     total.states += 1;
-    match Ledger::read(&database) {
+    match Ledger::read(&database, Options::default()) {
         Err(_) => total.refused += 1,
         Ok(_) => return Err("an older database under the newer anchor was served".to_owned()),
+    }
+    // An anchor from before the last rows over the database that has them: everything is there.
+    original.restore(None)?;
+    let anchor = Ledger::anchor_path(&original.ledger);
+    std::fs::write(&anchor, &original.earlier_anchor).map_err(text)?;
+    total.states += 1;
+    let ledger = Ledger::read(&original.ledger, Options::default()).map_err(text)?;
+    if charged(&ledger) != original.rounds {
+        return Err("an older anchor hid rows".to_owned());
     }
     // All files of an earlier time are a ledger; only a head from elsewhere can tell.
     let copy = Directory::inside(directory)?;
@@ -203,7 +236,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     run.reserve(&round(0.01, 1.0)?, 3).map_err(text)?;
     let published = run.store().ledger().head().clone();
     drop(run);
-    let rolled_back = Ledger::read(&saved.ledger()).map_err(text)?;
+    let rolled_back = Ledger::read(&saved.ledger(), Options::default()).map_err(text)?;
     total.states += 1;
     if rolled_back.contains(&published).is_ok() || rolled_back.contains(&head_then).is_err() {
         return Err("a head did not tell a rolled back ledger".to_owned());

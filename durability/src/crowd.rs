@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Adjacency, Delta, Rounds};
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, released, round, text};
@@ -41,7 +41,7 @@ pub(crate) fn processes(quick: bool) -> Found {
             return Err(format!("a process ended with {code:?} instead of a spent budget"));
         }
     }
-    let ledger = Ledger::read(&directory.ledger()).map_err(text)?;
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     let sum: u64 =
         (0..processes).map(|n| released(&directory.path().join(format!("out-{n}")))).sum();
     if (charged(&ledger), sum) != (granted, granted) {

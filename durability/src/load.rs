@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Delta, Rounds};
-use veilgrad_ledger::Ledger;
+use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
 use crate::scratch::{Directory, charged, create, open_run, round, text};
@@ -31,7 +31,7 @@ pub(crate) fn load(quick: bool) -> Found {
     }
     drop(run);
     let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger()).map_err(text)?;
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     let verifying = start.elapsed().as_secs_f64();
     if charged(&ledger) != rounds {
         return Err(format!("{} of {rounds} rounds", charged(&ledger)));
@@ -43,10 +43,15 @@ pub(crate) fn load(quick: bool) -> Found {
         Best.epsilon(&composition, Delta::new(1e-5).map_err(text)?).map_err(text)?.epsilon;
     let accounting = start.elapsed().as_secs_f64();
     println!(
-        "load: {rounds} distinct rounds: append {appending:.2} s, verify {verifying:.2} s, account \
+        "load: {rounds} distinct rounds in {blocks} blocks: append {appending:.2} s, verify {verifying:.2} s, account \
          {accounting:.2} s (epsilon {epsilon:.4}), peak memory {} MB",
         peak_megabytes()
     );
+    // The limits are for an idle machine and the whole size.
+    let slow = [appending, verifying, accounting].into_iter().any(|seconds| seconds > 10.0);
+    if !quick && (slow || peak_megabytes() > 300) {
+        return Err("above 10 s or 300 MB".to_owned());
+    }
     drop(ledger);
     let directory = Directory::new()?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
@@ -55,7 +60,7 @@ pub(crate) fn load(quick: bool) -> Found {
     let appending = start.elapsed().as_secs_f64();
     drop(run);
     let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger()).map_err(text)?;
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     println!(
         "load: {} identical rounds: append {:.3} s, verify {:.3} s",
         charged(&ledger),

@@ -1,12 +1,15 @@
-//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|full|corruption|processes|
-//! load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
+//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|order|full|read-only|
+//! power|corruption|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
 #![allow(clippy::print_stdout)]
 
 mod charge;
 mod corruption;
 mod crowd;
+mod disk;
 mod inject;
 mod load;
+mod order;
+mod power;
 mod scratch;
 
 use std::process::ExitCode;
@@ -27,14 +30,22 @@ fn main() -> ExitCode {
         }
         true
     };
-    // A child of a sweep: charges and releases until it is done or killed.
-    if let ["charge", ledger, out, rounds, block] = words.as_slice() {
-        return charge::run(ledger, out, rounds, block);
+    // A child of a sweep: works until it is done or killed.
+    match words.as_slice() {
+        ["charge", ledger, out, rounds, block] => return charge::run(ledger, out, rounds, block),
+        ["create", ledger, out, rounds, block] => {
+            return charge::create(ledger, out, rounds, block);
+        }
+        ["import", ledger, export] => return charge::import(ledger, export),
+        _ => {}
     }
-    let sweeps: [(&str, &dyn Fn(bool) -> Found); 7] = [
+    let sweeps: [(&str, &dyn Fn(bool) -> Found); 10] = [
         ("kill", &inject::kill),
         ("errors", &inject::errors),
-        ("full", &inject::full),
+        ("order", &order::sweep),
+        ("full", &disk::full),
+        ("read-only", &disk::read_only),
+        ("power", &power::sweep),
         ("corruption", &corruption::sweep),
         ("processes", &crowd::processes),
         ("load", &load::load),

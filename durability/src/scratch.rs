@@ -55,7 +55,21 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
 
 /// A new ledger with one dataset whose budget is `epsilon`.
 pub(crate) fn create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
-    let mut ledger = Ledger::create(path, Options::default()).map_err(text)?;
+    if path.exists() {
+        return Err(format!("{} exists", path.display()));
+    }
+    begin(path, epsilon)
+}
+
+/// A ledger with that dataset; whatever is there already is left as it is.
+pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
+    let options = Options::default();
+    let mut ledger =
+        if path.exists() { Ledger::open(path, options) } else { Ledger::create(path, options) }
+            .map_err(text)?;
+    if ledger.state().datasets().contains_key("data") {
+        return Ok(ledger);
+    }
     let budget = Budget {
         dataset: "data".to_owned(),
         unit: RecordUnit::Example,

@@ -12,8 +12,8 @@
 use realfft::num_complex::Complex64;
 
 use crate::cumulant::{Cumulant, Jet, SMALLEST};
-use crate::loss::Direction;
 use crate::number::UNIT;
+use crate::output::Direction;
 use crate::tilted::{RESTART, TiltedStep};
 use crate::{Composition, Sampled};
 

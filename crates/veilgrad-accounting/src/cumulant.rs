@@ -1,8 +1,9 @@
 //! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
 
-use crate::loss::Direction;
 use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
+use crate::output::Direction;
 use crate::smooth::Smooth;
+use crate::tilted::panel_error;
 use crate::{Composition, Sampled, Step};
 
 /// Where sums over outputs begin: beyond it, untilted, less than 1e-40 is left.
@@ -330,6 +331,9 @@ struct Panels {
     q: f64,
     z: f64,
     end: f64,
+    width: f64,
+    /// Where the panels lie.
+    middles: Vec<f64>,
 }
 
 struct PanelNode {
@@ -340,17 +344,36 @@ struct PanelNode {
 
 impl Panels {
     fn new(q: f64, z: f64) -> Self {
-        let mut panels = Self { nodes: Vec::new(), q, z, end: 0.5 / z };
+        let (nodes, middles) = (Vec::new(), Vec::new());
+        // Short against the normal density and against the loss.
+        let mut panels = Self { nodes, q, z, end: 0.5 / z, width: z.min(1.0), middles };
         panels.extend(REACH + 1.0 / z);
         panels
     }
 
+    /// The loss as a function of the output, in one direction.
+    fn curve(&self, direction: Direction) -> Option<Smooth> {
+        Smooth::new(Step { sampled: Sampled::Poisson(self.q), z: self.z }, direction)
+    }
+
+    /// At least the error of all panels at this tilt: those of `(1+u)^(1+tilt)`, of `(1+u)^-tilt`, and of both
+    /// at tilt 0, which are subtracted.
+    fn error(&self, tilt: f64) -> f64 {
+        let curves = [Direction::Remove, Direction::Add].map(|direction| self.curve(direction));
+        let mut error = 0.0;
+        for middle in &self.middles {
+            for curve in curves.iter().flatten() {
+                for tilt in [0.0, tilt] {
+                    error += panel_error(curve, tilt, 0.0, *middle, 0.5 * self.width, self.z).exp();
+                }
+            }
+        }
+        error
+    }
+
     fn extend(&mut self, to: f64) {
-        // Short against the normal density and against the loss.
-        let width = self.z.min(1.0);
-        let curve =
-            Smooth::new(Step { sampled: Sampled::Poisson(self.q), z: self.z }, Direction::Remove);
-        let Some(curve) = curve else { return };
+        let width = self.width;
+        let Some(curve) = self.curve(Direction::Remove) else { return };
         while self.end < to {
             let (centre, half) = (self.end + 0.5 * width, 0.5 * width);
             for (x, weight) in LEGENDRE {
@@ -364,6 +387,7 @@ impl Panels {
                     });
                 }
             }
+            self.middles.push(centre);
             self.end += width;
         }
     }
@@ -371,10 +395,18 @@ impl Panels {
     fn at(&mut self, tilt: f64) -> Jet {
         // The exponent grows at most by (1 + tilt)/z, which shifts the normal density by as much.
         let end = (1.0 + tilt) / self.z + REACH;
-        if !(end / self.z.min(1.0) < MOST as f64 / 20.0) {
+        // The tilted exponent must not grow much over a panel, either.
+        let width = self.z.min(1.0) * (8.0 / (1.0 + tilt)).min(1.0);
+        if !(end / width < MOST as f64 / 40.0) {
             return Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
         }
+        if width < 0.99 * self.width {
+            // Narrower than needed, so that this is rare.
+            let (nodes, middles) = (Vec::new(), Vec::new());
+            *self = Self { nodes, middles, end: 0.5 / self.z, width: 0.5 * width, ..*self };
+        }
         self.extend(end);
+        let quadrature = self.error(tilt);
         let a = 1.0 + tilt;
         let top = self.nodes.iter().map(|n| n.log_density + a * n.loss).fold(f64::MIN, f64::max);
         let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
@@ -405,14 +437,14 @@ impl Panels {
             // The atom at zero has at most mass 1.
             let total = sum + libm::exp(-shift);
             let (mean, square) = (first / total, second / total);
+            let off = libm::exp(quadrature.ln() - shift);
             return Jet {
-                value: shift + total.ln() + rounding + 1e-12,
+                value: shift + (total + off).ln() + rounding,
                 first: mean,
                 second: square - mean * mean,
             };
         }
-        // Twenty points on panels this short leave less than 1e-12 of the integral.
-        let excess = sum + size * (1e-12 + (64.0 + self.nodes.len() as f64) * UNIT);
+        let excess = sum + quadrature + size * (64.0 + self.nodes.len() as f64) * 8.0 * UNIT;
         let total = 1.0 + sum;
         let (mean, square) = (first / total, second / total);
         Jet { value: libm::log1p(excess), first: mean, second: square - mean * mean }

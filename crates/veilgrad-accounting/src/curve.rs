@@ -24,11 +24,20 @@ impl Profile {
     pub fn new(composition: &Composition, last: Epsilon, points: usize) -> Self {
         let steps = points.max(2) - 1;
         let mut deltas = Deltas::new(composition);
-        let at = |index: usize| {
-            let epsilon = last.get() * index as f64 / steps as f64;
-            (epsilon, deltas.at(epsilon))
-        };
-        let mut points: Vec<(f64, f64)> = (0..=steps).map(at).collect();
+        let epsilon = |index: usize| last.get() * index as f64 / steps as f64;
+        let mut points: Vec<(f64, f64)> = (0..=steps).map(|index| (epsilon(index), 1.0)).collect();
+        // From coarse to fine, so that the transforms that are made spread over all of it.
+        let mut stride = steps.next_power_of_two();
+        while stride > 0 {
+            for index in (0..=steps).rev().filter(|index| index % stride == 0) {
+                if let Some(point) = points.get_mut(index)
+                    && (index % (2 * stride) != 0 || stride >= steps)
+                {
+                    point.1 = deltas.at(point.0);
+                }
+            }
+            stride /= 2;
+        }
         // A profile falls; a point that does not is bounded by the one before it.
         let mut least = 1.0;
         for (_, delta) in &mut points {

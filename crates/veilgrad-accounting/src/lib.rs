@@ -24,6 +24,7 @@
 mod account;
 pub mod adaptive;
 mod calibrate;
+mod composed;
 mod composition;
 mod contour;
 mod cumulant;
@@ -31,7 +32,9 @@ mod curve;
 mod gaussian;
 mod lattice;
 mod loss;
+mod losses;
 mod number;
+mod output;
 pub mod pld;
 mod price;
 pub mod rdp;

@@ -1,17 +1,7 @@
 //! The privacy loss distribution of one step, on a grid, never smaller than the truth.
 
-use crate::contour::Interval;
-use crate::number::{UNIT, upper_tail};
+use crate::output::{Curve, Direction, Kind, normal_mass};
 use crate::{Sampled, Step};
-
-/// Which of two neighbours is the one that ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// The record is there and might not be.
-    Remove,
-    /// The record is not there and might be.
-    Add,
-}
 
 /// Which way losses are moved to the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,39 +10,20 @@ pub(crate) enum Rounded {
     Down,
 }
 
-/// Masses at multiples of a grid step, and a mass at infinity.
+/// Masses at multiples of a grid step, less or more an offset, and a mass at infinity.
 ///
 /// # Guarantee
 /// Rounded up: connect-the-dots (Doroshenko et al. 2022): the pair of distributions with these losses dominates
 /// the step's pair, so that its hockey-stick divergences, also of any composition, are never smaller.
 /// Rounding moves mass to larger losses.
+/// Rounded down: `E (1 - e^{eps - L})_+` of the sum L of such losses, also of different steps, is never
+/// larger than the profile. Rounding leaves mass out.
 pub(crate) struct StepLoss {
     /// Grid index and mass, indices ascending.
     pub(crate) atoms: Vec<(i64, f64)>,
     pub(crate) infinite: f64,
-}
-
-/// Roundings of a mass, in units of the larger of the two tails that it is the difference of: those of
-/// the error function, its argument far out, and the difference. Generous.
-const ROUNDING: f64 = 4e-15;
-
-/// A probability, and the size of what it was computed from.
-#[derive(Clone, Copy)]
-struct Mass {
-    value: f64,
-    scale: f64,
-}
-
-impl Mass {
-    /// At least the true probability.
-    fn up(self) -> f64 {
-        self.value + ROUNDING * self.scale
-    }
-
-    /// At most the true probability.
-    fn down(self) -> f64 {
-        self.value - ROUNDING * self.scale
-    }
+    /// Every loss is this much larger than its multiple of the grid step.
+    pub(crate) offset: f64,
 }
 
 impl StepLoss {
@@ -66,76 +37,120 @@ impl StepLoss {
         density: i64,
         rounded: Rounded,
     ) -> Self {
-        let grid = Grid { step: grid, density };
-        let curve = Curve::new(step, direction);
-        match (rounded, step.sampled) {
-            (Rounded::Up, Sampled::FixedReplaced(q)) => {
-                Self::fixed(q, step.z, grid, tail).checked()
+        let law = Law::new(step, direction);
+        let grid = Grid { step: grid, density, centre: law.bulk() };
+        match (rounded, &law) {
+            (Rounded::Up, Law::Fixed { remove, add, .. }) => {
+                Self::fixed(remove, add, grid, tail).checked()
             }
-            (Rounded::Up, _) => Self::of(&curve, grid, tail).checked(),
-            // A fixed-size sample costs at least what removal from it does.
-            (Rounded::Down, _) => Self::rounded_down(&curve, grid, tail),
+            (Rounded::Up, Law::Curve(curve)) => Self::of(curve, grid, tail).checked(),
+            (Rounded::Down, law) => Self::merged(law, grid, tail),
         }
     }
 
-    /// Every output's loss is moved down to a grid point, which makes no divergence of any composition
-    /// larger; what lies below the first is left out.
-    fn rounded_down(curve: &Curve, grid: Grid, tail: f64) -> Self {
-        let (from, to) = curve.range(reach_of(tail));
-        let indices = grid.indices(grid.below(from), grid.above(to));
-        let mut atoms = Vec::with_capacity(indices.len());
-        let mut above = f64::NAN;
-        for (place, index) in indices.iter().enumerate().rev() {
-            let below = curve.output(*index as f64 * grid.step);
-            let mass = if place + 1 == indices.len() {
-                curve.mass_above(below)
-            } else {
-                let (from, to) = if below < above { (below, above) } else { (above, below) };
-                curve.mass(curve.masses(from, to))
-            };
-            above = below;
-            let mass = mass.down();
-            if mass > 0.0 {
-                atoms.push((*index, mass));
+    /// Outputs are merged into cells, one around each grid point, and the cells' losses, if they are not
+    /// on the grid, moved down to it: neither makes a divergence of any composition larger. What lies
+    /// below the first is left out.
+    ///
+    /// A first cell defines where the grid lies, so its loss is not moved at all. From there on, up and down, every
+    /// cell ends where its loss is that of its point.
+    fn merged(law: &Law, grid: Grid, tail: f64) -> Self {
+        let (from, to) = law.range(reach_of(tail), tail);
+        let (low, high) = law.first(grid);
+        let Some((loss, mass)) = law.merged(low, high, grid.step) else {
+            return Self::nothing();
+        };
+        let home = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
+        let at = |index: i64| index as f64 * grid.step;
+        let offset = loss - at(home);
+        let grid = Grid { centre: at(home), ..grid };
+        let first = grid.below(from).min(home - 1);
+        let indices = grid.indices(first, grid.above(to).max(home + 1));
+        let (below, others) = indices.split_at(indices.partition_point(|index| *index < home));
+        let mut atoms = vec![(home, mass)];
+        // Upwards: from the end of the cell before to where the loss reaches the point, beyond other points
+        // where masses fall fast.
+        let mut edge = high;
+        let mut points = others.iter().skip(1).peekable();
+        while let Some(index) = points.next() {
+            let loss = at(*index) + offset;
+            if loss < edge {
+                continue;
             }
+            let Some(next) = points.peek() else {
+                push(&mut atoms, *index, law.part(loss, f64::INFINITY, loss));
+                break;
+            };
+            let end = law.end(edge, loss, at(*next - *index));
+            let cell = law.part(edge, end, loss);
+            if cell.excess >= 0.0 {
+                push(&mut atoms, *index, cell);
+                edge = end;
+                continue;
+            }
+            // Too little lies above the point: what lies below it moves to the one before.
+            if let Some((before, mass)) = atoms.last_mut()
+                && edge - (at(*before) + offset) > 1e-6 * grid.step
+            {
+                *mass += law.part(edge, loss, loss).mass.max(0.0);
+            }
+            edge = loss;
         }
-        atoms.reverse();
-        Self { atoms, infinite: 0.0 }
+        // Downwards: to where the loss reaches the point, from the begin of the cell above.
+        let mut edge = low;
+        let mut points = below.iter().rev().peekable();
+        let mut lower = Vec::new();
+        while let Some(index) = points.next() {
+            let loss = at(*index) + offset;
+            if loss >= edge {
+                continue;
+            }
+            let begin = match points.peek() {
+                Some(next) => law.begin(edge, loss, at(*index - **next)),
+                None => loss,
+            };
+            push(&mut lower, *index, law.part(begin, edge, loss));
+            edge = begin;
+        }
+        lower.reverse();
+        lower.extend(atoms);
+        lower.retain(|(_, mass)| *mass > 0.0);
+        Self { atoms: lower, infinite: 0.0, offset }
+    }
+
+    /// Nothing is certain, so nothing is claimed.
+    const fn nothing() -> Self {
+        Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 }
     }
 
     fn of(curve: &Curve, grid: Grid, tail: f64) -> Self {
-        let (from, to) = curve.range(reach_of(tail));
-        Self::between(curve, grid, grid.below(from), grid.above(to))
+        let (from, to) = curve.range(reach_of(tail), tail);
+        Self::between(curve, grid, grid.below(from), grid.above(to)).above(curve, grid)
     }
 
-    /// The pair that dominates a fixed-size sample (docs/accounting.md): losses above zero are those
-    /// of removal, losses below zero those of addition, and what is left is at zero.
-    fn fixed(q: f64, z: f64, grid: Grid, tail: f64) -> Self {
-        let curve = |kind| Curve { q, z, kind };
-        let reach = reach_of(tail);
-        let (above, below) = (curve(Kind::Remove), curve(Kind::Add));
-        let highest = grid.above(above.range(reach).1);
-        let lowest = grid.below(below.range(reach).0);
-        let mut upper = Self::between(&above, grid, 0, highest);
-        let mut lower = Self::between(&below, grid, lowest, 0);
-        // Each half was given the other's side at zero and at infinity; neither has it.
+    fn fixed(above: &Curve, below: &Curve, grid: Grid, tail: f64) -> Self {
+        let (q, z, reach) = (above.q, above.z, reach_of(tail));
+        let highest = grid.above(above.range(reach, tail).1);
+        let lowest = grid.below(below.range(reach, tail).0);
+        let mut upper = Self::between(above, grid, 0, highest).above(above, grid);
+        let lower = Self::between(below, grid, lowest, 0);
+        // This half was given the other's side at zero.
         let mass_above = above.mass_below(above.output(0.0)).up();
         if let Some(zero) = upper.atoms.first_mut() {
             zero.1 -= mass_above;
         }
-        lower.infinite = 0.0;
         let rest = (1.0 - q) * normal_mass(-0.5 / z, 0.5 / z, 0.0).up();
-        let mut atoms = std::mem::take(&mut lower.atoms);
+        let mut atoms = lower.atoms;
         let zero = atoms.pop().map_or(0.0, |(_, mass)| mass);
         let mut others = upper.atoms.into_iter();
         let first = others.next().map_or(0.0, |(_, mass)| mass);
         atoms.push((0, zero + first + rest + 1e-15));
         atoms.extend(others);
-        Self { atoms, infinite: upper.infinite }
+        Self { atoms, infinite: upper.infinite, offset: 0.0 }
     }
 
-    /// The atoms of a curve at grid points from `first` to `last`: all below counts as at the first,
-    /// all above as infinite.
+    /// The atoms of a curve at grid points from `first` to `last`: all below counts as at the first; what lies
+    /// above is left out.
     fn between(curve: &Curve, grid: Grid, first: i64, last: i64) -> Self {
         let indices = grid.indices(first, last);
         let grid = grid.step;
@@ -157,7 +172,20 @@ impl StepLoss {
             below = above;
             rest = others;
         }
-        Self { atoms, infinite: curve.mass_above(below).up() }
+        Self { atoms, infinite: 0.0, offset: 0.0 }
+    }
+
+    /// With all outputs above the last atom, divided between it and infinity so that both distributions keep their
+    /// mass.
+    fn above(mut self, curve: &Curve, grid: Grid) -> Self {
+        if let Some((last, mass)) = self.atoms.last_mut() {
+            let loss = *last as f64 * grid.step;
+            let (infinite, total) =
+                curve.split(curve.output(loss), curve.highest(), loss, f64::INFINITY);
+            *mass += total - infinite;
+            self.infinite = infinite;
+        }
+        self
     }
 
     /// Masses are rounded up, so less than 1 in all, or no number, means that something was lost: then
@@ -172,25 +200,14 @@ impl StepLoss {
     }
 }
 
-/// The profile of a single step at `epsilon >= 0`.
-pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
-    // A fixed-size sample has there the profile of removal.
-    let direction = match step.sampled {
-        Sampled::FixedReplaced(_) => Direction::Remove,
-        _ => direction,
-    };
-    let delta = Curve::new(step, direction).delta(epsilon);
-    let upper = if delta.upper.is_nan() { f64::INFINITY } else { delta.upper };
-    Interval { lower: delta.lower, upper }
-}
-
-/// Multiples of a step: every one near zero, where most of the mass of a small sampling rate lies, then
-/// ever fewer, in proportion to the distance. (Any choice is sound; this one is nearly as tight as all
-/// of them.)
+/// Multiples of a step: every one near the centre, where most of the mass of a small sampling rate lies,
+/// then ever fewer, in proportion to the distance. (Any choice is sound; this one is nearly as tight as
+/// all of them.)
 #[derive(Clone, Copy)]
 struct Grid {
     step: f64,
     density: i64,
+    centre: f64,
 }
 
 impl Grid {
@@ -205,18 +222,201 @@ impl Grid {
         (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
     }
 
+    /// The index of the centre.
+    fn home(&self) -> i64 {
+        (self.centre / self.step).round().clamp(-Self::LAST, Self::LAST) as i64
+    }
+
     fn indices(&self, first: i64, last: i64) -> Vec<i64> {
+        let home = self.home();
         let mut indices = Vec::new();
         let mut index = first;
         while index < last {
             indices.push(index);
-            let stride = (index.abs() / self.density).max(1);
-            // Strides shrink towards zero so that no cell crosses into the dense part.
+            let stride = ((index - home).abs() / self.density).max(1);
+            // Strides shrink towards the centre so that no cell crosses it.
             let next = index.saturating_add(stride);
-            index = if index < 0 && next > 0 { 0 } else { next };
+            index = if index < home && next > home { home } else { next };
         }
         indices.push(last);
         indices
+    }
+}
+
+/// Where the masses of a step come from.
+enum Law {
+    Curve(Curve),
+    /// The pair that dominates a fixed-size sample (docs/accounting.md): losses above zero are those of
+    /// removal, losses below zero those of addition, and the rest is at zero.
+    Fixed {
+        remove: Curve,
+        add: Curve,
+        rest: f64,
+    },
+}
+
+/// Adds a cell at a point, if its loss is certainly not below that.
+fn push(atoms: &mut Vec<(i64, f64)>, index: i64, cell: Part) {
+    atoms.push((index, if cell.excess >= 0.0 { cell.mass } else { 0.0 }));
+}
+
+/// Some of the outputs of a step.
+struct Part {
+    /// At most their probability P.
+    mass: f64,
+    /// At most `P - e^loss Q`, for the loss that was asked for.
+    excess: f64,
+}
+
+impl Law {
+    fn new(step: Step, direction: Direction) -> Self {
+        let Sampled::FixedReplaced(q) = step.sampled else {
+            return Self::Curve(Curve::new(step, direction));
+        };
+        let curve = |kind| Curve { q, z: step.z, kind };
+        let kink = 0.5 / step.z;
+        let rest = (1.0 - q) * normal_mass(-kink, kink, 0.0).down();
+        Self::Fixed { remove: curve(Kind::Remove), add: curve(Kind::Add), rest }
+    }
+
+    fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
+        match self {
+            Self::Curve(curve) => curve.range(reach, tail),
+            Self::Fixed { remove, add, .. } => {
+                (add.range(reach, tail).0, remove.range(reach, tail).1)
+            }
+        }
+    }
+
+    /// A loss near which most of the mass lies, if it lies anywhere.
+    fn bulk(&self) -> f64 {
+        match self {
+            Self::Curve(curve) => curve.bulk(),
+            Self::Fixed { .. } => 0.0,
+        }
+    }
+
+    /// The cell from which the others are built: at the end where losses are dense, if there is one, else
+    /// around the bulk.
+    fn first(&self, grid: Grid) -> (f64, f64) {
+        // A thousandth of all outputs is nearer to that end.
+        const QUANTILE: f64 = -3.1;
+        match self {
+            Self::Curve(curve) if curve.q < 1.0 && curve.kind == Kind::Remove => {
+                let bottom = libm::log1p(-curve.q) + 0.5 * grid.step;
+                (f64::NEG_INFINITY, curve.loss(QUANTILE).max(bottom))
+            }
+            Self::Curve(curve) if curve.q < 1.0 && curve.kind == Kind::Add => {
+                let top = -libm::log1p(-curve.q) - 0.5 * grid.step;
+                (curve.loss(QUANTILE).min(top), f64::INFINITY)
+            }
+            _ => {
+                let home = (self.bulk() / grid.step).round();
+                ((home - 0.5) * grid.step, (home + 0.5) * grid.step)
+            }
+        }
+    }
+
+    /// At most the loss of the cell `[low, high)` as a whole, and its mass.
+    fn merged(&self, low: f64, high: f64, step: f64) -> Option<(f64, f64)> {
+        let near = if low.is_finite() { low } else { high };
+        let Part { mass, excess } = self.part(low, high, near);
+        // The log of P/Q is near - log(1 - (P - e^near Q)/P); a little less for rounding.
+        let mut loss = near - libm::log1p(-excess / mass);
+        let mut less = 1e-12 * step;
+        while !(self.part(low, high, loss).excess >= 0.0) {
+            loss -= less;
+            less *= 4.0;
+            if !(less < step) {
+                return None;
+            }
+        }
+        (loss.is_finite() && mass > 0.0).then_some((loss, mass))
+    }
+
+    /// The end, above `loss`, of a cell that begins at `from` and has this loss, or a little more.
+    fn end(&self, from: f64, loss: f64, step: f64) -> f64 {
+        // As far above as it begins below, if the density were constant; then by Newton's method.
+        let mut end = 2.0 * loss - from;
+        for _ in 0..4 {
+            let Part { mass, excess } = self.part(from, end, loss);
+            let slope = mass / (end - from) * (end - loss).max(0.01 * (loss - from));
+            if excess >= 0.0 && excess <= slope * 1e-3 * (loss - from) {
+                return end;
+            }
+            // A little too far is moved down a little; not far enough counts for nothing.
+            let next = end - (excess / slope) + 1e-4 * (loss - from);
+            if !(next < loss + 2.0 * step) {
+                break;
+            }
+            end = next.max(loss);
+        }
+        // Where masses fall fast, a wider cell.
+        let enough = |end: f64| self.part(from, end, loss).excess >= 0.0;
+        let (mut low, mut high) = (loss, end.max(loss + 0.5 * step));
+        for _ in 0..10 {
+            if enough(high) {
+                break;
+            }
+            (low, high) = (high, loss + 1.5 * (high - loss));
+        }
+        for _ in 0..8 {
+            let middle = 0.5 * (low + high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        high
+    }
+
+    /// The begin, below `loss`, of a cell that ends at `to` and has this loss, or a little more.
+    fn begin(&self, to: f64, loss: f64, step: f64) -> f64 {
+        let mut begin = 2.0 * loss - to;
+        for _ in 0..4 {
+            let Part { mass, excess } = self.part(begin, to, loss);
+            let slope = mass / (to - begin) * (loss - begin).max(0.01 * (to - loss));
+            if excess >= 0.0 && excess <= slope * 1e-3 * (to - loss) {
+                return begin;
+            }
+            let next = begin - (excess / slope) + 1e-4 * (to - loss);
+            if !(next > loss - 2.0 * step) {
+                break;
+            }
+            begin = next.min(loss);
+        }
+        // Where masses fall fast, a wider cell; where there are none, all of it.
+        let enough = |begin: f64| self.part(begin, to, loss).excess >= 0.0;
+        let (mut low, mut high) = (begin.min(loss - 0.5 * step), loss);
+        for _ in 0..60 {
+            if !enough(low) {
+                break;
+            }
+            (high, low) = (low, loss - 1.5 * (loss - low));
+        }
+        for _ in 0..8 {
+            let middle = 0.5 * (low + high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        high
+    }
+
+    /// The outputs with losses in `[from, to)`, compared at `loss`.
+    fn part(&self, from: f64, to: f64, loss: f64) -> Part {
+        let of = |curve: &Curve, from: f64, to: f64| {
+            let (a, b) = (curve.output(from), curve.output(to));
+            let masses = curve.masses(a.min(b), a.max(b));
+            let (excess, rounding) = curve.difference(masses, loss);
+            Part { mass: curve.mass(masses).down(), excess: excess - rounding }
+        };
+        match self {
+            Self::Curve(curve) => of(curve, from, to),
+            Self::Fixed { remove, .. } if from >= 0.0 => of(remove, from, to),
+            Self::Fixed { add, .. } if to <= 0.0 => of(add, from, to),
+            Self::Fixed { remove, add, rest } => {
+                let (below, above) = (of(add, from, 0.0), of(remove, 0.0, to));
+                // At zero both neighbours have the same mass.
+                let excess = below.excess + above.excess - libm::expm1(loss) * rest;
+                Part { mass: below.mass + above.mass + rest, excess }
+            }
+        }
     }
 }
 
@@ -224,223 +424,6 @@ impl Grid {
 fn reach_of(tail: f64) -> f64 {
     // P(y > r) <= exp(-r^2/2)/2 for r >= 0.
     (-2.0 * (2.0 * tail).ln()).max(1.0).sqrt()
-}
-
-/// The loss as a monotone function of the output y, and its inverse.
-struct Curve {
-    q: f64,
-    z: f64,
-    kind: Kind,
-}
-
-/// Which two distributions a loss compares: a round without the record, with it, or with another one
-/// in its place, each in its share of rounds.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Remove,
-    Add,
-    Replace,
-}
-
-impl Curve {
-    fn new(step: Step, direction: Direction) -> Self {
-        let (q, kind) = match (step.sampled, direction) {
-            (Sampled::PoissonReplaced(q), _) => (q, Kind::Replace),
-            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Remove) => {
-                (q, Kind::Remove)
-            }
-            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Add) => (q, Kind::Add),
-            (Sampled::Always, Direction::Remove) => (1.0, Kind::Remove),
-            (Sampled::Always, Direction::Add) => (1.0, Kind::Add),
-        };
-        Self { q, z: step.z, kind }
-    }
-
-    /// The smallest and the largest loss of outputs that are at most `reach` from where a round with
-    /// or without the record is centred.
-    fn range(&self, reach: f64) -> (f64, f64) {
-        let right = 1.0 / self.z + reach;
-        match self.kind {
-            Kind::Remove => (self.loss(-reach), self.loss(right)),
-            Kind::Add => (self.loss(right), self.loss(-reach)),
-            Kind::Replace => (self.loss(right), self.loss(-right)),
-        }
-    }
-
-    /// `log((1-q) + q e^{y/z - 1/(2z^2)})`.
-    fn log_ratio(&self, y: f64) -> f64 {
-        let exponent = y / self.z - 0.5 / (self.z * self.z);
-        if self.q == 1.0 {
-            exponent
-        } else if exponent > 700.0 {
-            // log(q e^x (1 + (1-q)/(q e^x)))
-            self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp())
-        } else {
-            libm::log1p(self.q * libm::expm1(exponent))
-        }
-    }
-
-    fn loss(&self, y: f64) -> f64 {
-        match self.kind {
-            Kind::Remove => self.log_ratio(y),
-            Kind::Add => -self.log_ratio(y),
-            Kind::Replace => self.log_ratio(-y) - self.log_ratio(y),
-        }
-    }
-
-    /// The output at which the loss is `loss`; infinite beyond the largest or smallest. Any output is
-    /// sound that falls as losses rise, or rises for removal: cells are split by their masses.
-    fn output(&self, loss: f64) -> f64 {
-        match self.kind {
-            Kind::Remove => self.inverse_log_ratio(loss),
-            Kind::Add => self.inverse_log_ratio(-loss),
-            Kind::Replace => {
-                // The root X = e^{y/z} of e^l q a X^2 + (1-q)(e^l - 1) X - q a = 0 for a loss l >= 0,
-                // where a = e^{-1/(2z^2)}; the loss is odd in y.
-                let l = loss.abs();
-                let log_a = -0.5 / (self.z * self.z);
-                let half = 0.5 * (1.0 - self.q) / self.q * -libm::expm1(-l);
-                // X = a / (half' + sqrt(half'^2 + a^2 e^l)), all divided by e^l.
-                let log_root = if half == 0.0 {
-                    -0.5 * l
-                } else {
-                    let ratio = 2.0 * (log_a - half.ln()) - l;
-                    let inner = half.ln() + libm::log1p((1.0 + ratio.exp()).sqrt());
-                    if ratio > 600.0 { -0.5 * l } else { log_a - l - inner }
-                };
-                let y = self.z * log_root;
-                if loss >= 0.0 { y } else { -y }
-            }
-        }
-    }
-
-    fn inverse_log_ratio(&self, loss: f64) -> f64 {
-        if self.q == 1.0 {
-            return self.z * loss + 0.5 / self.z;
-        }
-        let exponent = if loss > 30.0 {
-            loss - self.q.ln() + libm::log1p(-(1.0 - self.q) * (-loss).exp())
-        } else {
-            let ratio = libm::expm1(loss) / self.q;
-            if ratio <= -1.0 {
-                return f64::NEG_INFINITY;
-            }
-            libm::log1p(ratio)
-        };
-        self.z * exponent + 0.5 / self.z
-    }
-
-    /// Masses of an interval of outputs without the record, with it, and with the other one.
-    fn masses(&self, from: f64, to: f64) -> [Mass; 3] {
-        let shift = 1.0 / self.z;
-        let other = match self.kind {
-            Kind::Replace => normal_mass(from, to, -shift),
-            Kind::Remove | Kind::Add => Mass { value: 0.0, scale: 0.0 },
-        };
-        [normal_mass(from, to, 0.0), normal_mass(from, to, shift), other]
-    }
-
-    /// The mass of an interval of outputs under the distribution that ran.
-    fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
-        let mix = |sampled: Mass| {
-            let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
-            Mass {
-                value: mix(without.value, sampled.value),
-                scale: mix(without.scale, sampled.scale),
-            }
-        };
-        match self.kind {
-            Kind::Remove => mix(with),
-            Kind::Add => without,
-            Kind::Replace => mix(other),
-        }
-    }
-
-    /// The probability, under the distribution that ran, of losses below that at `y`.
-    fn mass_below(&self, y: f64) -> Mass {
-        self.mass(match self.kind {
-            Kind::Remove => self.masses(f64::NEG_INFINITY, y),
-            Kind::Add | Kind::Replace => self.masses(y, f64::INFINITY),
-        })
-    }
-
-    fn mass_above(&self, y: f64) -> Mass {
-        self.mass(match self.kind {
-            Kind::Remove => self.masses(y, f64::INFINITY),
-            Kind::Add | Kind::Replace => self.masses(f64::NEG_INFINITY, y),
-        })
-    }
-
-    /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both
-    /// distributions keep their mass: returns the upper part, rounded up, and the whole.
-    fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
-        let (from, to) = if below < above { (below, above) } else { (above, below) };
-        let masses = self.masses(from, to);
-        let mass = self.mass(masses);
-        let (difference, rounding) = self.difference(masses, low);
-        let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
-        // Not `clamp`, which panics at what is no number.
-        let whole = mass.up();
-        let upper = if upper < 0.0 { 0.0 } else { upper };
-        (if upper > whole { whole } else { upper }, whole)
-    }
-
-    /// `P - e^low Q` of an interval of outputs, where nothing large cancels, and its rounding.
-    fn difference(&self, masses: [Mass; 3], low: f64) -> (f64, f64) {
-        let growth = low.exp();
-        let factors = match self.kind {
-            Kind::Remove => [-(libm::expm1(low) + self.q), self.q, 0.0],
-            Kind::Add => [growth * self.q - libm::expm1(low), -growth * self.q, 0.0],
-            Kind::Replace => [-(1.0 - self.q) * libm::expm1(low), -growth * self.q, self.q],
-        };
-        // What the first factor was formed from, which may have cancelled.
-        let formed = libm::expm1(low).abs() + growth.max(1.0) * self.q;
-        let [without, _, _] = masses;
-        let mut difference = 0.0;
-        let mut rounding = 8.0 * UNIT * formed * without.value;
-        for (factor, mass) in factors.into_iter().zip(masses) {
-            difference += factor * mass.value;
-            rounding += ROUNDING * factor.abs() * (mass.scale + mass.value);
-        }
-        (difference, rounding)
-    }
-
-    /// The profile of this one step: the mass above a loss less `e^loss` times the other's.
-    fn delta(&self, epsilon: f64) -> Interval {
-        let y = self.output(epsilon);
-        let masses = match self.kind {
-            Kind::Remove => self.masses(y, f64::INFINITY),
-            Kind::Add | Kind::Replace => self.masses(f64::NEG_INFINITY, y),
-        };
-        let (value, rounding) = self.difference(masses, epsilon);
-        let (value, rounding) = if epsilon > 700.0 {
-            // e^epsilon is no number; the mass alone is an upper bound.
-            let mass = self.mass(masses).up();
-            (0.5 * mass, 0.5 * mass)
-        } else {
-            (value, 4.0 * rounding)
-        };
-        Interval { lower: value - rounding, upper: value + rounding }
-    }
-}
-
-/// The probability of `[from, to)` under the normal distribution around `mean`, from the tails that are
-/// smaller.
-fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
-    let (low, high) = (from - mean, to - mean);
-    let (value, tail, end) = if low >= 0.0 {
-        (upper_tail(low) - upper_tail(high), upper_tail(low), low)
-    } else if high <= 0.0 {
-        (upper_tail(-high) - upper_tail(-low), upper_tail(-high), -high)
-    } else {
-        (1.0 - upper_tail(-low) - upper_tail(high), 1.0, 0.0)
-    };
-    // Far out a tail loses digits with its argument, whose own rounding grows with what it was formed
-    // from; and where it is hardly a number it has none.
-    let digits = 1.0 + end * (end + mean.abs()) / 8.0;
-    let scale = if tail == 0.0 { 0.0 } else { tail * digits } + f64::MIN_POSITIVE / ROUNDING;
-    // Not `max`: what is no number must stay visible.
-    Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
 }
 
 #[cfg(test)]

@@ -5,13 +5,21 @@ use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
 use crate::cumulant::{Cumulant, Jet};
-use crate::lattice::{self, LONGEST, SKETCHED, Target};
-use crate::loss::{Direction, step_delta};
+use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
 use crate::number::bracket_root;
-use crate::{Composition, Unsupported, gaussian, rdp};
+use crate::output::{Direction, step_delta};
+use crate::{Composition, Sampled, Step, Unsupported, gaussian, rdp};
 
 /// The contour's answer is taken where its bounds are this close, relatively.
 const CLOSE: f64 = 1e-4;
+/// Lattices are refined until their bounds of epsilon are this close, relatively.
+const LATTICE_CLOSE: f64 = 4e-5;
+/// The same for points of whole profiles, and the most lattices of one.
+const SKETCH_CLOSE: f64 = 5e-4;
+const MOST_LATTICES: usize = 8;
+
+/// How close the bounds of a lattice have to be, and how long it may get.
+const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
 
 /// How a bound was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +60,19 @@ impl Bounds {
 /// # Errors
 /// When no finite epsilon can be certified.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupported> {
-    let bounds =
-        both(composition, |direction| epsilon_towards(composition, direction, delta.get()));
+    // Deltas at zero add up.
+    let at_zero = |direction: Direction| -> f64 {
+        let of = |(step, n): &(Step, u64)| *n as f64 * step_delta(*step, direction, 0.0).upper;
+        composition.steps().iter().map(of).sum::<f64>() * (1.0 + 1e-12)
+    };
+    if at_zero(Direction::Remove).max(at_zero(Direction::Add)) <= delta.get() {
+        return Ok(Bounds { lower: 0.0, upper: 0.0, method: Method::ClosedForm });
+    }
+    let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
+    // Addition counts only where it may cost more.
+    if !composition.is_symmetric() && !addition_settled(composition, bounds.lower, delta.get()) {
+        bounds = bounds.or(epsilon_towards(composition, Direction::Add, delta.get()));
+    }
     if Epsilon::new(bounds.upper).is_err() {
         return Err(Unsupported::new("no finite epsilon can be certified for this delta"));
     }
@@ -66,51 +85,104 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
-    let bounds = both(composition, |direction| {
-        delta_towards(composition, direction, epsilon.get(), LONGEST).0
-    });
+    let epsilon = epsilon.get();
+    let mut bounds = delta_towards(composition, Direction::Remove, epsilon, FINE).0;
+    if !composition.is_symmetric() && !addition_settled(composition, epsilon, bounds.lower) {
+        bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon, FINE).0);
+    }
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
 }
 
-/// Upper bounds of delta at many epsilons; neighbouring ones share a contour.
+/// Whether addition provably costs at most `delta` at `epsilon`: by its largest loss, or by its Rényi
+/// divergence at some order. Both take little time, and mostly removal is what counts.
+fn addition_settled(composition: &Composition, epsilon: f64, delta: f64) -> bool {
+    let largest = |(step, count): &(Step, u64)| match step.sampled {
+        Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
+        _ => f64::INFINITY,
+    };
+    if composition.steps().iter().map(largest).sum::<f64>() * (1.0 + 1e-12) <= epsilon {
+        return true;
+    }
+    rdp::order_with(composition, Direction::Add, epsilon, delta)
+}
+
+/// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
 pub(crate) struct Deltas<'a> {
     composition: &'a Composition,
-    contours: Vec<(Direction, Option<Contour>)>,
+    remove: Known,
+    add: Known,
+}
+
+/// The transforms of one direction that were made so far.
+#[derive(Default)]
+struct Known {
+    transforms: Vec<Transform>,
+    lattices: usize,
 }
 
 impl<'a> Deltas<'a> {
     pub(crate) fn new(composition: &'a Composition) -> Self {
-        let mut contours = vec![(Direction::Remove, None)];
-        if !composition.is_symmetric() {
-            contours.push((Direction::Add, None));
-        }
-        Self { composition, contours }
+        Self { composition, remove: Known::default(), add: Known::default() }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         let composition = self.composition;
-        let mut largest: f64 = 0.0;
-        for (direction, contour) in &mut self.contours {
-            let near = contour.as_ref().map(|contour| contour.delta(epsilon));
-            let upper = match near {
-                Some(delta) if delta.upper - delta.lower <= CLOSE * delta.upper => delta.upper,
-                _ => {
-                    let (bounds, found) = delta_towards(composition, *direction, epsilon, SKETCHED);
-                    *contour = found;
-                    bounds.upper
-                }
-            };
-            largest = largest.max(upper);
-        }
-        largest.min(1.0)
+        let remove = self.remove.at(composition, Direction::Remove, epsilon);
+        let settled =
+            composition.is_symmetric() || addition_settled(composition, epsilon, remove.lower);
+        let add = match settled {
+            true => remove,
+            false => self.add.at(composition, Direction::Add, epsilon),
+        };
+        remove.upper.max(add.upper).min(1.0)
     }
 }
 
-fn both(composition: &Composition, f: impl Fn(Direction) -> Bounds) -> Bounds {
-    if composition.is_symmetric() {
-        f(Direction::Remove)
-    } else {
-        f(Direction::Remove).or(f(Direction::Add))
+impl Known {
+    /// From the transforms that there are if one of them is close, or if there are enough; else from one
+    /// more.
+    fn at(&mut self, composition: &Composition, direction: Direction, epsilon: f64) -> Interval {
+        let mut best = Interval { lower: 0.0, upper: f64::INFINITY };
+        let mut close: f64 = 0.0;
+        for transform in &self.transforms {
+            let delta = transform.delta(epsilon);
+            best.lower = best.lower.max(delta.lower);
+            best.upper = best.upper.min(delta.upper);
+            close = close.max(transform.close());
+        }
+        // An infinite bound is close to nothing.
+        let known = best.upper - best.lower <= close * best.upper;
+        if best.upper.is_finite() && (known || self.lattices >= MOST_LATTICES) {
+            return best;
+        }
+        let sketch = (SKETCH_CLOSE, SKETCHED);
+        let (bounds, found) = delta_towards(composition, direction, epsilon, sketch);
+        self.lattices += usize::from(bounds.method == Method::Lattice);
+        self.transforms.extend(found);
+        Interval { lower: best.lower.max(bounds.lower), upper: best.upper.min(bounds.upper) }
+    }
+}
+
+/// What profiles are read from.
+enum Transform {
+    Contour(Contour),
+    Lattice(Lattice),
+}
+
+impl Transform {
+    fn delta(&self, epsilon: f64) -> Interval {
+        match self {
+            Self::Contour(contour) => contour.delta(epsilon),
+            Self::Lattice(lattice) => lattice.delta(epsilon),
+        }
+    }
+
+    /// How close bounds of delta are, relatively, where a transform is good.
+    const fn close(&self) -> f64 {
+        match self {
+            Self::Contour(_) => CLOSE,
+            Self::Lattice(_) => 5e-3,
+        }
     }
 }
 
@@ -132,29 +204,34 @@ fn closed_form(
     })
 }
 
-/// Bounds of delta at `epsilon`, and the contour if that was good enough.
+/// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
 fn delta_towards(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
-    longest: usize,
-) -> (Bounds, Option<Contour>) {
+    (close, longest): (f64, usize),
+) -> (Bounds, Option<Transform>) {
     if let Some(delta) = closed_form(composition, direction) {
         let Interval { lower, upper } = delta(epsilon);
         return (Bounds { lower, upper, method: Method::ClosedForm }, None);
     }
     let mut cumulant = Cumulant::new(composition, direction);
     let tilt = cumulant.best_slope(epsilon, payoff);
-    let contour = Contour::new(composition, direction, &mut cumulant, tilt);
+    let contour = match rarely_sampled(composition) {
+        true => None,
+        false => Contour::new(composition, direction, &mut cumulant, tilt),
+    };
     let by_contour = contour.as_ref().map(|contour| contour.delta(epsilon));
     let by_contour = by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
     let Interval { lower, upper } = by_contour;
     if upper.is_finite() && upper - lower <= CLOSE * upper {
-        return (Bounds { lower, upper, method: Method::Contour }, contour);
+        return (Bounds { lower, upper, method: Method::Contour }, contour.map(Transform::Contour));
     }
-    let about = Epsilon::new(epsilon).map_or(1.0, |epsilon| rdp::delta(composition, epsilon));
-    let target = Target::Epsilon(epsilon, about * 1e-2);
-    (better(by_contour, lattice::bounds(composition, direction, target, longest)), None)
+    let lattice = Lattice::new(composition, direction, Target::Epsilon(epsilon), close, longest);
+    let Some(lattice) = lattice else {
+        return (Bounds { lower, upper, method: Method::Contour }, None);
+    };
+    (better(by_contour, lattice.delta(epsilon)), Some(Transform::Lattice(lattice)))
 }
 
 fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) -> Bounds {
@@ -167,8 +244,31 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if upper.is_finite() && upper - lower <= CLOSE * upper.max(0.01) {
         return Bounds { lower, upper, method: Method::Contour };
     }
-    let by_lattice = lattice::bounds(composition, direction, Target::Delta(delta), LONGEST);
-    better(Interval { lower, upper }, by_lattice)
+    let by_lattice = lattice_epsilon(composition, direction, delta);
+    let by_lattice = by_lattice.unwrap_or((0.0, f64::INFINITY));
+    better(Interval { lower, upper }, Interval { lower: by_lattice.0, upper: by_lattice.1 })
+}
+
+fn lattice_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<(f64, f64)> {
+    let lattice =
+        Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE, LONGEST)?;
+    solve(&|epsilon| lattice.delta(epsilon), delta, lattice.epsilon, 1.0 / lattice.tilt)
+}
+
+/// Whether a record takes part so rarely that contours are not worth a try: characteristic functions hardly
+/// decay.
+fn rarely_sampled(composition: &Composition) -> bool {
+    let part = |(step, count): &(Step, u64)| match step.sampled {
+        Sampled::Always => f64::INFINITY,
+        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
+            q * *count as f64
+        }
+    };
+    composition.steps().iter().map(part).sum::<f64>() < 0.3
 }
 
 /// The better of both on either side.
@@ -187,6 +287,9 @@ fn contour_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<(f64, f64)> {
+    if rarely_sampled(composition) {
+        return None;
+    }
     let mut cumulant = Cumulant::new(composition, direction);
     let extra = |tilt: f64| {
         let payoff = payoff(tilt);
@@ -271,8 +374,8 @@ mod tests {
                     for delta in [1e-3, 1e-6] {
                         let (lower, upper) =
                             contour_epsilon(&composition, direction, delta).unwrap();
-                        let other =
-                            lattice::bounds(&composition, direction, Target::Delta(delta), LONGEST);
+                        let other = lattice_epsilon(&composition, direction, delta).unwrap();
+                        let other = Interval { lower: other.0, upper: other.1 };
                         let what = format!("{sampling:?} {z} {adjacency} {direction:?} {delta}");
                         assert!(upper >= other.lower, "{what}: {upper} {other:?}");
                         assert!(lower <= other.upper, "{what}: {lower} {other:?}");

@@ -3,7 +3,7 @@
 use veilgrad_events::{Budget, Charges, Delta, Epsilon, Mode, Pricing};
 
 use crate::account::{Accountant, Best};
-use crate::{Composition, rdp};
+use crate::{Composition, Unsupported, rdp};
 
 fn price(budget: &Budget, composition: &Composition) -> Result<f64, String> {
     let epsilon = match (budget.mode, budget.order) {
@@ -30,10 +30,17 @@ impl Pricing for Best {
     fn check(&self, budget: &Budget, rounds: Charges<'_>) -> Result<(), String> {
         let composition =
             Composition::of(rounds, budget.adjacency).map_err(|error| error.to_string())?;
-        // Rényi's number takes microseconds and is sound: if it fits, the smaller one does.
+        // Rényi's numbers are sound and quick: if one fits, the smaller one does. First at the order at
+        // which a Gaussian uses all of the budget, then at the best.
         if budget.mode == Mode::Planned {
-            let quick = rdp::epsilon(&composition, budget.delta);
-            if quick.is_ok_and(|found| found.epsilon.get() <= budget.epsilon.get()) {
+            let cap = budget.epsilon.get();
+            let fits = |found: Result<rdp::RdpEpsilon, Unsupported>| {
+                found.is_ok_and(|found| found.epsilon.get() <= cap)
+            };
+            let order = 1.0 - 2.0 * budget.delta.get().ln() / cap;
+            if fits(rdp::epsilon_on_orders(&composition, budget.delta, &[order]))
+                || fits(rdp::epsilon(&composition, budget.delta))
+            {
                 return Ok(());
             }
         }

@@ -3,7 +3,7 @@
 use veilgrad_events::{Delta, Epsilon};
 
 use crate::cumulant::{Cumulant, Jet};
-use crate::loss::Direction;
+use crate::output::Direction;
 use crate::{Composition, Unsupported};
 
 /// The Rényi divergence of a composition at order `alpha > 1`, rounded up; infinite where it cannot be
@@ -100,9 +100,33 @@ fn finish(bound: f64, order: f64) -> Result<RdpEpsilon, Unsupported> {
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
     let mut cumulant = Cumulant::new(composition, Direction::Remove);
     let tilt = cumulant.best_slope(epsilon.get(), conversion);
-    let exponent = cumulant.at(tilt).value + conversion(tilt).value - tilt * epsilon.get();
+    delta_at(&mut cumulant, tilt, epsilon.get())
+}
+
+fn delta_at(cumulant: &mut Cumulant, tilt: f64, epsilon: f64) -> f64 {
+    let exponent = cumulant.at(tilt).value + conversion(tilt).value - tilt * epsilon;
     let delta = (exponent + 1e-14 * exponent.abs()).exp() * (1.0 + 1e-14);
     if delta.is_nan() { 1.0 } else { delta.min(1.0) }
+}
+
+/// Whether there is an order, not too high, that shows at most `delta` at `epsilon` in this direction.
+pub(crate) fn order_with(
+    composition: &Composition,
+    direction: Direction,
+    epsilon: f64,
+    delta: f64,
+) -> bool {
+    let mut cumulant = Cumulant::new(composition, direction);
+    let mut last = f64::INFINITY;
+    for power in -2..12 {
+        let found = delta_at(&mut cumulant, f64::from(power).exp2(), epsilon);
+        // Convex in the order: once it rises it will not fall again.
+        if found <= delta || found > last {
+            return found <= delta;
+        }
+        last = found;
+    }
+    false
 }
 
 /// The orders that TensorFlow Privacy's `compute_dp_sgd_privacy` tries.

@@ -3,8 +3,8 @@
 //! Outputs y are standard normal without the record. With it they are shifted by 1/z, and
 //! `u(y) = q (e^{y/z - 1/(2z^2)} - 1)` is how much more likely a sampled round makes them.
 
-use crate::loss::Direction;
 use crate::number::{log_beyond_linear, log_upper_tail};
+use crate::output::Direction;
 use crate::{Sampled, Step};
 
 /// A step in one direction: under the neighbour that ran, y has density `e^{weight(y)}` relative to

@@ -1,8 +1,8 @@
 //! One step's loss under its tilted distribution: masses and losses to sum characteristic functions
 //! from, with their errors, and how fast those functions decay.
 
-use crate::loss::Direction;
 use crate::number::{LEGENDRE, UNIT, upper_tail};
+use crate::output::Direction;
 use crate::smooth::Smooth;
 use crate::{Sampled, Step};
 
@@ -272,7 +272,14 @@ fn ends(curve: &Smooth, tilt: f64) -> (f64, f64) {
 /// At least the log of the error of the rule [`LEGENDRE`] on one panel, for the tilted moment at frequencies up to
 /// `last`: the largest modulus on an ellipse around the panel, of parameter 4, over which it is
 /// analytic (Trefethen, Approximation Theory and Approximation Practice, theorem 19.3).
-fn panel_error(curve: &Smooth, tilt: f64, last: f64, middle: f64, half: f64, z: f64) -> f64 {
+pub(crate) fn panel_error(
+    curve: &Smooth,
+    tilt: f64,
+    last: f64,
+    middle: f64,
+    half: f64,
+    z: f64,
+) -> f64 {
     const ELLIPSE: f64 = 4.0;
     const DEGREE: f64 = 38.0;
     let (wide, high) =

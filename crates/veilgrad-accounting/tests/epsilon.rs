@@ -396,3 +396,45 @@ fn fixed_size_samples_under_each_adjacency() {
     let composition = Composition::fold(&fixed, Adjacency::ReplaceOne).unwrap();
     assert!(rdp::epsilon(&composition, delta(1e-5)).unwrap().epsilon.get() >= replaced);
 }
+
+/// The profile of two rounds with removal, from that of one: `E_P delta_1(eps - L)`, one integral of closed forms.
+fn two_rounds(q: f64, z: f64, epsilon: f64) -> f64 {
+    let tail = |x: f64| 0.5 * libm::erfc(x / std::f64::consts::SQRT_2);
+    let ratio = |y: f64| q * libm::expm1(y / z - 0.5 / (z * z));
+    let one = |epsilon: f64| {
+        // Losses are above epsilon from this output on.
+        let odds = libm::expm1(epsilon) / q;
+        if odds <= -1.0 {
+            return -libm::expm1(epsilon);
+        }
+        let y = z * libm::log1p(odds) + 0.5 / z;
+        q * tail(y - 1.0 / z) - (libm::expm1(epsilon) + q) * tail(y)
+    };
+    let (from, to, parts) = (-12.0, 12.0 + 1.0 / z, 40_000);
+    let step = (to - from) / f64::from(parts);
+    let at = |i: i32| {
+        let y = from + step * f64::from(i);
+        let density = (-0.5 * y * y).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        step * density * (1.0 + ratio(y)) * one(epsilon - libm::log1p(ratio(y)))
+    };
+    (0..=parts).map(at).sum()
+}
+
+#[test]
+fn two_rounds_are_enclosed_by_an_integral_of_closed_forms() {
+    for (q, z, d) in [
+        (0.004, 0.774_382_8, 1e-6),
+        (0.3, 1.5, 1e-5),
+        (0.05, 0.5, 1e-8),
+        (1e-3, 3.0, 1e-10),
+        (1e-5, 0.6, 1e-9),
+        (0.9, 2.0, 1e-3),
+    ] {
+        let found = pld::epsilon(&poisson(q, z, 2), delta(d)).unwrap();
+        let (above, below) = (two_rounds(q, z, found.upper), two_rounds(q, z, found.lower));
+        assert!(above <= d * (1.0 + 1e-9), "{q} {z}: {found:?} {above}");
+        // Addition is never the dearer of both here.
+        assert!(below >= d * (1.0 - 1e-9), "{q} {z}: {found:?} {below}");
+        assert!(found.upper - found.lower <= 3e-4 * found.upper, "{q} {z}: {found:?}");
+    }
+}

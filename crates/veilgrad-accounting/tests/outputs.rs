@@ -187,3 +187,32 @@ fn a_filter_admits_rounds_up_to_its_budget_and_not_beyond() {
     assert!(rdp::Filter::new(f64::NAN, budget, delta()).is_err());
     assert!(rdp::Filter::new(1.5, budget, delta()).is_err());
 }
+
+/// The budget of a filter, converted back, is never more than was declared: not by a last digit.
+#[test]
+fn filters_never_promise_more_than_their_budget() {
+    for i in 0..2000 {
+        let order = 1.5 + f64::from(i) * 0.01;
+        let budget = epsilon(0.1 + f64::from(i % 97) * 0.13);
+        let Ok(filter) = rdp::Filter::new(order, budget, delta()) else { continue };
+        let tilt = order - 1.0;
+        // Canonne, Kamath, Steinke (2020), proposition 12, with its own rounding on the other side.
+        let free = libm::log1p(-1.0 / order) - (delta().get().ln() + order.ln()) / tilt;
+        let found = filter.divergence() + free;
+        let room = 4e-16 * (filter.divergence() + free.abs());
+        assert!(found + room <= budget.get() * (1.0 + 1e-15), "{order}: {found} {budget:?}");
+    }
+}
+
+/// A profile is as good at its ends as one made for a single epsilon.
+#[test]
+fn profiles_are_close_everywhere_also_for_few_rounds() {
+    for (q, z, count, last) in [(0.004, 0.7743, 2, 0.5), (0.1, 1.0, 7, 2.0)] {
+        let composition = poisson(q, z, count);
+        let profile = Profile::new(&composition, epsilon(last), 9);
+        for (at, found) in profile.points().iter().copied() {
+            let exact = pld::delta(&composition, epsilon(at)).upper;
+            assert!(found <= 1.1 * exact, "q {q}, epsilon {at}: {found} for {exact}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! `veilgrad account`: what a ledger or a file of rounds cost.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use veilgrad_accounting::{Composition, Guarantee, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
 use veilgrad_ledger::Ledger;
@@ -14,9 +14,17 @@ use crate::output::print;
 const DATABASE: &[u8] = b"SQLite format 3\0";
 
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
-    let source = read(arguments)?;
+    let source = read(arguments, common)?;
     let adjacency = match (arguments.view.adjacency, &source.budget) {
         (None, Some(budget)) => budget.adjacency,
+        // What a ledger charged was charged under its own; another's number could be smaller.
+        (Some(asked), Some(budget)) if asked.adjacency() != budget.adjacency => {
+            return Err(Error::Usage(format!(
+                "the budget of {:?} is for adjacency {}",
+                budget.dataset,
+                adjacency_name(budget.adjacency)
+            )));
+        }
         _ => arguments.view.adjacency(),
     };
     let accountant = arguments.view.accountant();
@@ -25,11 +33,30 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let mut parameters = parameters(&source.rounds, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
     let answer = Answer { parameters, outcome, asked };
+    let promise = source.budget.as_ref().map(promise);
     if common.json {
-        print(&format!("{}\n", json!(answer.json())))
+        let mut document = answer.json();
+        if let Some((guarantee, _)) = promise {
+            let running = document.get("epsilon").cloned();
+            document.insert("guarantee".to_owned(), guarantee);
+            document.insert("running".to_owned(), json!(running));
+        }
+        print(&format!("{}\n", json!(document)))
     } else {
-        print(&answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" }))
+        let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
+        print(&format!("{table}{}", promise.map_or(String::new(), |(_, text)| text)))
     }
+}
+
+/// What a budget promises whatever is still charged: for programs and for people.
+fn promise(budget: &Budget) -> (Value, String) {
+    let (epsilon, delta) = (budget.epsilon.get(), budget.delta.get());
+    let text = format!(
+        "\nguarantee: epsilon {epsilon} at delta {delta:e}, the budget of {:?}. What is above is what was\n\
+         charged so far; it is a guarantee only if the number of rounds was fixed before the first.\n",
+        budget.dataset
+    );
+    (json!({ "epsilon": epsilon, "delta": delta }), text)
 }
 
 /// The rounds to account for, and what is known about where they come from.
@@ -76,15 +103,15 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
     Ok(Outcome::new(&composition, guarantee))
 }
 
-fn read(arguments: &Account) -> Result<Source, Error> {
+fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
     let path = arguments.file.display().to_string();
     // A ledger is one whatever became of its first bytes.
     if Ledger::anchor_path(&arguments.file).exists() {
-        return read_ledger(arguments);
+        return read_ledger(arguments, common);
     }
     let bytes = crate::ledger::read_bytes(&arguments.file)?;
     if bytes.starts_with(DATABASE) {
-        return read_ledger(arguments);
+        return read_ledger(arguments, common);
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path: path.clone(), cause: "is not UTF-8 text".to_owned() })?;
@@ -95,8 +122,8 @@ fn read(arguments: &Account) -> Result<Source, Error> {
     Ok(Source { rounds, budget: None, insecure: None })
 }
 
-fn read_ledger(arguments: &Account) -> Result<Source, Error> {
-    let ledger = Ledger::read(&arguments.file)?;
+fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
+    let ledger = Ledger::read(&arguments.file, common.options())?;
     let datasets = ledger.state().datasets();
     let dataset = match (&arguments.dataset, datasets.len()) {
         (Some(name), _) => datasets

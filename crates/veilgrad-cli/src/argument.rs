@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
-use veilgrad_ledger::Head;
+use veilgrad_ledger::{Head, Options};
 
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
@@ -29,10 +29,28 @@ pub(crate) struct Common {
     /// Say more on stderr.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Serve ledgers on network file systems, too.
+    #[arg(long, global = true)]
+    pub(crate) allow_network: bool,
+}
+
+impl Common {
+    /// How ledgers are opened.
+    pub(crate) const fn options(&self) -> Options {
+        Options { allow_network: self.allow_network }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Train a model privately: writes a model, a ledger and a report.
+    Train(Train),
+    /// Use a trained model.
+    Predict(Predict),
+    /// The report of a run as a self-contained page.
+    Report(ReportOf),
+    /// The promise of a run in plain words.
+    Statement(RunOf),
     /// Solve for one of noise multiplier, rate, steps or epsilon.
     Plan(Plan),
     /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
@@ -43,6 +61,52 @@ pub(crate) enum Command {
     /// Inspect, verify and move ledgers.
     #[command(subcommand)]
     Ledger(Ledger),
+}
+
+/// A training run.
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The configuration, in TOML.
+    pub(crate) config: PathBuf,
+    /// Where results go; by default runs/ and the configuration's name.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The ledger of the data; by default one in the directory of results. Runs on the same data belong
+    /// into one ledger.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Go on with a run that was interrupted.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// What the run may cost, instead of what the configuration says.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Option<Epsilon>,
+    /// How many threads; by default as many as the machine has.
+    #[arg(long)]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// The model.safetensors of a run.
+    pub(crate) model: PathBuf,
+    /// Examples in the format of the training data, without labels if they are in a file of their own.
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportOf {
+    /// The directory of a run, or its report.json.
+    pub(crate) run: PathBuf,
+    /// The page; stdout if it is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunOf {
+    /// The directory of a run, or its report.json.
+    pub(crate) run: PathBuf,
 }
 
 /// What is known of a run; what is missing is solved for.
@@ -163,9 +227,6 @@ pub(crate) struct CreateBudget {
     pub(crate) mode: BudgetMode,
     #[command(flatten)]
     pub(crate) file: LedgerFile,
-    /// Serve a ledger on a network file system.
-    #[arg(long)]
-    pub(crate) allow_network: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

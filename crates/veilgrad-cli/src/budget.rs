@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use veilgrad_accounting::Best;
 use veilgrad_events::{Mode, Pricing};
-use veilgrad_ledger::{Dataset, Ledger, Options};
+use veilgrad_ledger::{Dataset, Ledger};
 
 use crate::answer::{adjacency_name, up};
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
@@ -13,20 +13,22 @@ use crate::output::print;
 pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
     match command {
         Budget::Create(create) => {
-            let ledger = create_budget(create)?;
+            let ledger = create_budget(create, common)?;
             show(&ledger, &create.dataset, common)
         }
-        Budget::Show(one) => show(&Ledger::read(&one.file.ledger)?, &one.dataset, common),
-        Budget::List(file) => list(&Ledger::read(&file.ledger)?, common),
+        Budget::Show(one) => {
+            show(&Ledger::read(&one.file.ledger, common.options())?, &one.dataset, common)
+        }
+        Budget::List(file) => list(&Ledger::read(&file.ledger, common.options())?, common),
         Budget::Tighten(tighten) => {
-            let mut ledger = Ledger::open(&tighten.file.ledger, Options::default())?;
+            let mut ledger = Ledger::open(&tighten.file.ledger, common.options())?;
             ledger.tighten(&tighten.dataset, tighten.epsilon)?;
             show(&ledger, &tighten.dataset, common)
         }
     }
 }
 
-fn create_budget(create: &CreateBudget) -> Result<Ledger, Error> {
+fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error> {
     let mode = match create.mode {
         BudgetMode::Planned => Mode::Planned,
         BudgetMode::Adaptive => Mode::Adaptive,
@@ -41,7 +43,7 @@ fn create_budget(create: &CreateBudget) -> Result<Ledger, Error> {
             ))
         })?),
     };
-    let options = Options { allow_network: create.allow_network };
+    let options = common.options();
     let path = &create.file.ledger;
     let mut ledger =
         if path.exists() { Ledger::open(path, options)? } else { Ledger::create(path, options)? };
@@ -96,6 +98,14 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     print(&text)
 }
 
+/// Under which condition the budget is a guarantee.
+fn assumption(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Planned => "sampling, noise and number of rounds are not chosen from earlier outputs",
+        Mode::Adaptive => "none: rounds may be chosen from earlier outputs",
+    }
+}
+
 /// What is left, rounded down.
 fn left(cap: f64, spent: f64) -> f64 {
     if spent == 0.0 { cap } else { (cap - spent).next_down().max(0.0) }
@@ -107,11 +117,12 @@ fn document(dataset: &Dataset) -> Value {
     let runs: Vec<Value> = dataset
         .runs
         .iter()
-        .map(|((source, run), state)| {
+        .map(|(run, state)| {
             let alone = Best.price(budget, &mut state.rounds.iter().copied()).ok();
             json!({
                 "run": run,
-                "source": source,
+                "id": state.id,
+                "source": state.source,
                 "rounds": state.charged(),
                 "epsilon": alone.filter(|_| state.insecure.is_none()),
                 "insecure": state.insecure,
@@ -129,6 +140,9 @@ fn document(dataset: &Dataset) -> Value {
         "epsilon": cap,
         "mode": budget.mode,
         "order": budget.order,
+        "assumption": assumption(budget.mode),
+        "guarantee": { "epsilon": cap, "delta": budget.delta },
+        "running": price.as_ref().ok(),
         "spent": price.as_ref().ok(),
         "left": price.as_ref().ok().map(|spent| left(cap, *spent)),
         "runs": runs,
@@ -150,6 +164,7 @@ fn table(dataset: &Dataset) -> String {
         adjacency_name(budget.adjacency),
         budget.delta.get()
     );
+    text.push_str(&format!("assumption        {}\n", assumption(budget.mode)));
     match spent(dataset) {
         Ok(spent) => {
             text.push_str(&format!("epsilon           {} of {cap} spent\n", up(spent)));
@@ -157,8 +172,8 @@ fn table(dataset: &Dataset) -> String {
         }
         Err(reason) => text.push_str(&format!("epsilon           unknown: {reason}\n")),
     }
-    for ((source, run), state) in &dataset.runs {
-        let from = source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
+    for (run, state) in &dataset.runs {
+        let from = state.source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
         let end = if state.closed { "closed" } else { "open" };
         let insecure =
             state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));

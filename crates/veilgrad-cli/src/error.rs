@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// A ledger is not served, or does not take something.
     #[error("{0}")]
     Ledger(#[from] StoreError),
+    /// Somebody stopped it; everything is in order.
+    #[error("interrupted; go on with --resume")]
+    Interrupted,
     /// Anything else.
     #[error("{0}")]
     Failure(String),
@@ -33,6 +36,7 @@ impl Error {
             Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
             Self::Ledger(_) => 4,
             Self::Data { .. } => 5,
+            Self::Interrupted => 130,
         })
     }
 }

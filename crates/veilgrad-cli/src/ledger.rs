@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_events::{Event, rounds_to_jsonl, run_length};
-use veilgrad_ledger::{Entry, Ledger, Options, StoreError};
+use veilgrad_events::{Event, Mode, rounds_to_jsonl, run_length};
+use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError};
 
-use crate::answer::up;
+use crate::answer::{adjacency_name, up};
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::{bar, spent};
 use crate::error::Error;
@@ -15,11 +15,11 @@ use crate::output::print;
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
-        Command::List(path) => list(&Ledger::read(&path.ledger)?, common),
-        Command::Show(path) => show(&Ledger::read(&path.ledger)?, common),
-        Command::Head(path) => head(&Ledger::read(&path.ledger)?, common),
+        Command::List(path) => list(&Ledger::read(&path.ledger, common.options())?, common),
+        Command::Show(path) => show(&Ledger::read(&path.ledger, common.options())?, common),
+        Command::Head(path) => head(&Ledger::read(&path.ledger, common.options())?, common),
         Command::Verify(arguments) => verify(arguments, common),
-        Command::Export(arguments) => export(arguments),
+        Command::Export(arguments) => export(arguments, common),
         Command::Import(arguments) => import(arguments, common),
     }
 }
@@ -37,17 +37,17 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
-    let runs =
-        ledger.state().datasets().iter().flat_map(|(name, dataset)| {
-            dataset.runs.iter().map(move |(key, run)| (name, key, run))
-        });
+    let runs = ledger.state().datasets().iter().flat_map(|(name, dataset)| {
+        dataset.runs.iter().map(move |(number, run)| (name, number, run))
+    });
     if common.json {
         let runs: Vec<Value> = runs
-            .map(|(dataset, (source, number), run)| {
+            .map(|(dataset, number, run)| {
                 json!({
                     "dataset": dataset,
                     "run": number,
-                    "source": source,
+                    "id": run.id,
+                    "source": run.source,
                     "rounds": run.charged(),
                     "closed": run.closed,
                     "insecure": run.insecure,
@@ -59,7 +59,7 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
         return print(&format!("{}\n", json!({ "schema": 1, "runs": runs })));
     }
     let mut text = format!("{:<8}{:<24}{:>14}  state\n", "run", "dataset", "rounds");
-    for (dataset, (_, number), run) in runs {
+    for (dataset, number, run) in runs {
         let state = match (&run.insecure, run.closed) {
             (Some(why), _) => format!("INSECURE: {why}"),
             (None, true) => "closed".to_owned(),
@@ -114,7 +114,7 @@ fn head(ledger: &Ledger, common: &Common) -> Result<(), Error> {
 }
 
 fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
-    let ledger = Ledger::read(&arguments.ledger)?;
+    let ledger = Ledger::read(&arguments.ledger, common.options())?;
     if let Some(head) = &arguments.against {
         ledger.contains(head)?;
     }
@@ -135,8 +135,8 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
     }
 }
 
-fn export(arguments: &Export) -> Result<(), Error> {
-    let ledger = Ledger::read(&arguments.ledger)?;
+fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
+    let ledger = Ledger::read(&arguments.ledger, common.options())?;
     let text = match arguments.format {
         Format::Jsonl => ledger.export()?,
         Format::Csv => csv(&ledger)?,
@@ -146,6 +146,18 @@ fn export(arguments: &Export) -> Result<(), Error> {
                 && !datasets.contains_key(name)
             {
                 return Err(Error::Usage(format!("the ledger has no dataset {name:?}")));
+            }
+            for dataset in datasets.values() {
+                let budget = &dataset.budget;
+                if arguments.dataset.as_ref().is_none_or(|only| *only == budget.dataset) {
+                    check_plain(dataset)?;
+                    // Data goes to stdout; this is for people.
+                    eprintln!(
+                        "{}: account for these rounds with --adjacency {}",
+                        budget.dataset,
+                        adjacency_name(budget.adjacency)
+                    );
+                }
             }
             let mut rounds = Vec::new();
             ledger.visit_rows(&mut |_, bytes, _| {
@@ -167,6 +179,22 @@ fn export(arguments: &Export) -> Result<(), Error> {
     print(&text)
 }
 
+/// Rounds alone say nothing about how they were chosen, or that a run protects nothing.
+fn check_plain(dataset: &Dataset) -> Result<(), Error> {
+    let name = &dataset.budget.dataset;
+    if let Some(reason) = dataset.insecure() {
+        return Err(Error::Usage(format!(
+            "a run of {name:?} protects nothing ({reason}), which rounds alone would not say"
+        )));
+    }
+    if dataset.budget.mode == Mode::Adaptive {
+        return Err(Error::Usage(format!(
+            "{name:?} is adaptive, which rounds alone would not say; account for the ledger itself"
+        )));
+    }
+    Ok(())
+}
+
 fn csv(ledger: &Ledger) -> Result<String, Error> {
     let mut text = "sequence,dataset,hash,bytes\n".to_owned();
     ledger.visit_rows(&mut |sequence, bytes, hash| {
@@ -185,10 +213,10 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
     let text = String::from_utf8(read_bytes(&arguments.file)?)
         .map_err(|_| Error::Data { path, cause: "is not UTF-8 text".to_owned() })?;
     let (imported, head) = if arguments.ledger.exists() {
-        let mut ledger = Ledger::open(&arguments.ledger, Options::default())?;
+        let mut ledger = Ledger::open(&arguments.ledger, common.options())?;
         (ledger.import(&text)?, ledger.head().clone())
     } else {
-        let ledger = Ledger::restore(&arguments.ledger, &text, Options::default())?;
+        let ledger = Ledger::restore(&arguments.ledger, &text, common.options())?;
         let charged = ledger.head().sequence;
         (veilgrad_ledger::Imported { charged, known: 0 }, ledger.head().clone())
     };

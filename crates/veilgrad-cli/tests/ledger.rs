@@ -93,6 +93,11 @@ fn a_budget_shows_what_is_spent_and_left() {
     let account = json(&["account", &ledger, "--delta", "1e-5"]);
     assert_eq!(account["epsilon"].as_f64(), Some(spent));
     assert_eq!(account["steps"], 14_040);
+    // What was charged so far is one number, what is promised another.
+    assert_eq!(account["running"], account["epsilon"]);
+    assert_eq!(account["guarantee"]["epsilon"], 3.0);
+    assert_eq!(found["guarantee"]["epsilon"], 3.0);
+    assert!(ok(&["account", &ledger, "--delta", "1e-5"]).contains("guarantee: epsilon 3"));
 }
 
 #[test]
@@ -128,6 +133,12 @@ fn budgets_are_tightened_never_loosened_and_unknown_ones_are_named() {
     let pld =
         ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--accountant", "pld"];
     assert_eq!(json(&pld)["valid"], false);
+    // Rounds alone would not say how they were chosen, and another adjacency has another number.
+    let rounds = ["ledger", "export", &ledger, "--format", "rounds", "--dataset"];
+    refused(&[&rounds[..], &["adaptive"]].concat(), 2, "is adaptive");
+    ok(&[&rounds[..], &["mnist"]].concat());
+    let other = ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--adjacency"];
+    refused(&[&other[..], &["add-remove"]].concat(), 2, "replace-one");
 }
 
 #[test]
@@ -180,4 +191,77 @@ fn what_is_no_ledger_has_exit_code_4_and_stays_as_it_is() {
     refused(&["ledger", "verify", &ledger], 4, "no slot");
     std::fs::write(&anchor, saved).unwrap();
     ok(&["ledger", "verify", &ledger]);
+}
+
+#[test]
+fn no_command_serves_or_changes_what_is_no_ledger() {
+    let directory = Directory::new("bad");
+    let good = create(&directory);
+    let export = directory.file("export.jsonl");
+    std::fs::write(&export, ok(&["ledger", "export", &good])).unwrap();
+    let database = |name: &str, script: &str| {
+        let path = directory.file(name);
+        rusqlite::Connection::open(&path).unwrap().execute_batch(script).unwrap();
+        path
+    };
+    let foreign = database("foreign.db", "CREATE TABLE t (x)");
+    let script = "PRAGMA application_id = 0x5665694c; PRAGMA user_version = 9; CREATE TABLE t (x)";
+    let future = database("future.db", script);
+    let (text, empty, folder) =
+        (directory.file("text.db"), directory.file("empty.db"), directory.file("folder"));
+    std::fs::write(&text, "certainly no database ".repeat(100)).unwrap();
+    std::fs::write(&empty, "").unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    // Two ledgers with one id that went different ways: the database of one, the anchor of the other.
+    let (one, two) = (directory.file("one.db"), directory.file("two.db"));
+    for branch in [&one, &two] {
+        ok(&["ledger", "import", branch, &export]);
+        charge(branch, 3);
+    }
+    std::fs::copy(format!("{one}.anchor"), format!("{two}.anchor")).unwrap();
+    let bad = [
+        (&foreign, "another program's database"),
+        (&future, "schema 9"),
+        (&text, "is not a database"),
+        (&empty, "is empty"),
+        (&folder, "is not a file"),
+        (&two, "is not the one that was anchored"),
+    ];
+    let list = || {
+        let mut files: Vec<(PathBuf, Vec<u8>)> = std::fs::read_dir(&directory.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            // The index of a WAL holds locks, not rows.
+            .filter(|path| path.extension().is_none_or(|end| end != "db-shm"))
+            .map(|path| (path.clone(), std::fs::read(&path).unwrap_or_default()))
+            .filter(|(path, bytes)| {
+                !bytes.is_empty() || path.extension().is_none_or(|end| end != "db-wal")
+            })
+            .collect();
+        files.sort();
+        files
+    };
+    let before = list();
+    for (path, why) in bad {
+        for command in [
+            vec!["ledger", "list", path],
+            vec!["ledger", "show", path],
+            vec!["ledger", "verify", path],
+            vec!["ledger", "head", path],
+            vec!["ledger", "export", path],
+            vec!["ledger", "import", path, &export],
+            vec!["budget", "list", "--ledger", path],
+            vec!["budget", "show", "mnist", "--ledger", path],
+            vec!["budget", "tighten", "mnist", "--epsilon", "1", "--ledger", path],
+            vec!["budget", "create", "x", "--epsilon", "1", "--delta", "1e-5", "--ledger", path],
+        ] {
+            refused(&command, 4, why);
+        }
+    }
+    let after = list();
+    let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
+        files.iter().map(|(path, _)| path.clone()).collect()
+    };
+    assert_eq!(names(&before), names(&after));
+    assert!(before == after, "a file was changed");
 }

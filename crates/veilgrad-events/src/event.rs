@@ -28,6 +28,9 @@ pub struct RunHeader {
     /// Hash of the effective configuration, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_hash: Option<String>,
+    /// All rounds that the run may charge, in their order, if they are declared with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Vec<Rounds>>,
     /// What a record is.
     pub unit: RecordUnit,
     /// Which datasets are neighbours.
@@ -45,6 +48,7 @@ impl RunHeader {
         Self {
             code_version: env!("CARGO_PKG_VERSION").to_owned(),
             plan_hash: None,
+            plan: None,
             unit,
             adjacency,
             numerics: Numerics::Exact,

@@ -20,7 +20,8 @@ pub trait LedgerStore {
     ///
     /// # Errors
     /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
-    /// still fit. Any other error leaves it unknown whether the events are stored.
+    /// still fit; [`LedgerError::Busy`] when nothing was appended and the same may succeed later. Any
+    /// other error leaves it unknown whether the events are stored.
     fn append(&mut self, events: &[Event]) -> Result<(), LedgerError>;
 
     /// Shows every event in the order in which they were appended.
@@ -59,32 +60,54 @@ pub enum LedgerError {
     /// An earlier write failed, so what is on disk is unknown; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
+    /// Another process kept the store too long; nothing was appended.
+    #[error("the ledger is busy: {0}")]
+    Busy(String),
+    /// Rounds that are not the next ones of the declared plan.
+    #[error("round {0} and those after it are not what the run's plan says")]
+    NotPlanned(u64),
+    /// The process is a fork of the one that opened the run; both would count the same charges.
+    #[error("this process was forked from the one that opened the run; open a run of its own")]
+    Forked,
 }
 
 /// A run in progress: the only source of permits.
 ///
 /// # Guarantee
 /// A permit exists only if its charge was appended before. After any failed append other than an
-/// exhausted budget the run is poisoned and grants no further permit.
+/// exhausted budget the run is poisoned and grants no further permit. A forked child's copy of a run
+/// charges nothing, and its copies of permits are worth nothing.
 pub struct Run<S: LedgerStore> {
     store: S,
     id: u64,
+    process: u32,
     unit: RecordUnit,
     adjacency: Adjacency,
+    plan: Option<Vec<Rounds>>,
     next_round: u64,
     insecure: bool,
     poisoned: bool,
 }
 
 impl<S: LedgerStore> Run<S> {
-    /// Opens a run.
+    /// Opens a run. If its header declares a plan, only the rounds of the plan can be charged, in their
+    /// order, and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
     /// When the store does not take the event.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let (unit, adjacency) = (header.unit, header.adjacency);
-        let (id, next_round, insecure, poisoned) = (unique(), 0, false, false);
-        let mut run = Self { store, id, unit, adjacency, next_round, insecure, poisoned };
+        let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
+        let mut run = Self {
+            store,
+            id: unique(),
+            process: std::process::id(),
+            unit,
+            adjacency,
+            plan,
+            next_round: 0,
+            insecure: false,
+            poisoned: false,
+        };
         run.append(&[Event::Open(header)])?;
         Ok(run)
     }
@@ -111,7 +134,8 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// [`LedgerError::PrivateCount`] for a policy that stores the number of records in a run under
     /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
-    /// rounds: nothing was charged then. After any other error the run is poisoned.
+    /// rounds, [`LedgerError::NotPlanned`] when they are not the next ones of the run's plan: nothing was
+    /// charged then. After any other error the run is poisoned.
     pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
         let block = [Rounds { count: rounds, round: round.clone() }];
         let mut permits = self.reserve_each(&block)?;
@@ -132,6 +156,9 @@ impl<S: LedgerStore> Run<S> {
             if private && charge.round.sampling().records().is_some() {
                 return Err(LedgerError::PrivateCount);
             }
+            if self.plan.as_ref().is_some_and(|plan| !follows(plan, next, charge)) {
+                return Err(LedgerError::NotPlanned(next));
+            }
             let end = next
                 .checked_add(charge.count)
                 .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
@@ -140,8 +167,8 @@ impl<S: LedgerStore> Run<S> {
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
             let round = Arc::new(charge.round.clone());
-            let (run, unit, insecure) = (self.id, self.unit, self.insecure);
-            permits.push(Permits { run, unit, round, next, end, insecure });
+            let (run, process, unit, insecure) = (self.id, self.process, self.unit, self.insecure);
+            permits.push(Permits { run, process, unit, round, next, end, insecure });
             next = end;
         }
         if !events.is_empty() {
@@ -169,10 +196,32 @@ impl<S: LedgerStore> Run<S> {
         if self.poisoned {
             return Err(LedgerError::Poisoned);
         }
+        if self.process != std::process::id() {
+            return Err(LedgerError::Forked);
+        }
         let result = self.store.append(events);
-        self.poisoned = !matches!(result, Ok(()) | Err(LedgerError::BudgetExhausted(_)));
+        let known = |error: &LedgerError| {
+            matches!(error, LedgerError::BudgetExhausted(_) | LedgerError::Busy(_))
+        };
+        self.poisoned = result.as_ref().is_err_and(|error| !known(error));
         result
     }
+}
+
+/// Whether a plan has these rounds from round `first` on.
+#[must_use]
+pub fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+    let last = first.saturating_add(charge.count);
+    let (mut begin, mut found) = (0u64, 0);
+    for part in plan {
+        let end = begin.saturating_add(part.count);
+        let common = end.min(last).saturating_sub(begin.max(first));
+        if common > 0 && part.round != charge.round {
+            return false;
+        }
+        (begin, found) = (end, found + common);
+    }
+    found == charge.count
 }
 
 /// A number that was not given before in this process.
@@ -184,6 +233,7 @@ fn unique() -> u64 {
 /// Permits of one charged block, handed out one at a time.
 pub struct Permits {
     run: u64,
+    process: u32,
     unit: RecordUnit,
     round: Arc<Round>,
     next: u64,
@@ -202,7 +252,7 @@ impl Iterator for Permits {
         self.next += 1;
         Some(RoundPermit {
             id: unique(),
-            process: std::process::id(),
+            process: self.process,
             run: self.run,
             unit: self.unit,
             number,

@@ -33,7 +33,9 @@ pub use budget::{Budget, Charges, Pricing};
 pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
 pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};
-pub use ledger::{LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store};
+pub use ledger::{
+    LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store, follows,
+};
 pub use memory::MemoryLedger;
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};

@@ -59,7 +59,7 @@ impl FromStr for Hash {
 }
 
 /// Where a chain ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Head {
     /// The ledger's id: 32 hexadecimal digits.
     pub id: String,

@@ -8,7 +8,7 @@ use veilgrad_events::{Budget, Epsilon, Event};
 
 /// One row. The meaning of a kind never changes; an unknown kind is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Entry {
     /// The first row: which ledger this is.
@@ -32,8 +32,8 @@ pub enum Entry {
     Run {
         /// On which data.
         dataset: String,
-        /// The number of the run: that of the row that opened it.
-        run: u64,
+        /// Which run: drawn at random when it was opened, so that runs of two branches differ.
+        run: String,
         /// Drawn at random with every charge, so that no two branches of a ledger have the same row.
         nonce: String,
         /// What.
@@ -159,5 +159,7 @@ mod tests {
         let forged = text.replace("3.0", "4.0");
         assert!(Entry::from_bytes(forged.as_bytes()).unwrap_err().contains("bits"));
         assert!(Entry::from_bytes(text.replace("budget", "magic").as_bytes()).is_err());
+        let more = text.replace("{\"kind\"", "{\"new\":1,\"kind\"");
+        assert!(Entry::from_bytes(more.as_bytes()).unwrap_err().contains("unknown field"));
     }
 }

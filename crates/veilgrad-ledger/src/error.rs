@@ -1,5 +1,7 @@
 //! Why a ledger is not served.
 
+use std::path::Path;
+
 use veilgrad_events::LedgerError;
 
 /// A ledger that cannot be read, does not verify, or does not take an event.
@@ -23,6 +25,9 @@ pub enum StoreError {
     /// The budget does not cover a charge; nothing was charged.
     #[error("the budget does not cover this charge: {0}")]
     BudgetExhausted(String),
+    /// Another process kept the ledger too long; nothing was changed.
+    #[error("the ledger is busy: {0}")]
+    Busy(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(#[from] rusqlite::Error),
@@ -40,7 +45,33 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::BudgetExhausted(why) => Self::BudgetExhausted(why),
+            StoreError::Busy(why) => Self::Busy(why),
             other => Self::Refused(other.to_string()),
         }
+    }
+}
+
+pub(crate) fn not_a_ledger(path: &Path, why: &str) -> StoreError {
+    StoreError::NotALedger { path: path.display().to_string(), why: why.to_owned() }
+}
+
+pub(crate) fn file_error(path: &Path, cause: std::io::Error) -> StoreError {
+    StoreError::File { path: path.display().to_string(), cause }
+}
+
+/// What an error while rows are read says about the ledger: busy and failing disks are not damage.
+pub(crate) fn while_reading(error: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(
+            Code::DatabaseBusy
+            | Code::SystemIoFailure
+            | Code::DiskFull
+            | Code::OutOfMemory
+            | Code::CannotOpen
+            | Code::ReadOnly
+            | Code::PermissionDenied,
+        ) => StoreError::Database(error),
+        _ => StoreError::Damaged(error.to_string()),
     }
 }

@@ -55,8 +55,8 @@ impl Ledger {
     /// # Errors
     /// When the export does not verify, or there is a file already.
     pub fn restore(path: &Path, text: &str, options: Options) -> Result<Self, StoreError> {
-        let entries: Vec<Entry> = verify(text)?.into_iter().map(|(_, _, entry)| entry).collect();
-        Self::create_with(path, options, &entries)
+        let rows: Vec<Vec<u8>> = verify(text)?.into_iter().map(|row| row.bytes).collect();
+        Self::create_with(path, options, &rows)
     }
 
     /// Charges all rows of an export that are not here yet. What a branch of this ledger has in common
@@ -68,30 +68,31 @@ impl Ledger {
     pub fn import(&mut self, text: &str) -> Result<Imported, StoreError> {
         let lines = verify(text)?;
         let source = match lines.first() {
-            Some((_, _, Entry::Create { id })) => id.clone(),
+            Some(Row { entry: Entry::Create { id }, .. }) => id.clone(),
             _ => {
                 return Err(StoreError::Damaged(
                     "the export does not begin with its ledger".into(),
                 ));
             }
         };
-        let mut ours = std::collections::HashSet::new();
-        self.visit_rows(&mut |_, _, hash| {
-            ours.insert(hash.to_string());
-            Ok(())
-        })?;
         let total = lines.len() as u64;
-        let charged = self.append_import(|state| {
+        let charged = self.append_import(|ledger| {
+            let mut ours = std::collections::HashSet::new();
+            ledger.visit_rows(&mut |_, _, hash| {
+                ours.insert(hash.to_string());
+                Ok(())
+            })?;
+            let state = ledger.state();
             let mut entries = Vec::new();
-            for (_, hash, entry) in lines {
+            for Row { hash, entry, .. } in lines {
                 let hash = hash.to_string();
-                let known = ours.contains(&hash) || state.has_imported(&source, &hash);
+                let known = ours.contains(&hash) || state.has_imported(&source, &hash, &entry);
                 match entry {
                     _ if known => {}
                     // What another ledger imported is charged as if it came from there.
                     Entry::Import { source, hash, entry } => {
                         let here = source == state.id && ours.contains(&hash);
-                        if !here && !state.has_imported(&source, &hash) {
+                        if !here && !state.has_imported(&source, &hash, &entry) {
                             entries.push(Entry::Import { source, hash, entry });
                         }
                     }
@@ -107,8 +108,15 @@ impl Ledger {
     }
 }
 
+/// A row whose hash was verified.
+struct Row {
+    bytes: Vec<u8>,
+    hash: Hash,
+    entry: Entry,
+}
+
 /// The rows of an export whose chain holds.
-fn verify(text: &str) -> Result<Vec<(u64, Hash, Entry)>, StoreError> {
+fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
     let mut hash = Hash::default();
     let mut rows = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -119,7 +127,8 @@ fn verify(text: &str) -> Result<Vec<(u64, Hash, Entry)>, StoreError> {
         if line.sequence != index as u64 + 1 || line.hash != hash.to_string() {
             return Err(wrong("is not the next row of its chain".to_owned()));
         }
-        rows.push((line.sequence, hash, Entry::from_bytes(line.bytes.as_bytes()).map_err(wrong)?));
+        let entry = Entry::from_bytes(line.bytes.as_bytes()).map_err(wrong)?;
+        rows.push(Row { bytes: line.bytes.into_bytes(), hash, entry });
     }
     if rows.is_empty() {
         return Err(StoreError::Damaged("the export is empty".to_owned()));

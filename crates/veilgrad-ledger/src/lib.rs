@@ -19,15 +19,21 @@
 
 mod anchor;
 mod chain;
+mod create;
+mod dataset;
 mod entry;
 mod error;
 mod exchange;
 mod ledger;
+mod place;
+mod recover;
+mod schema;
 mod state;
 
 pub use chain::{Hash, Head};
+pub use dataset::DatasetLedger;
 pub use entry::Entry;
 pub use error::StoreError;
 pub use exchange::{Imported, Line};
-pub use ledger::{DatasetLedger, Ledger, Options};
-pub use state::{Dataset, RunKey, RunState, State};
+pub use ledger::{Ledger, Options};
+pub use state::{Dataset, RunState, State};

@@ -1,9 +1,12 @@
 //! What all rows together say: datasets, budgets, runs, charges.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use veilgrad_events::{Budget, Event, Folded, Mode, RunHeader};
+use veilgrad_events::{
+    Adjacency, Budget, Event, Folded, LedgerError, Mode, Round, RunHeader, follows,
+};
 
+use crate::chain::Hash;
 use crate::entry::Entry;
 
 /// Everything that a ledger says.
@@ -11,7 +14,9 @@ use crate::entry::Entry;
 pub struct State {
     pub(crate) id: String,
     pub(crate) datasets: BTreeMap<String, Dataset>,
-    imported: HashSet<(String, String)>,
+    /// Rows of other ledgers: whose, their hashes there, and what they say. (A hash that somebody claims for
+    /// another row must not keep the real one out.)
+    imported: HashSet<(String, String, Hash)>,
 }
 
 /// A dataset with its budget and its runs.
@@ -19,16 +24,19 @@ pub struct State {
 pub struct Dataset {
     /// The terms, as last tightened.
     pub budget: Budget,
-    /// Runs by the row that opened them, here or elsewhere.
-    pub runs: BTreeMap<RunKey, RunState>,
+    /// Runs by the number of the row that opened or imported them here.
+    pub runs: BTreeMap<u64, RunState>,
+    /// The same numbers by the runs' ids.
+    numbers: HashMap<String, u64>,
 }
-
-/// Where a run was opened: in which ledger if not in this one, and by which row.
-pub type RunKey = (Option<String>, u64);
 
 /// What a run did.
 #[derive(Debug, Clone)]
 pub struct RunState {
+    /// Drawn at random when it was opened.
+    pub id: String,
+    /// The ledger in which it ran, if not in this one.
+    pub source: Option<String>,
     /// Its public facts.
     pub header: RunHeader,
     /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
@@ -48,6 +56,41 @@ impl RunState {
 }
 
 impl Dataset {
+    fn open(
+        &mut self,
+        source: Option<&String>,
+        sequence: u64,
+        run: &str,
+        header: &RunHeader,
+    ) -> Result<(), String> {
+        let name = &self.budget.dataset;
+        if (self.budget.unit, self.budget.adjacency) != (header.unit, header.adjacency) {
+            return Err(format!("dataset {name:?} has another unit or adjacency"));
+        }
+        if header.mode == Mode::Adaptive && self.budget.mode == Mode::Planned {
+            return Err(format!("dataset {name:?} has a budget for planned runs only"));
+        }
+        check_text(&header.code_version)?;
+        check_text(header.plan_hash.as_deref().unwrap_or_default())?;
+        let mut planned = header.plan.iter().flatten();
+        if planned.any(|rounds| counts_records(self.budget.adjacency, &rounds.round)) {
+            return Err(LedgerError::PrivateCount.to_string());
+        }
+        if self.numbers.insert(run.to_owned(), sequence).is_some() {
+            return Err(format!("run {run} is opened twice"));
+        }
+        let state = RunState {
+            id: run.to_owned(),
+            source: source.cloned(),
+            header: header.clone(),
+            rounds: Vec::new(),
+            insecure: None,
+            closed: false,
+        };
+        self.runs.insert(sequence, state);
+        Ok(())
+    }
+
     /// All rounds of all runs, in the order of runs.
     pub fn rounds(&self) -> impl Iterator<Item = Folded> {
         self.runs.values().flat_map(|run| run.rounds.iter().copied())
@@ -68,8 +111,16 @@ impl State {
     }
 
     /// Whether a row of another ledger is charged here.
-    pub(crate) fn has_imported(&self, source: &str, hash: &str) -> bool {
-        self.imported.contains(&(source.to_owned(), hash.to_owned()))
+    pub(crate) fn has_imported(&self, source: &str, hash: &str, entry: &Entry) -> bool {
+        imported_key(source, hash, entry).is_ok_and(|key| self.imported.contains(&key))
+    }
+
+    /// Takes the next row in, from its bytes.
+    ///
+    /// # Errors
+    /// When they say nothing, or the row is against the rules.
+    pub(crate) fn take(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), String> {
+        self.apply(sequence, &Entry::from_bytes(bytes)?)
     }
 
     /// Takes the next row in.
@@ -81,13 +132,17 @@ impl State {
             return Err("the first row, and no other, creates the ledger".to_owned());
         }
         match entry {
-            Entry::Create { id } => self.id.clone_from(id),
+            Entry::Create { id } => {
+                check_id(id)?;
+                self.id.clone_from(id);
+            }
             Entry::Recovered { .. } => {}
             Entry::Import { source, hash, entry } => {
-                if !self.imported.insert((source.clone(), hash.clone())) {
+                check_id(source)?;
+                if !self.imported.insert(imported_key(source, hash, entry)?) {
                     return Err("a row is imported twice".to_owned());
                 }
-                self.apply_to(Some(source.clone()), sequence, entry)?;
+                self.apply_to(Some(source), sequence, entry)?;
             }
             other => self.apply_to(None, sequence, other)?,
         }
@@ -96,19 +151,20 @@ impl State {
 
     fn apply_to(
         &mut self,
-        source: Option<String>,
+        source: Option<&String>,
         sequence: u64,
         entry: &Entry,
     ) -> Result<(), String> {
         match entry {
             Entry::Budget { budget } => {
                 check(budget)?;
-                match (self.datasets.get(&budget.dataset), &source) {
+                match (self.datasets.get(&budget.dataset), source) {
                     (None, _) => {
-                        let dataset = Dataset { budget: budget.clone(), runs: BTreeMap::new() };
+                        let (runs, numbers) = (BTreeMap::new(), HashMap::new());
+                        let dataset = Dataset { budget: budget.clone(), runs, numbers };
                         self.datasets.insert(budget.dataset.clone(), dataset);
                     }
-                    // Another ledger's terms do not change ours; they must protect the same.
+                    // They must protect the same, and the smaller of two promises is kept.
                     (Some(known), Some(_)) => {
                         let ours = (known.budget.unit, known.budget.adjacency);
                         if ours != (budget.unit, budget.adjacency) {
@@ -116,6 +172,10 @@ impl State {
                                 "dataset {:?} has another unit or adjacency there",
                                 budget.dataset
                             ));
+                        }
+                        let smaller = budget.epsilon.get() < known.budget.epsilon.get();
+                        if smaller && budget.delta == known.budget.delta {
+                            self.dataset_mut(&budget.dataset)?.budget.epsilon = budget.epsilon;
                         }
                     }
                     (Some(_), None) => {
@@ -135,7 +195,7 @@ impl State {
                 }
             }
             Entry::Run { dataset, run, event, .. } => {
-                self.run_event(source, sequence, dataset, *run, event)?;
+                self.run_event(source, sequence, dataset, run, event)?;
             }
             Entry::Create { .. } | Entry::Recovered { .. } if source.is_some() => {}
             Entry::Create { .. } | Entry::Recovered { .. } | Entry::Import { .. } => {
@@ -147,43 +207,34 @@ impl State {
 
     fn run_event(
         &mut self,
-        source: Option<String>,
+        source: Option<&String>,
         sequence: u64,
         dataset: &str,
-        run: u64,
+        run: &str,
         event: &Event,
     ) -> Result<(), String> {
-        let imported = source.is_some();
-        let own = source.as_ref() == Some(&self.id);
+        check_id(run)?;
         let known = self.dataset_mut(dataset)?;
-        // A branch of this ledger may go on with a run that both have.
-        let common = own && !known.runs.contains_key(&(source.clone(), run));
-        let opens = matches!(event, Event::Open(_));
-        let key = (source.filter(|_| opens || !common), run);
         if let Event::Open(header) = event {
-            let terms = (known.budget.unit, known.budget.adjacency);
-            if terms != (header.unit, header.adjacency) {
-                return Err(format!("dataset {dataset:?} has another unit or adjacency"));
-            }
-            if header.mode == Mode::Adaptive && known.budget.mode == Mode::Planned {
-                return Err(format!("dataset {dataset:?} has a budget for planned runs only"));
-            }
-            if !imported && run != sequence {
-                return Err("a run has the number of the row that opens it".to_owned());
-            }
-            let header = header.clone();
-            let state = RunState { header, rounds: Vec::new(), insecure: None, closed: false };
-            if known.runs.insert(key, state).is_some() {
-                return Err(format!("run {run} is opened twice"));
-            }
-            return Ok(());
+            return known.open(source, sequence, run, header);
         }
-        let state = known.runs.get_mut(&key).ok_or_else(|| format!("run {run} is not open"))?;
-        if state.closed {
+        let adjacency = known.budget.adjacency;
+        let number = known.numbers.get(run).and_then(|number| known.runs.get_mut(number));
+        let state = number.ok_or_else(|| format!("run {run} is not open"))?;
+        // Another branch may have gone on with a run that was closed here; that stays charged.
+        if state.closed && source.is_none() {
             return Err(format!("run {run} is closed"));
         }
         match event {
             Event::Reserve(reservation) => {
+                if counts_records(adjacency, &reservation.charge.round) {
+                    return Err(LedgerError::PrivateCount.to_string());
+                }
+                let first = reservation.first_round;
+                let planned = state.header.plan.as_ref();
+                if planned.is_some_and(|plan| !follows(plan, first, &reservation.charge)) {
+                    return Err(LedgerError::NotPlanned(first).to_string());
+                }
                 let charge =
                     Folded::try_from(&reservation.charge).map_err(|error| error.to_string())?;
                 let alike = |last: &Folded| {
@@ -200,7 +251,12 @@ impl State {
                     _ => state.rounds.push(charge),
                 }
             }
-            Event::Insecure(insecure) => state.insecure = Some(insecure.reason.clone()),
+            Event::Insecure(insecure) => {
+                check_text(&insecure.reason)?;
+                state.insecure = Some(insecure.reason.clone());
+            }
+            // A branch that ended a run does not end it here.
+            Event::Close(_) if source.is_some() && state.source.is_none() => {}
             Event::Close(_) => state.closed = true,
             _ => return Err("an unknown event".to_owned()),
         }
@@ -210,6 +266,33 @@ impl State {
     fn dataset_mut(&mut self, name: &str) -> Result<&mut Dataset, String> {
         self.datasets.get_mut(name).ok_or_else(|| format!("there is no dataset {name:?}"))
     }
+}
+
+fn imported_key(source: &str, hash: &str, entry: &Entry) -> Result<(String, String, Hash), String> {
+    Ok((source.to_owned(), hash.to_owned(), Hash::of(&entry.to_bytes()?)))
+}
+
+/// Ids are drawn as 32 hexadecimal digits, and are nothing else.
+fn check_id(id: &str) -> Result<(), String> {
+    let digits = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if id.len() == 32 && digits {
+        Ok(())
+    } else {
+        Err("an id is not 32 hexadecimal digits".to_owned())
+    }
+}
+
+/// Texts are shown on terminals, which must not obey them.
+fn check_text(text: &str) -> Result<(), String> {
+    if text.chars().any(char::is_control) {
+        return Err("a text has control characters".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a round would store the number of records where that is private.
+fn counts_records(adjacency: Adjacency, round: &Round) -> bool {
+    adjacency == Adjacency::AddRemove && round.sampling().records().is_some()
 }
 
 /// The terms that a budget must have.

@@ -35,6 +35,23 @@ pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluatio
     Evaluation { accuracy: right / count, loss: losses / count }
 }
 
+/// What a model says about **public** records: its outputs, one record after the other, of the first
+/// example of each.
+pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
+    let mut tile =
+        Tile::new(model, Loss::SoftmaxCrossEntropy, Performance::default().tile(model), true);
+    let mut prepared = Prepared::default();
+    prepared.prepare(model);
+    let ids: Vec<u64> = (0..records.count()).collect();
+    let mut outputs = Vec::new();
+    for ids in ids.chunks(tile.capacity()) {
+        tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
+        tile.forward(model, &prepared);
+        (0..ids.len()).for_each(|row| outputs.extend_from_slice(tile.output(row)));
+    }
+    outputs
+}
+
 /// Gradient descent on **public** records.
 pub struct PublicTrainer {
     model: Model,

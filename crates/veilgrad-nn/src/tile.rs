@@ -149,6 +149,13 @@ impl Tile {
         self.count
     }
 
+    /// What the model says about an example.
+    pub(crate) fn output(&self, row: usize) -> &[f32] {
+        let last = self.values.last().map_or(&[][..], Vec::as_slice);
+        let width = last.len() / self.capacity.max(1);
+        last.get(row * width..(row + 1) * width).unwrap_or(&[])
+    }
+
     /// The target of an example.
     pub(crate) fn target(&self, row: usize) -> &[f32] {
         &self.targets[row * self.target..][..self.target]

@@ -70,7 +70,7 @@ fn a_durable_budget_stops_a_run_and_the_next_one() {
     // The rest is less than a block, and the next run gets it, round by round.
     let again = train(Ledger::open(&path, Options::default()).unwrap(), &plan, 1);
     assert!(again < 8, "{again}");
-    let ledger = Ledger::read(&path).unwrap();
+    let ledger = Ledger::read(&path, Options::default()).unwrap();
     let charged: u64 =
         ledger.state().datasets()["toy"].runs.values().map(|run| run.charged()).sum();
     assert_eq!(charged, released + again);

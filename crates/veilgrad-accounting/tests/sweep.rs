@@ -1,0 +1,131 @@
+//! Bounds, drawn at random over the whole range of rates, noises, rounds and deltas.
+//!
+//! The long sweep prints what it found:
+//! `cargo test --release -p veilgrad-accounting --test sweep -- --ignored --nocapture`.
+
+// The long sweep is there to be read.
+#![allow(clippy::print_stdout)]
+
+use veilgrad_accounting::{Accountant, Best, Composition, Target, pld, rdp};
+use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+
+/// Numbers that are the same in every run.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> f64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) as f64 / u64::MAX as f64
+    }
+
+    /// Between both, uniform in the log.
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.next())
+    }
+}
+
+fn poisson(q: f64, z: f64, rounds: u64) -> Composition {
+    let (rate, noise) = (SampleRate::new(q).unwrap(), NoiseMultiplier::new(z).unwrap());
+    Composition::poisson(rate, noise, rounds, Adjacency::AddRemove).unwrap()
+}
+
+fn epsilon(composition: &Composition, delta: f64) -> pld::Bounds {
+    pld::epsilon(composition, Delta::new(delta).unwrap()).unwrap()
+}
+
+/// What must hold of any draw; returns how far the bounds are apart, relatively.
+fn check(q: f64, z: f64, rounds: u64, delta: f64) -> f64 {
+    let what = format!("q {q:e} z {z} T {rounds} delta {delta:e}");
+    let composition = poisson(q, z, rounds);
+    let found = epsilon(&composition, delta);
+    assert!(found.lower <= found.upper, "{what}: {found:?}");
+    let renyi = rdp::epsilon(&composition, Delta::new(delta).unwrap()).unwrap().epsilon.get();
+    assert!(found.lower <= renyi, "{what}: {found:?} {renyi}");
+    // The profile, asked the other way round and from other transforms, agrees.
+    let at = |epsilon: f64| pld::delta(&composition, Epsilon::new(epsilon).unwrap());
+    let above = at(found.upper);
+    assert!(above.lower <= delta * (1.0 + 1e-9), "{what}: {found:?} {above:?}");
+    if found.lower > 0.0 {
+        let below = at(found.lower * (1.0 - 1e-9));
+        assert!(below.upper >= delta * (1.0 - 1e-9), "{what}: {found:?} {below:?}");
+    }
+    // More of anything costs no less.
+    for more in [
+        poisson((q * 1.01).min(1.0), z, rounds),
+        poisson(q, z * 0.99, rounds),
+        poisson(q, z, rounds + rounds / 50 + 1),
+    ] {
+        let more = epsilon(&more, delta);
+        assert!(more.upper >= found.lower, "{what}: {found:?} {more:?}");
+    }
+    (found.upper - found.lower) / found.upper.max(1e-6)
+}
+
+#[test]
+fn bounds_of_random_rounds_hold_together() {
+    let mut draws = Draws(1);
+    for _ in 0..12 {
+        let (q, z) = (draws.between(1e-3, 1.0), draws.between(0.4, 10.0));
+        let (rounds, delta) = (draws.between(2.0, 1e5) as u64, draws.between(1e-15, 1e-3));
+        check(q, z, rounds, delta);
+    }
+}
+
+/// Noise that is 1e-4 smaller than the answer provably breaks the budget.
+#[test]
+fn calibrated_noise_is_optimal_also_for_few_rounds() {
+    for (q, rounds, budget, delta) in
+        [(0.004, 2, 0.5, 1e-6), (0.1, 3, 2.0, 1e-5), (0.02, 20, 0.1, 1e-9), (1e-4, 300, 1.0, 1e-8)]
+    {
+        optimal(q, rounds, budget, delta);
+    }
+}
+
+fn optimal(q: f64, rounds: u64, budget: f64, delta: f64) {
+    let target = Target {
+        epsilon: Epsilon::new(budget).unwrap(),
+        delta: Delta::new(delta).unwrap(),
+        accountant: &Best,
+    };
+    let rate = SampleRate::new(q).unwrap();
+    let with = |z| Composition::poisson(rate, z, rounds, Adjacency::AddRemove);
+    let z = target.noise_multiplier(with).unwrap();
+    let again = Best.epsilon(&with(z).unwrap(), target.delta).unwrap().epsilon;
+    assert!(again <= budget, "q {q} T {rounds}: {z:?} costs {again}");
+    let less = poisson(q, z.get() * (1.0 - 1e-4), rounds);
+    let less = epsilon(&less, delta);
+    assert!(less.lower > budget, "q {q} T {rounds} eps {budget} delta {delta:e}: {z:?} {less:?}");
+}
+
+#[test]
+#[ignore = "takes minutes; prints the distribution of gaps"]
+fn sweep_the_whole_range() {
+    let mut draws = Draws(7);
+    let mut gaps = Vec::new();
+    for _ in 0..60 {
+        let (q, z) = (draws.between(1e-7, 1.0), draws.between(0.3, 10.0));
+        let (rounds, delta) = (draws.between(2.0, 1e7) as u64, draws.between(1e-15, 1e-2));
+        let begin = std::time::Instant::now();
+        let found = epsilon(&poisson(q, z, rounds), delta);
+        let time = begin.elapsed();
+        let gap = (found.upper - found.lower) / found.upper.max(1e-6);
+        check(q, z, rounds, delta);
+        let rest = format!("q {q:e} z {z} T {rounds} delta {delta:e}: {found:?} in {time:?}");
+        gaps.push((gap, time, rest));
+    }
+    gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (gap, _, rest) in gaps.iter().rev().take(40) {
+        println!("gap {gap:.1e}: {rest}");
+    }
+    gaps.sort_by_key(|(_, time, _)| *time);
+    for (gap, time, rest) in gaps.iter().rev().take(20) {
+        println!("slow {time:?}, gap {gap:.1e}: {rest}");
+    }
+    for part in [50, 75, 90, 95, 99] {
+        println!("{part} % take at most {:?}", gaps[gaps.len() * part / 100].1);
+    }
+}

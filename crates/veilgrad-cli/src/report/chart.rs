@@ -1,0 +1,244 @@
+//! Charts as SVG, for pages that need nothing else.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 16.0;
+const BOTTOM: f64 = 48.0;
+
+/// How a value is placed on its axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    Linear,
+    /// Powers of ten at equal distances; only for positive values.
+    Log,
+}
+
+/// A line over two axes.
+pub(crate) struct Line<'a> {
+    /// What a screen reader says about it.
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+    pub(crate) y_scale: Scale,
+    pub(crate) points: &'a [(f64, f64)],
+    /// A dashed line to compare with, if there is one, and its name.
+    pub(crate) beside: Option<(&'a str, &'a [(f64, f64)])>,
+}
+
+impl Line<'_> {
+    pub(crate) fn svg(&self) -> String {
+        let place = |point: &(f64, f64)| match self.y_scale {
+            Scale::Linear => Some(*point),
+            Scale::Log => (point.1 > 0.0).then(|| (point.0, point.1.log10())),
+        };
+        let finite = |point: &(f64, f64)| point.0.is_finite() && point.1.is_finite();
+        let line = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            points.iter().filter_map(place).filter(finite).collect()
+        };
+        let points = line(self.points);
+        let beside = self.beside.map(|(name, points)| (name, line(points)));
+        let all: Vec<(f64, f64)> =
+            points.iter().chain(beside.iter().flat_map(|(_, points)| points)).copied().collect();
+        if all.is_empty() {
+            return String::new();
+        }
+        let (x_ticks, y_ticks) = (
+            ticks(all.iter().map(|point| point.0), Scale::Linear),
+            ticks(all.iter().map(|point| point.1), self.y_scale),
+        );
+        let span = |ticks: &[f64]| match (ticks.first(), ticks.last()) {
+            (Some(low), Some(high)) if low < high => (*low, *high),
+            (Some(low), _) => (low - 0.5, low + 0.5),
+            _ => (0.0, 1.0),
+        };
+        let ((x_low, x_high), (y_low, y_high)) = (span(&x_ticks), span(&y_ticks));
+        let x = |value: f64| LEFT + (value - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT);
+        let y = |value: f64| {
+            HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+        };
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+            escape(self.title)
+        );
+        let (floor, end) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        // Writing to a string does not fail.
+        for tick in &y_ticks {
+            let (at, label) = (y(*tick), label(*tick, self.y_scale));
+            let _ = writeln!(
+                svg,
+                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{end}\" y2=\"{at:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                LEFT - 8.0,
+                at + 4.0
+            );
+        }
+        for tick in &x_ticks {
+            let (at, label) = (x(*tick), label(*tick, Scale::Linear));
+            let _ = writeln!(
+                svg,
+                "<line class=\"tick\" x1=\"{at:.1}\" y1=\"{floor}\" x2=\"{at:.1}\" y2=\"{:.1}\"/>\
+                 <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+                floor + 5.0,
+                floor + 19.0
+            );
+        }
+        let _ = writeln!(
+            svg,
+            "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{floor}\" x2=\"{end}\" y2=\"{floor}\"/>\
+             <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"name\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            (LEFT + end) / 2.0,
+            HEIGHT - 8.0,
+            escape(self.x),
+            (TOP + floor) / 2.0,
+            escape(self.y)
+        );
+        let path = |points: &[(f64, f64)]| {
+            let mut path = String::new();
+            for (index, (px, py)) in points.iter().enumerate() {
+                let command = if index == 0 { 'M' } else { 'L' };
+                let _ = write!(path, "{command}{:.1} {:.1}", x(*px), y(*py));
+            }
+            path
+        };
+        if let Some((name, points)) = &beside {
+            let _ = writeln!(svg, "<path class=\"beside\" d=\"{}\"/>", path(points));
+            if let Some((px, py)) = points.last() {
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                    x(*px),
+                    y(*py) + 14.0,
+                    escape(name)
+                );
+            }
+        }
+        let _ = writeln!(svg, "<path class=\"line\" d=\"{}\"/>\n</svg>", path(&points));
+        svg
+    }
+}
+
+/// Horizontal bars, one per name, each with the text that stands beside it.
+pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
+    const ROW: f64 = 34.0;
+    const NAME: f64 = 150.0;
+    let most = bars.iter().map(|(_, value, _)| *value).fold(0.0, f64::max);
+    if !(most > 0.0 && most.is_finite()) {
+        return String::new();
+    }
+    let height = ROW * bars.len() as f64;
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
+        escape(title)
+    );
+    for (row, (name, value, text)) in bars.iter().enumerate() {
+        let top = ROW * row as f64;
+        let width = (value / most).max(0.0) * (WIDTH - NAME - 210.0);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{NAME}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"18\" rx=\"2\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            NAME - 8.0,
+            top + 22.0,
+            escape(name),
+            top + 8.0,
+            NAME + width + 8.0,
+            top + 22.0,
+            escape(text)
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Round numbers that enclose all values: at most eight.
+fn ticks(values: impl Iterator<Item = f64>, scale: Scale) -> Vec<f64> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    // A curve of powers is read by itself; anything else from zero where that is near.
+    if scale == Scale::Linear && low > 0.0 && low < 0.5 * high {
+        low = 0.0;
+    }
+    let span = if high > low { high - low } else { 1.0 };
+    let rough = span / 6.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let mut step = steps.into_iter().find(|step| *step >= rough).unwrap_or(10.0 * power);
+    if scale == Scale::Log {
+        step = step.ceil();
+    }
+    let (first, last) = ((low / step).floor(), (high / step).ceil());
+    (0..=((last - first) as u32).min(12)).map(|index| (first + f64::from(index)) * step).collect()
+}
+
+fn label(value: f64, scale: Scale) -> String {
+    match scale {
+        Scale::Log => format!("1e{value:.0}"),
+        Scale::Linear if value == 0.0 => "0".to_owned(),
+        Scale::Linear if value.abs() >= 1e6 => format!("{value:.0e}"),
+        Scale::Linear => {
+            let text = format!("{value:.6}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    }
+}
+
+/// Text that is safe inside of HTML, also within quotation marks.
+pub(crate) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_enclose_everything() {
+        for (low, high) in [(0.0, 1.0), (0.3, 2.38), (-7.2, -1.1), (3.0, 3.0), (1.0, 14_040.0)] {
+            let found = ticks([low, high].into_iter(), Scale::Linear);
+            assert!(found[0] <= low && *found.last().unwrap() >= high, "{found:?}");
+            assert!((1..=13).contains(&found.len()), "{found:?}");
+        }
+        assert_eq!(ticks([0.0, 2.4].into_iter(), Scale::Linear).len(), 6);
+    }
+
+    #[test]
+    fn names_cannot_leave_their_text() {
+        let svg = bars("a\"b", &[("<script>".to_owned(), 1.0, "'x'".to_owned())]);
+        assert!(!svg.contains("<script>") && svg.contains("a&quot;b"), "{svg}");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_picture() {
+        assert_eq!(bars("t", &[]), "");
+        let points = [(0.0, f64::NAN)];
+        let line = Line {
+            title: "t",
+            x: "x",
+            y: "y",
+            y_scale: Scale::Linear,
+            points: &points,
+            beside: None,
+        };
+        assert_eq!(line.svg(), "");
+    }
+}

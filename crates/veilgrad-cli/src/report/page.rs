@@ -1,0 +1,200 @@
+//! The report as one page that needs nothing else: no script, no font, no network.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::chart::{Line, Scale, bars, escape};
+use super::statement::statement;
+use crate::answer::up;
+
+const STYLE: &str = "
+:root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
+@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--paper:#0d1117;
+--card:#161b22;--blue:#6ea8fe;--red:#ff8a80}}
+*{box-sizing:border-box}
+body{font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;
+max-width:60rem;padding:1.5rem 1rem 4rem}
+h1{font-size:1.6rem;margin:.2em 0}h2{font-size:1.15rem;margin:2.2em 0 .5em}
+p.lead{color:var(--soft);margin:.2em 0 1.4em}
+.numbers{display:grid;grid-template-columns:repeat(auto-fit,minmax(10rem,1fr));gap:.8rem}
+.number{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem}
+.number b{display:block;font-size:1.5rem;line-height:1.2}.number span{color:var(--soft);font-size:.85rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem 2rem}
+figure{margin:0}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
+svg{width:100%;height:auto;display:block}
+svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
+svg .grid{stroke:var(--line)}svg .tick,svg .axis{stroke:var(--soft)}
+svg .line{fill:none;stroke:var(--blue);stroke-width:2.5}
+svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem}
+th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+.warning{border:2px solid var(--red);color:var(--red);border-radius:8px;padding:.8rem 1rem;font-weight:600}
+code{overflow-wrap:anywhere}
+@media print{body{max-width:none;padding:0;font-size:11pt}figure,.number,tr{break-inside:avoid}
+:root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--card:#fff;--blue:#1f5fbf}}
+";
+
+/// The page.
+pub(crate) fn page(report: &Report) -> String {
+    let mut body = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(
+        body,
+        "<h1>Privacy report: {}</h1>\n<p class=\"lead\">{} rounds of private training, protecting {}, under \
+         {} adjacency.</p>\n",
+        escape(&report.dataset),
+        report.rounds,
+        escape(&unit(&report.unit)),
+        escape(&report.adjacency)
+    );
+    if report.insecure {
+        body.push_str("<p class=\"warning\">INSECURE: this run protects nothing.</p>\n");
+    }
+    numbers(&mut body, report);
+    charts(&mut body, report);
+    groups(&mut body, report);
+    body.push_str("<h2>Statement</h2>\n");
+    for paragraph in statement(report).split("\n\n") {
+        let _ = writeln!(body, "<p>{}</p>", escape(paragraph.trim()).replace('\n', "<br>"));
+    }
+    let _ = write!(
+        body,
+        "<h2>Check it</h2>\n<p>With the ledger at hand:</p>\n<pre class=\"scroll\"><code>veilgrad ledger \
+         verify LEDGER --against {}\nveilgrad account LEDGER --dataset {} --delta {:e}</code></pre>\n",
+        escape(&report.ledger.head),
+        escape(&report.dataset),
+        report.delta
+    );
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+         <title>Privacy report: {}</title>\n<style>{STYLE}</style></head>\n<body>\n{body}</body>\n</html>\n",
+        escape(&report.dataset)
+    )
+}
+
+fn unit(unit: &str) -> String {
+    match unit {
+        "example" => "single examples".to_owned(),
+        "user" => "users with all their examples".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn numbers(body: &mut String, report: &Report) {
+    let mut cards = vec![
+        (up(report.epsilon), format!("epsilon, at delta {:e}", report.delta)),
+        (up(report.noise_multiplier), "noise multiplier".to_owned()),
+    ];
+    if let Some(accuracy) = report.test_accuracy {
+        cards.push((
+            format!("{:.2} %", 100.0 * accuracy),
+            "accuracy on the public test set".to_owned(),
+        ));
+    }
+    if let Some(running) = report.epsilon_running {
+        cards.push((up(running), "epsilon charged to the data so far, all runs".to_owned()));
+    }
+    for metric in &report.metrics {
+        if let [value] = metric.values[..] {
+            let name = format!("training {} (private estimate)", metric.name);
+            cards.push((format!("{value:.3}"), name));
+        }
+    }
+    body.push_str("<div class=\"numbers\">\n");
+    for (value, name) in cards {
+        let _ = writeln!(
+            body,
+            "<div class=\"number\"><b>{}</b><span>{}</span></div>",
+            escape(&value),
+            escape(&name)
+        );
+    }
+    body.push_str("</div>\n");
+}
+
+fn charts(body: &mut String, report: &Report) {
+    let figure = |body: &mut String, caption: &str, svg: String| {
+        if !svg.is_empty() {
+            let _ = writeln!(
+                body,
+                "<figure><figcaption>{}</figcaption>\n{svg}</figure>",
+                escape(caption)
+            );
+        }
+    };
+    let curves = &report.curves;
+    body.push_str("<h2>How much is spent, and what it means</h2>\n<div class=\"charts\">\n");
+    let spent = Line {
+        title: "Epsilon after every round",
+        x: "rounds",
+        y: "epsilon",
+        y_scale: Scale::Linear,
+        points: &curves.spent,
+        beside: None,
+    };
+    figure(body, &format!("Epsilon after every round, at delta {:e}", report.delta), spent.svg());
+    let profile = Line {
+        title: "Delta at every epsilon",
+        x: "epsilon",
+        y: "delta",
+        y_scale: Scale::Log,
+        points: &curves.profile,
+        beside: None,
+    };
+    figure(body, "Every (epsilon, delta) that holds", profile.svg());
+    let guess = [(0.0, 0.0), (1.0, 1.0)];
+    let attack = Line {
+        title: "The best attack",
+        x: "false positive rate",
+        y: "true positive rate",
+        y_scale: Scale::Linear,
+        points: &curves.attack,
+        beside: Some(("guessing", &guess)),
+    };
+    figure(body, "No test for one record's presence is above this line", attack.svg());
+    body.push_str("</div>\n");
+}
+
+fn groups(body: &mut String, report: &Report) {
+    body.push_str("<h2>What every round releases</h2>\n");
+    let shares: Vec<(String, f64, String)> = report
+        .groups
+        .iter()
+        .map(|group| {
+            (group.name.clone(), group.share, format!("{:.1} % of the loss", 100.0 * group.share))
+        })
+        .collect();
+    let _ = writeln!(body, "<figure>{}</figure>", bars("Share of the privacy loss", &shares));
+    let noise: Vec<(String, f64, String)> = report
+        .groups
+        .iter()
+        .map(|group| {
+            let ratio = group.noise / group.clip;
+            (group.name.clone(), ratio, format!("noise {} x clip {}", up(ratio), up(group.clip)))
+        })
+        .collect();
+    let _ = writeln!(
+        body,
+        "<figure><figcaption>Noise on the sum, as a multiple of one record's bound</figcaption>{}</figure>",
+        bars("Noise versus clip norm", &noise)
+    );
+    body.push_str(
+        "<div class=\"scroll\"><table><thead><tr><th>group</th><th class=\"n\">numbers</th>\
+         <th class=\"n\">clip norm</th><th class=\"n\">noise</th><th class=\"n\">share</th></tr></thead>\n",
+    );
+    for group in &report.groups {
+        let _ = writeln!(
+            body,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{:.2} %</td></tr>",
+            escape(&group.name),
+            group.dimension,
+            up(group.clip),
+            up(group.noise),
+            100.0 * group.share
+        );
+    }
+    body.push_str("</table></div>\n");
+}

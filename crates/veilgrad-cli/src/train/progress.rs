@@ -1,0 +1,95 @@
+//! Progress: rounds done, epsilon spent, time left; nothing that a record could decide.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_events::{Adjacency, Delta, Rounds};
+
+use crate::answer::up;
+use crate::argument::Common;
+
+/// How often the line is written.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(crate) struct Progress {
+    rounds: Rounds,
+    delta: Delta,
+    adjacency: Adjacency,
+    start: Instant,
+    last: Option<Instant>,
+    done: u64,
+    shown: bool,
+    metrics: Vec<(String, Vec<f64>)>,
+}
+
+impl Progress {
+    pub(crate) fn new(
+        common: &Common,
+        rounds: &Rounds,
+        delta: Delta,
+        adjacency: Adjacency,
+    ) -> Self {
+        Self {
+            rounds: rounds.clone(),
+            delta,
+            adjacency,
+            start: Instant::now(),
+            last: None,
+            done: 0,
+            shown: !common.quiet && std::io::stderr().is_terminal(),
+            metrics: Vec::new(),
+        }
+    }
+
+    pub(crate) fn show(&mut self, round: &veilgrad_nn::Progress) {
+        self.done += 1;
+        for name in ["accuracy", "loss", "classes"] {
+            if let Some(values) = round.metric(name) {
+                self.metrics.retain(|(known, _)| known != name);
+                self.metrics.push((name.to_owned(), values.to_vec()));
+            }
+        }
+        if !self.shown || self.last.is_some_and(|last| last.elapsed() < PAUSE) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let spent = Rounds { count: round.round, round: self.rounds.round.clone() };
+        let epsilon = Composition::fold(&[spent], self.adjacency)
+            .and_then(|composition| Best.epsilon(&composition, self.delta))
+            .map_or("unknown".to_owned(), |found| up(found.epsilon));
+        let all = self.rounds.count;
+        let rate = self.done as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
+        let left = all.saturating_sub(round.round) as f64 / rate;
+        let share = round.round as f64 / all.max(1) as f64;
+        let filled = (share * 24.0) as usize;
+        eprint!(
+            "\r[{}{}] {}/{all} rounds, epsilon {epsilon}, {} left   ",
+            "#".repeat(filled.min(24)),
+            ".".repeat(24 - filled.min(24)),
+            round.round,
+            time(left)
+        );
+        let _ = std::io::stderr().flush();
+    }
+
+    pub(crate) fn end(&self) {
+        if self.shown {
+            eprintln!();
+        }
+    }
+
+    /// The last private estimate of every metric.
+    pub(crate) fn metrics(&self) -> Vec<(String, Vec<f64>)> {
+        self.metrics.clone()
+    }
+}
+
+fn time(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    if seconds < 60 {
+        format!("{seconds} s")
+    } else {
+        format!("{} min {} s", seconds / 60, seconds % 60)
+    }
+}

@@ -1,0 +1,28 @@
+//! Private examples from files, and features that cost no budget.
+//!
+//! - [`idx`], [`npy`], [`table`]: files in the formats that people have. What private data could decide
+//!   (classes, categories, bounds, shapes) is declared, never inferred.
+//! - [`Scattering`], [`GroupNorm`]: functions of one record alone, so that the record's protection is the
+//!   protection of its features.
+//!
+//! # Guarantee
+//! Errors name files, rows and columns, never what is in them. Nothing here prints.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod array;
+mod error;
+pub mod idx;
+mod normal;
+pub mod npy;
+mod parallel;
+mod scattering;
+pub mod table;
+mod wavelet;
+
+pub use array::Array;
+pub use error::DataError;
+pub use normal::GroupNorm;
+pub use scattering::{Scattering, ScatteringError};

@@ -1,0 +1,28 @@
+//! Rows shared out to threads.
+
+/// Fills rows of `to`, each from the row of `from` with its number; every thread has a worker of its own.
+/// The result does not depend on the number of threads, because a row depends on its own row alone.
+pub(crate) fn each_row<W>(
+    from: &[f32],
+    width: usize,
+    to: &mut [f32],
+    to_width: usize,
+    threads: usize,
+    worker: impl Fn() -> W + Sync,
+    fill: impl Fn(&mut W, &[f32], &mut [f32]) + Sync,
+) {
+    let (width, to_width) = (width.max(1), to_width.max(1));
+    let share = (from.len() / width).div_ceil(threads.max(1)).max(1);
+    std::thread::scope(|scope| {
+        let parts = from.chunks(share * width).zip(to.chunks_mut(share * to_width));
+        for (from, to) in parts {
+            let (worker, fill) = (&worker, &fill);
+            scope.spawn(move || {
+                let mut worker = worker();
+                for (from, to) in from.chunks_exact(width).zip(to.chunks_exact_mut(to_width)) {
+                    fill(&mut worker, from, to);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,434 @@
+//! The scattering transform of an image: wavelets, modulus, average, twice.
+
+use std::sync::Arc;
+
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftPlanner};
+
+use crate::parallel::each_row;
+use crate::wavelet::{average, fold, morlet, turn};
+
+/// The scattering transform of order two (Bruna, Mallat 2013; with differential privacy: Tramèr, Boneh 2021).
+///
+/// An image of `rows x columns` becomes `1 + J L + L^2 J (J - 1) / 2` channels of
+/// `rows / 2^J x columns / 2^J`: averages of the image, of its wavelet moduli, and of theirs.
+///
+/// # Guarantee
+/// A function of one record alone and of public sizes: it costs no budget. The result does not depend on
+/// the number of threads.
+pub struct Scattering {
+    image: (usize, usize),
+    padded: (usize, usize),
+    scales: u32,
+    orientations: usize,
+    /// By scale: what is needed where every 2^j-th sample is left.
+    levels: Vec<Level>,
+}
+
+/// Sizes that cannot be transformed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("scattering of {rows} x {columns} images with J = {scales}, L = {orientations}: {rule}")]
+pub struct ScatteringError {
+    rows: usize,
+    columns: usize,
+    scales: u32,
+    orientations: usize,
+    rule: &'static str,
+}
+
+/// Signals of which every 2^j-th sample is left.
+struct Level {
+    rows: usize,
+    columns: usize,
+    /// Transfer functions of the wavelets of this scale and all larger ones, by scale and orientation.
+    filters: Vec<Vec<Vec<f32>>>,
+    /// The averages along rows and columns.
+    average: (Vec<f32>, Vec<f32>),
+    forward: Plans,
+    inverse: Plans,
+}
+
+/// Transforms along a side of `rows` and along one of `columns`.
+struct Plans(Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
+
+impl Scattering {
+    /// The transform with scales 1, 2, …, 2^(J-1) and L orientations.
+    ///
+    /// # Errors
+    /// When the image is smaller than 2^J + 1, J or L is 0 or so large that nobody means it.
+    pub fn new(
+        rows: usize,
+        columns: usize,
+        scales: u32,
+        orientations: usize,
+    ) -> Result<Self, ScatteringError> {
+        let wrong = |rule| ScatteringError { rows, columns, scales, orientations, rule };
+        if !(1..=8).contains(&scales) || !(1..=64).contains(&orientations) {
+            return Err(wrong("J must be 1 to 8 and L 1 to 64"));
+        }
+        let step = 1usize << scales;
+        if rows <= step || columns <= step || rows.max(columns) > 1 << 14 {
+            return Err(wrong("sides must be above 2^J, and at most 16384"));
+        }
+        let pad = |side: usize| ((side + step) / step + 1) * step;
+        let (padded, image) = ((pad(rows), pad(columns)), (rows, columns));
+        let whole: Vec<Vec<Vec<f32>>> = (0..scales)
+            .map(|j| {
+                let one = |l| turn(&morlet(padded.0, padded.1, j, l, orientations), padded.1);
+                (0..orientations).map(one).collect()
+            })
+            .collect();
+        let mut planner = FftPlanner::new();
+        let mut level = |j: u32| {
+            let factor = 1usize << j;
+            let (rows, columns) = (padded.0 / factor, padded.1 / factor);
+            let filters = whole
+                .iter()
+                .skip(j as usize)
+                .map(|scale| scale.iter().map(|filter| fold(filter, padded.0, factor)).collect());
+            let (width, stride) = (0.8 * f64::from(scales - 1 - j).exp2(), step / factor);
+            let averages =
+                |length, side: usize| average(length, width, stride, stride, side / step);
+            Level {
+                rows,
+                columns,
+                filters: filters.collect(),
+                average: (averages(rows, image.0), averages(columns, image.1)),
+                forward: Plans(planner.plan_fft_forward(rows), planner.plan_fft_forward(columns)),
+                inverse: Plans(planner.plan_fft_inverse(rows), planner.plan_fft_inverse(columns)),
+            }
+        };
+        let levels = (0..scales).map(&mut level).collect();
+        Ok(Self { image, padded, scales, orientations, levels })
+    }
+
+    /// How many channels there are.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        let (scales, orientations) = (self.scales as usize, self.orientations);
+        1 + scales * orientations + orientations * orientations * scales * (scales - 1) / 2
+    }
+
+    /// The shape of the result: channels, rows, columns.
+    #[must_use]
+    pub fn shape(&self) -> [usize; 3] {
+        [self.channels(), self.image.0 >> self.scales, self.image.1 >> self.scales]
+    }
+
+    /// Transforms images of equal size, one after the other; what is not a whole image is left out.
+    #[must_use]
+    pub fn transform(&self, images: &[f32], threads: usize) -> Vec<f32> {
+        let (width, to_width) = (self.image.0 * self.image.1, self.shape().iter().product());
+        let mut features = vec![0.0; images.len() / width * to_width];
+        let begin = || Work::new(self);
+        each_row(images, width, &mut features, to_width, threads, begin, |work, from, to| {
+            self.one(work, from, to);
+        });
+        features
+    }
+
+    /// Channels: the image; its wavelets by scale and orientation; theirs by both pairs.
+    fn one(&self, work: &mut Work, image: &[f32], features: &mut [f32]) {
+        let [_, rows, columns] = self.shape();
+        let size = rows * columns;
+        let first = self.scales as usize * self.orientations * size;
+        let (average, rest) = features.split_at_mut(size);
+        let (first, second) = rest.split_at_mut(first);
+        let (mut first, mut second) = (first.chunks_exact_mut(size), second.chunks_exact_mut(size));
+        let Some(whole) = self.levels.first() else { return };
+        self.pad(image, &mut work.real);
+        whole.average(work, Some(average));
+        whole.forward(work);
+        std::mem::swap(&mut work.image, &mut work.spectrum);
+        for (j, level) in self.levels.iter().enumerate() {
+            for filter in whole.filters.get(j).into_iter().flatten() {
+                whole.wavelet(Source::Image, filter, level, work);
+                level.average(work, first.next());
+                if j + 1 == self.levels.len() {
+                    continue;
+                }
+                level.forward(work);
+                let coarser = self.levels.iter().skip(j + 1);
+                for (coarse, filters) in coarser.zip(level.filters.iter().skip(1)) {
+                    for filter in filters {
+                        level.wavelet(Source::Modulus, filter, coarse, work);
+                        coarse.average(work, second.next());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The image in the middle, mirrored at its sides without repeating them.
+    fn pad(&self, image: &[f32], to: &mut [f32]) {
+        let mirror = |place: usize, pad: usize, side: usize| {
+            let place = place.abs_diff(pad);
+            let last = 2 * (side - 1);
+            let place = place % last;
+            place.min(last - place)
+        };
+        let (above, left) =
+            ((self.padded.0 - self.image.0) / 2, (self.padded.1 - self.image.1) / 2);
+        for (row, to) in to.chunks_exact_mut(self.padded.1).enumerate() {
+            let from = image.chunks_exact(self.image.1).nth(mirror(row, above, self.image.0));
+            for (column, to) in to.iter_mut().enumerate() {
+                let place = mirror(column, left, self.image.1);
+                *to = from.and_then(|from| from.get(place)).copied().unwrap_or(0.0);
+            }
+        }
+    }
+}
+
+/// Whose wavelets are taken.
+#[derive(Clone, Copy)]
+enum Source {
+    Image,
+    Modulus,
+}
+
+/// What a thread works with. Fourier transforms are kept turned: column by column.
+struct Work {
+    /// The spectrum of the image.
+    image: Vec<Complex<f32>>,
+    /// The spectrum of a modulus.
+    spectrum: Vec<Complex<f32>>,
+    signal: Vec<Complex<f32>>,
+    turned: Vec<Complex<f32>>,
+    scratch: Vec<Complex<f32>>,
+    /// An image or a modulus.
+    real: Vec<f32>,
+    middle: Vec<f32>,
+}
+
+impl Work {
+    fn new(scattering: &Scattering) -> Self {
+        let size = scattering.padded.0 * scattering.padded.1;
+        let plans = scattering.levels.iter().flat_map(|level| [&level.forward, &level.inverse]);
+        let scratch =
+            plans.flat_map(|Plans(a, b)| [a, b]).map(|plan| plan.get_inplace_scratch_len()).max();
+        let complex = |size| vec![Complex::new(0.0, 0.0); size];
+        Self {
+            image: complex(size),
+            spectrum: complex(size),
+            signal: complex(size),
+            turned: complex(size),
+            scratch: complex(scratch.unwrap_or(0)),
+            real: vec![0.0; size],
+            middle: vec![0.0; size],
+        }
+    }
+}
+
+impl Level {
+    const fn size(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    /// The spectrum of what is in `real`.
+    fn forward(&self, work: &mut Work) {
+        let size = self.size();
+        let (Some(real), Some(signal), Some(spectrum)) =
+            (work.real.get(..size), work.signal.get_mut(..size), work.spectrum.get_mut(..size))
+        else {
+            return;
+        };
+        for (to, from) in signal.iter_mut().zip(real) {
+            *to = Complex::new(*from, 0.0);
+        }
+        self.forward.1.process_with_scratch(signal, &mut work.scratch);
+        turn_into(signal, self.columns, spectrum);
+        self.forward.0.process_with_scratch(spectrum, &mut work.scratch);
+    }
+
+    /// The modulus of a wavelet's answer, at the samples that `coarse` leaves, into `real`.
+    fn wavelet(&self, source: Source, filter: &[f32], coarse: &Self, work: &mut Work) {
+        let size = coarse.size();
+        let spectrum = match source {
+            Source::Image => &work.image,
+            Source::Modulus => &work.spectrum,
+        };
+        let (Some(spectrum), Some(turned), Some(signal), Some(real)) = (
+            spectrum.get(..self.size()),
+            work.turned.get_mut(..size),
+            work.signal.get_mut(..size),
+            work.real.get_mut(..size),
+        ) else {
+            return;
+        };
+        // Of every factor-th sample, frequencies that fall together are averaged; and the inverse
+        // transform has its size as a factor.
+        let scale = 1.0 / self.size() as f32;
+        turned.fill(Complex::new(0.0, 0.0));
+        let columns = spectrum.chunks_exact(self.rows).zip(filter.chunks_exact(self.rows));
+        for (column, (spectrum, filter)) in columns.enumerate() {
+            let to = turned.chunks_exact_mut(coarse.rows).nth(column % coarse.columns);
+            for to in to.into_iter() {
+                let parts =
+                    spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
+                for (spectrum, filter) in parts {
+                    for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
+                        *to += value * (weight * scale);
+                    }
+                }
+            }
+        }
+        coarse.inverse.0.process_with_scratch(turned, &mut work.scratch);
+        turn_into(turned, coarse.rows, signal);
+        coarse.inverse.1.process_with_scratch(signal, &mut work.scratch);
+        for (to, from) in real.iter_mut().zip(signal.iter()) {
+            *to = (from.re * from.re + from.im * from.im).sqrt();
+        }
+    }
+
+    /// The average of what is in `real` around every place that is kept.
+    fn average(&self, work: &mut Work, channel: Option<&mut [f32]>) {
+        let Some(channel) = channel else { return };
+        let rows = self.average.0.chunks_exact(self.rows);
+        let kept = self.average.1.len() / self.columns;
+        let Some(middle) = work.middle.get_mut(..self.columns) else { return };
+        for (weights, to) in rows.zip(channel.chunks_exact_mut(kept)) {
+            middle.fill(0.0);
+            for (weight, row) in weights.iter().zip(work.real.chunks_exact(self.columns)) {
+                middle.iter_mut().zip(row).for_each(|(to, value)| *to += weight * value);
+            }
+            for (to, weights) in to.iter_mut().zip(self.average.1.chunks_exact(self.columns)) {
+                *to = weights.iter().zip(middle.iter()).map(|(weight, value)| weight * value).sum();
+            }
+        }
+    }
+}
+
+/// Rows of `columns` as columns.
+fn turn_into(from: &[Complex<f32>], columns: usize, to: &mut [Complex<f32>]) {
+    let rows = from.len() / columns.max(1);
+    for (row, from) in from.chunks_exact(columns).enumerate() {
+        for (to, from) in to.iter_mut().skip(row).step_by(rows).zip(from) {
+            *to = *from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(rows: usize, columns: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1u32 << 24) as f32
+        };
+        (0..rows * columns).map(next).collect()
+    }
+
+    #[test]
+    fn shapes_are_as_documented() {
+        let scattering = Scattering::new(28, 28, 2, 8).unwrap();
+        assert_eq!(scattering.shape(), [81, 7, 7]);
+        assert_eq!(Scattering::new(32, 24, 3, 6).unwrap().shape(), [1 + 18 + 108, 4, 3]);
+        assert!(Scattering::new(4, 28, 2, 8).is_err());
+        assert!(Scattering::new(28, 28, 0, 8).is_err());
+    }
+
+    #[test]
+    fn constant_images_have_their_constant_and_nothing_else() {
+        let scattering = Scattering::new(28, 28, 2, 8).unwrap();
+        let features = scattering.transform(&vec![3.0; 784], 1);
+        assert!(features[..49].iter().all(|x| (x - 3.0).abs() < 1e-4), "{:?}", &features[..3]);
+        assert!(features[49..].iter().all(|x| x.abs() < 1e-4));
+    }
+
+    #[test]
+    fn threads_and_neighbours_do_not_change_a_record() {
+        let scattering = Scattering::new(28, 28, 2, 8).unwrap();
+        let images: Vec<f32> = (0..5).flat_map(|seed| image(28, 28, seed)).collect();
+        let all = scattering.transform(&images, 1);
+        assert!(all == scattering.transform(&images, 3));
+        let alone = scattering.transform(&images[2 * 784..3 * 784], 2);
+        assert!(alone == all[2 * 81 * 49..3 * 81 * 49]);
+    }
+
+    /// Values of another implementation with the same constants, which cuts high frequencies off before it
+    /// leaves samples out: channel, then three of its nine places.
+    #[test]
+    fn features_are_those_of_common_use() {
+        let expected = [
+            (0, [0.577131, 0.503797, 0.564206]),
+            (1, [0.0805529, 0.103621, 0.0819123]),
+            (3, [0.0805454, 0.0737441, 0.105411]),
+            (5, [0.0409433, 0.0495623, 0.0314514]),
+            (8, [0.0237129, 0.0358166, 0.0321026]),
+            (9, [0.0140277, 0.010224, 0.00909299]),
+            (12, [0.00934725, 0.00909014, 0.00682907]),
+            (20, [0.00922061, 0.00597411, 0.0121042]),
+            (24, [0.0177782, 0.0145507, 0.00589718]),
+        ];
+        let features = Scattering::new(12, 12, 2, 4).unwrap().transform(&image(12, 12, 7), 1);
+        for (channel, values) in expected {
+            for (place, value) in [0, 4, 8].into_iter().zip(values) {
+                let found: f32 = features[channel * 9 + place];
+                let error = (found - value).abs();
+                assert!(error < 3e-2 * value, "channel {channel}: {found} for {value}");
+            }
+        }
+    }
+
+    /// Convolutions on the torus and averages by their definitions, in f64.
+    #[test]
+    fn features_are_what_the_definition_says() {
+        const SIDE: usize = 12;
+        const TORUS: usize = 20;
+        let pixels = image(SIDE, SIDE, 3);
+        let mirror = |place: usize| {
+            let place = place.abs_diff(4);
+            if place < SIDE { place } else { 2 * (SIDE - 1) - place }
+        };
+        let grid = |f: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            (0..TORUS * TORUS).map(|i| f(i / TORUS, i % TORUS)).collect()
+        };
+        let padded = grid(&|r, c| f64::from(pixels[mirror(r) * SIDE + mirror(c)]));
+        let modulus = |signal: &[f64], j, l| {
+            let filter = crate::wavelet::wavelet(TORUS, TORUS, j, l, 3);
+            grid(&|r, c| {
+                let mut sum = Complex::new(0.0, 0.0);
+                for (i, value) in signal.iter().enumerate() {
+                    let (row, column) = (r + TORUS - i / TORUS, c + TORUS - i % TORUS);
+                    sum += filter[row % TORUS * TORUS + column % TORUS] * value;
+                }
+                sum.norm()
+            })
+        };
+        // The average at every fourth place, of every `step`-th sample.
+        let average = |signal: &[f64], step: usize| -> Vec<f64> {
+            let width = 1.6 / step as f64;
+            let weight = |from: usize, to: usize| -> f64 {
+                let copies = (-2i32..=2).map(|copy| {
+                    let x =
+                        (from as f64 - to as f64 + f64::from(copy) * TORUS as f64) / step as f64;
+                    (-x * x / (2.0 * width * width)).exp()
+                });
+                copies.sum::<f64>() / ((2.0 * std::f64::consts::PI).sqrt() * width)
+            };
+            let at = |r: usize, c: usize| -> f64 {
+                let kept = (0..TORUS).step_by(step);
+                let pairs =
+                    kept.flat_map(|row| (0..TORUS).step_by(step).map(move |col| (row, col)));
+                pairs.map(|(i, k)| weight(r, i) * weight(c, k) * signal[i * TORUS + k]).sum()
+            };
+            (0..9).map(|i| at(4 + 4 * (i / 3), 4 + 4 * (i % 3))).collect()
+        };
+        let mut expected = average(&padded, 1);
+        let first: Vec<Vec<f64>> = (0..3).map(|l| modulus(&padded, 0, l)).collect();
+        expected.extend(first.iter().flat_map(|signal| average(signal, 1)));
+        expected.extend((0..3).flat_map(|l| average(&modulus(&padded, 1, l), 2)));
+        for signal in &first {
+            expected.extend((0..3).flat_map(|l| average(&modulus(signal, 1, l), 2)));
+        }
+        let found = Scattering::new(SIDE, SIDE, 2, 3).unwrap().transform(&pixels, 1);
+        assert_eq!(found.len(), expected.len());
+        for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error < 1e-5, "channel {}: {found} for {expected}", place / 9);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Morlet wavelets and Gaussian averages on a torus (Bruna, Mallat 2013, with the constants of common use:
+//! width 0.8 2^j, frequency 3 pi / 4 2^-j, slant 4 / L).
+
+use std::f64::consts::PI;
+
+use rustfft::num_complex::Complex;
+
+/// How many copies of a filter to each side are summed up on the torus.
+const COPIES: i32 = 2;
+
+/// The transfer function of the Morlet wavelet of scale j and orientation l of `orientations`, on a torus
+/// of these sides. Real, because the wavelet is symmetric; its mean is zero.
+pub(crate) fn morlet(
+    rows: usize,
+    columns: usize,
+    scale: u32,
+    l: usize,
+    orientations: usize,
+) -> Vec<f32> {
+    let filter = wavelet(rows, columns, scale, l, orientations);
+    transform(&filter, rows, columns).iter().map(|value| value.re as f32).collect()
+}
+
+/// The wavelet itself.
+pub(crate) fn wavelet(
+    rows: usize,
+    columns: usize,
+    scale: u32,
+    l: usize,
+    orientations: usize,
+) -> Vec<Complex<f64>> {
+    let half = (orientations - orientations / 2) as f64 - 1.0;
+    let angle = (half - l as f64) * PI / orientations as f64;
+    let width = 0.8 * f64::from(scale).exp2();
+    let frequency = 0.75 * PI / f64::from(scale).exp2();
+    let slant = 4.0 / orientations as f64;
+    let wave = gabor(rows, columns, width, angle, frequency, slant);
+    let envelope = gabor(rows, columns, width, angle, 0.0, slant);
+    let sum = |values: &[Complex<f64>]| values.iter().sum::<Complex<f64>>();
+    let share = sum(&wave) / sum(&envelope);
+    wave.iter().zip(&envelope).map(|(wave, envelope)| wave - share * envelope).collect()
+}
+
+/// A Gaussian with a wave on it, of unit mass, summed over copies of the torus.
+fn gabor(
+    rows: usize,
+    columns: usize,
+    width: f64,
+    angle: f64,
+    frequency: f64,
+    slant: f64,
+) -> Vec<Complex<f64>> {
+    let (sin, cos) = angle.sin_cos();
+    let mut values = Vec::with_capacity(rows * columns);
+    for row in 0..rows {
+        for column in 0..columns {
+            let mut sum = Complex::new(0.0, 0.0);
+            for (copy_row, copy_column) in
+                (-COPIES..=COPIES).flat_map(|a| (-COPIES..=COPIES).map(move |b| (a, b)))
+            {
+                let x = row as f64 + f64::from(copy_row) * rows as f64;
+                let y = column as f64 + f64::from(copy_column) * columns as f64;
+                let (along, across) = (x * cos + y * sin, slant * (y * cos - x * sin));
+                let size = (-(along * along + across * across) / (2.0 * width * width)).exp();
+                sum += Complex::from_polar(size, frequency * along);
+            }
+            values.push(sum * slant / (2.0 * PI * width * width));
+        }
+    }
+    values
+}
+
+/// A matrix that averages a side of `length` by a Gaussian of this width and keeps the places
+/// `first, first + stride, …`: one row per place kept.
+pub(crate) fn average(
+    length: usize,
+    width: f64,
+    first: usize,
+    stride: usize,
+    count: usize,
+) -> Vec<f32> {
+    let weight = |distance: f64| {
+        (-COPIES..=COPIES)
+            .map(|copy| distance + f64::from(copy) * length as f64)
+            .map(|x| (-x * x / (2.0 * width * width)).exp())
+            .sum::<f64>()
+    };
+    let scale = 1.0 / ((2.0 * PI).sqrt() * width);
+    let entry = |kept: usize, place: usize| {
+        (scale * weight((first + kept * stride) as f64 - place as f64)) as f32
+    };
+    (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
+}
+
+/// The Fourier transform in both directions, by its definition: it is needed once per filter.
+fn transform(values: &[Complex<f64>], rows: usize, columns: usize) -> Vec<Complex<f64>> {
+    let along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
+        let wave = |turns: usize| {
+            Complex::from_polar(1.0, -2.0 * PI * (turns % length) as f64 / length as f64)
+        };
+        let waves: Vec<Complex<f64>> = (0..length).map(wave).collect();
+        let line = |line: &[Complex<f64>]| -> Vec<Complex<f64>> {
+            let at = |frequency: usize| {
+                let wave = |place: usize| waves.get(place * frequency % length);
+                let terms = line.iter().enumerate();
+                terms.filter_map(|(place, value)| wave(place).map(|wave| value * wave)).sum()
+            };
+            (0..length).map(at).collect()
+        };
+        values.chunks_exact(length).flat_map(line).collect()
+    };
+    let turned = turn(&along(values, columns), columns);
+    turn(&along(&turned, rows), rows)
+}
+
+/// A transfer function where every `factor`-th sample of signals is left: the sum of what falls on one
+/// frequency.
+pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
+    let rows = filter.len() / columns.max(1);
+    let (short_rows, short_columns) = (rows / factor, columns / factor);
+    let mut folded = vec![0.0; short_rows * short_columns];
+    for (row, values) in filter.chunks_exact(columns).enumerate() {
+        let to = folded.chunks_exact_mut(short_columns).nth(row % short_rows);
+        for to in to.into_iter() {
+            for values in values.chunks_exact(short_columns) {
+                to.iter_mut().zip(values).for_each(|(to, value)| *to += value);
+            }
+        }
+    }
+    folded
+}
+
+/// Rows as columns.
+pub(crate) fn turn<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
+    (0..columns).flat_map(|column| values.iter().copied().skip(column).step_by(columns)).collect()
+}

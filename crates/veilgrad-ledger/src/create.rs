@@ -1,0 +1,147 @@
+//! A ledger comes into being: whole, or not at all.
+//!
+//! The database is built under another name and gets its own by one rename, after its anchor is on disk.
+//! Whoever dies in between leaves the other name behind, which the next creation starts over.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::anchor::{self, Anchor};
+use crate::chain::{Hash, Head};
+use crate::entry::Entry;
+use crate::error::{StoreError, file_error};
+use crate::ledger::{Ledger, Options, Rows, insert, random_id};
+use crate::place::{beside, check_file_system, new_path, sync_directory};
+use crate::schema::{APPLICATION, STEPS, migrate};
+use crate::state::State;
+
+impl Ledger {
+    /// Creates an empty ledger; refuses a path that is taken.
+    ///
+    /// # Errors
+    /// When there is a file already, or the files cannot be written; a creation that was cut short
+    /// leaves nothing that the next one minds.
+    pub fn create(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let entry = Entry::Create { id: random_id()? };
+        Self::create_with(path, options, &[entry.to_bytes().map_err(StoreError::Refused)?])
+    }
+
+    /// Creates a ledger of these rows.
+    pub(crate) fn create_with(
+        path: &Path,
+        options: Options,
+        rows: &[Vec<u8>],
+    ) -> Result<Self, StoreError> {
+        let path = new_path(path)?;
+        let path = path.as_path();
+        check_file_system(path, options.allow_network)?;
+        let (rows, head) = chain(rows)?;
+        let building = beside(path, ".creating");
+        let lock = begin(path, &building)?;
+        build(&building, &rows)?;
+        let anchor = Anchor::create(path)?;
+        anchor.write(&head, &[])?;
+        anchor.sync_new()?;
+        sync_directory(path)?;
+        rename_new(&building, path)?;
+        sync_directory(path)?;
+        // Closed before the database is opened: its locks would go with any handle on the file.
+        drop(lock);
+        Self::open(path, options)
+    }
+}
+
+/// The rows with their numbers and hashes, if they make sense one after another.
+fn chain(rows: &[Vec<u8>]) -> Result<(Rows, Head), StoreError> {
+    let (mut state, mut hash) = (State::default(), Hash::default());
+    let mut chained = Vec::with_capacity(rows.len());
+    for (sequence, bytes) in (1..).zip(rows) {
+        hash = hash.after(bytes);
+        let wrong = |why: String| StoreError::Refused(format!("row {sequence}: {why}"));
+        state.take(sequence, bytes).map_err(wrong)?;
+        chained.push((sequence, bytes.clone(), hash));
+    }
+    Ok((chained, Head { id: state.id, sequence: rows.len() as u64, hash }))
+}
+
+/// Takes the name under which the ledger is built, and clears away what a creation left that was cut
+/// short. Nobody else creates it while the returned file is open.
+fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
+    let anchor = anchor::path_of(path);
+    let taken = |file: &Path| {
+        let cause = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "exists already");
+        file_error(file, cause)
+    };
+    // Links that lead nowhere take a name, too.
+    let exists = |file: &Path| std::fs::symlink_metadata(file).is_ok();
+    if exists(path) {
+        return Err(taken(path));
+    }
+    for left in [beside(path, "-wal"), beside(path, "-journal"), anchor.clone()] {
+        let unfinished = left == anchor && exists(building) && anchor::is_unfinished(&anchor);
+        if exists(&left) && !unfinished {
+            return Err(StoreError::Damaged(format!(
+                "{} is there without its database, which must have been removed; put it back",
+                left.display()
+            )));
+        }
+    }
+    if std::fs::read(building).is_ok_and(|bytes| !may_be_half_built(&bytes)) {
+        return Err(taken(building));
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(building).map_err(|cause| file_error(building, cause))?;
+    file.try_lock().map_err(|_| {
+        StoreError::Refused(format!("another process is creating {}", path.display()))
+    })?;
+    // It may have been renamed while we opened it.
+    if exists(path) {
+        let _ = std::fs::remove_file(building);
+        return Err(taken(path));
+    }
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    file.set_len(0)
+        .and_then(|()| file.set_permissions(private))
+        .map_err(|cause| file_error(building, cause))?;
+    match std::fs::remove_file(&anchor) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(file_error(&anchor, cause))
+        }
+        _ => Ok(file),
+    }
+}
+
+/// Whether a file may be a database that was not finished: nobody else's file is overwritten.
+fn may_be_half_built(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"SQLite format 3\0") || bytes.iter().all(|byte| *byte == 0)
+}
+
+/// The whole database in one file, durably.
+fn build(building: &Path, rows: &Rows) -> Result<(), StoreError> {
+    let mut connection = Connection::open_with_flags(building, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // What is half built is built again from the beginning, so that no journal is needed.
+    connection.pragma_update(None, "journal_mode", "MEMORY")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    migrate(&transaction, &STEPS, 0)?;
+    transaction.execute("INSERT INTO head VALUES (1, 0, ?1)", [Hash::default().0.as_slice()])?;
+    insert(&transaction, rows)?;
+    Ok(transaction.commit()?)
+}
+
+/// Renames a file to a name that nobody has.
+fn rename_new(from: &Path, to: &Path) -> Result<(), StoreError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system knows how; then the lock and the check before must do.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            std::fs::rename(from, to).map_err(|cause| file_error(to, cause))
+        }
+        result => result.map_err(|cause| file_error(to, cause.into())),
+    }
+}

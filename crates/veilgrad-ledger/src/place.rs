@@ -1,0 +1,211 @@
+//! Where a ledger lies: which files it has, whether they are still the same ones, on what disk.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::anchor;
+use crate::error::{StoreError, file_error, not_a_ledger};
+use crate::schema::{APPLICATION, SCHEMA};
+
+/// The one name of a file, whatever links or relative paths lead to it: the database's own files lie beside
+/// that name.
+pub(crate) fn real_path(path: &Path) -> Result<PathBuf, StoreError> {
+    std::fs::canonicalize(path).map_err(|cause| file_error(path, cause))
+}
+
+/// The one name that a new file will have.
+pub(crate) fn new_path(path: &Path) -> Result<PathBuf, StoreError> {
+    let name = path.file_name().ok_or_else(|| not_a_ledger(path, "is no name of a file"))?;
+    let directory = directory(path);
+    let real = std::fs::canonicalize(directory).map_err(|cause| file_error(directory, cause))?;
+    Ok(real.join(name))
+}
+
+/// A name beside the database: its own with something at the end.
+pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// The directory entries of new files must survive, too.
+pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let directory = directory(path);
+    std::fs::File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|cause| file_error(directory, cause))
+}
+
+/// Refuses what is no ledger of this version, by the file alone: nothing is locked, created or changed.
+pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
+    let metadata = std::fs::metadata(path).map_err(|cause| file_error(path, cause))?;
+    let not = |why: &str| not_a_ledger(path, why);
+    if !metadata.is_file() {
+        return Err(not("is not a file"));
+    }
+    if metadata.len() == 0 {
+        return Err(not("is empty"));
+    }
+    // Through SQLite: a file that is opened and closed beside it would take its locks away.
+    match check_version(&open_unchanging(path)?) {
+        Err(Wrong::Kind(why)) => Err(not(&why)),
+        // A file that makes no sense alone may do so with its WAL, which will be seen.
+        Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
+    }
+}
+
+/// What is wrong with a database.
+pub(crate) enum Wrong {
+    /// It is not a ledger, or one of a later version.
+    Kind(String),
+    /// It is a ledger of this earlier version.
+    Old(i32),
+    /// That cannot be told.
+    Unreadable,
+}
+
+/// Whether a database says that it is a ledger of this version.
+pub(crate) fn check_version(connection: &Connection) -> Result<(), Wrong> {
+    let pragma = |name: &str| -> Result<i32, Wrong> {
+        connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| {
+            match error.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::NotADatabase) => Wrong::Kind("is not a database".into()),
+                _ => Wrong::Unreadable,
+            }
+        })
+    };
+    if pragma("application_id")? != APPLICATION {
+        return Err(Wrong::Kind("is another program's database".into()));
+    }
+    match pragma("user_version")? {
+        SCHEMA => Ok(()),
+        old if (1..SCHEMA).contains(&old) => Err(Wrong::Old(old)),
+        other => Err(Wrong::Kind(format!(
+            "has schema {other}, and this version understands schema {SCHEMA}"
+        ))),
+    }
+}
+
+/// Opens a database as if it lay on a disk that cannot change: no locks, no files beside it.
+pub(crate) fn open_unchanging(path: &Path) -> Result<Connection, StoreError> {
+    let text = path.to_str().ok_or_else(|| not_a_ledger(path, "has a name that is not UTF-8"))?;
+    let mut uri = String::from("file:");
+    // A path that begins with two slashes would name a host.
+    if text.starts_with('/') {
+        uri.push_str("//");
+    }
+    for character in text.chars() {
+        match character {
+            '%' | '?' | '#' => uri.push_str(&format!("%{:02x}", u32::from(character))),
+            other => uri.push(other),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(uri, flags)?)
+}
+
+/// Which files a ledger was opened with.
+///
+/// A file that is deleted or replaced under an open handle leaves the handle writing to a file that
+/// nobody else sees; both would then grant the same budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity(Vec<Option<(u64, u64)>>);
+
+impl Identity {
+    /// The database, its WAL and its anchor as the file system knows them now.
+    pub(crate) fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let files = [path.to_owned(), beside(path, "-wal"), anchor::path_of(path)];
+        let identity = |file: &PathBuf| {
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        Self(files.iter().map(identity).collect())
+    }
+}
+
+/// Refuses file systems on which locks and syncs of other hosts cannot be relied on.
+pub(crate) fn check_file_system(path: &Path, allow_network: bool) -> Result<(), StoreError> {
+    if allow_network {
+        return Ok(());
+    }
+    let directory = directory(path);
+    let found = rustix::fs::statfs(directory)
+        .map_err(|error| file_error(directory, std::io::Error::from(error)))?;
+    // The type is signed on some machines, and 32 bits wide wherever it matters.
+    let kind = found.f_type as u64 & 0xffff_ffff;
+    match remote(kind) {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Refused(format!(
+            "{} lies on a network or user-space file system ({name}), where locks and syncs may not \
+             hold; allow it explicitly if you know that they do",
+            path.display()
+        ))),
+    }
+}
+
+/// The name of a file system that other hosts or programs serve, by its number in `statfs`.
+fn remote(kind: u64) -> Option<&'static str> {
+    const REMOTE: [(u64, &str); 19] = [
+        (0x786f_4256, "vboxsf"),
+        (0xbaca_cbc2, "vmhgfs"),
+        (0x2003_0528, "OrangeFS"),
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xfe53_4d42, "SMB2"),
+        (0xff53_4d42, "CIFS"),
+        (0x564c, "NCP"),
+        (0x5346_414f, "AFS"),
+        (0x6b41_4653, "kAFS"),
+        (0x0102_1997, "9P"),
+        (0x6573_5546, "FUSE"),
+        (0x7375_7245, "Coda"),
+        (0x00c3_6400, "Ceph"),
+        (0x0116_1970, "GFS2"),
+        (0x7461_636f, "OCFS2"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x1983_0326, "BeeGFS"),
+    ];
+    REMOTE.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_told_from_local_ones() {
+        assert_eq!(remote(0x6969), Some("NFS"));
+        assert_eq!(remote(0xff53_4d42), Some("CIFS"));
+        // ext4, xfs, btrfs, tmpfs, overlay.
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
+            assert_eq!(remote(local), None);
+        }
+    }
+
+    #[test]
+    fn names_with_signs_of_their_own_are_opened_as_they_are() {
+        let directory = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("a?b#c%20 d.db");
+        let made = Connection::open(&path).unwrap();
+        made.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
+        drop(made);
+        let opened = open_unchanging(&path).unwrap();
+        let id: i32 = opened.pragma_query_value(None, "application_id", |row| row.get(0)).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(id, 7);
+    }
+}

@@ -1,0 +1,161 @@
+//! What is on disk is verified, and what a writer that died left behind is completed.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use crate::anchor::Anchored;
+use crate::chain::{Hash, Head};
+use crate::entry::Entry;
+use crate::error::{StoreError, while_reading};
+use crate::ledger::{Ledger, insert, number, prepare};
+use crate::place::{beside, open_unchanging};
+
+impl Ledger {
+    /// Catches up and completes what a writer that died left behind; whatever is anywhere was charged.
+    pub(crate) fn recover(&mut self) -> Result<(), StoreError> {
+        // Rows that only the anchor had may be in the database by now.
+        if !self.pending.is_empty() {
+            self.forget();
+        }
+        let anchored = self.catch_up()?;
+        if !self.pending.is_empty() {
+            let rows = std::mem::take(&mut self.pending);
+            self.poisoned = true;
+            let transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            insert(&transaction, &rows)?;
+            transaction.commit()?;
+            self.poisoned = false;
+        }
+        if anchored < self.head.sequence {
+            self.write(&[Entry::Recovered { anchored }], None)?;
+        }
+        Ok(())
+    }
+
+    /// Verifies and takes in all rows that are not known yet; returns the sequence of the anchor.
+    pub(crate) fn catch_up(&mut self) -> Result<u64, StoreError> {
+        // The anchor first: whatever it names is in the database, unless that lost something.
+        let slots = self.anchor.read()?;
+        let stored = self.take_rows(&slots)?;
+        if stored != (self.head.sequence, self.head.hash) {
+            return Err(StoreError::Damaged(format!(
+                "its head is row {}, and its rows end at {}",
+                stored.0, self.head.sequence
+            )));
+        }
+        let Some(newest) = slots.last() else {
+            return Err(StoreError::Damaged("no slot of its anchor verifies".to_owned()));
+        };
+        for slot in &slots {
+            if slot.head.id != self.head.id {
+                return Err(StoreError::Damaged("its anchor is another ledger's".to_owned()));
+            }
+            self.complete(slot)?;
+        }
+        if newest.head.sequence > self.head.sequence {
+            return Err(StoreError::Damaged(format!(
+                "it ends at row {}, and row {} was anchored: rows were lost",
+                self.head.sequence, newest.head.sequence
+            )));
+        }
+        Ok(newest.head.sequence)
+    }
+
+    /// Takes in the rows of the database that are not known yet; returns the head that it names.
+    fn take_rows(&mut self, slots: &[Anchored]) -> Result<(u64, Hash), StoreError> {
+        let damaged = StoreError::Damaged;
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut statement = transaction
+            .prepare_cached(
+                "SELECT sequence, bytes, hash FROM event WHERE sequence > ?1 ORDER BY sequence",
+            )
+            .map_err(while_reading)?;
+        let mut rows = statement.query([number(self.head.sequence)?]).map_err(while_reading)?;
+        while let Some(row) = rows.next().map_err(while_reading)? {
+            let sequence: i64 = row.get(0).map_err(while_reading)?;
+            let bytes: Vec<u8> = row.get(1).map_err(while_reading)?;
+            let stored: Vec<u8> = row.get(2).map_err(while_reading)?;
+            let expected = self.head.sequence + 1;
+            if u64::try_from(sequence) != Ok(expected) {
+                return Err(damaged(format!("row {expected} is missing")));
+            }
+            let hash = self.head.hash.after(&bytes);
+            if Hash::from_slice(&stored) != Some(hash) {
+                return Err(damaged(format!("row {expected} does not have its hash")));
+            }
+            self.state
+                .take(expected, &bytes)
+                .map_err(|why| damaged(format!("row {expected}: {why}")))?;
+            self.head = Head { id: self.state.id.clone(), sequence: expected, hash };
+            if slots.iter().any(|slot| slot.head.sequence == expected && slot.head != self.head) {
+                return Err(damaged(format!("row {expected} is not the one that was anchored")));
+            }
+        }
+        let mut statement =
+            transaction.prepare_cached("SELECT sequence, hash FROM head").map_err(while_reading)?;
+        let head: Option<(i64, Vec<u8>)> = statement
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(while_reading)?;
+        let (sequence, hash) = head.ok_or_else(|| damaged("it has no head".to_owned()))?;
+        match (u64::try_from(sequence), Hash::from_slice(&hash)) {
+            (Ok(sequence), Some(hash)) => Ok((sequence, hash)),
+            _ => Err(damaged("its head makes no sense".to_owned())),
+        }
+    }
+
+    /// Takes in the rows of a slot that the database does not have, if they go on where it ends.
+    fn complete(&mut self, slot: &Anchored) -> Result<(), StoreError> {
+        let before = slot.head.sequence.checked_sub(slot.rows.len() as u64);
+        if slot.head.sequence <= self.head.sequence || before != Some(self.head.sequence) {
+            return Ok(());
+        }
+        let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
+        let mut rows = Vec::new();
+        for bytes in &slot.rows {
+            sequence += 1;
+            hash = hash.after(bytes);
+            rows.push((sequence, bytes.clone(), hash));
+        }
+        if hash != slot.head.hash {
+            return Ok(());
+        }
+        for (sequence, bytes, _) in &rows {
+            let wrong = |why| StoreError::Damaged(format!("anchored row {sequence}: {why}"));
+            self.state.take(*sequence, bytes).map_err(wrong)?;
+        }
+        self.head = slot.head.clone();
+        self.pending.extend(rows);
+        Ok(())
+    }
+}
+
+/// A database to read, wherever it lies.
+pub(crate) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+    use rusqlite::ErrorCode as Code;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    prepare(path, &connection)?;
+    let probe: Result<i64, _> =
+        connection.pragma_query_value(None, "schema_version", |row| row.get(0));
+    match probe.map_err(|error| (error.sqlite_error_code(), error)) {
+        Ok(_) => Ok(connection),
+        // Where the files beside the database cannot be made, it can be read if they are not needed.
+        Err((Some(Code::CannotOpen | Code::ReadOnly), _)) => {
+            let log = beside(path, "-wal");
+            if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0) {
+                return Err(StoreError::Refused(format!(
+                    "{} holds rows that are not in the database yet, and nothing can be written \
+                     beside it; copy the ledger with its -wal and .anchor to where it can",
+                    log.display()
+                )));
+            }
+            let connection = open_unchanging(path)?;
+            prepare(path, &connection)?;
+            Ok(connection)
+        }
+        Err((_, error)) => Err(while_reading(error)),
+    }
+}

@@ -1,0 +1,209 @@
+//! Power that fails: every state in which the disk can be while a charge is written.
+//!
+//! What was synced is on the disk; of what was written since, any sectors may be. The three files are
+//! taken before and after a charge, and sectors of one and of the other are mixed as the order of syncs
+//! allows: the anchor's slot and the WAL go at once; the database is written only when the WAL is synced;
+//! the WAL's header is synced before its frames when it starts over.
+
+use std::path::Path;
+
+use veilgrad_events::{Round, Rounds, Run};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+use crate::Found;
+use crate::scratch::{Directory, charged, create, open_run, round, text};
+
+const SECTOR: usize = 512;
+const NAMES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
+
+/// The files of a ledger at one time: database, WAL, anchor.
+#[derive(Clone)]
+struct Files([Vec<u8>; 3]);
+
+impl Files {
+    fn of(directory: &Path) -> Result<Self, String> {
+        let mut files = [Vec::new(), Vec::new(), Vec::new()];
+        for (bytes, name) in files.iter_mut().zip(NAMES) {
+            *bytes = std::fs::read(directory.join(name)).map_err(text)?;
+        }
+        Ok(Self(files))
+    }
+}
+
+/// Where the power fails, over and over.
+struct Bench {
+    directory: Directory,
+    states: u64,
+    finished: u64,
+    random: u64,
+    round: Round,
+}
+
+pub(crate) fn sweep(quick: bool) -> Found {
+    let directory = Directory::in_memory()?;
+    let step = round(0.01, 1.0)?;
+    let mut run = open_run(create(&directory.ledger(), 1e3)?)?;
+    let mut bench = Bench {
+        directory: Directory::in_memory()?,
+        states: 0,
+        finished: 0,
+        random: 1,
+        round: step.clone(),
+    };
+    let (mut before, mut count, mut checkpoints, mut since) =
+        (Files::of(directory.path())?, 0, 0, u64::MAX);
+    // The WAL goes into the database every thousand pages: some hundred charges.
+    let charges = if quick { 600 } else { 1200 };
+    for number in 0..charges {
+        drop(run.reserve(&step, 1).map_err(text)?);
+        let after = Files::of(directory.path())?;
+        let checkpoint = before.0[0] != after.0[0];
+        checkpoints += u64::from(checkpoint);
+        since = if checkpoint { 0 } else { since.saturating_add(1) };
+        let stride = if quick { 100 } else { 25 };
+        if number < 4 || since < 3 || number % stride == 0 {
+            bench.fail(&before, &after, count, 1)?;
+        }
+        (before, count) = (after, count + 1);
+    }
+    if checkpoints == 0 {
+        return Err("the WAL never went into the database".to_owned());
+    }
+    long_block(&mut run, directory.path(), &mut bench, before, count)?;
+    println!(
+        "power: {} states of the disk over {} checkpoints, 0 refused, 0 charges lost; the charge that \
+         was being written was on disk in {}",
+        bench.states, checkpoints, bench.finished
+    );
+    Ok(())
+}
+
+/// A block that is too long for the anchor: the database goes first.
+fn long_block(
+    run: &mut Run<DatasetLedger>,
+    directory: &Path,
+    bench: &mut Bench,
+    before: Files,
+    count: u64,
+) -> Found {
+    let distinct = |i: u64| Ok(Rounds { count: 1, round: round(0.01, 1.0 + i as f64 * 1e-3)? });
+    let charges = (0..150).map(distinct).collect::<Result<Vec<_>, String>>()?;
+    drop(run.reserve_each(&charges).map_err(text)?);
+    let after = Files::of(directory)?;
+    let [database, log, anchor] = &before.0;
+    for log in bench.mixes(log, &after.0[1]) {
+        bench.judge([database, &log, anchor], count, count + 150)?;
+    }
+    for anchor in bench.mixes(anchor, &after.0[2]) {
+        bench.judge([&after.0[0], &after.0[1], &anchor], count + 150, count + 150)?;
+    }
+    Ok(())
+}
+
+impl Bench {
+    /// The power fails while a charge of `rounds` after `count` is written.
+    fn fail(&mut self, before: &Files, after: &Files, count: u64, rounds: u64) -> Found {
+        let anchors = self.mixes(&before.0[2], &after.0[2]);
+        let logs = self.mixes(&before.0[1], &after.0[1]);
+        // Few of the one with all of the other.
+        let few = [0, anchors.len() / 3, anchors.len() / 2, anchors.len() - 1];
+        for (number, log) in logs.iter().enumerate() {
+            for (place, anchor) in anchors.iter().enumerate() {
+                let chosen = few.contains(&place) || number % 7 == place % 7;
+                if chosen {
+                    self.judge([&before.0[0], log, anchor], count, count + rounds)?;
+                }
+            }
+        }
+        if before.0[0] != after.0[0] {
+            for database in self.mixes(&before.0[0], &after.0[0]) {
+                for place in few {
+                    let anchor = anchors.get(place).ok_or("no anchor")?;
+                    self.judge([&database, &after.0[1], anchor], count + rounds, count + rounds)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Old bytes with some of the new sectors: the first of them, one more each time, and random ones.
+    fn mixes(&mut self, old: &[u8], new: &[u8]) -> Vec<Vec<u8>> {
+        let length = old.len().max(new.len());
+        let padded = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(length, 0);
+            bytes
+        };
+        let (old_bytes, new_bytes) = (padded(old), padded(new));
+        let sectors: Vec<usize> = (0..length.div_ceil(SECTOR))
+            .filter(|sector| {
+                let range = sector * SECTOR..((sector + 1) * SECTOR).min(length);
+                old_bytes.get(range.clone()) != new_bytes.get(range)
+            })
+            .collect();
+        let mut mixes = vec![old.to_vec()];
+        let mut mix = |chosen: &dyn Fn(usize) -> bool| {
+            let mut bytes = old_bytes.clone();
+            // A file is as long as its last sector that arrived.
+            let mut end = old.len();
+            for (_, sector) in sectors.iter().enumerate().filter(|(place, _)| chosen(*place)) {
+                let range = sector * SECTOR..((sector + 1) * SECTOR).min(length);
+                if let (Some(to), Some(from)) =
+                    (bytes.get_mut(range.clone()), new_bytes.get(range.clone()))
+                {
+                    to.copy_from_slice(from);
+                }
+                end = end.max(range.end);
+            }
+            bytes.truncate(end);
+            mixes.push(bytes);
+        };
+        let stride = sectors.len().div_ceil(64).max(1);
+        for count in (1..sectors.len()).step_by(stride) {
+            mix(&|place| place < count);
+        }
+        for _ in 0..6 {
+            let bits = self.next();
+            // The first sector of a file was synced before the others, where it changes.
+            mix(&|place| {
+                sectors.first() == Some(&0) && place == 0
+                    || bits.rotate_left(u32::try_from(place % 64).unwrap_or(0)) & 1 == 1
+            });
+        }
+        mixes.push(new.to_vec());
+        mixes
+    }
+
+    /// The ledger opens, holds what was granted and at most what was asked for, and goes on.
+    fn judge(&mut self, files: [&[u8]; 3], granted: u64, asked: u64) -> Found {
+        self.states += 1;
+        let path = self.directory.ledger();
+        let _ = std::fs::remove_file(path.with_file_name("ledger.db-shm"));
+        for (name, bytes) in NAMES.iter().zip(files) {
+            std::fs::write(path.with_file_name(name), bytes).map_err(text)?;
+        }
+        let what = format!("state {}, {granted} rounds granted", self.states);
+        let ledger =
+            Ledger::open(&path, Options::default()).map_err(|error| format!("{what}: {error}"))?;
+        let found = charged(&ledger);
+        if found != granted && found != asked {
+            return Err(format!("{what}: {found} charged"));
+        }
+        self.finished += u64::from(found == asked);
+        // Going on takes a while; some will do.
+        if self.states.is_multiple_of(16) {
+            let mut run = open_run(ledger)?;
+            drop(run.reserve(&self.round, 1).map_err(|error| format!("{what}: {error}"))?);
+        }
+        Ok(())
+    }
+
+    /// SplitMix64: the same states every time.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
