@@ -143,3 +143,26 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
     trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
     assert!(trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).is_err());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_is_its_owners_alone_and_follows_no_link() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let directory = Directory::new("mode");
+    let trainer = trainer(plan(1.0, 1.0), Performance { threads: 1, tile: 8 });
+    let at = |name: &str| directory.0.join(name);
+    // What a crash left, readable by all.
+    std::fs::write(at("first.partial"), b"left over").unwrap();
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(at("first.partial"), open).unwrap();
+    // What somebody planted.
+    std::fs::write(at("precious"), b"precious").unwrap();
+    symlink(at("precious"), at("second.partial")).unwrap();
+    for name in ["first", "second", "third"] {
+        trainer.save(&at(name), None).unwrap();
+        let found = std::fs::symlink_metadata(at(name)).unwrap();
+        assert!(found.is_file());
+        assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
+}
