@@ -56,6 +56,9 @@ pub enum ModelError {
     /// A parameter is missing, unknown or has another shape.
     #[error("parameter '{0}' is missing, unknown or has another shape")]
     Parameter(String),
+    /// An optimizer's state is missing, unknown, of another length or not finite.
+    #[error("the optimizer's state for '{0}' is missing, unknown, of another length or not finite")]
+    State(String),
 }
 
 impl Model {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use veilgrad_mechanism::{Estimates, Released};
 
-use crate::Model;
 use crate::layer::Role;
+use crate::{Model, ModelError};
 
 /// Moves weights by what a round released. Open for implementors.
 pub trait Optimizer {
@@ -18,8 +18,21 @@ pub trait Optimizer {
         BTreeMap::new()
     }
 
-    /// Takes what [`state`](Optimizer::state) gave.
-    fn restore(&mut self, _state: BTreeMap<String, Vec<f32>>) {}
+    /// A name for what the numbers of [`state`](Optimizer::state) mean; an optimizer goes on from
+    /// states of its own kind alone.
+    fn kind(&self) -> String;
+
+    /// Takes what [`state`](Optimizer::state) gave in training of such a model.
+    ///
+    /// # Errors
+    /// When the state does not fit the model or is not finite. Nothing may have changed then.
+    fn restore(
+        &mut self,
+        _state: BTreeMap<String, Vec<f32>>,
+        _model: &Model,
+    ) -> Result<(), ModelError> {
+        Ok(())
+    }
 }
 
 /// The trained parameters of a model, to be moved.
@@ -40,6 +53,9 @@ impl<'a> Weights<'a> {
 
 /// A rule for one weight, with `N` numbers that it remembers.
 pub trait Rule<const N: usize> {
+    /// Its name in checkpoints.
+    const NAME: &'static str;
+
     /// The weight after a step.
     fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; N], step: Step) -> f32;
 }
@@ -98,12 +114,34 @@ impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
         self.memory.iter().map(flat).collect()
     }
 
-    fn restore(&mut self, state: BTreeMap<String, Vec<f32>>) {
+    fn kind(&self) -> String {
+        format!("{}/{N}", R::NAME)
+    }
+
+    fn restore(
+        &mut self,
+        state: BTreeMap<String, Vec<f32>>,
+        model: &Model,
+    ) -> Result<(), ModelError> {
+        let weights = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
+        let lengths: BTreeMap<&str, usize> = weights.map(|p| (p.name.as_str(), p.length)).collect();
+        let wrong = |name: &str| ModelError::State(name.to_owned());
+        // Before the first step there is no state; after it, every weight has its own.
+        if let Some(name) = lengths.keys().find(|n| !state.is_empty() && !state.contains_key(**n)) {
+            return Err(wrong(name));
+        }
+        for (name, values) in &state {
+            let fits = lengths.get(name.as_str()).is_some_and(|length| values.len() == N * length);
+            if !fits || values.iter().any(|value| !value.is_finite()) {
+                return Err(wrong(name));
+            }
+        }
         let memory = |(name, values): (String, Vec<f32>)| {
             let each = values.chunks_exact(N.max(1)).filter_map(|part| part.try_into().ok());
             (name, each.collect())
         };
         self.memory = state.into_iter().map(memory).collect();
+        Ok(())
     }
 }
 
@@ -200,12 +238,16 @@ impl RmsProp {
 }
 
 impl Rule<0> for Plain {
+    const NAME: &'static str = "plain";
+
     fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {
         weight - step.rate * gradient
     }
 }
 
 impl Rule<1> for Sgd {
+    const NAME: &'static str = "sgd";
+
     fn update(&self, weight: f32, gradient: f32, velocity: &mut [f32; 1], step: Step) -> f32 {
         velocity[0] = self.momentum * velocity[0] + gradient;
         let direction =
@@ -215,6 +257,8 @@ impl Rule<1> for Sgd {
 }
 
 impl Rule<2> for Adam {
+    const NAME: &'static str = "adam";
+
     fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; 2], step: Step) -> f32 {
         let [mean, square] = memory;
         *mean = self.beta1 * *mean + (1.0 - self.beta1) * gradient;
@@ -228,6 +272,8 @@ impl Rule<2> for Adam {
 }
 
 impl Rule<1> for Adagrad {
+    const NAME: &'static str = "adagrad";
+
     fn update(&self, weight: f32, gradient: f32, squares: &mut [f32; 1], step: Step) -> f32 {
         squares[0] += gradient * gradient;
         weight - step.rate * gradient / (squares[0].sqrt() + self.epsilon)
@@ -235,6 +281,8 @@ impl Rule<1> for Adagrad {
 }
 
 impl Rule<1> for RmsProp {
+    const NAME: &'static str = "rmsprop";
+
     fn update(&self, weight: f32, gradient: f32, square: &mut [f32; 1], step: Step) -> f32 {
         square[0] = self.decay * square[0] + (1.0 - self.decay) * gradient * gradient;
         weight - step.rate * gradient / (square[0].sqrt() + self.epsilon)
@@ -371,5 +419,35 @@ mod tests {
         let linear = Schedule::Linear { first: 2.0, last: 0.0, rounds: 10 };
         close(linear.rate(5), 1.0);
         close(linear.rate(20), 0.0);
+    }
+
+    #[test]
+    fn a_state_that_does_not_fit_is_refused() {
+        let model = Model::new(&[2], [crate::Layer::linear(1)], 1).unwrap();
+        let state = |weight: Vec<f32>, bias: Vec<f32>| {
+            let named = [("linear1.weight", weight), ("linear1.bias", bias)];
+            BTreeMap::from(named.map(|(name, values)| (name.to_owned(), values)))
+        };
+        let sound = state(vec![1.0, 2.0, 3.0, 4.0], vec![5.0, 6.0]);
+        let mut adam = Adam::standard();
+        adam.restore(sound.clone(), &model).unwrap();
+        assert_eq!(adam.state(), sound);
+        let mut unknown = sound.clone();
+        unknown.insert("linear2.bias".to_owned(), vec![0.0; 2]);
+        let mut missing = sound.clone();
+        missing.remove("linear1.bias");
+        for wrong in [
+            unknown,
+            missing,
+            state(vec![1.0, 2.0], vec![5.0]),
+            state(vec![0.0; 6], vec![0.0; 2]),
+            state(vec![0.0, f32::NAN, 0.0, 0.0], vec![0.0; 2]),
+            state(vec![0.0; 4], vec![f32::INFINITY, 0.0]),
+        ] {
+            assert!(adam.restore(wrong, &model).is_err());
+            assert_eq!(adam.state(), sound);
+        }
+        adam.restore(BTreeMap::new(), &model).unwrap();
+        assert!(adam.state().is_empty());
     }
 }

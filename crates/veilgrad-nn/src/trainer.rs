@@ -343,7 +343,7 @@ impl<O: Optimizer> Trainer<O> {
     /// Post-processing: the optimizer, running statistics, adaptive clip norms, the average.
     fn step(&mut self, estimates: Released<Estimates>) -> Result<Progress, TrainError> {
         let rate = self.schedule.rate(self.round);
-        self.round += 1;
+        self.round = self.round.saturating_add(1);
         self.optimizer.step(Weights::new(&mut self.model), &estimates, rate, self.round);
         self.model.follow(&estimates, self.training.momentum);
         if let Some(average) = &mut self.average {
