@@ -30,7 +30,7 @@ fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
         _ => Padding::Explicit(size, size / 2),
     };
     let smooth = |kind: usize| if kind == 0 { Layer::Tanh } else { Layer::Gelu };
-    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 6) {
+    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 9) {
         0 => (
             vec![pick(1, 20)],
             vec![Layer::linear(pick(1, 20)), smooth(pick(0, 1)), Layer::linear(3)],
@@ -90,6 +90,32 @@ fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
                 Layer::linear(3),
             ];
             (vec![pick(3, 6), pick(3, 6), 1], layers)
+        }
+        6 => {
+            // A maximum of values that may all be negative.
+            let layers = vec![
+                Conv2d::new(pick(1, 20), 2).into(),
+                Layer::Tanh,
+                Layer::max_pool(pick(1, 3), pick(1, 2)),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(4, 6), pick(4, 6), 1], layers)
+        }
+        7 => {
+            let layers =
+                vec![Layer::max_pool(pick(1, 3), pick(1, 2)), Layer::Flatten, Layer::linear(3)];
+            (vec![pick(3, 6), pick(3, 6), pick(1, 20)], layers)
+        }
+        8 => {
+            let layers = vec![
+                Conv2d::new(20, 2).into(),
+                smooth(pick(0, 1)),
+                Layer::average_pool(3, 2),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(4, 8), pick(4, 8), 1], layers)
         }
         _ => {
             let layers = vec![

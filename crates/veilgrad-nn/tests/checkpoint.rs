@@ -56,6 +56,13 @@ fn weights_round_trip_and_nothing_else_is_in_the_file() {
     let numbers: usize = original.parameters().map(|(_, _, values)| values.len()).sum();
     assert_eq!(bytes.len(), header + 4 * numbers);
     assert!(!String::from_utf8_lossy(&bytes[8..header]).contains("metadata"));
+    // Weights that are no numbers are refused.
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut spoilt = model();
+        spoilt.parameter_mut("linear1.bias").unwrap()[1] = value;
+        let refused = model().load_safetensors(&spoilt.to_safetensors().unwrap());
+        assert!(matches!(refused, Err(FileError::Model(_))), "{value}");
+    }
     // Cut anywhere, it is refused.
     for length in 0..bytes.len() {
         assert!(copy.load_safetensors(&bytes[..length]).is_err(), "{length}");

@@ -88,3 +88,40 @@ fn an_average_that_a_group_asks_for_is_kept() {
         }
     }
 }
+
+#[test]
+fn presets_give_every_parameter_the_bound_they_say() {
+    let total: usize = model().parameters().map(|(_, _, values)| values.len()).sum();
+    let count = model().parameters().count() as f64;
+    let bound = |clipping: Clipping, name: &str| {
+        let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
+        let plan = TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, one);
+        let rate = Schedule::Constant(1.0);
+        let trainer = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        trainer.plan().clip_norm(name).unwrap().get()
+    };
+    for (name, _, values) in model().parameters() {
+        let per_layer = bound(Clipping::PerLayer(clip(2.0)), name);
+        assert!((per_layer * count.sqrt() / 2.0 - 1.0).abs() < 1e-12, "{name}: {per_layer}");
+        let aware = bound(Clipping::DimensionAware(clip(2.0)), name);
+        let expected = 2.0 * (values.len() as f64 / total as f64).sqrt();
+        assert!((aware / expected - 1.0).abs() < 1e-12, "{name}: {aware}");
+    }
+}
+
+#[test]
+fn statistics_and_metrics_get_their_shares_of_a_round() {
+    let layers = [Layer::BatchNorm, Layer::Flatten, Layer::linear(3)];
+    let normed = Model::new(&[6, 6, 1], layers, 4).unwrap();
+    let share = |part| BudgetShare::new(part).unwrap();
+    let plan = plan(vec![Group::new("g", ["*"], clip(1.0))])
+        .statistics(clip(3.0), share(0.2))
+        .watch(Watch::Accuracy, share(0.05));
+    let rate = Schedule::Constant(1.0);
+    let trainer = Trainer::new(normed, plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+    // A group of noise multiplier z has 1/z^2 of the privacy loss; here they add up to 1.
+    for (name, expected) in [("g", 0.75), ("statistics", 0.2), ("accuracy", 0.05)] {
+        let part = trainer.plan().grid(name).unwrap().noise_multiplier().powi(-2);
+        assert!((part / expected - 1.0).abs() < 1e-6, "{name}: {part}");
+    }
+}

