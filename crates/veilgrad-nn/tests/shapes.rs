@@ -8,6 +8,9 @@ fn an_axis_of_length_zero_is_refused_wherever_it_comes_from() {
     for input in [&[0][..], &[0, 4], &[4, 0], &[6, 6, 0]] {
         let made = Model::new(input, linear(), 1);
         assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
+        // The last axis would be gone behind it.
+        let made = Model::new(input, [Layer::linear(3)], 1);
+        assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
     }
     for layers in [
         vec![Layer::Flatten, Layer::linear(0), Layer::linear(3)],
