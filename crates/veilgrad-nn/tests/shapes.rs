@@ -1,6 +1,6 @@
 //! Shapes that are refused, and outputs where numbers are at their edge.
 
-use veilgrad_nn::{Conv2d, InMemory, Layer, Model, ModelError, public};
+use veilgrad_nn::{Conv2d, InMemory, Layer, Model, ModelError, Padding, public};
 
 #[test]
 fn an_axis_of_length_zero_is_refused_wherever_it_comes_from() {
@@ -10,6 +10,16 @@ fn an_axis_of_length_zero_is_refused_wherever_it_comes_from() {
         assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
         // The last axis would be gone behind it.
         let made = Model::new(input, [Layer::linear(3)], 1);
+        assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
+    }
+    // Layers that would make something of it.
+    let average = vec![Layer::GlobalAverage, Layer::linear(3)];
+    let padded = Conv2d::new(2, 1).padding(Padding::Explicit(1, 1));
+    for (input, layers) in [
+        (&[0, 4][..], average),
+        (&[0, 4, 1], vec![padded.into(), Layer::Flatten, Layer::linear(3)]),
+    ] {
+        let made = Model::new(input, layers, 1);
         assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
     }
     for layers in [
