@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import resource
 import sys
 import time
 import warnings
@@ -49,6 +48,10 @@ else:
         nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)
     )
 
+# As in training.rs: the peak is to be that of training, not of reading the data.
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+
 optimizer = torch.optim.SGD(model.parameters(), lr=0.15)
 criterion = nn.CrossEntropyLoss()
 loader = DataLoader(TensorDataset(x, labels), batch_size=batch, shuffle=True)
@@ -69,6 +72,11 @@ if mode != "public":
         model, optimizer, criterion, loader = made
     else:
         model, optimizer, loader = made
+
+
+def peak_mb():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmHWM:"))
 
 
 def batches():
@@ -99,7 +107,7 @@ print(
             "batch": batch,
             "per_second": round(batch * rounds / seconds),
             "per_cpu_second": round(batch * rounds / cpu),
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "peak_mb": peak_mb(),
         }
     )
 )

@@ -41,8 +41,8 @@ impl fmt::Display for RecordUnit {
             Self::Example => f.write_str("one training example"),
             Self::Microbatch { examples } => write!(
                 f,
-                "one microbatch of {examples} examples; a single example inside it moves the sum \
-                 by up to twice the clip norm"
+                "one microbatch of {examples} examples; replacing a single example inside it moves \
+                 the sum by up to twice the clip norm"
             ),
             Self::User => f.write_str("all data of one user"),
         }

@@ -211,6 +211,30 @@ impl Group {
         self
     }
 
+    /// Whether no average was asked for.
+    #[must_use]
+    pub const fn is_sum(&self) -> bool {
+        matches!(self.estimator, Estimator::Sum)
+    }
+
+    /// The same group with every glob replaced by the names it matches in a structure, so that it
+    /// claims nothing else in a larger one.
+    ///
+    /// # Errors
+    /// When a pattern is not a glob.
+    pub fn named(mut self, structure: &Structure) -> Result<Self, crate::PlanError> {
+        if let Content::Vectors { patterns, .. } = &mut self.content {
+            let mut names = Vec::new();
+            for (text, alpha) in patterns.iter() {
+                let pattern = crate::resolve::Pattern::new(structure, text)?;
+                let matching = structure.vectors().filter(|(name, _)| pattern.matches(name));
+                names.extend(matching.map(|(name, _)| (name.to_owned(), *alpha)));
+            }
+            *patterns = names;
+        }
+        Ok(self)
+    }
+
     fn of(name: impl Into<String>, content: Content) -> Self {
         let name = name.into();
         let estimator = Estimator::Sum;

@@ -22,6 +22,7 @@
 )]
 
 mod accumulator;
+mod adapt;
 mod allocation;
 mod clip;
 mod estimate;
@@ -41,6 +42,7 @@ mod sampler;
 mod structure;
 mod sum;
 
+pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
 pub use clip::Certificate;
 pub use estimate::{Estimates, VectorEstimate};

@@ -9,10 +9,7 @@ use veilgrad_events::{
 
 use crate::clip::{Certificate, ClipRule, certified, factor, relative_weight};
 use crate::resolve::resolve;
-use crate::{
-    Allocation, AllocationError, Estimates, Group, GroupSize, Quantile, Released, Sampler,
-    Structure,
-};
+use crate::{Allocation, AllocationError, Group, GroupSize, Quantile, Sampler, Structure};
 
 /// The public parameters of a round: structure, groups, clip norms and noise.
 ///
@@ -28,7 +25,8 @@ pub struct RoundPlan {
 pub(crate) struct Plan {
     pub(crate) structure: Structure,
     pub(crate) groups: Vec<PlannedGroup>,
-    round: u64,
+    /// How often it was adapted.
+    pub(crate) round: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +133,9 @@ pub enum PlanError {
     /// Two quantiles want to set the same clip norm.
     #[error("the clip norm of group '{0}' is adapted twice")]
     AdaptedTwice(String),
+    /// An estimate to go on from is no number.
+    #[error("the estimate of group '{0}' is not finite")]
+    Estimate(String),
     /// The noise cannot be divided.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
@@ -296,66 +297,6 @@ impl RoundPlan {
             }
             _ => None,
         }
-    }
-
-    /// Sets the clip norm of a group of vectors, as a checkpoint remembers it; not below the floor of
-    /// the quantile that adapts it. Noise follows at the same ratio: privacy does not depend on it.
-    ///
-    /// # Errors
-    /// When there is no such group, or the clip norm is below its floor.
-    pub fn set_clip_norm(&mut self, group: &str, clip: ClipNorm) -> Result<(), PlanError> {
-        let (name, kind) = (group.to_owned(), "a group of vectors");
-        let unknown = PlanError::Reference { group: name.clone(), target: name.clone(), kind };
-        let (index, _) = self.inner.group(group).ok_or_else(|| unknown.clone())?;
-        for other in &self.inner.groups {
-            if let PlannedContent::QuantileOfNorm(_, target, floor) = other.content
-                && target == index
-                && clip < floor
-            {
-                return Err(PlanError::BelowFloor { group: name, clip, floor });
-            }
-        }
-        match Arc::make_mut(&mut self.inner).groups.get_mut(index).map(|group| &mut group.content) {
-            Some(PlannedContent::Vectors { clip: old, .. }) => {
-                *old = clip;
-                Ok(())
-            }
-            _ => Err(unknown),
-        }
-    }
-
-    /// Moves clip norms and quantile estimates by what a round released. Post-processing: no charge.
-    ///
-    /// # Errors
-    /// When the estimates belong to another plan.
-    pub fn adapt(&mut self, estimates: &Released<Estimates>) -> Result<(), PlanError> {
-        if !estimates.belongs_to(&self.inner) {
-            return Err(PlanError::ForeignEstimates);
-        }
-        let plan = Arc::make_mut(&mut self.inner);
-        let mut clips = Vec::new();
-        for (index, group) in plan.groups.iter_mut().enumerate() {
-            let noisy = || estimates.group_scalar(index);
-            match &mut group.content {
-                PlannedContent::QuantileOfNorm(quantile, target, floor) => {
-                    clips.push((quantile.clone(), *target, *floor, noisy()));
-                }
-                PlannedContent::QuantileOfValue(quantile, _, estimate) => {
-                    *estimate = quantile.next(*estimate, noisy(), plan.round);
-                }
-                PlannedContent::Vectors { .. } | PlannedContent::Weight(_) => {}
-            }
-        }
-        for (quantile, target, floor, noisy) in clips {
-            if let Some(PlannedContent::Vectors { clip, .. }) =
-                plan.groups.get_mut(target).map(|group| &mut group.content)
-            {
-                let next = quantile.next(clip.get(), noisy, plan.round).max(floor.get());
-                *clip = ClipNorm::new(next).unwrap_or(*clip);
-            }
-        }
-        plan.round += 1;
-        Ok(())
     }
 }
 

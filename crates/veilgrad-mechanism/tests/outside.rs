@@ -5,7 +5,7 @@ mod common;
 use common::{begin, clip, count, header, noise, plan, weight};
 use veilgrad_events::{MemoryLedger, Run};
 use veilgrad_mechanism::exact::{Direction, quantise, round_down};
-use veilgrad_mechanism::{AllRecords, Group, Noise, PlanError, Quantile, Sample};
+use veilgrad_mechanism::{Adapted, AllRecords, Group, Noise, PlanError, Quantile, Sample};
 
 #[test]
 fn a_factor_with_slack_leaves_room_for_rounding() {
@@ -43,20 +43,36 @@ fn integers_from_outside_release_what_the_inside_would() {
 }
 
 #[test]
-fn a_clip_norm_can_be_set_but_not_below_its_floor() {
+fn a_plan_goes_on_from_where_it_stood_but_not_below_a_floor() {
     let quantile = Quantile::of_norm("g", 0.5, count(2.0), clip(0.5)).unwrap();
-    let groups =
-        vec![Group::new("g", ["x"], clip(1.0)), Group::quantile("q", quantile).noise(noise(10.0))];
-    let mut plan = plan(&[("x", 3)], groups);
+    let value = Quantile::of_value("v", 0.5, count(2.0), 3.0).unwrap();
+    let groups = vec![
+        Group::new("g", ["x"], clip(1.0)),
+        Group::quantile("q", quantile).noise(noise(10.0)),
+        Group::quantile("p", value).noise(noise(10.0)),
+    ];
+    let mut plan = plan(&[("x", 3), ("v", 1)], groups);
     let grid = plan.grid("g");
-    plan.set_clip_norm("g", clip(0.6)).unwrap();
+    let at = |rounds, q, p| {
+        let estimates = [("q".to_owned(), q), ("p".to_owned(), p)].into();
+        Adapted { rounds, estimates }
+    };
+    assert_eq!(plan.adapted(), at(0, 1.0, 3.0));
+    plan.restore(&at(7, 0.6, -2.0)).unwrap();
+    assert_eq!(plan.adapted(), at(7, 0.6, -2.0));
     assert_eq!(plan.clip_norm("g"), Some(clip(0.6)));
     assert_eq!(plan.grid("g"), grid);
-    assert!(matches!(plan.set_clip_norm("g", clip(0.4)), Err(PlanError::BelowFloor { .. })));
-    for name in ["q", "nothing"] {
-        assert!(matches!(plan.set_clip_norm(name, clip(1.0)), Err(PlanError::Reference { .. })));
-    }
-    assert_eq!(plan.clip_norm("g"), Some(clip(0.6)));
+    assert!(matches!(plan.restore(&at(8, 0.4, 1.0)), Err(PlanError::BelowFloor { .. })));
+    assert!(matches!(plan.restore(&at(8, f64::NAN, 1.0)), Err(PlanError::Unit(..))));
+    assert!(matches!(plan.restore(&at(8, 0.7, f64::NAN)), Err(PlanError::Estimate(_))));
+    let mut missing = at(8, 0.7, 1.0);
+    missing.estimates.remove("p");
+    assert!(matches!(plan.restore(&missing), Err(PlanError::Reference { .. })));
+    let mut unknown = at(8, 0.7, 1.0);
+    unknown.estimates.insert("g".to_owned(), 1.0);
+    assert!(matches!(plan.restore(&unknown), Err(PlanError::Reference { .. })));
+    // What was refused has changed nothing.
+    assert_eq!(plan.adapted(), at(7, 0.6, -2.0));
 }
 
 #[test]

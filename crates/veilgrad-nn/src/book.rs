@@ -1,5 +1,6 @@
 //! Book-keeping: from a tile's gradients to exact sums with certificates.
 
+use veilgrad_events::IntegerGrid;
 use veilgrad_mechanism::exact::{self, Direction, round_down};
 use veilgrad_mechanism::{Certificate, ClippedSum, RoundPlan, SumError};
 
@@ -54,8 +55,8 @@ struct Outer {
     squares: u64,
 }
 
-/// Records of at most 2^27 per coordinate that fit 32 bits.
-const UNFLUSHED_MAX: u32 = 15;
+/// Records of at most the largest sensitivity per coordinate that fit 32 bits.
+const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
 
 impl Book {
     /// Sums for those groups of a plan that are summed outside.
@@ -116,7 +117,12 @@ impl Book {
         for group in &mut self.groups {
             let certificates = std::mem::take(&mut group.certificates);
             sum.add_exact(&group.name, &group.wide, certificates)?;
-            group.wide.fill(0);
+            for member in &mut group.members {
+                match &mut member.kind {
+                    Kind::Dense(_) => group.wide[member.range.clone()].fill(0),
+                    Kind::Outer(outer) => outer.sum.restart(),
+                }
+            }
         }
         Ok(())
     }
@@ -254,72 +260,4 @@ impl GroupBook {
 }
 
 #[cfg(test)]
-mod tests {
-    use veilgrad_events::{ClipNorm, NoiseMultiplier};
-    use veilgrad_mechanism::{Allocation, Group, Structure};
-
-    use super::*;
-    use crate::model::Prepared;
-    use crate::{Conv2d, Layer, Loss};
-
-    /// A model with a dense and an outer gradient, one record in a tile, and an empty book.
-    fn book_of(change: impl Fn(&mut Model), pixel: f32) -> (Book, RoundPlan, Tile) {
-        let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
-        let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
-        change(&mut model);
-        let named = model.parameters().map(|(name, _, values)| (name, values.len()));
-        let structure = Structure::new(named).unwrap();
-        let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).summed_outside();
-        let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
-        let plan = RoundPlan::new(structure, vec![group], noise).unwrap();
-        let mut prepared = Prepared::default();
-        prepared.prepare(&model);
-        let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 1, false);
-        tile.load(1, |_, input, _| input[0] = pixel);
-        tile.forward(&model, &prepared);
-        tile.backward(&model, &prepared);
-        (Book::new(&model, &plan, &["g".to_owned()]), plan, tile)
-    }
-
-    fn squared(book: &mut Book) -> i128 {
-        book.finish();
-        book.sums()[0].iter().map(|u| i128::from(*u) * i128::from(*u)).sum()
-    }
-
-    #[test]
-    fn a_record_without_a_certificate_leaves_nothing_behind() {
-        let (mut book, plan, tile) = book_of(|_| (), 2.0);
-        let group = &mut book.groups[0];
-        let norm = group.squared_norm(&tile, 0);
-        // As if the record were shorter than it is, by little: dense and outer part each fit alone.
-        group.add(&plan, &tile, 0, norm * 0.98);
-        assert!(group.certificates.is_empty());
-        assert_eq!(squared(&mut book), 0);
-        // And by its true norm it fits.
-        let group = &mut book.groups[0];
-        group.add(&plan, &tile, 0, norm);
-        assert_eq!(group.certificates.len(), 1);
-        let s_int = i128::from(plan.grid("g").unwrap().s_int());
-        let squared = squared(&mut book);
-        assert!(squared <= s_int * s_int && squared as f64 > 0.99 * (s_int * s_int) as f64);
-    }
-
-    #[test]
-    fn a_gradient_that_overflows_adds_nothing_though_its_loss_is_sound() {
-        // Weights of zero in front, huge ones behind: no output, and gradients beyond f32.
-        let change = |model: &mut Model| {
-            model.parameter_mut("conv1.weight").unwrap().fill(0.0);
-            model
-                .parameter_mut("linear1.weight")
-                .unwrap()
-                .copy_from_slice(&[1e10, -1e10, 0.0, 0.0, 0.0, 0.0]);
-        };
-        let (mut book, plan, tile) = book_of(change, 1e37);
-        assert!(tile.judgements[0].is_some());
-        let mut norms = Vec::new();
-        book.add(&plan, &tile, 0, &mut norms);
-        assert!(!norms[0].is_finite());
-        assert!(book.groups[0].certificates.is_empty());
-        assert_eq!(squared(&mut book), 0);
-    }
-}
+mod tests;

@@ -87,8 +87,13 @@ impl Arrays {
         let bytes = self.to_bytes()?;
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
+        // Whatever is there, left over or planted, must lend us neither its mode nor its target.
+        match std::fs::remove_file(&partial) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         let mut options = File::options();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&partial)?;

@@ -81,11 +81,10 @@ impl Panels {
     pub(crate) fn pack_transposed(&mut self, matrix: &[f32], k: usize, n: usize) {
         self.resize(k, n);
         for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
-            for column in 0..WIDTH {
-                let from = matrix.get((first + column) * k..(first + column + 1) * k);
-                let from = if first + column < n { from } else { None };
-                for (p, row) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-                    row[column] = from.map_or(0.0, |from| from[p]);
+            let width = WIDTH.min(n - first);
+            for (p, row) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+                for (column, value) in row.iter_mut().enumerate() {
+                    *value = if column < width { matrix[(first + column) * k + p] } else { 0.0 };
                 }
             }
         }

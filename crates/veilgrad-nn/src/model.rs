@@ -56,6 +56,9 @@ pub enum ModelError {
     /// A parameter is missing, unknown or has another shape.
     #[error("parameter '{0}' is missing, unknown or has another shape")]
     Parameter(String),
+    /// An optimizer's state is missing, unknown, of another length or not finite.
+    #[error("the optimizer's state for '{0}' is missing, unknown, of another length or not finite")]
+    State(String),
 }
 
 impl Model {
@@ -139,6 +142,11 @@ impl Model {
 
 impl Network {
     fn new(input: &[usize], layers: &[Layer]) -> Result<Self, ModelError> {
+        let some = |shape: &[usize]| match shape.contains(&0) {
+            true => Err(ModelError::Shape(format!("shape {shape:?} has an axis of length 0"))),
+            false => Ok(()),
+        };
+        some(input)?;
         let mut shape = input.to_vec();
         let (mut steps, mut parameters, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut rest = layers;
@@ -149,6 +157,7 @@ impl Network {
                 Some(fused) => fused,
                 None => layer.operation(&shape)?,
             };
+            some(&output)?;
             let inputs = shape.iter().product();
             shape = output;
             let Some(operation) = operation else { continue };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use veilgrad_mechanism::{Estimates, Released};
 
-use crate::Model;
 use crate::layer::Role;
+use crate::{Model, ModelError};
 
 /// Moves weights by what a round released. Open for implementors.
 pub trait Optimizer {
@@ -18,8 +18,21 @@ pub trait Optimizer {
         BTreeMap::new()
     }
 
-    /// Takes what [`state`](Optimizer::state) gave.
-    fn restore(&mut self, _state: BTreeMap<String, Vec<f32>>) {}
+    /// A name for what the numbers of [`state`](Optimizer::state) mean; an optimizer goes on from
+    /// states of its own kind alone.
+    fn kind(&self) -> String;
+
+    /// Takes what [`state`](Optimizer::state) gave in training of such a model.
+    ///
+    /// # Errors
+    /// When the state does not fit the model or is not finite. Nothing may have changed then.
+    fn restore(
+        &mut self,
+        _state: BTreeMap<String, Vec<f32>>,
+        _model: &Model,
+    ) -> Result<(), ModelError> {
+        Ok(())
+    }
 }
 
 /// The trained parameters of a model, to be moved.
@@ -40,6 +53,9 @@ impl<'a> Weights<'a> {
 
 /// A rule for one weight, with `N` numbers that it remembers.
 pub trait Rule<const N: usize> {
+    /// Its name in checkpoints.
+    const NAME: &'static str;
+
     /// The weight after a step.
     fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; N], step: Step) -> f32;
 }
@@ -98,12 +114,34 @@ impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
         self.memory.iter().map(flat).collect()
     }
 
-    fn restore(&mut self, state: BTreeMap<String, Vec<f32>>) {
+    fn kind(&self) -> String {
+        format!("{}/{N}", R::NAME)
+    }
+
+    fn restore(
+        &mut self,
+        state: BTreeMap<String, Vec<f32>>,
+        model: &Model,
+    ) -> Result<(), ModelError> {
+        let weights = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
+        let lengths: BTreeMap<&str, usize> = weights.map(|p| (p.name.as_str(), p.length)).collect();
+        let wrong = |name: &str| ModelError::State(name.to_owned());
+        // Before the first step there is no state; after it, every weight has its own.
+        if let Some(name) = lengths.keys().find(|n| !state.is_empty() && !state.contains_key(**n)) {
+            return Err(wrong(name));
+        }
+        for (name, values) in &state {
+            let fits = lengths.get(name.as_str()).is_some_and(|length| values.len() == N * length);
+            if !fits || values.iter().any(|value| !value.is_finite()) {
+                return Err(wrong(name));
+            }
+        }
         let memory = |(name, values): (String, Vec<f32>)| {
             let each = values.chunks_exact(N.max(1)).filter_map(|part| part.try_into().ok());
             (name, each.collect())
         };
         self.memory = state.into_iter().map(memory).collect();
+        Ok(())
     }
 }
 
@@ -200,12 +238,16 @@ impl RmsProp {
 }
 
 impl Rule<0> for Plain {
+    const NAME: &'static str = "plain";
+
     fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {
         weight - step.rate * gradient
     }
 }
 
 impl Rule<1> for Sgd {
+    const NAME: &'static str = "sgd";
+
     fn update(&self, weight: f32, gradient: f32, velocity: &mut [f32; 1], step: Step) -> f32 {
         velocity[0] = self.momentum * velocity[0] + gradient;
         let direction =
@@ -215,6 +257,8 @@ impl Rule<1> for Sgd {
 }
 
 impl Rule<2> for Adam {
+    const NAME: &'static str = "adam";
+
     fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; 2], step: Step) -> f32 {
         let [mean, square] = memory;
         *mean = self.beta1 * *mean + (1.0 - self.beta1) * gradient;
@@ -228,6 +272,8 @@ impl Rule<2> for Adam {
 }
 
 impl Rule<1> for Adagrad {
+    const NAME: &'static str = "adagrad";
+
     fn update(&self, weight: f32, gradient: f32, squares: &mut [f32; 1], step: Step) -> f32 {
         squares[0] += gradient * gradient;
         weight - step.rate * gradient / (squares[0].sqrt() + self.epsilon)
@@ -235,6 +281,8 @@ impl Rule<1> for Adagrad {
 }
 
 impl Rule<1> for RmsProp {
+    const NAME: &'static str = "rmsprop";
+
     fn update(&self, weight: f32, gradient: f32, square: &mut [f32; 1], step: Step) -> f32 {
         square[0] = self.decay * square[0] + (1.0 - self.decay) * gradient * gradient;
         weight - step.rate * gradient / (square[0].sqrt() + self.epsilon)
@@ -329,47 +377,4 @@ impl WeightAverage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn walk<R: Rule<N>, const N: usize>(each: &Each<R, N>, gradients: &[f32]) -> f32 {
-        let mut memory = [0.0; N];
-        let rounds = (1..).zip(gradients);
-        rounds.fold(1.0, |weight, (round, gradient)| {
-            each.rule.update(weight, *gradient, &mut memory, Step { rate: 0.1, round })
-        })
-    }
-
-    #[test]
-    fn rules_give_what_their_papers_say() {
-        let close = |a: f32, b: f32| assert!((a - b).abs() < 1e-6, "{a} {b}");
-        close(walk(&Sgd::plain(), &[1.0, 2.0]), 0.7);
-        // 1 - .1 * 1 - .1 * (.9 + 2)
-        close(walk(&Sgd::with_momentum(0.9), &[1.0, 2.0]), 0.61);
-        // 1 - .1 * (1 + .9) - .1 * (2 + .9 * 2.9)
-        close(walk(&Sgd::nesterov(0.9), &[1.0, 2.0]), 0.349);
-        // The first step of Adam is the rate, whatever the gradient.
-        close(walk(&Adam::standard(), &[7.0]), 0.9);
-        close(walk(&Adam::with_decay(0.5), &[7.0]), 0.85);
-        close(walk(&Adagrad::standard(), &[3.0]), 0.9);
-        close(walk(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
-        close(walk(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
-    }
-
-    #[test]
-    fn schedules_start_and_end_where_they_say() {
-        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
-        let steps = Schedule::Steps { first: 1.0, factor: 0.5, every: 10 };
-        close(steps.rate(9), 1.0);
-        close(steps.rate(25), 0.25);
-        let cosine = Schedule::Cosine { first: 1.0, last: 0.1, warmup: 4, rounds: 104 };
-        close(cosine.rate(0), 0.25);
-        close(cosine.rate(4), 1.0);
-        close(cosine.rate(54), 0.55);
-        close(cosine.rate(104), 0.1);
-        close(cosine.rate(1000), 0.1);
-        let linear = Schedule::Linear { first: 2.0, last: 0.0, rounds: 10 };
-        close(linear.rate(5), 1.0);
-        close(linear.rate(20), 0.0);
-    }
-}
+mod tests;

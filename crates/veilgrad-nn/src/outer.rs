@@ -38,6 +38,8 @@ pub(crate) struct OuterSum {
     products: u64,
     narrow: Vec<i32>,
     bound: u64,
+    /// Whether `wide` holds sums of this round; what it holds otherwise is overwritten.
+    begun: bool,
 }
 
 const LARGEST: u64 = i32::MAX as u64;
@@ -54,11 +56,12 @@ impl OuterSum {
             products: 0,
             narrow: vec![0; inputs * outputs],
             bound: 0,
+            begun: false,
         }
     }
 
-    /// Adds the outer product of two integer vectors, `|left| <= 8191` and `|right| <= 16383`, to
-    /// `wide`, sooner or later.
+    /// Adds the outer product of two integer vectors, `|left| <= 8191` and `|right| <= 16383`, to the
+    /// sum, which will be in `wide` after [`finish`](Self::finish).
     pub(crate) fn push(&mut self, left: &[i16], right: &[i16], wide: &mut [i64]) {
         if self.waiting == DEPTH {
             self.multiply(wide);
@@ -70,10 +73,17 @@ impl OuterSum {
         self.waiting += 1;
     }
 
-    /// Empties everything into `wide`.
+    /// Leaves the sum since the last [`restart`](Self::restart) in `wide`.
     pub(crate) fn finish(&mut self, wide: &mut [i64]) {
         self.multiply(wide);
-        self.flush(wide);
+        if self.bound > 0 || !self.begun {
+            self.flush(wide);
+        }
+    }
+
+    /// Begins another sum.
+    pub(crate) fn restart(&mut self) {
+        self.begun = false;
     }
 
     fn multiply(&mut self, wide: &mut [i64]) {
@@ -105,10 +115,15 @@ impl OuterSum {
     }
 
     fn flush(&mut self, wide: &mut [i64]) {
-        if self.bound > 0 {
+        if self.begun {
             exact::flush(&mut self.narrow, wide);
-            self.bound = 0;
+        } else {
+            for (wide, narrow) in wide.iter_mut().zip(&mut self.narrow) {
+                *wide = i64::from(*narrow);
+                *narrow = 0;
+            }
         }
+        (self.bound, self.begun) = (0, true);
     }
 }
 
@@ -268,7 +283,12 @@ mod tests {
 
     fn check(inputs: usize, outputs: usize, records: usize, mut factor: impl FnMut(bool) -> i16) {
         let mut sum = OuterSum::new(inputs, outputs);
-        let (mut wide, mut expected) = (vec![0; inputs * outputs], vec![0; inputs * outputs]);
+        let (mut wide, mut expected) = (vec![99; inputs * outputs], vec![0; inputs * outputs]);
+        // A sum before, of which nothing may be left.
+        sum.push(&vec![7; inputs], &vec![8; outputs], &mut wide);
+        sum.finish(&mut wide);
+        assert_eq!(wide, vec![56; inputs * outputs]);
+        sum.restart();
         for _ in 0..records {
             let left: Vec<i16> = (0..inputs).map(|_| factor(true)).collect();
             let right: Vec<i16> = (0..outputs).map(|_| factor(false)).collect();
@@ -279,6 +299,8 @@ mod tests {
                 }
             }
         }
+        sum.finish(&mut wide);
+        // Once more changes nothing.
         sum.finish(&mut wide);
         assert_eq!(wide, expected);
     }

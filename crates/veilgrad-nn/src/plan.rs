@@ -18,7 +18,8 @@ pub enum Clipping {
     PerLayer(ClipNorm),
     /// Each parameter to `S sqrt(d/D)`, as groups named after them.
     DimensionAware(ClipNorm),
-    /// Groups of parameters by name or glob, with scales if they are joint.
+    /// Groups of trained parameters by name or glob, with scales if they are joint. They are averaged
+    /// over the expected number of records unless they say otherwise.
     Groups(Vec<Group>),
 }
 
@@ -228,15 +229,19 @@ impl TrainingPlan {
             Clipping::DimensionAware(clip) => Group::dimension_aware(&trained, "*", *clip)?,
             Clipping::Groups(groups) => groups.clone(),
         };
-        let outside = !self.is_materialised();
-        let mut groups: Vec<Group> = gradients
-            .into_iter()
-            .map(|group| group.average(self.expected))
-            .map(|group| if outside { group.summed_outside() } else { group })
-            .collect();
+        let average = |group: Group| group.average(self.expected);
         // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
-        let alone = RoundPlan::new(trained, groups.clone(), Allocation::Proportional(self.noise))?;
+        let alone = gradients.iter().cloned().map(average).collect();
+        let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
         let names = alone.group_names().map(str::to_owned).collect();
+        let outside = !self.is_materialised();
+        let mut groups = gradients
+            .into_iter()
+            .map(|group| if group.is_sum() { average(group) } else { group })
+            .map(|group| if outside { group.summed_outside() } else { group })
+            // By name, so that no glob claims a statistic or a metric beside them.
+            .map(|group| group.named(&trained))
+            .collect::<Result<Vec<Group>, _>>()?;
         if let Some((clip, share)) = self.statistics {
             let vectors = of(Role::Statistic).map(|(name, _)| name);
             groups

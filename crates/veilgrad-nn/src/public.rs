@@ -36,7 +36,7 @@ pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluatio
 }
 
 /// What a model says about **public** records: its outputs, one record after the other, of the first
-/// example of each.
+/// example of each, whatever its target. Of an input that is not finite, nothing can be said: NaN.
 pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
     let mut tile =
         Tile::new(model, Loss::SoftmaxCrossEntropy, Performance::default().tile(model), true);
@@ -46,8 +46,13 @@ pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
     let mut outputs = Vec::new();
     for ids in ids.chunks(tile.capacity()) {
         tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
-        tile.forward(model, &prepared);
-        (0..ids.len()).for_each(|row| outputs.extend_from_slice(tile.output(row)));
+        tile.run(model, &prepared);
+        for row in 0..ids.len() {
+            // Layers that take a maximum would hide it.
+            let sound = tile.input(row).iter().all(|value| value.is_finite());
+            let value = |value: &f32| if sound { *value } else { f32::NAN };
+            outputs.extend(tile.output(row).iter().map(value));
+        }
     }
     outputs
 }

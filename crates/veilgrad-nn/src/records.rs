@@ -54,6 +54,11 @@ impl Records for InMemory {
 
 /// Every `size` examples of some records as one record, whose average gradient is clipped. The last
 /// record may have fewer.
+///
+/// # Guarantee
+/// The microbatch is what is protected. Replacing a single example inside it moves the sum by up to
+/// twice the clip norm. Adding or removing an example is not covered: membership depends on position,
+/// so every later microbatch may change.
 pub struct Microbatches<R> {
     records: R,
     size: std::num::NonZeroU32,

@@ -30,7 +30,7 @@ fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
         _ => Padding::Explicit(size, size / 2),
     };
     let smooth = |kind: usize| if kind == 0 { Layer::Tanh } else { Layer::Gelu };
-    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 6) {
+    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 9) {
         0 => (
             vec![pick(1, 20)],
             vec![Layer::linear(pick(1, 20)), smooth(pick(0, 1)), Layer::linear(3)],
@@ -90,6 +90,32 @@ fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
                 Layer::linear(3),
             ];
             (vec![pick(3, 6), pick(3, 6), 1], layers)
+        }
+        6 => {
+            // A maximum of values that may all be negative.
+            let layers = vec![
+                Conv2d::new(pick(1, 20), 2).into(),
+                Layer::Tanh,
+                Layer::max_pool(pick(1, 3), pick(1, 2)),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(4, 6), pick(4, 6), 1], layers)
+        }
+        7 => {
+            let layers =
+                vec![Layer::max_pool(pick(1, 3), pick(1, 2)), Layer::Flatten, Layer::linear(3)];
+            (vec![pick(3, 6), pick(3, 6), pick(1, 20)], layers)
+        }
+        8 => {
+            let layers = vec![
+                Conv2d::new(20, 2).into(),
+                smooth(pick(0, 1)),
+                Layer::average_pool(3, 2),
+                Layer::Flatten,
+                Layer::linear(3),
+            ];
+            (vec![pick(4, 8), pick(4, 8), 1], layers)
         }
         _ => {
             let layers = vec![
@@ -158,10 +184,12 @@ fn gradient(model: &Model, tile: &Tile, parameter: usize, row: usize) -> Vec<f64
     }
 }
 
-/// The loss of one record, as a function of one number of the model.
-fn loss_of(model: &Model, record: &(Vec<f32>, f32)) -> f64 {
-    let tile = tile_of(model, std::slice::from_ref(record), 1);
-    f64::from(tile.judgements[0].unwrap().loss)
+/// The loss of one record in f64: differences of large losses would be lost in f32.
+fn loss_of(model: &Model, layers: &[Layer], (input, class): &(Vec<f32>, f32)) -> f64 {
+    let outputs = naive(model, layers, input);
+    let largest = outputs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = outputs.iter().map(|output| (output - largest).exp()).sum();
+    largest + sum.ln() - outputs[*class as usize]
 }
 
 fn flat_plan(model: &Model, clip: f64) -> RoundPlan {
@@ -221,7 +249,7 @@ proptest! {
     #[test]
     fn gradients_are_the_differences_of_a_records_loss(seed: u64) {
         let mut words = Words(seed);
-        let model = any_model(&mut words);
+        let (model, layers) = any_layers(&mut words);
         let record = any_records(&model, 1, &mut words).remove(0);
         let tile = tile_of(&model, std::slice::from_ref(&record), 4);
         for (parameter, named) in model.network.parameters.iter().enumerate() {
@@ -234,10 +262,10 @@ proptest! {
                 let at = |step: f32| {
                     let mut moved = model.clone();
                     moved.values[parameter][j] += step;
-                    loss_of(&moved, &record)
+                    loss_of(&moved, &layers, &record)
                 };
                 const H: f32 = 1e-3;
-                let (left, here, right) = (at(-H), loss_of(&model, &record), at(H));
+                let (left, here, right) = (at(-H), loss_of(&model, &layers, &record), at(H));
                 let fine = (right - left) / (2.0 * f64::from(H));
                 // Where the two sides differ there is a kink or a sharp bend.
                 if (right - 2.0 * here + left).abs() / f64::from(H) < 5e-3 {

@@ -80,8 +80,8 @@ impl Tile {
         }
     }
 
-    /// The forward pass and the losses.
-    pub(crate) fn forward(&mut self, model: &Model, prepared: &Prepared) {
+    /// The forward pass alone. Outputs of examples that are not finite mean nothing.
+    pub(crate) fn run(&mut self, model: &Model, prepared: &Prepared) {
         let count = self.count;
         for (index, step) in model.network.steps.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(index + 1);
@@ -90,6 +90,12 @@ impl Tile {
             let ready = prepared.of(model, index);
             step.operation.forward(ready, count, x, y, &mut self.spare);
         }
+    }
+
+    /// The forward pass and the losses.
+    pub(crate) fn forward(&mut self, model: &Model, prepared: &Prepared) {
+        self.run(model, prepared);
+        let count = self.count;
         let last = model.network.steps.len();
         let outputs = model.network.outputs();
         let inputs = self.values[0].len() / self.capacity;
@@ -147,6 +153,12 @@ impl Tile {
     /// The examples in the tile.
     pub(crate) const fn count(&self) -> usize {
         self.count
+    }
+
+    /// The input of an example.
+    pub(crate) fn input(&self, row: usize) -> &[f32] {
+        let width = self.values[0].len() / self.capacity;
+        &self.values[0][row * width..][..width]
     }
 
     /// What the model says about an example.

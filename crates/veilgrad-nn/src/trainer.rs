@@ -38,7 +38,7 @@ impl Performance {
         let steps = model.network.steps.iter();
         let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
         let weights = 4 * model.size();
-        let tile = (CACHE / values).max(weights / values).clamp(8, 64) / 8 * 8;
+        let tile = (CACHE / values).max(weights / values).clamp(8, 32) / 8 * 8;
         let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
         let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
         tile.min(HELD / held.max(1)).max(1)
@@ -343,7 +343,7 @@ impl<O: Optimizer> Trainer<O> {
     /// Post-processing: the optimizer, running statistics, adaptive clip norms, the average.
     fn step(&mut self, estimates: Released<Estimates>) -> Result<Progress, TrainError> {
         let rate = self.schedule.rate(self.round);
-        self.round += 1;
+        self.round = self.round.saturating_add(1);
         self.optimizer.step(Weights::new(&mut self.model), &estimates, rate, self.round);
         self.model.follow(&estimates, self.training.momentum);
         if let Some(average) = &mut self.average {

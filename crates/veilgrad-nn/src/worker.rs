@@ -80,7 +80,9 @@ impl Worker {
         self.tile.forward(model, prepared);
         self.tile.backward(model, prepared);
         for row in 0..self.tile.count() {
-            if self.tile.judgements[row].is_none() {
+            // Statistics may overflow where the loss does not, and a record counts in all groups or
+            // in none.
+            if self.tile.judgements[row].is_none() || !sound_statistics(model, &self.tile, row) {
                 continue;
             }
             self.book.add(plan, &self.tile, row, &mut self.norms);
@@ -222,6 +224,13 @@ fn vectors<'a>(
         .map(|(index, role)| vector(index, role))
         .chain(encoded.iter().map(Vec::as_slice))
         .collect()
+}
+
+/// Whether all statistics of a record are finite.
+fn sound_statistics(model: &Model, tile: &Tile, row: usize) -> bool {
+    let parameters = model.network.parameters.iter().enumerate();
+    let mut statistics = parameters.filter(|(_, p)| p.role == Role::Statistic);
+    statistics.all(|(index, _)| tile.gradient(index, row).iter().all(|value| value.is_finite()))
 }
 
 /// What a metric watches in an example.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
-    Adjacency, Budget, Charges, Delta, Epsilon, Mode, Pricing, RecordUnit, Run, SampleRate,
+    Adjacency, Budget, Charges, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, PublicCount,
+    RecordUnit, Run, SampleRate,
 };
 use veilgrad_ledger::{Ledger, Options};
-use veilgrad_mechanism::PoissonSampler;
-use veilgrad_nn::{FileError, Performance};
+use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
+use veilgrad_nn::{Adam, FileError, Performance, Schedule, Trainer};
 
 struct Directory(PathBuf);
 
@@ -55,6 +56,13 @@ fn weights_round_trip_and_nothing_else_is_in_the_file() {
     let numbers: usize = original.parameters().map(|(_, _, values)| values.len()).sum();
     assert_eq!(bytes.len(), header + 4 * numbers);
     assert!(!String::from_utf8_lossy(&bytes[8..header]).contains("metadata"));
+    // Weights that are no numbers are refused.
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut spoilt = model();
+        spoilt.parameter_mut("linear1.bias").unwrap()[1] = value;
+        let refused = model().load_safetensors(&spoilt.to_safetensors().unwrap());
+        assert!(matches!(refused, Err(FileError::Model(_))), "{value}");
+    }
     // Cut anywhere, it is refused.
     for length in 0..bytes.len() {
         assert!(copy.load_safetensors(&bytes[..length]).is_err(), "{length}");
@@ -142,4 +150,80 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
     assert!(trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_is_its_owners_alone_and_follows_no_link() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let directory = Directory::new("mode");
+    let trainer = trainer(plan(1.0, 1.0), Performance { threads: 1, tile: 8 });
+    let at = |name: &str| directory.0.join(name);
+    // What a crash left, readable by all.
+    std::fs::write(at("first.partial"), b"left over").unwrap();
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(at("first.partial"), open).unwrap();
+    // What somebody planted.
+    std::fs::write(at("precious"), b"precious").unwrap();
+    symlink(at("precious"), at("second.partial")).unwrap();
+    for name in ["first", "second", "third"] {
+        trainer.save(&at(name), None).unwrap();
+        let found = std::fs::symlink_metadata(at(name)).unwrap();
+        assert!(found.is_file());
+        assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
+}
+
+#[test]
+fn adaptive_clip_norms_and_their_step_sizes_go_on_where_they_stood() {
+    let directory = Directory::new("adaptive");
+    let path = directory.0.join("checkpoint");
+    let data = in_memory(&examples(60, 12));
+    let make = || {
+        let (expected, floor) = (PublicCount::new(60.0).unwrap(), ClipNorm::new(0.05).unwrap());
+        let quantile = Quantile::of_norm("gradient", 0.5, expected, floor).unwrap();
+        let quantile = quantile.learning_rate(LearningRate::inverse_sqrt(0.5).unwrap());
+        let group = Group::quantile("median", quantile).noise(NoiseStd::new(3.0).unwrap());
+        trainer(plan(20.0, 60.0).also(group), Performance { threads: 1, tile: 8 })
+    };
+    let mut straight = make();
+    train_exactly(&mut straight, &data, 10);
+    straight.save(&path, None).unwrap();
+    let mut resumed = make();
+    resumed.resume(&path, None).unwrap();
+    assert_eq!(resumed.plan().adapted(), straight.plan().adapted());
+    let saved = straight.plan().adapted();
+    train_exactly(&mut straight, &data, 10);
+    train_exactly(&mut resumed, &data, 10);
+    assert_ne!(straight.plan().adapted(), saved);
+    assert_eq!(resumed.plan().adapted(), straight.plan().adapted());
+    assert_eq!(bits(resumed.model()), bits(straight.model()));
+}
+
+#[test]
+fn a_checkpoint_of_another_optimizer_or_plan_is_refused_and_changes_nothing() {
+    let directory = Directory::new("adam");
+    let path = directory.0.join("checkpoint");
+    let data = in_memory(&examples(10, 1));
+    let (rate, performance) = (Schedule::Constant(0.01), Performance { threads: 1, tile: 8 });
+    let adam = |clip| {
+        Trainer::new(model(), plan(clip, 10.0), Adam::standard(), rate, performance).unwrap()
+    };
+    let mut straight = adam(1.0);
+    train_exactly(&mut straight, &data, 3);
+    straight.save(&path, None).unwrap();
+    train_exactly(&mut straight, &data, 3);
+    let mut resumed = adam(1.0);
+    resumed.resume(&path, None).unwrap();
+    train_exactly(&mut resumed, &data, 3);
+    assert_eq!(bits(resumed.model()), bits(straight.model()));
+
+    let mut other = adam(7.0);
+    assert!(matches!(other.resume(&path, None), Err(FileError::Format(_))));
+    assert_eq!((other.rounds(), bits(other.model())), (0, bits(&model())));
+    assert_eq!(other.plan().clip_norm("gradient"), Some(ClipNorm::new(7.0).unwrap()));
+    let mut sgd = trainer(plan(1.0, 10.0), performance);
+    assert!(matches!(sgd.resume(&path, None), Err(FileError::Format(_))));
+    assert_eq!((sgd.rounds(), bits(sgd.model())), (0, bits(&model())));
 }

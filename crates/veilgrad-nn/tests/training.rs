@@ -34,47 +34,6 @@ fn threads_tiles_and_the_order_of_records_do_not_change_a_bit() {
 }
 
 #[test]
-fn records_that_make_no_sense_leave_no_trace() {
-    let sound = examples(40, 5);
-    let mut hostile = sound.clone();
-    let pixels = |value: f32| vec![value; common::INPUT];
-    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e38] {
-        hostile.insert(7, (pixels(value), 1.0));
-        let mut one = pixels(0.5);
-        one[3] = value;
-        hostile.push((one, 0.0));
-    }
-    for label in [-1.0, 3.0, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY] {
-        hostile.insert(0, (pixels(0.5), label));
-    }
-    let share = BudgetShare::new(0.1).unwrap();
-    for materialised in [false, true] {
-        let run = |data: &[_]| {
-            let plan = plan(0.3, 40.0).watch(Watch::Loss { most: 4.0 }, share);
-            let plan = if materialised { plan.materialised() } else { plan };
-            let mut trainer = trainer(plan, ONE_THREAD);
-            train_exactly(&mut trainer, &in_memory(data), 4);
-            bits(trainer.model())
-        };
-        let (clean, soiled) = (run(&sound), run(&hostile));
-        assert!(soiled.iter().all(|bits| f32::from_bits(*bits).is_finite()));
-        // A pixel of 1e38 may be sound as far as f32 goes; then it is clipped like any other.
-        let few: Vec<_> =
-            hostile.iter().filter(|(x, _)| x.iter().all(|x| x.is_finite())).cloned().collect();
-        assert_eq!(run(&few), soiled, "materialised: {materialised}");
-        let sane: Vec<_> = hostile
-            .iter()
-            .filter(|(x, y)| {
-                x.iter().all(|x| x.is_finite() && *x < 1e30) && [0.0, 1.0, 2.0].contains(y)
-            })
-            .cloned()
-            .collect();
-        assert_eq!(sane.len(), sound.len());
-        assert_eq!(run(&sane), clean);
-    }
-}
-
-#[test]
 fn a_record_far_too_large_is_clipped_like_any_other() {
     let mut data = examples(10, 6);
     data[4].0.iter_mut().for_each(|x| *x *= 1e30);
@@ -233,8 +192,8 @@ fn an_adaptive_clip_norm_follows_the_norms_and_stops_at_its_floor() {
         let quantile = quantile.learning_rate(LearningRate::constant(0.5).unwrap());
         let group = Group::quantile("median", quantile).noise(NoiseStd::new(3.0).unwrap());
         let plan = plan(20.0, 60.0).also(group);
-        let plan = if materialised { plan.materialised() } else { plan };
-        let rate = Schedule::Constant(0.0);
+        let adaptive = if materialised { plan.materialised() } else { plan };
+        let (plan, rate) = (adaptive.clone(), Schedule::Constant(0.0));
         let mut trainer = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
         train_exactly(&mut trainer, &in_memory(&examples(60, 12)), 80);
         let still = trainer.plan().clip_norm("gradient").unwrap().get();
@@ -242,10 +201,16 @@ fn an_adaptive_clip_norm_follows_the_norms_and_stops_at_its_floor() {
         train_exactly(&mut trainer, &in_memory(&examples(60, 12)), 1);
         let below = trainer.estimates().unwrap().scalar("median").unwrap();
         assert!((below - 0.5).abs() < 0.1 && still < 19.0, "{below} at {still}");
-        // Records of no loss drive it down to the floor and not below.
-        let dull: Vec<_> = (0..60).map(|_| (vec![0.0; common::INPUT], 9.0)).collect();
+        // Records of hardly any gradient drive it down to the floor and not below.
+        let mut sure = model();
+        sure.parameter_mut("linear2.weight").unwrap().fill(0.0);
+        sure.parameter_mut("linear2.bias").unwrap().copy_from_slice(&[60.0, 0.0, 0.0]);
+        let mut trainer = Trainer::new(sure, adaptive, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let dull: Vec<_> = examples(60, 12).into_iter().map(|(x, _)| (x, 0.0)).collect();
+        train_exactly(&mut trainer, &in_memory(&dull), 10);
+        assert!(trainer.plan().clip_norm("gradient").unwrap() > floor);
         train_exactly(&mut trainer, &in_memory(&dull), 60);
-        assert!(trainer.plan().clip_norm("gradient").unwrap() >= floor);
+        assert_eq!(trainer.plan().clip_norm("gradient").unwrap(), floor);
     }
 }
 

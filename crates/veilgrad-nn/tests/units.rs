@@ -5,9 +5,12 @@ mod common;
 use std::num::NonZeroU32;
 
 use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
-use veilgrad_events::{Adjacency, BudgetShare, MemoryLedger, RecordUnit, Run, RunHeader};
+use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, RecordUnit, Run, RunHeader};
 use veilgrad_mechanism::AllRecords;
-use veilgrad_nn::{Contribution, Microbatches, Performance, Records, TrainError, Unit, Watch};
+use veilgrad_nn::{
+    Contribution, Conv2d, Layer, Microbatches, Model, Performance, Records, Schedule, Sgd,
+    TrainError, Trainer, Unit, Watch,
+};
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 4 };
 
@@ -122,4 +125,56 @@ fn a_run_opened_for_other_records_is_refused() {
     let refused = trainer.train(&mut run, &mut AllRecords, &users, 1, 1, |_, _| ());
     assert!(matches!(refused, Err(TrainError::Unit { .. })));
     assert_eq!(bits(trainer.model()), before);
+}
+
+#[test]
+fn threads_do_not_change_what_users_and_microbatches_bring() {
+    let users: Vec<_> = (0..23).map(|seed| examples(1 + seed as usize % 5, seed)).collect();
+    let local = Contribution::LocalSgd { rate: 0.1, batch: number(2), epochs: number(2) };
+    for contribution in [Contribution::Average, local] {
+        let run = |threads, tile| {
+            let unit = Unit::User { examples: number(4), contribution };
+            let share = BudgetShare::new(0.1).unwrap();
+            let plan = plan(0.3, 23.0).unit(unit).watch(Watch::Accuracy, share);
+            let mut trainer = trainer(plan, Performance { threads, tile });
+            let progress = train_exactly(&mut trainer, &Users(users.clone()), 3).unwrap();
+            (bits(trainer.model()), progress.metric("accuracy").unwrap()[0].to_bits())
+        };
+        let expected = run(1, 4);
+        assert_eq!(run(2, 4), expected, "{contribution:?}");
+        assert_eq!(run(3, 4), expected, "{contribution:?}");
+    }
+}
+
+#[test]
+fn local_steps_release_the_statistics_and_metrics_of_one_pass() {
+    let layers =
+        [Conv2d::new(4, 3).into(), Layer::BatchNorm, Layer::Relu, Layer::Flatten, Layer::linear(3)];
+    let model = Model::new(&[6, 6, 1], layers, 4).unwrap();
+    let users: Vec<_> = (0..4).map(|seed| examples(5, seed)).collect();
+    let run = |contribution| {
+        let unit = Unit::User { examples: number(5), contribution };
+        let share = BudgetShare::new(0.1).unwrap();
+        let plan = plan(0.3, 4.0)
+            .unit(unit)
+            .statistics(ClipNorm::new(100.0).unwrap(), share)
+            .watch(Watch::Loss { most: 4.0 }, share);
+        let rate = Schedule::Constant(1.0);
+        let mut trainer =
+            Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let progress = train_exactly(&mut trainer, &Users(users.clone()), 1).unwrap();
+        let released = trainer.estimates().unwrap();
+        let of = |name| -> Vec<u64> {
+            released.vector(name).unwrap().iter().map(f64::to_bits).collect()
+        };
+        let statistics = ["batch_norm1.mean", "batch_norm1.mean_square"].map(of);
+        let gradient = of("conv1.weight");
+        (statistics, progress.metric("loss").unwrap()[0].to_bits(), gradient)
+    };
+    let average = run(Contribution::Average);
+    // Steps that change the inputs of the norm a lot, the last of them on one example.
+    let (batch, epochs) = (number(2), number(3));
+    let local = run(Contribution::LocalSgd { rate: 1.0, batch, epochs });
+    assert_eq!((&local.0, local.1), (&average.0, average.1));
+    assert_ne!(local.2, average.2);
 }

@@ -11,8 +11,8 @@ use veilgrad_mechanism::{
     ShuffleSampler,
 };
 use veilgrad_nn::{
-    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Loss, Model, Optimizer, Padding, RmsProp,
-    Schedule, Sgd, TrainingPlan, Unit, Watch, Weights,
+    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Loss, Model, ModelError, Optimizer,
+    Padding, RmsProp, Schedule, Sgd, TrainingPlan, Unit, Watch, Weights,
 };
 
 use super::config::{self, Config, Kind, Record};
@@ -206,8 +206,16 @@ impl Optimizer for AnyOptimizer {
         self.0.state()
     }
 
-    fn restore(&mut self, state: BTreeMap<String, Vec<f32>>) {
-        self.0.restore(state);
+    fn kind(&self) -> String {
+        self.0.kind()
+    }
+
+    fn restore(
+        &mut self,
+        state: BTreeMap<String, Vec<f32>>,
+        model: &Model,
+    ) -> Result<(), ModelError> {
+        self.0.restore(state, model)
     }
 }
 

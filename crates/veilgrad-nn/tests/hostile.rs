@@ -1,0 +1,199 @@
+//! Records that make no sense, as a whole or in one place: they count in no group, on both routes.
+
+mod common;
+
+use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
+use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount};
+use veilgrad_mechanism::{Group, Quantile};
+use veilgrad_nn::{
+    Clipping, Conv2d, InMemory, Layer, Loss, Model, Performance, Records, Schedule, Sgd, Trainer,
+    TrainingPlan, Watch,
+};
+
+const ONE_THREAD: Performance = Performance { threads: 1, tile: 32 };
+
+#[test]
+fn a_record_whose_statistics_overflow_counts_in_no_group() {
+    let layers = || [Layer::BatchNorm, Layer::Flatten, Layer::linear(3)];
+    let model = Model::new(&[6, 6, 1], layers(), 4).unwrap();
+    let share = BudgetShare::new(0.1).unwrap();
+    for materialised in [false, true] {
+        let run = |data: &[_]| {
+            let plan = plan(1.0, 1.0)
+                .statistics(ClipNorm::new(1.0).unwrap(), share)
+                .watch(Watch::ClassCounts { classes: 3 }, share);
+            let plan = if materialised { plan.materialised() } else { plan };
+            let rate = Schedule::Constant(1.0);
+            let mut trainer =
+                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let progress = train_exactly(&mut trainer, &in_memory(data), 1).unwrap();
+            let counts: Vec<u64> =
+                progress.metric("classes").unwrap().iter().map(|count| count.to_bits()).collect();
+            (bits(trainer.model()), counts)
+        };
+        let sound = examples(3, 8);
+        let expected = run(&sound);
+        for label in [0.0, 1.0, 2.0] {
+            // Its square is not finite, its loss and its gradient are.
+            let mut large = sound[0].clone();
+            (large.0[0], large.1) = (1e25, label);
+            let with: Vec<_> = sound.iter().cloned().chain([large]).collect();
+            assert_eq!(run(&with), expected, "materialised: {materialised}, label {label}");
+        }
+    }
+}
+
+#[test]
+fn records_that_make_no_sense_leave_no_trace() {
+    let sound = examples(40, 5);
+    let pixels = |value: f32| vec![value; common::INPUT];
+    let share = BudgetShare::new(0.1).unwrap();
+    let layers =
+        [Conv2d::new(4, 3).into(), Layer::BatchNorm, Layer::Relu, Layer::Flatten, Layer::linear(3)];
+    let model = Model::new(&[6, 6, 1], layers, 4).unwrap();
+    for materialised in [false, true] {
+        let run = |data: &[_]| {
+            let (expected, floor) = (PublicCount::new(40.0).unwrap(), ClipNorm::new(0.01).unwrap());
+            let quantile = Quantile::of_norm("gradient", 0.5, expected, floor).unwrap();
+            let plan = plan(0.3, 40.0)
+                .statistics(ClipNorm::new(1.0).unwrap(), share)
+                .watch(Watch::Loss { most: 4.0 }, share)
+                .watch(Watch::ClassCounts { classes: 3 }, share)
+                .also(Group::quantile("median", quantile).noise(NoiseStd::new(9.0).unwrap()));
+            let plan = if materialised { plan.materialised() } else { plan };
+            let rate = Schedule::Constant(0.5);
+            let mut trainer =
+                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let progress = train_exactly(&mut trainer, &in_memory(data), 4).unwrap();
+            let of = |name| progress.metric(name).unwrap().iter();
+            let metrics: Vec<u64> = of("loss").chain(of("classes")).map(|x| x.to_bits()).collect();
+            (bits(trainer.model()), metrics, trainer.plan().adapted())
+        };
+        let expected = run(&sound);
+        assert!(expected.0.iter().all(|bits| f32::from_bits(*bits).is_finite()));
+        let mut hostile = sound.clone();
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            hostile.insert(7, (pixels(value), 1.0));
+            let mut one = pixels(0.5);
+            one[3] = value;
+            hostile.push((one, 0.0));
+        }
+        assert_eq!(run(&hostile), expected, "inputs, materialised: {materialised}");
+        for label in [-1.0, 3.0, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY] {
+            hostile.insert(0, (pixels(0.5), label));
+        }
+        assert_eq!(run(&hostile), expected, "labels, materialised: {materialised}");
+        // One more that makes sense is seen everywhere.
+        hostile.push((pixels(0.5), 1.0));
+        let more = run(&hostile);
+        assert!(more.0 != expected.0 && more.1 != expected.1 && more.2 != expected.2);
+        // Far too large may be sound as far as f32 goes, or not; nothing breaks either way.
+        hostile.extend([f32::MAX, 1e38, 1e19].map(|value| (pixels(value), 1.0)));
+        assert!(run(&hostile).0.iter().all(|bits| f32::from_bits(*bits).is_finite()));
+    }
+}
+
+#[test]
+fn a_record_alone_that_is_far_too_large_has_exactly_the_clip_norm() {
+    let mut data = examples(1, 6);
+    data[0].0.iter_mut().for_each(|x| *x *= 1e30);
+    for materialised in [false, true] {
+        let plan = plan(0.3, 1.0);
+        let plan = if materialised { plan.materialised() } else { plan };
+        let rate = Schedule::Constant(1.0);
+        let model = common::model();
+        let mut trainer =
+            Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        train_exactly(&mut trainer, &in_memory(&data), 1);
+        let moved = distance(&model, trainer.model());
+        assert!(moved > 0.29 && moved < 0.3 * (1.0 + 1e-6), "{materialised}: {moved}");
+    }
+}
+
+#[test]
+fn a_gradient_that_overflows_in_one_group_counts_in_none() {
+    // No output in front of huge weights: a sound loss, and a first gradient beyond f32.
+    let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
+    let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
+    model.parameter_mut("conv1.weight").unwrap().fill(0.0);
+    let weights = [1e10, -1e10, 0.0, 0.0, 0.0, 0.0];
+    model.parameter_mut("linear1.weight").unwrap().copy_from_slice(&weights);
+    let clip = ClipNorm::new(1.0).unwrap();
+    let share = BudgetShare::new(0.1).unwrap();
+    for materialised in [false, true] {
+        let run = |pixels: &[f32]| {
+            let groups = ["linear*", "conv*"].map(|name| Group::new(name, [name], clip));
+            let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
+            let clipping = Clipping::Groups(groups.to_vec());
+            let plan = TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, one)
+                .watch(Watch::ClassCounts { classes: 2 }, share);
+            let plan = if materialised { plan.materialised() } else { plan };
+            let rate = Schedule::Constant(1.0);
+            let mut trainer =
+                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let data = InMemory::new(pixels.to_vec(), 1, vec![0.0; pixels.len()], 1);
+            let progress = train_exactly(&mut trainer, &data, 1).unwrap();
+            let counts = progress.metric("classes").unwrap();
+            (bits(trainer.model()), counts.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+        };
+        assert_eq!(run(&[0.5, 1e37]), run(&[0.5]), "materialised: {materialised}");
+        assert_ne!(run(&[0.5, 0.25]), run(&[0.5]));
+    }
+}
+
+#[test]
+fn an_entry_that_does_not_exist_makes_no_sense() {
+    let layers = [Layer::Embedding { entries: 6, dimension: 4 }, Layer::Flatten, Layer::linear(3)];
+    let model = Model::new(&[2], layers, 4).unwrap();
+    for materialised in [false, true] {
+        let run = |inputs: &[f32]| {
+            let plan = plan(0.3, 1.0);
+            let plan = if materialised { plan.materialised() } else { plan };
+            let rate = Schedule::Constant(1.0);
+            let mut trainer =
+                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let data = InMemory::new(inputs.to_vec(), 2, vec![1.0; inputs.len() / 2], 1);
+            train_exactly(&mut trainer, &data, 1);
+            bits(trainer.model())
+        };
+        let expected = run(&[0.0, 5.0]);
+        for unknown in [6.0, -1.0, 0.5, 1e30, f32::MIN] {
+            assert_eq!(run(&[0.0, 5.0, 1.0, unknown]), expected, "{unknown}");
+        }
+        assert_ne!(run(&[0.0, 5.0, 1.0, 4.0]), expected);
+    }
+}
+
+/// Records that may have fewer numbers than the model takes.
+struct Ragged(Vec<Vec<f32>>);
+
+impl Records for Ragged {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, record: u64, _: usize, input: &mut [f32], target: &mut [f32]) {
+        let values = &self.0[record as usize];
+        input.iter_mut().zip(values).for_each(|(to, from)| *to = *from);
+        if values.len() > 4 {
+            target[0] = 1.0;
+        }
+    }
+}
+
+#[test]
+fn a_short_record_does_not_see_the_one_before_it() {
+    let run = |records: &[Vec<f32>], tile| {
+        let mut trainer = trainer(plan(0.3, 2.0), Performance { threads: 1, tile });
+        train_exactly(&mut trainer, &Ragged(records.to_vec()), 1);
+        bits(trainer.model())
+    };
+    let (long, short) = (vec![1.0; common::INPUT], vec![0.5; 4]);
+    let expected = run(&[short.clone(), long.clone()], 1);
+    assert_eq!(run(&[long.clone(), short.clone()], 1), expected);
+    assert_eq!(run(&[long.clone(), short.clone()], 2), expected);
+    let mut whole = short;
+    whole.resize(common::INPUT, 0.0);
+    assert_ne!(run(&[long.clone(), long], 1), expected);
+    assert_ne!(run(&[whole.clone(), whole], 1), expected);
+}
