@@ -4,9 +4,30 @@ use veilgrad_events::IntegerGrid;
 use veilgrad_mechanism::exact::{self, Direction, round_down};
 use veilgrad_mechanism::{Certificate, ClippedSum, RoundPlan, SumError};
 
-use crate::Model;
 use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
-use crate::tile::Tile;
+
+/// A vector of gradients that a book sums, by its name in the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vector {
+    /// The name of the parameter.
+    pub name: String,
+    /// Its length.
+    pub length: usize,
+    /// Whether a record's gradient is the outer product of two vectors, of these lengths.
+    pub outer: Option<(usize, usize)>,
+}
+
+/// The gradients of some records, vector by vector in the order that the book was told.
+///
+/// # Guarantee
+/// Everything of row i must be a function of record i and of public state alone.
+pub trait Rows {
+    /// The gradient of a vector by a record; not asked for where it is an outer product.
+    fn gradient(&self, vector: usize, row: usize) -> &[f32];
+
+    /// The two factors of an outer product.
+    fn factors(&self, vector: usize, row: usize) -> (&[f32], &[f32]);
+}
 
 /// One thread's sums of the groups of gradients.
 ///
@@ -15,7 +36,7 @@ use crate::tile::Tile;
 /// That vector is a function of the record's gradients and of the plan alone, and its squared norm was
 /// computed exactly: of vectors as the sum of their squares, of an outer product `A B^T` as
 /// `|A|^2 |B|^2`. A record with a gradient that is not finite, or without a certificate, adds nothing.
-pub(crate) struct Book {
+pub struct Book {
     groups: Vec<GroupBook>,
 }
 
@@ -30,7 +51,7 @@ struct GroupBook {
 }
 
 struct Member {
-    parameter: usize,
+    vector: usize,
     alpha: f64,
     range: std::ops::Range<usize>,
     kind: Kind,
@@ -44,7 +65,6 @@ enum Kind {
 }
 
 struct Outer {
-    step: usize,
     sum: OuterSum,
     /// The length that the left factor should have, in integers.
     length: f64,
@@ -60,17 +80,17 @@ const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
 
 impl Book {
     /// Sums for those groups of a plan that are summed outside.
-    pub(crate) fn new(model: &Model, plan: &RoundPlan, groups: &[String]) -> Self {
+    #[must_use]
+    pub fn new(vectors: &[Vector], plan: &RoundPlan, groups: &[String]) -> Self {
         let group = |name: &String| {
             let s_int = plan.grid(name).map_or(1, |grid| grid.s_int());
             let members: Vec<Member> = plan
                 .members(name)
                 .filter_map(|member| {
-                    let mut parameters = model.network.parameters.iter();
-                    let parameter = parameters.position(|p| p.name == member.vector)?;
-                    let kind = Kind::new(model, parameter, s_int);
+                    let vector = vectors.iter().position(|v| v.name == member.vector)?;
+                    let kind = Kind::new(&vectors[vector], s_int);
                     let (alpha, range) = (member.alpha.get(), member.range);
-                    Some(Member { parameter, alpha, range, kind })
+                    Some(Member { vector, alpha, range, kind })
                 })
                 .collect();
             let dimension = members.last().map_or(0, |member| member.range.end);
@@ -80,21 +100,21 @@ impl Book {
         Self { groups: groups.iter().map(group).collect() }
     }
 
-    /// Clips, rounds, certifies and adds the gradients of one example of a tile. Returns the norms of
-    /// its groups, in order, before clipping; one that is not finite means that nothing was added.
-    pub(crate) fn add(&mut self, plan: &RoundPlan, tile: &Tile, row: usize, norms: &mut Vec<f64>) {
+    /// Clips, rounds, certifies and adds the gradients of one record. Leaves the norms of its groups, in
+    /// order, before clipping; one that is not finite means that nothing was added.
+    pub fn add(&mut self, plan: &RoundPlan, rows: &impl Rows, row: usize, norms: &mut Vec<f64>) {
         norms.clear();
-        norms.extend(self.groups.iter_mut().map(|group| group.squared_norm(tile, row)));
+        norms.extend(self.groups.iter_mut().map(|group| group.squared_norm(rows, row)));
         if norms.iter().all(|norm| norm.is_finite()) {
             for (group, squared_norm) in self.groups.iter_mut().zip(norms.iter()) {
-                group.add(plan, tile, row, *squared_norm);
+                group.add(plan, rows, row, *squared_norm);
             }
         }
         norms.iter_mut().for_each(|norm| *norm = norm.sqrt());
     }
 
     /// Empties everything into the 64-bit sums.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         for group in &mut self.groups {
             group.flush();
             for member in &mut group.members {
@@ -112,7 +132,10 @@ impl Book {
     }
 
     /// Hands the sums and certificates on and starts anew.
-    pub(crate) fn hand_over(&mut self, sum: &mut ClippedSum) -> Result<(), SumError> {
+    ///
+    /// # Errors
+    /// When the sum is of another plan.
+    pub fn hand_over(&mut self, sum: &mut ClippedSum) -> Result<(), SumError> {
         self.finish();
         for group in &mut self.groups {
             let certificates = std::mem::take(&mut group.certificates);
@@ -129,38 +152,30 @@ impl Book {
 }
 
 impl Kind {
-    fn new(model: &Model, parameter: usize, s_int: u32) -> Self {
-        let mut steps = model.network.steps.iter().enumerate();
-        let owner = steps.find(|(_, step)| step.parameters.contains(&parameter));
-        let outer = owner.filter(|(_, step)| step.parameters.start == parameter);
-        match outer.and_then(|(index, step)| Some((index, step.operation.outer()?))) {
-            Some((step, (inputs, outputs))) => {
-                // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record
-                // has all of the group's norm, |A||B| = S_int; but no shorter an A than makes every
-                // such B fit its bits.
-                let s_int = f64::from(s_int);
-                let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
-                let length = length.max(s_int / f64::from(RIGHT_MAX));
-                Self::Outer(Box::new(Outer {
-                    step,
-                    sum: OuterSum::new(inputs, outputs),
-                    length,
-                    left: vec![0; inputs],
-                    right: vec![0; outputs],
-                    scale: 1.0,
-                    squares: 0,
-                }))
-            }
-            None => Self::Dense(vec![0; model.network.parameters[parameter].length]),
-        }
+    fn new(vector: &Vector, s_int: u32) -> Self {
+        let Some((inputs, outputs)) = vector.outer else {
+            return Self::Dense(vec![0; vector.length]);
+        };
+        // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record has all of
+        // the group's norm, |A||B| = S_int; but no shorter an A than makes every such B fit its bits.
+        let s_int = f64::from(s_int);
+        let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
+        let length = length.max(s_int / f64::from(RIGHT_MAX));
+        Self::Outer(Box::new(Outer {
+            sum: OuterSum::new(inputs, outputs),
+            length,
+            left: vec![0; inputs],
+            right: vec![0; outputs],
+            scale: 1.0,
+            squares: 0,
+        }))
     }
 }
 
 impl Outer {
     /// Rounds the left factor; the squared norm of the outer product of what it became with the right
     /// factor as it is.
-    fn squared_norm(&mut self, tile: &Tile, row: usize) -> f64 {
-        let (left, right) = tile.factors(self.step, row);
+    fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64 {
         let largest = largest(left);
         let squared = exact::squared_norm(left);
         if !squared.is_finite() {
@@ -186,20 +201,23 @@ fn largest(x: &[f32]) -> f32 {
 }
 
 impl GroupBook {
-    fn squared_norm(&mut self, tile: &Tile, row: usize) -> f64 {
+    fn squared_norm(&mut self, rows: &impl Rows, row: usize) -> f64 {
         let members = self.members.iter_mut();
         members
             .map(|member| {
                 let squared = match &mut member.kind {
-                    Kind::Dense(_) => exact::squared_norm(tile.gradient(member.parameter, row)),
-                    Kind::Outer(outer) => outer.squared_norm(tile, row),
+                    Kind::Dense(_) => exact::squared_norm(rows.gradient(member.vector, row)),
+                    Kind::Outer(outer) => {
+                        let (left, right) = rows.factors(member.vector, row);
+                        outer.squared_norm(left, right)
+                    }
                 };
                 squared / (member.alpha * member.alpha)
             })
             .sum()
     }
 
-    fn add(&mut self, plan: &RoundPlan, tile: &Tile, row: usize, squared_norm: f64) {
+    fn add(&mut self, plan: &RoundPlan, rows: &impl Rows, row: usize, squared_norm: f64) {
         if self.unflushed == UNFLUSHED_MAX {
             self.flush();
         }
@@ -217,11 +235,11 @@ impl GroupBook {
             let factor = factor / member.alpha;
             squares += match &mut member.kind {
                 Kind::Dense(sums) => {
-                    let gradient = tile.gradient(member.parameter, row);
+                    let gradient = rows.gradient(member.vector, row);
                     exact::quantise(gradient, within_f32(factor), self.s_int, Direction::Add, sums)
                 }
                 Kind::Outer(outer) => {
-                    let (_, right) = tile.factors(outer.step, row);
+                    let (_, right) = rows.factors(member.vector, row);
                     let factor = within_f32(factor / f64::from(outer.scale));
                     let squares = round(right, factor, RIGHT_MAX, &mut outer.right);
                     u128::from(outer.squares) * u128::from(squares)
@@ -236,7 +254,7 @@ impl GroupBook {
                     outer.sum.push(&outer.left, &outer.right, wide);
                 }
                 (Kind::Dense(sums), None) => {
-                    let gradient = tile.gradient(member.parameter, row);
+                    let gradient = rows.gradient(member.vector, row);
                     let factor = within_f32(factor / member.alpha);
                     exact::quantise(gradient, factor, self.s_int, Direction::TakeBack, sums);
                 }

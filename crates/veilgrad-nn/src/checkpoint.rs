@@ -12,19 +12,143 @@ use crate::{Optimizer, Trainer};
 
 const FORMAT: &str = "veilgrad-checkpoint-2";
 
+/// What every checkpoint of training has: the number of rounds, clip norms, quantile estimates, and
+/// where the ledger's chain ends. Whoever trains adds weights and optimizer.
+///
+/// # Guarantee
+/// There is no randomness in it: whoever goes on from a checkpoint draws new samples and new noise and
+/// charges new rounds, so that an old checkpoint cannot undo a charge or repeat noise.
+pub struct Checkpoint {
+    pub(crate) arrays: Arrays,
+}
+
+fn wrong(name: &str) -> FileError {
+    FileError::Format(format!("'{name}' is missing or wrong"))
+}
+
+impl Checkpoint {
+    /// Where training stands after `round` rounds of a plan with these groups of gradients.
+    #[must_use]
+    pub fn new(round: u64, plan: &RoundPlan, groups: &[String], head: Option<&Head>) -> Self {
+        let mut arrays = Arrays::default();
+        let mut text = |name: String, value: String| arrays.texts.insert(name, value);
+        text("format".to_owned(), FORMAT.to_owned());
+        text("round".to_owned(), round.to_string());
+        let bits = |value: f64| format!("{:016x}", value.to_bits());
+        for group in groups {
+            if let Some(clip) = plan.clip_norm(group) {
+                text(format!("clip/{group}"), bits(clip.get()));
+            }
+        }
+        let adapted = plan.adapted();
+        text("adapted".to_owned(), adapted.rounds.to_string());
+        for (group, estimate) in adapted.estimates {
+            text(format!("quantile/{group}"), bits(estimate));
+        }
+        if let Some(head) = head {
+            text("ledger".to_owned(), head.id.clone());
+            text("sequence".to_owned(), head.sequence.to_string());
+            text("hash".to_owned(), head.hash.to_string());
+        }
+        Self { arrays }
+    }
+
+    /// Adds bytes under a name. They must be released or public.
+    pub fn insert(&mut self, name: &str, bytes: Vec<u8>) {
+        self.arrays.bytes.insert(name.to_owned(), bytes);
+    }
+
+    /// Bytes that were added.
+    ///
+    /// # Errors
+    /// When there are none of this name.
+    pub fn bytes(&self, name: &str) -> Result<&[u8], FileError> {
+        self.arrays.bytes.get(name).map(Vec::as_slice).ok_or_else(|| wrong(name))
+    }
+
+    /// Writes a file that is there as a whole or not at all, readable by its owner alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+        self.arrays.write(path)
+    }
+
+    /// Reads a checkpoint. One that names a ledger needs that ledger, and the ledger must contain what
+    /// was charged when the checkpoint was written.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or the ledger is another one or was rolled back.
+    pub fn read(path: &Path, ledger: Option<&Ledger>) -> Result<Self, FileError> {
+        let checkpoint = Self { arrays: Arrays::read(path)? };
+        let text = |name: &str| checkpoint.text(name);
+        if text("format").is_none_or(|format| format != FORMAT) {
+            return Err(wrong("format"));
+        }
+        match (text("ledger"), ledger) {
+            (None, None) => {}
+            (Some(id), Some(ledger)) => {
+                let sequence = text("sequence").and_then(|sequence| sequence.parse().ok());
+                let hash = text("hash").and_then(|hash| hash.parse::<Hash>().ok());
+                let (sequence, hash) = sequence.zip(hash).ok_or_else(|| wrong("hash"))?;
+                ledger.contains(&Head { id: id.to_owned(), sequence, hash })?;
+            }
+            _ => return Err(wrong("ledger")),
+        }
+        Ok(checkpoint)
+    }
+
+    /// The number of rounds so far.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub fn round(&self) -> Result<u64, FileError> {
+        let round = self.text("round").and_then(|round| round.parse().ok());
+        round.ok_or_else(|| wrong("round"))
+    }
+
+    /// The plan where the checkpoint stands. Clip norms that no quantile adapts must be the plan's own.
+    ///
+    /// # Errors
+    /// When the checkpoint is of another plan.
+    pub fn plan(&self, plan: &RoundPlan, groups: &[String]) -> Result<RoundPlan, FileError> {
+        let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
+        let rounds = self.text("adapted").and_then(|rounds| rounds.parse().ok());
+        let rounds = rounds.ok_or_else(|| wrong("adapted"))?;
+        let texts = self.arrays.texts.iter();
+        let quantiles = texts.filter_map(|(n, bits)| Some((n.strip_prefix("quantile/")?, bits)));
+        let estimates = quantiles
+            .map(|(name, bits)| Ok((name.to_owned(), number(bits).ok_or_else(|| wrong(name))?)))
+            .collect::<Result<_, FileError>>()?;
+        let mut plan = plan.clone();
+        plan.restore(&Adapted { rounds, estimates })
+            .map_err(|error| FileError::Format(error.to_string()))?;
+        for group in groups {
+            let name = format!("clip/{group}");
+            let clip = self.text(&name).and_then(number);
+            if clip.is_none() || clip != plan.clip_norm(group).map(ClipNorm::get) {
+                return Err(wrong(&name));
+            }
+        }
+        Ok(plan)
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.arrays.texts.get(name).map(String::as_str)
+    }
+}
+
 impl<O: Optimizer> Trainer<O> {
     /// Writes weights, running statistics, optimizer state, averages, clip norms, quantile estimates,
     /// the number of rounds, and where the ledger's chain ends.
     ///
     /// # Guarantee
-    /// All of it is released or public. There is no randomness in it: whoever goes on from a
-    /// checkpoint draws new samples and new noise and charges new rounds, so that an old checkpoint
-    /// cannot undo a charge or repeat noise.
+    /// All of it is released or public; see [`Checkpoint`].
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
-        let mut arrays = Arrays::default();
+        let Checkpoint { mut arrays } = Checkpoint::new(self.round, &self.plan, &self.groups, head);
         for (name, shape, values) in self.model.parameters() {
             arrays.insert(format!("model/{name}"), shape, values);
         }
@@ -36,26 +160,7 @@ impl<O: Optimizer> Trainer<O> {
         for (name, values) in self.optimizer.state() {
             arrays.insert(format!("optimizer/{name}"), &[values.len()], &values);
         }
-        let mut text = |name: String, value: String| arrays.texts.insert(name, value);
-        text("format".to_owned(), FORMAT.to_owned());
-        text("round".to_owned(), self.round.to_string());
-        text("optimizer".to_owned(), self.optimizer.kind());
-        let bits = |value: f64| format!("{:016x}", value.to_bits());
-        for group in &self.groups {
-            if let Some(clip) = self.plan.clip_norm(group) {
-                text(format!("clip/{group}"), bits(clip.get()));
-            }
-        }
-        let adapted = self.plan.adapted();
-        text("adapted".to_owned(), adapted.rounds.to_string());
-        for (group, estimate) in adapted.estimates {
-            text(format!("quantile/{group}"), bits(estimate));
-        }
-        if let Some(head) = head {
-            text("ledger".to_owned(), head.id.clone());
-            text("sequence".to_owned(), head.sequence.to_string());
-            text("hash".to_owned(), head.hash.to_string());
-        }
+        arrays.texts.insert("optimizer".to_owned(), self.optimizer.kind());
         arrays.write(path)
     }
 
@@ -67,30 +172,15 @@ impl<O: Optimizer> Trainer<O> {
     /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
     /// Nothing was changed then.
     pub fn resume(&mut self, path: &Path, ledger: Option<&Ledger>) -> Result<(), FileError> {
-        let arrays = Arrays::read(path)?;
-        let text = |name: &str| arrays.texts.get(name);
-        let wrong = |name: &str| FileError::Format(format!("'{name}' is missing or wrong"));
-        if text("format").is_none_or(|format| format != FORMAT) {
-            return Err(wrong("format"));
-        }
-        match (text("ledger"), ledger) {
-            (None, None) => {}
-            (Some(id), Some(ledger)) => {
-                let sequence = text("sequence").and_then(|sequence| sequence.parse().ok());
-                let hash = text("hash").and_then(|hash| hash.parse::<Hash>().ok());
-                let (sequence, hash) = sequence.zip(hash).ok_or_else(|| wrong("hash"))?;
-                ledger.contains(&Head { id: id.clone(), sequence, hash })?;
-            }
-            _ => return Err(wrong("ledger")),
-        }
-        let round = text("round").and_then(|round| round.parse().ok());
-        let round = round.ok_or_else(|| wrong("round"))?;
+        let checkpoint = Checkpoint::read(path, ledger)?;
+        let round = checkpoint.round()?;
+        let arrays = &checkpoint.arrays;
         let mut model = self.model.clone();
         arrays.load("model/", &mut model)?;
-        if text("optimizer").is_none_or(|kind| *kind != self.optimizer.kind()) {
+        if checkpoint.text("optimizer").is_none_or(|kind| *kind != self.optimizer.kind()) {
             return Err(wrong("optimizer"));
         }
-        let plan = self.adapted_plan(&arrays)?;
+        let plan = checkpoint.plan(&self.plan, &self.groups)?;
         let average = self.average.as_ref().map(|average| {
             let mut averaged = model.clone();
             arrays.load("average/", &mut averaged)?;
@@ -103,29 +193,5 @@ impl<O: Optimizer> Trainer<O> {
         self.optimizer.restore(state.collect(), &model)?;
         (self.model, self.plan, self.round, self.average) = (model, plan, round, average);
         Ok(())
-    }
-
-    /// The plan where the checkpoint stands.
-    fn adapted_plan(&self, arrays: &Arrays) -> Result<RoundPlan, FileError> {
-        let wrong = |name: &str| FileError::Format(format!("'{name}' is missing or wrong"));
-        let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
-        let rounds = arrays.texts.get("adapted").and_then(|rounds| rounds.parse().ok());
-        let rounds = rounds.ok_or_else(|| wrong("adapted"))?;
-        let quantiles =
-            arrays.texts.iter().filter_map(|(n, bits)| Some((n.strip_prefix("quantile/")?, bits)));
-        let estimates = quantiles
-            .map(|(name, bits)| Ok((name.to_owned(), number(bits).ok_or_else(|| wrong(name))?)))
-            .collect::<Result<_, FileError>>()?;
-        let mut plan = self.plan.clone();
-        plan.restore(&Adapted { rounds, estimates })
-            .map_err(|error| FileError::Format(error.to_string()))?;
-        for group in &self.groups {
-            let name = format!("clip/{group}");
-            let clip = arrays.texts.get(&name).and_then(|bits| number(bits));
-            if clip.is_none() || clip != plan.clip_norm(group).map(ClipNorm::get) {
-                return Err(wrong(&name));
-            }
-        }
-        Ok(plan)
     }
 }

@@ -37,10 +37,11 @@ impl From<SafeTensorError> for FileError {
     }
 }
 
-/// Named arrays of f32 and named texts.
+/// Named arrays of f32, named bytes and named texts.
 #[derive(Default)]
 pub(crate) struct Arrays {
     pub(crate) arrays: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    pub(crate) bytes: BTreeMap<String, Vec<u8>>,
     pub(crate) texts: BTreeMap<String, String>,
 }
 
@@ -53,12 +54,13 @@ impl Arrays {
         let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let arrays: Vec<(&String, &Vec<usize>, Vec<u8>)> =
             self.arrays.iter().map(|(name, (shape, v))| (name, shape, bytes(v))).collect();
-        let views = arrays
-            .iter()
-            .map(|(name, shape, bytes)| {
-                Ok((name.as_str(), TensorView::new(Dtype::F32, (*shape).clone(), bytes)?))
-            })
-            .collect::<Result<Vec<_>, SafeTensorError>>()?;
+        let floats = arrays.iter().map(|(name, shape, bytes)| {
+            Ok((name.as_str(), TensorView::new(Dtype::F32, (*shape).clone(), bytes)?))
+        });
+        let bytes = self.bytes.iter().map(|(name, bytes)| {
+            Ok((name.as_str(), TensorView::new(Dtype::U8, vec![bytes.len()], bytes)?))
+        });
+        let views = floats.chain(bytes).collect::<Result<Vec<_>, SafeTensorError>>()?;
         // As one text: the format's own map has no order, and equal contents should be equal bytes.
         let lines = self.texts.iter().map(|(name, value)| format!("{name}={value}\n"));
         let lines = (!self.texts.is_empty()).then(|| (TEXTS.to_owned(), lines.collect()));
@@ -71,15 +73,19 @@ impl Arrays {
         let lines = metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS));
         let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.split_once('='));
         let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut arrays = BTreeMap::new();
+        let mut found = Self { texts, ..Self::default() };
         for (name, view) in SafeTensors::deserialize(bytes)?.iter() {
-            if view.dtype() != Dtype::F32 {
-                return Err(FileError::Format(format!("'{name}' is not f32")));
+            let (name, data) = (name.to_owned(), view.data());
+            match view.dtype() {
+                Dtype::F32 => {
+                    let values = data.as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v));
+                    found.arrays.insert(name, (view.shape().to_vec(), values.collect()));
+                }
+                Dtype::U8 => drop(found.bytes.insert(name, data.to_vec())),
+                _ => return Err(FileError::Format(format!("'{name}' is not f32"))),
             }
-            let values = view.data().as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v));
-            arrays.insert(name.to_owned(), (view.shape().to_vec(), values.collect()));
         }
-        Ok(Self { arrays, texts })
+        Ok(found)
     }
 
     /// Writes a file that is there as a whole or not at all, readable by its owner alone.
@@ -149,6 +155,10 @@ impl Model {
     /// When a parameter is missing, unknown, of another shape or not finite; the model may then hold
     /// some of them.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        Arrays::from_bytes(bytes)?.load("", self)
+        let arrays = Arrays::from_bytes(bytes)?;
+        if let Some(name) = arrays.bytes.keys().next() {
+            return Err(FileError::Format(format!("'{name}' is not f32")));
+        }
+        arrays.load("", self)
     }
 }

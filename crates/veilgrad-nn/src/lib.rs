@@ -47,6 +47,7 @@ mod book;
 mod checkpoint;
 mod file;
 mod gemm;
+mod kernel;
 mod layer;
 mod loss;
 mod model;
@@ -63,6 +64,13 @@ mod tile;
 mod trainer;
 mod worker;
 
+/// What adapters of other frameworks build on: layers one by one, and books.
+pub mod adapter {
+    pub use crate::book::{Book, Rows, Vector};
+    pub use crate::kernel::{Back, Kernel, KernelWeights};
+}
+
+pub use checkpoint::Checkpoint;
 pub use file::FileError;
 pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;
@@ -70,6 +78,6 @@ pub use model::{Model, ModelError};
 pub use optimizer::{
     Adagrad, Adam, Each, Optimizer, Plain, RmsProp, Rule, Schedule, Sgd, Step, Weights,
 };
-pub use plan::{Clipping, Contribution, TrainingPlan, Unit, Watch};
+pub use plan::{Clipping, Contribution, Queries, TrainingPlan, Unit, Watch};
 pub use records::{InMemory, Microbatches, Records};
 pub use trainer::{Performance, Progress, TrainError, Trainer};

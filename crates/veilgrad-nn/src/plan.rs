@@ -111,6 +111,109 @@ impl Watch {
     }
 }
 
+/// What every round of training asks of its sample, whatever computes the gradients: gradients in
+/// groups, and beside them statistics, metrics and quantiles, with one noise multiplier for all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queries {
+    expected: PublicCount,
+    clipping: Clipping,
+    noise: NoiseMultiplier,
+    statistics: Option<(ClipNorm, BudgetShare)>,
+    metrics: Vec<(Metric, BudgetShare)>,
+    also: Vec<Group>,
+}
+
+impl Queries {
+    /// Gradients alone, clipped as `clipping` says, averaged over the public expected number of
+    /// records in a sample (`q n`), with this noise multiplier for the whole round.
+    #[must_use]
+    pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
+        let (metrics, also) = (Vec::new(), Vec::new());
+        Self { expected, clipping, noise, statistics: None, metrics, also }
+    }
+
+    /// Clips each record's batch-norm statistics together, as group `statistics`, for a share of the
+    /// round's privacy loss.
+    #[must_use]
+    pub fn statistics(mut self, clip: ClipNorm, share: BudgetShare) -> Self {
+        self.statistics = Some((clip, share));
+        self
+    }
+
+    /// Estimates a metric, for a share of the round's privacy loss.
+    #[must_use]
+    pub fn metric(mut self, metric: Metric, share: BudgetShare) -> Self {
+        self.metrics.push((metric, share));
+        self
+    }
+
+    /// Adds a group: a quantile of a gradient group's norm, for adaptive clipping.
+    #[must_use]
+    pub fn also(mut self, group: Group) -> Self {
+        self.also.push(group);
+        self
+    }
+
+    /// Whether statistics are released.
+    #[must_use]
+    pub const fn has_statistics(&self) -> bool {
+        self.statistics.is_some()
+    }
+
+    /// The metrics, in order.
+    pub fn metrics(&self) -> impl Iterator<Item = &Metric> {
+        self.metrics.iter().map(|(metric, _)| metric)
+    }
+
+    /// The plan for the mechanism, for trained vectors and statistics of these names and lengths, and
+    /// the names of the groups of gradients. A record's vectors stand in this order: trained,
+    /// statistics, metrics. `outside` says that the sums of gradients are formed outside.
+    ///
+    /// # Errors
+    /// When the groups do not fit the vectors.
+    pub fn resolve(
+        &self,
+        trained: &[(String, usize)],
+        statistics: &[(String, usize)],
+        outside: bool,
+    ) -> Result<(RoundPlan, Vec<String>), TrainError> {
+        let unit = |error| PlanError::Unit("metric".to_owned(), error);
+        let vectors = trained.iter().chain(statistics).cloned();
+        let structure = Structure::new(vectors.chain(self.metrics().map(Metric::vector)))?;
+        let trained = Structure::new(trained.iter().cloned())?;
+        let names = || trained.vectors().map(|(name, _)| name);
+        let gradients = match &self.clipping {
+            Clipping::Flat(clip) => vec![Group::new("gradient", names(), *clip)],
+            Clipping::PerLayer(clip) => Group::per_layer(&trained, "*", *clip)?,
+            Clipping::DimensionAware(clip) => Group::dimension_aware(&trained, "*", *clip)?,
+            Clipping::Groups(groups) => groups.clone(),
+        };
+        let average = |group: Group| group.average(self.expected);
+        // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
+        let alone = gradients.iter().cloned().map(average).collect();
+        let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
+        let names = alone.group_names().map(str::to_owned).collect();
+        let mut groups = gradients
+            .into_iter()
+            .map(|group| if group.is_sum() { average(group) } else { group })
+            .map(|group| if outside { group.summed_outside() } else { group })
+            // By name, so that no glob claims a statistic or a metric beside them.
+            .map(|group| group.named(&trained))
+            .collect::<Result<Vec<Group>, _>>()?;
+        if let Some((clip, share)) = self.statistics {
+            let vectors = statistics.iter().map(|(name, _)| name);
+            groups
+                .push(Group::new("statistics", vectors, clip).average(self.expected).share(share));
+        }
+        for (metric, share) in &self.metrics {
+            groups.push(metric.group(self.expected).map_err(unit)?.share(*share));
+        }
+        groups.extend(self.also.iter().cloned());
+        let plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;
+        Ok((plan, names))
+    }
+}
+
 /// The privacy settings of training: loss, record unit, clipping, statistics, metrics, noise.
 ///
 /// Everything in it is public and fixed before the first round. All that a round releases are groups
@@ -122,12 +225,8 @@ pub struct TrainingPlan {
     pub(crate) watches: Vec<Watch>,
     pub(crate) momentum: f32,
     pub(crate) materialise: bool,
-    expected: PublicCount,
-    clipping: Clipping,
-    noise: NoiseMultiplier,
-    statistics: Option<(ClipNorm, BudgetShare)>,
+    queries: Queries,
     shares: Vec<BudgetShare>,
-    also: Vec<Group>,
 }
 
 impl TrainingPlan {
@@ -146,12 +245,8 @@ impl TrainingPlan {
             watches: Vec::new(),
             momentum: 0.1,
             materialise: false,
-            expected,
-            clipping,
-            noise,
-            statistics: None,
+            queries: Queries::new(clipping, noise, expected),
             shares: Vec::new(),
-            also: Vec::new(),
         }
     }
 
@@ -174,8 +269,8 @@ impl TrainingPlan {
     /// channel means and mean squares together, as group `statistics`, for a share of the round's
     /// privacy loss.
     #[must_use]
-    pub const fn statistics(mut self, clip: ClipNorm, share: BudgetShare) -> Self {
-        self.statistics = Some((clip, share));
+    pub fn statistics(mut self, clip: ClipNorm, share: BudgetShare) -> Self {
+        self.queries = self.queries.statistics(clip, share);
         self
     }
 
@@ -189,7 +284,7 @@ impl TrainingPlan {
     /// Adds a group to every round: a quantile of a gradient group's norm, for adaptive clipping.
     #[must_use]
     pub fn also(mut self, group: Group) -> Self {
-        self.also.push(group);
+        self.queries = self.queries.also(group);
         self
     }
 
@@ -203,7 +298,7 @@ impl TrainingPlan {
 
     /// Whether statistics are released.
     pub(crate) const fn has_statistics(&self) -> bool {
-        self.statistics.is_some()
+        self.queries.has_statistics()
     }
 
     /// Whether records' gradients are held as vectors.
@@ -214,47 +309,19 @@ impl TrainingPlan {
     /// The round of a model: the plan for the mechanism, the metrics, and the groups of gradients.
     pub(crate) fn resolve(&self, model: &Model) -> Result<Resolved, TrainError> {
         let parameters = &model.network.parameters;
-        let of = |role: Role| {
-            let of_role = parameters.iter().filter(move |p| p.role == role);
-            of_role.map(|p| (p.name.clone(), p.length))
+        let of = |role: Role| -> Vec<(String, usize)> {
+            let of_role = parameters.iter().filter(|p| p.role == role);
+            of_role.map(|p| (p.name.clone(), p.length)).collect()
         };
         let unit = |error| PlanError::Unit("metric".to_owned(), error);
-        let metrics: Vec<Metric> =
-            self.watches.iter().map(|w| w.metric().map_err(unit)).collect::<Result<_, _>>()?;
-        let trained = Structure::new(of(Role::Weight))?;
-        let names = || of(Role::Weight).map(|(name, _)| name);
-        let gradients = match &self.clipping {
-            Clipping::Flat(clip) => vec![Group::new("gradient", names(), *clip)],
-            Clipping::PerLayer(clip) => Group::per_layer(&trained, "*", *clip)?,
-            Clipping::DimensionAware(clip) => Group::dimension_aware(&trained, "*", *clip)?,
-            Clipping::Groups(groups) => groups.clone(),
-        };
-        let average = |group: Group| group.average(self.expected);
-        // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
-        let alone = gradients.iter().cloned().map(average).collect();
-        let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
-        let names = alone.group_names().map(str::to_owned).collect();
+        let mut queries = self.queries.clone();
+        for (watch, share) in self.watches.iter().zip(&self.shares) {
+            queries = queries.metric(watch.metric().map_err(unit)?, *share);
+        }
         let outside = !self.is_materialised();
-        let mut groups = gradients
-            .into_iter()
-            .map(|group| if group.is_sum() { average(group) } else { group })
-            .map(|group| if outside { group.summed_outside() } else { group })
-            // By name, so that no glob claims a statistic or a metric beside them.
-            .map(|group| group.named(&trained))
-            .collect::<Result<Vec<Group>, _>>()?;
-        if let Some((clip, share)) = self.statistics {
-            let vectors = of(Role::Statistic).map(|(name, _)| name);
-            groups
-                .push(Group::new("statistics", vectors, clip).average(self.expected).share(share));
-        }
-        for (metric, share) in metrics.iter().zip(&self.shares) {
-            groups.push(metric.group(self.expected).map_err(unit)?.share(*share));
-        }
-        groups.extend(self.also.iter().cloned());
-        let vectors = of(Role::Weight).chain(of(Role::Statistic));
-        let structure = Structure::new(vectors.chain(metrics.iter().map(Metric::vector)))?;
-        let plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;
-        Ok(Resolved { plan, metrics, gradients: names })
+        let (plan, gradients) =
+            queries.resolve(&of(Role::Weight), &of(Role::Statistic), outside)?;
+        Ok(Resolved { plan, metrics: queries.metrics().cloned().collect(), gradients })
     }
 }
 

@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use veilgrad_events::{ClipNorm, JointScale, NoiseMultiplier, PublicCount};
 use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
 
-use crate::book::Book;
+use crate::book::{Book, Rows};
 use crate::layer::Role;
-use crate::model::Prepared;
+use crate::model::{Prepared, Step};
 use crate::test::Words;
-use crate::tile::Tile;
+use crate::tile::{Tile, vectors};
 use crate::{Conv2d, Layer, Loss, Model, Padding};
 
 /// Models that have every layer, of random sizes. Smooth ones can be differenced.
@@ -170,12 +170,11 @@ fn tile_of(model: &Model, records: &[(Vec<f32>, f32)], capacity: usize) -> Tile 
 
 /// A record's gradient of a parameter, outer products multiplied out.
 fn gradient(model: &Model, tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
-    let mut steps = model.network.steps.iter().enumerate();
-    let outer =
-        steps.find(|(_, s)| s.parameters.start == parameter && s.operation.outer().is_some());
-    match outer {
-        Some((step, _)) => {
-            let (left, right) = tile.factors(step, row);
+    let mut steps = model.network.steps.iter();
+    let outer = |s: &&Step| s.parameters.start == parameter && s.operation.outer().is_some();
+    match steps.find(outer) {
+        Some(_) => {
+            let (left, right) = tile.factors(parameter, row);
             let product =
                 |a: &f32| right.iter().map(|b| f64::from(*a) * f64::from(*b)).collect::<Vec<_>>();
             left.iter().flat_map(product).collect()
@@ -204,7 +203,7 @@ fn flat_plan(model: &Model, clip: f64) -> RoundPlan {
 /// The integers that one record of a tile contributes to all groups.
 fn integers(model: &Model, plan: &RoundPlan, tile: &Tile, row: usize) -> (Vec<Vec<i64>>, Vec<f64>) {
     let groups: Vec<String> = plan.group_names().map(str::to_owned).collect();
-    let (mut book, mut norms) = (Book::new(model, plan, &groups), Vec::new());
+    let (mut book, mut norms) = (Book::new(&vectors(model), plan, &groups), Vec::new());
     book.add(plan, tile, row, &mut norms);
     book.finish();
     (book.sums(), norms)

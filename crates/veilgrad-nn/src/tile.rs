@@ -1,8 +1,9 @@
 //! A tile: some examples on their way through a model and back.
 
+use crate::book::{Rows, Vector};
 use crate::layer::{Gradients, Pass, Spare};
 use crate::loss::Judgement;
-use crate::model::Prepared;
+use crate::model::{Named, Prepared};
 use crate::{Loss, Model};
 
 /// Room for a fixed number of examples: inputs, what every step computes, and what comes back.
@@ -23,6 +24,8 @@ pub(crate) struct Tile {
     pub(crate) targets: Vec<f32>,
     pub(crate) judgements: Vec<Option<Judgement>>,
     lengths: Vec<usize>,
+    /// The step of each parameter.
+    steps: Vec<usize>,
     target: usize,
     loss: Loss,
     spare: Spare,
@@ -43,6 +46,9 @@ impl Tile {
             rows[step.parameters.start] = 0;
         }
         let gradients = lengths.iter().zip(rows).map(|(length, rows)| vec![0.0; length * rows]);
+        let numbered = network.steps.iter().enumerate();
+        let steps = numbered.flat_map(|(index, step)| step.parameters.clone().map(move |_| index));
+        let steps = steps.collect();
         let target = loss.targets(network.outputs());
         Self {
             capacity,
@@ -53,6 +59,7 @@ impl Tile {
             targets: vec![0.0; target * capacity],
             judgements: vec![None; capacity],
             lengths,
+            steps,
             target,
             loss,
             spare: Spare::default(),
@@ -178,14 +185,37 @@ impl Tile {
         let length = self.lengths[parameter];
         self.gradients[parameter].get(row * length..(row + 1) * length).unwrap_or(&[])
     }
+}
 
-    /// The two factors of an outer product: an example's input of a step and what came back.
-    pub(crate) fn factors(&self, step: usize, row: usize) -> (&[f32], &[f32]) {
+impl Rows for Tile {
+    fn gradient(&self, parameter: usize, row: usize) -> &[f32] {
+        Self::gradient(self, parameter, row)
+    }
+
+    fn factors(&self, parameter: usize, row: usize) -> (&[f32], &[f32]) {
         let row_of = |rows: &'_ Vec<f32>| {
             let width = rows.len() / self.capacity;
             row * width..(row + 1) * width
         };
+        let step = self.steps[parameter];
         let (x, dy) = (&self.values[step], &self.slopes[step + 1]);
         (&x[row_of(x)], &dy[row_of(dy)])
     }
+}
+
+/// The gradients of a model's parameters, as a book is to sum them.
+pub(crate) fn vectors(model: &Model) -> Vec<Vector> {
+    let network = &model.network;
+    let outer = |parameter: usize| {
+        let mut steps = network.steps.iter();
+        let owner = steps.find(|step| step.parameters.contains(&parameter))?;
+        owner.operation.outer().filter(|_| owner.parameters.start == parameter)
+    };
+    let parameters = network.parameters.iter().enumerate();
+    let vector = |(index, parameter): (usize, &Named)| Vector {
+        name: parameter.name.clone(),
+        length: parameter.length,
+        outer: outer(index),
+    };
+    parameters.map(vector).collect()
 }

@@ -50,7 +50,7 @@ impl Worker {
         };
         Self {
             tile: Tile::new(model, training.loss, capacity, materialised),
-            book: Book::new(model, plan, outside),
+            book: Book::new(&crate::tile::vectors(model), plan, outside),
             norms: Vec::new(),
             encoded: Vec::new(),
             local,

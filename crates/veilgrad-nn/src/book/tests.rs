@@ -6,7 +6,8 @@ use veilgrad_mechanism::{Allocation, Group, Structure};
 use super::*;
 use crate::model::Prepared;
 use crate::test::Words;
-use crate::{Conv2d, Layer, Loss};
+use crate::tile::{Tile, vectors};
+use crate::{Conv2d, Layer, Loss, Model};
 
 /// A model with a dense and an outer gradient, one record in a tile, and an empty book.
 fn book_of(change: impl Fn(&mut Model), pixel: f32) -> (Book, RoundPlan, Tile) {
@@ -24,7 +25,7 @@ fn book_of(change: impl Fn(&mut Model), pixel: f32) -> (Book, RoundPlan, Tile) {
     tile.load(1, |_, input, _| input[0] = pixel);
     tile.forward(&model, &prepared);
     tile.backward(&model, &prepared);
-    (Book::new(&model, &plan, &["g".to_owned()]), plan, tile)
+    (Book::new(&vectors(&model), &plan, &["g".to_owned()]), plan, tile)
 }
 
 fn squared(book: &mut Book) -> i128 {
@@ -82,7 +83,7 @@ fn sum_of(model: &Model, plan: &RoundPlan, records: &[(Vec<f32>, f32)]) -> (Vec<
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, 5, false);
-    let (mut book, mut norms) = (Book::new(model, plan, &["g".to_owned()]), Vec::new());
+    let (mut book, mut norms) = (Book::new(&vectors(model), plan, &["g".to_owned()]), Vec::new());
     for part in records.chunks(5) {
         tile.load(part.len(), |row, input, target| {
             input.copy_from_slice(&part[row].0);

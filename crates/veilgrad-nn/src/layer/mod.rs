@@ -103,9 +103,9 @@ impl Layer {
             Self::AveragePool2d(window) => pool::compile(shape, *window, pool::Kind::Average),
             Self::GlobalAverage => pool::compile_global(shape),
             Self::Flatten => Ok((None, vec![shape.iter().product()])),
-            Self::GroupNorm { groups } => normalise::compile_group(shape, *groups),
-            Self::LayerNorm => normalise::compile_layer(shape),
-            Self::BatchNorm => statistics::compile(shape),
+            Self::GroupNorm { groups } => compile::group_norm(shape, *groups, EPSILON),
+            Self::LayerNorm => compile::layer_norm(shape, EPSILON),
+            Self::BatchNorm => compile::batch_norm(shape, EPSILON),
             Self::Embedding { entries, dimension } => {
                 embedding::compile(shape, *entries, *dimension)
             }
@@ -116,12 +116,22 @@ impl Layer {
     pub(crate) fn fused(&self, next: &Self, shape: &[usize]) -> Option<Compiled> {
         match (self, next) {
             (Self::Relu, Self::MaxPool2d(window)) => {
-                pool::compile(shape, *window, pool::Kind::RectifiedMax).ok()
+                compile::rectified_max_pool(shape, *window).ok()
             }
             _ => None,
         }
     }
 }
+
+/// Operations with settings that no [`Layer`] has.
+pub(crate) mod compile {
+    pub(crate) use super::normalise::{compile_group as group_norm, compile_layer as layer_norm};
+    pub(crate) use super::pool::rectified_max_pool;
+    pub(crate) use super::statistics::compile as batch_norm;
+}
+
+/// Keeps the division of a normalisation away from zero.
+const EPSILON: f32 = 1e-5;
 
 /// An operation and the shape of its output.
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);

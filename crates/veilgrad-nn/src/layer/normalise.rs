@@ -5,9 +5,6 @@ use super::{
 };
 use crate::ModelError;
 
-/// Keeps the division away from zero.
-pub(super) const EPSILON: f32 = 1e-5;
-
 /// Sets of values that are normalised together: `groups` groups of channels over all positions, or
 /// all channels at each position.
 struct Normalise {
@@ -15,21 +12,27 @@ struct Normalise {
     channels: usize,
     sets: usize,
     per_position: bool,
+    /// Keeps the division away from zero.
+    epsilon: f32,
 }
 
-pub(super) fn compile_group(shape: &[usize], groups: usize) -> Result<Compiled, ModelError> {
+pub(crate) fn compile_group(
+    shape: &[usize],
+    groups: usize,
+    epsilon: f32,
+) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
     if groups == 0 || channels % groups != 0 {
         let message = format!("{channels} channels do not make {groups} groups");
         return Err(ModelError::Shape(message));
     }
-    let normalise = Normalise { positions, channels, sets: groups, per_position: false };
+    let normalise = Normalise { positions, channels, sets: groups, per_position: false, epsilon };
     Ok((Some(Box::new(normalise)), shape.to_vec()))
 }
 
-pub(super) fn compile_layer(shape: &[usize]) -> Result<Compiled, ModelError> {
+pub(crate) fn compile_layer(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
-    let normalise = Normalise { positions, channels, sets: positions, per_position: true };
+    let normalise = Normalise { positions, channels, sets: positions, per_position: true, epsilon };
     Ok((Some(Box::new(normalise)), shape.to_vec()))
 }
 
@@ -60,7 +63,7 @@ impl Normalise {
         let count = self.set(set).count() as f64;
         let mean = self.set(set).map(|i| f64::from(x[i])).sum::<f64>() / count;
         let variance = self.set(set).map(|i| (f64::from(x[i]) - mean).powi(2)).sum::<f64>() / count;
-        (mean as f32, 1.0 / (variance as f32 + EPSILON).sqrt())
+        (mean as f32, 1.0 / (variance as f32 + self.epsilon).sqrt())
     }
 }
 

@@ -41,6 +41,11 @@ pub(super) fn compile(shape: &[usize], window: Window, kind: Kind) -> Result<Com
     Ok((Some(Box::new(Pool { kind, window, from, to, under })), to.to_vec()))
 }
 
+/// `max(0, …)` of each window.
+pub(crate) fn rectified_max_pool(shape: &[usize], window: Window) -> Result<Compiled, ModelError> {
+    compile(shape, window, Kind::RectifiedMax)
+}
+
 /// Channels that a step handles at once.
 const LANES: usize = 16;
 

@@ -1,6 +1,6 @@
 //! Private batch norm: normalisation by released running statistics.
 
-use super::normalise::{EPSILON, scale_and_shift};
+use super::normalise::scale_and_shift;
 use super::{
     Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
 };
@@ -9,23 +9,25 @@ use crate::ModelError;
 struct BatchNorm {
     positions: usize,
     channels: usize,
+    /// Keeps the division away from zero.
+    epsilon: f32,
 }
 
-pub(super) fn compile(shape: &[usize]) -> Result<Compiled, ModelError> {
+pub(crate) fn compile(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
     if positions == 0 {
         return Err(ModelError::Shape("there is nothing to normalise".to_owned()));
     }
-    Ok((Some(Box::new(BatchNorm { positions, channels })), shape.to_vec()))
+    Ok((Some(Box::new(BatchNorm { positions, channels, epsilon })), shape.to_vec()))
 }
 
 impl BatchNorm {
     /// The mean and one over the standard deviation of a channel, from the running statistics alone.
-    fn constants(ready: Ready<'_>, channel: usize) -> (f32, f32) {
+    fn constants(&self, ready: Ready<'_>, channel: usize) -> (f32, f32) {
         let (mean, mean_square) = (ready.values[2][channel], ready.values[3][channel]);
         // Noise may leave less than nothing.
         let variance = (mean_square - mean * mean).max(0.0);
-        (mean, 1.0 / (variance + EPSILON).sqrt())
+        (mean, 1.0 / (variance + self.epsilon).sqrt())
     }
 }
 
@@ -46,7 +48,7 @@ impl Operation for BatchNorm {
         spare.values.clear();
         spare.more.clear();
         for channel in 0..channels {
-            let (mean, inverse) = Self::constants(ready, channel);
+            let (mean, inverse) = self.constants(ready, channel);
             let factor = inverse * ready.values[0][channel];
             spare.values.push(factor);
             spare.more.push(ready.values[1][channel] - mean * factor);
@@ -69,7 +71,7 @@ impl Operation for BatchNorm {
     ) {
         let channels = self.channels;
         let length = self.positions * channels;
-        let constants: Vec<_> = (0..channels).map(|c| Self::constants(ready, c)).collect();
+        let constants: Vec<_> = (0..channels).map(|c| self.constants(ready, c)).collect();
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
         for (record, (x, dy)) in rows.enumerate() {
             let mut sum = |parameter: usize, value: &dyn Fn(usize) -> f32| {

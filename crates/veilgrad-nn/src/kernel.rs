@@ -1,0 +1,209 @@
+//! Layers one by one, for adapters of other frameworks.
+
+use crate::gemm::Panels;
+use crate::layer::{Compiled, Gradients, Layer, Operation, Pass, Ready, Spare, compile};
+use crate::{ModelError, Window};
+
+/// A layer on records of one shape: its values, and its derivatives record by record.
+///
+/// # Guarantee
+/// What is computed for record i is computed from record i and the parameters by a sequence of
+/// operations that does not depend on the number of records, on i, or on any other record.
+pub struct Kernel {
+    operation: Box<dyn Operation>,
+    inputs: usize,
+    output: Vec<usize>,
+    lengths: Vec<usize>,
+}
+
+/// The parameters of a kernel, cut for it: once per round.
+pub struct KernelWeights {
+    values: Vec<Vec<f32>>,
+    panels: Vec<Panels>,
+}
+
+/// What comes back through a kernel.
+pub struct Back {
+    /// The gradient by the input, if it was wanted.
+    pub input: Vec<f32>,
+    /// The gradients by the parameters (for statistics: their values), a row per record; none for the
+    /// first parameter of a kernel with [`outer`](Kernel::outer) products.
+    pub parameters: Vec<Vec<f32>>,
+}
+
+impl Kernel {
+    /// A layer on records of this shape.
+    ///
+    /// # Errors
+    /// When the layer does not fit the shape, or computes nothing.
+    pub fn new(layer: &Layer, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(layer.operation(shape)?, shape)
+    }
+
+    /// [`Layer::Relu`] and [`Layer::MaxPool2d`] at once.
+    ///
+    /// # Errors
+    /// When the window does not fit the shape.
+    pub fn rectified_max_pool(window: Window, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(compile::rectified_max_pool(shape, window)?, shape)
+    }
+
+    /// [`Layer::GroupNorm`] with a constant of one's own in the variance.
+    ///
+    /// # Errors
+    /// When the groups do not divide the channels.
+    pub fn group_norm(groups: usize, epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(compile::group_norm(shape, groups, epsilon)?, shape)
+    }
+
+    /// [`Layer::LayerNorm`] with a constant of one's own in the variance.
+    ///
+    /// # Errors
+    /// When the shape has no axis.
+    pub fn layer_norm(epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(compile::layer_norm(shape, epsilon)?, shape)
+    }
+
+    /// [`Layer::BatchNorm`] with a constant of one's own in the variance. Its parameters are scale,
+    /// shift, mean and mean square; the last two are statistics.
+    ///
+    /// # Errors
+    /// When the shape has no axis.
+    pub fn batch_norm(epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(compile::batch_norm(shape, epsilon)?, shape)
+    }
+
+    fn of((operation, output): Compiled, shape: &[usize]) -> Result<Self, ModelError> {
+        let empty = |shape: &[usize]| shape.contains(&0);
+        let nothing = || ModelError::Shape(format!("there is nothing to compute on {shape:?}"));
+        let operation = operation.ok_or_else(nothing)?;
+        if empty(shape) || empty(&output) {
+            return Err(nothing());
+        }
+        let lengths = operation.parameters().iter().map(|p| p.shape.iter().product()).collect();
+        Ok(Self { operation, inputs: shape.iter().product(), output, lengths })
+    }
+
+    /// The shape of the output for one record.
+    #[must_use]
+    pub fn output(&self) -> &[usize] {
+        &self.output
+    }
+
+    /// The lengths of the parameters.
+    #[must_use]
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    /// Inputs and outputs, where a record's gradient of the first parameter is the outer product of
+    /// its input and of what came back.
+    #[must_use]
+    pub fn outer(&self) -> Option<(usize, usize)> {
+        self.operation.outer()
+    }
+
+    /// Cuts parameters for the kernel.
+    ///
+    /// # Errors
+    /// When their number or lengths are wrong.
+    pub fn prepare(&self, values: Vec<Vec<f32>>) -> Result<KernelWeights, ModelError> {
+        if !values.iter().map(Vec::len).eq(self.lengths.iter().copied()) {
+            return Err(ModelError::Shape("a parameter has another length".to_owned()));
+        }
+        let mut panels = Vec::new();
+        self.operation.prepare(&values, true, &mut panels);
+        Ok(KernelWeights { values, panels })
+    }
+
+    /// The outputs of some records. Their number is that of whole records in `x`.
+    #[must_use]
+    pub fn forward(&self, weights: &KernelWeights, x: &[f32]) -> Vec<f32> {
+        let records = x.len() / self.inputs;
+        let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
+        let x = &x[..records * self.inputs];
+        self.operation.forward(weights.ready(), records, x, &mut y, &mut Spare::default());
+        y
+    }
+
+    /// What comes back: `y` is the output for `x`, and `dy` the gradient by it, all of whole records.
+    #[must_use]
+    pub fn backward(
+        &self,
+        weights: &KernelWeights,
+        (x, y, dy): (&[f32], &[f32], &[f32]),
+        wants_input: bool,
+    ) -> Back {
+        let records = x.len() / self.inputs;
+        let mut input = vec![0.0; if wants_input { records * self.inputs } else { 0 }];
+        let outer = self.outer().is_some();
+        let rows = |index: usize| if outer && index == 0 { 0 } else { records };
+        let numbered = self.lengths.iter().enumerate();
+        let mut parameters: Vec<Vec<f32>> =
+            numbered.map(|(index, length)| vec![0.0; rows(index) * length]).collect();
+        let (buffers, lengths) = (&mut parameters[..], &self.lengths[..]);
+        let mut gradients = Gradients { buffers, lengths, summed: false };
+        let (pass, dx) = (Pass { records, x, y, dy }, wants_input.then_some(&mut input[..]));
+        let spare = &mut Spare::default();
+        self.operation.backward(weights.ready(), pass, dx, &mut gradients, spare);
+        Back { input, parameters }
+    }
+}
+
+impl KernelWeights {
+    fn ready(&self) -> Ready<'_> {
+        Ready { values: &self.values, panels: &self.panels }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::Words;
+
+    #[test]
+    fn a_kernel_treats_each_record_as_if_it_were_alone() {
+        let shape = [6, 5, 4];
+        let kernels = [
+            Kernel::new(&crate::Conv2d::new(3, 2).into(), &shape).unwrap(),
+            Kernel::new(&Layer::linear(7), &shape).unwrap(),
+            Kernel::rectified_max_pool(Window { size: 2, stride: 1 }, &shape).unwrap(),
+            Kernel::group_norm(2, 1e-3, &shape).unwrap(),
+            Kernel::layer_norm(1e-3, &shape).unwrap(),
+            Kernel::batch_norm(1e-3, &shape).unwrap(),
+        ];
+        let mut words = Words(3);
+        let mut numbers =
+            |count: usize| (0..count).map(|_| words.next() as i8 as f32 / 64.0).collect::<Vec<_>>();
+        for kernel in kernels {
+            let values = kernel.lengths().to_vec().into_iter().map(&mut numbers).collect();
+            let weights = kernel.prepare(values).unwrap();
+            let (inputs, outputs) = (120, kernel.output().iter().product::<usize>());
+            let (x, dy) = (numbers(3 * inputs), numbers(3 * outputs));
+            let y = kernel.forward(&weights, &x);
+            let back = kernel.backward(&weights, (&x, &y, &dy), true);
+            for record in 0..3 {
+                let of = |all: &[f32]| {
+                    let width = all.len() / 3;
+                    all[record * width..(record + 1) * width].to_vec()
+                };
+                assert_eq!(kernel.forward(&weights, &of(&x)), of(&y));
+                let alone = kernel.backward(&weights, (&of(&x), &of(&y), &of(&dy)), true);
+                assert_eq!(alone.input, of(&back.input));
+                for (alone, all) in alone.parameters.iter().zip(&back.parameters) {
+                    assert_eq!(*alone, of(all));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(Kernel::new(&Layer::Flatten, &[3]).is_err());
+        assert!(Kernel::new(&Layer::linear(2), &[0]).is_err());
+        assert!(Kernel::group_norm(3, 1e-5, &[4]).is_err());
+        let kernel = Kernel::new(&Layer::linear(2), &[3]).unwrap();
+        assert!(kernel.prepare(vec![vec![0.0; 6]]).is_err());
+        assert!(kernel.prepare(vec![vec![0.0; 5], vec![0.0; 2]]).is_err());
+    }
+}
