@@ -1,5 +1,7 @@
 //! What people type.
 
+mod store;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -7,9 +9,20 @@ use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
 use veilgrad_ledger::{Head, Options};
 
+pub(crate) use store::{
+    Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, LedgerFile, LedgerPath,
+    OneBudget, TightenBudget, Verify,
+};
+
+use crate::example;
+
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
-#[command(name = "veilgrad", version)]
+#[command(
+    name = "veilgrad",
+    version,
+    after_help = example::ALL
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -44,23 +57,55 @@ impl Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a model privately: writes a model, a ledger and a report.
+    #[command(
+        after_help = example::TRAIN
+    )]
     Train(Train),
     /// Use a trained model.
+    #[command(
+        after_help = example::PREDICT
+    )]
     Predict(Predict),
     /// The report of a run as a self-contained page.
+    #[command(
+        after_help = example::REPORT
+    )]
     Report(ReportOf),
     /// The promise of a run in plain words.
+    #[command(after_help = example::STATEMENT)]
     Statement(RunOf),
     /// Solve for one of noise multiplier, rate, steps or epsilon.
+    #[command(
+        after_help = example::PLAN
+    )]
     Plan(Plan),
     /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
+    #[command(
+        after_help = example::ACCOUNT
+    )]
     Account(Account),
     /// One budget per dataset, many runs.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = example::BUDGET
+    )]
     Budget(Budget),
     /// Inspect, verify and move ledgers.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = example::LEDGER
+    )]
     Ledger(Ledger),
+    /// A script that completes commands in a shell.
+    #[command(
+        after_help = example::COMPLETIONS
+    )]
+    Completions(Completions),
+    /// A manual page, for man.
+    #[command(
+        after_help = example::MAN
+    )]
+    Man(Man),
 }
 
 /// A training run.
@@ -107,6 +152,19 @@ pub(crate) struct ReportOf {
 pub(crate) struct RunOf {
     /// The directory of a run, or its report.json.
     pub(crate) run: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The command; the page of all if none is given.
+    pub(crate) command: Vec<String>,
 }
 
 /// What is known of a run; what is missing is solved for.
@@ -165,134 +223,6 @@ pub(crate) struct Account {
     pub(crate) epsilon: Option<Epsilon>,
     #[command(flatten)]
     pub(crate) view: View,
-}
-
-/// What to do with budgets.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Budget {
-    /// Begin a dataset with its budget, in a new ledger if there is none.
-    Create(CreateBudget),
-    /// What a dataset has spent, and what is left.
-    Show(OneBudget),
-    /// All datasets of a ledger.
-    List(LedgerFile),
-    /// Lower a budget. It can never be raised.
-    Tighten(TightenBudget),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LedgerFile {
-    /// The ledger database.
-    #[arg(long, value_name = "FILE", default_value = "veilgrad-ledger.db")]
-    pub(crate) ledger: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OneBudget {
-    /// The dataset.
-    pub(crate) dataset: String,
-    #[command(flatten)]
-    pub(crate) file: LedgerFile,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TightenBudget {
-    /// The dataset.
-    pub(crate) dataset: String,
-    /// The new, smaller cap.
-    #[arg(long, value_parser = epsilon)]
-    pub(crate) epsilon: Epsilon,
-    #[command(flatten)]
-    pub(crate) file: LedgerFile,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CreateBudget {
-    /// A name for the dataset; not a hash of it.
-    pub(crate) dataset: String,
-    /// What all runs together must not exceed.
-    #[arg(long, value_parser = epsilon)]
-    pub(crate) epsilon: Epsilon,
-    /// The delta of the promise.
-    #[arg(long, value_parser = delta)]
-    pub(crate) delta: Delta,
-    /// Which datasets are neighbours.
-    #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]
-    pub(crate) adjacency: Neighbours,
-    /// What a record is: example, user, or microbatch:N.
-    #[arg(long, default_value = "example", value_parser = unit)]
-    pub(crate) unit: RecordUnit,
-    /// Whether rounds may be chosen from earlier outputs.
-    #[arg(long, value_enum, default_value_t = BudgetMode::Planned)]
-    pub(crate) mode: BudgetMode,
-    #[command(flatten)]
-    pub(crate) file: LedgerFile,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BudgetMode {
-    Planned,
-    Adaptive,
-}
-
-/// What to do with ledgers.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Ledger {
-    /// All runs.
-    List(LedgerPath),
-    /// Spent against cap, for every dataset.
-    Show(LedgerPath),
-    /// Check every row, the head and the anchor.
-    Verify(Verify),
-    /// One line to publish elsewhere: who has it can tell if the ledger is rolled back.
-    Head(LedgerPath),
-    /// All rows, or the rounds, to stdout.
-    Export(Export),
-    /// Charge the rows of an export that are not here yet.
-    Import(Import),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LedgerPath {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Verify {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
-    /// A head that was published or kept in a checkpoint: the ledger must contain it.
-    #[arg(long, value_name = "HEAD", value_parser = head)]
-    pub(crate) against: Option<Head>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Export {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
-    /// jsonl: every row with its hash, to import; csv: the same for spreadsheets; rounds: what
-    /// `account` reads.
-    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
-    pub(crate) format: Format,
-    /// Only this dataset's rounds.
-    #[arg(long)]
-    pub(crate) dataset: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Jsonl,
-    Csv,
-    Rounds,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Import {
-    /// The ledger database; a new one if there is none.
-    pub(crate) ledger: PathBuf,
-    /// An export in JSON Lines; '-' is stdin.
-    pub(crate) file: PathBuf,
 }
 
 /// Under which eyes.

@@ -8,8 +8,10 @@ mod answer;
 mod argument;
 mod budget;
 mod error;
+mod example;
 mod html;
 mod ledger;
+mod manual;
 mod output;
 mod plan;
 mod predict;
@@ -24,21 +26,31 @@ use argument::{Arguments, Command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    keep_no_core();
     let outcome = match &arguments.command {
         Command::Train(train) => train::run(train, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
-        Command::Report(report) => report::run(report),
-        Command::Statement(of) => report::say(&of.run),
+        Command::Report(report) => report::run(report, &arguments.common),
+        Command::Statement(of) => report::say(&of.run, &arguments.common),
         Command::Plan(plan) => plan::run(plan, &arguments.common),
         Command::Account(account) => account::run(account, &arguments.common),
         Command::Budget(budget) => budget::run(budget, &arguments.common),
         Command::Ledger(ledger) => ledger::run(ledger, &arguments.common),
+        Command::Completions(completions) => manual::completions(completions.shell),
+        Command::Man(man) => manual::page(&man.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::say(&format!("error: {error}\n"));
             error.exit_code()
         }
     }
+}
+
+/// A process that crashes must not leave its memory, and with it records, in a file.
+fn keep_no_core() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    // Lowering a limit is always allowed.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
 }

@@ -11,7 +11,7 @@ use crate::answer::{Answer, Outcome, Parameters, adjacency_name, up};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::html;
-use crate::output::print;
+use crate::output::{print, write_file};
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
@@ -28,15 +28,6 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         (Ok(_), Solve::Noise) => request.batch_advice(),
         _ => Vec::new(),
     };
-    if let (Some(path), Ok(outcome)) = (&arguments.html, &outcome) {
-        let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
-        let adjacency = arguments.view.adjacency();
-        let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
-            .map_err(|error| Error::Failure(error.to_string()))?;
-        let page = html::page(&curve, &outcome.profile, arguments.delta.get());
-        std::fs::write(path, page)
-            .map_err(|cause| Error::File { path: path.display().to_string(), cause })?;
-    }
     let answer = Answer {
         parameters: Parameters {
             noise_multiplier: parameters.noise,
@@ -49,6 +40,15 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         outcome,
         asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
     };
+    if let (Some(path), Ok(outcome)) = (&arguments.html, &answer.outcome) {
+        let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
+        let adjacency = arguments.view.adjacency();
+        let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
+            .map_err(|error| Error::Failure(error.to_string()))?;
+        let table = answer.table(solved_row(solve));
+        let page = html::page(&curve, &outcome.profile, arguments.delta.get(), &table);
+        write_file(path, page.as_bytes())?;
+    }
     if common.json {
         let mut document = answer.json();
         document.insert("solved".to_owned(), json!(solved_key(solve)));

@@ -5,24 +5,41 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use veilgrad_nn::{Model, Records, public};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
 use crate::output::print;
-use crate::train::config::Config;
+use crate::report::{Head, Report};
+use crate::train::config::Declaration;
 use crate::train::{build, data};
 
 /// Under which the declared, public description of a model stands in its file.
 const DESCRIPTION: &str = "veilgrad";
 
+/// What stands beside the parameters: declarations, and where to check the promise.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    schema: u32,
+    insecure: bool,
+    ledger: Head,
+    declaration: Declaration,
+}
+
 fn failure(error: impl std::fmt::Display) -> Error {
     Error::Failure(error.to_string())
 }
 
-/// Parameters, and the declaration of data and model that they belong to: nothing else.
-pub(crate) fn model_file(model: &Model, config: &Config) -> Result<Vec<u8>, Error> {
+/// Parameters, the declaration of data and model that they belong to, and the ledger's head: nothing else,
+/// and no paths, names of machines or times.
+pub(crate) fn model_file(
+    model: &Model,
+    declaration: Declaration,
+    report: &Report,
+) -> Result<Vec<u8>, Error> {
     let arrays: Vec<(String, Vec<usize>, Vec<u8>)> = model
         .parameters()
         .map(|(name, shape, values)| {
@@ -35,13 +52,15 @@ pub(crate) fn model_file(model: &Model, config: &Config) -> Result<Vec<u8>, Erro
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failure)?;
         views.push((name.as_str(), view));
     }
-    let description = serde_json::to_string(config).map_err(failure)?;
+    let (insecure, ledger) = (report.insecure, report.ledger.clone());
+    let description = Description { schema: 1, insecure, ledger, declaration };
+    let description = serde_json::to_string(&description).map_err(failure)?;
     let texts = HashMap::from([(DESCRIPTION.to_owned(), description)]);
     safetensors::serialize(views, Some(texts)).map_err(failure)
 }
 
-/// A model with what it needs to know about its data.
-fn read(path: &Path) -> Result<(Model, Config), Error> {
+/// A model with what it needs to know about its data. The file may come from anybody.
+fn read(path: &Path) -> Result<(Model, Declaration), Error> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|cause| Error::File { path: name.clone(), cause })?;
     let wrong = |cause: String| Error::Data { path: name.clone(), cause };
@@ -50,41 +69,54 @@ fn read(path: &Path) -> Result<(Model, Config), Error> {
     let description = metadata.metadata().as_ref().and_then(|texts| texts.get(DESCRIPTION));
     let description =
         description.ok_or_else(|| wrong("is not a model that this program trained".to_owned()))?;
-    let config: Config =
+    let Description { schema, declaration, .. } =
         serde_json::from_str(description).map_err(|error| wrong(error.to_string()))?;
-    let mut model = build::model(&config, &data::shape(&config)?)?;
+    if schema != 1 {
+        return Err(wrong(format!("has schema {schema}, and this version understands schema 1")));
+    }
+    declaration.check().map_err(wrong)?;
+    // Before memory is taken for what it says that it is.
+    if build::most_parameters(&declaration)?.saturating_mul(4) > 64 * bytes.len() as u128 + 4096 {
+        return Err(wrong("is too short for the model that it declares".to_owned()));
+    }
+    let mut model = build::model(&declaration)?;
     model.load_safetensors(&bytes).map_err(|error| wrong(error.to_string()))?;
-    Ok((model, config))
+    Ok((model, declaration))
 }
 
 pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
-    let (model, config) = read(&arguments.model)?;
+    let (model, declaration) = read(&arguments.model)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let examples = data::unlabelled(&config, &arguments.data, threads)?;
+    let examples = data::unlabelled(&declaration, &arguments.data, threads)?;
     let outputs = public::outputs(&model, &examples);
-    let names = config.data.classes.names();
+    let names = declaration.classes.names();
     let classes = names.len().max(1);
     let rows = outputs.chunks_exact(classes).map(|row| {
+        // Of an example that is not all numbers, nothing can be said.
+        if row.iter().any(|value| value.is_nan()) {
+            return (None, None);
+        }
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let powers: Vec<f64> = row.iter().map(|value| f64::from(value - most).exp()).collect();
         let sum: f64 = powers.iter().sum();
         let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
-        (best, powers.get(best).copied().unwrap_or(0.0) / sum)
+        (names.get(best), Some(powers.get(best).copied().unwrap_or(0.0) / sum))
     });
     debug_assert_eq!(outputs.len() as u64, examples.count() * classes as u64);
     if common.json {
         let predictions: Vec<_> = rows
-            .map(|(best, probability)| json!({ "class": names.get(best), "probability": probability }))
+            .map(|(class, probability)| json!({ "class": class, "probability": probability }))
             .collect();
         return print(&format!("{}\n", json!({ "schema": 1, "predictions": predictions })));
     }
     let mut text = "class,probability\n".to_owned();
-    for (best, probability) in rows {
-        let name = names.get(best).map_or("", String::as_str);
-        let quoted = name.contains([',', '"', '\n']);
-        let name =
-            if quoted { format!("\"{}\"", name.replace('"', "\"\"")) } else { name.to_owned() };
-        text.push_str(&format!("{name},{probability:.6}\n"));
+    for (class, probability) in rows {
+        let class = class.map_or("", String::as_str);
+        let quoted = class.contains([',', '"', '\n']);
+        let class =
+            if quoted { format!("\"{}\"", class.replace('"', "\"\"")) } else { class.to_owned() };
+        let probability = probability.map_or(String::new(), |p| format!("{p:.6}"));
+        text.push_str(&format!("{class},{probability}\n"));
     }
     print(&text)
 }

@@ -1,112 +1,12 @@
 //! Training runs, as people and programs start them.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::{Directory, MARKER, config, files, ok, refused, table, veilgrad};
 use serde_json::Value;
-
-/// A marker that is in the private data and must be nowhere else.
-const MARKER: &str = "zanzibar";
-
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let name = format!("veilgrad-train-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A table of two classes that a line divides, in which words nobody declared occur.
-fn table(path: &str, rows: u32) {
-    let mut text = "who,x,y,word,class\n".to_owned();
-    for i in 0..rows {
-        let (x, y) = (f64::from(i * 37 % 101) / 101.0, f64::from(i * 53 % 97) / 97.0);
-        let class = if x > y { "a" } else { "b" };
-        text.push_str(&format!("{MARKER}{},{x},{y},{MARKER},{class}\n", i % 40));
-    }
-    std::fs::write(path, text).unwrap();
-}
-
-fn config(directory: &Directory, rounds: u64, more: &str) -> String {
-    let text = format!(
-        r#"
-[data]
-train = "{data}"
-test = "{data}"
-dataset = "toy"
-label = "class"
-classes = ["a", "b"]
-records = 400
-{more}
-[[data.columns]]
-name = "x"
-bounds = [0, 1]
-[[data.columns]]
-name = "y"
-bounds = [0, 1]
-[[data.columns]]
-name = "word"
-categories = ["declared"]
-
-[model]
-kind = "linear"
-
-[privacy]
-epsilon = 2.0
-delta = 1e-5
-expected_batch = 100
-
-[train]
-rounds = {rounds}
-optimizer = {{ kind = "sgd", lr = 2.0, momentum = 0.5 }}
-block = 4
-"#,
-        data = directory.file("data.csv")
-    );
-    let path = directory.file("config.toml");
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
-fn veilgrad(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
-}
-
-fn ok(arguments: &[&str]) -> String {
-    let output = veilgrad(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(arguments: &[&str], code: i32, what: &str) -> String {
-    let output = veilgrad(arguments);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    assert!(error.contains(what), "{what}: {error}");
-    error
-}
-
-fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
-        .collect()
-}
 
 #[test]
 fn a_run_leaves_a_model_a_ledger_and_a_report_that_agree() {
@@ -122,6 +22,12 @@ fn a_run_leaves_a_model_a_ledger_and_a_report_that_agree() {
     assert_eq!((&report["numerics"], &report["insecure"]), (&"exact".into(), &false.into()));
     assert!(report["test_accuracy"].as_f64().unwrap() > 0.8, "{}", report["test_accuracy"]);
     assert_eq!(report["groups"][0]["name"], "gradient");
+    for key in ["delta", "accountant", "adjacency", "noise_multiplier", "seconds", "model"] {
+        assert!(!report[key].is_null(), "{key}");
+    }
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["seconds"].as_f64().unwrap().fract(), 0.0);
+    assert_eq!(ok(&["report", &out, "--json"]).trim(), report.to_string());
     // The ledger says the same.
     let ledger = format!("{out}/ledger.db");
     let head = report["ledger"]["head"].as_str().unwrap();
@@ -218,6 +124,10 @@ fn an_interrupted_run_goes_on_where_it_was_and_stays_within_the_budget() {
     while !std::fs::metadata(&ledger).is_ok_and(|metadata| metadata.len() > 40_000) {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
+    // Whoever crashes it gets no copy of its memory.
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -249,4 +159,171 @@ fn users_are_records_and_the_report_says_so() {
         serde_json::from_str(&ok(&["train", &path, "--out", &out, "--json"])).unwrap();
     assert_eq!(report["unit"], "user");
     assert!(ok(&["statement", &out]).contains("all examples of one user"));
+}
+
+/// A configuration with something replaced.
+fn changed(directory: &Directory, path: &str, name: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = std::fs::read_to_string(path).unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let path = directory.file(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn microbatches_are_records_and_the_statement_says_what_that_is_worth() {
+    let directory = Directory::new("microbatch");
+    table(&directory.file("data.csv"), 400);
+    let fixed = [
+        ("records = 400", "records = 100"),
+        ("batch = 100", "batch = 25\nsampling = \"fixed\"\nadjacency = \"replace-one\""),
+    ];
+    let path = config(&directory, 10, "record = { microbatch = 4 }");
+    let path = changed(&directory, &path, "fixed.toml", &fixed);
+    let out = directory.file("out");
+    let report: Value =
+        serde_json::from_str(&ok(&["train", &path, "--out", &out, "--json"])).unwrap();
+    // Fixed batches need as many records as declared: 400 examples are 100 microbatches.
+    assert_eq!((&report["unit"], &report["sampling"]), (&"microbatch:4".into(), &"fixed".into()));
+    assert!(ok(&["statement", &out]).contains("one microbatch of 4 examples"));
+}
+
+#[test]
+fn a_model_file_holds_parameters_and_declarations_and_no_places() {
+    let directory = Directory::new("model");
+    table(&directory.file("data.csv"), 400);
+    let (config, out) = (config(&directory, 5, ""), directory.file("out"));
+    ok(&["train", &config, "--out", &out, "-q"]);
+    let model = std::fs::read(format!("{out}/model.safetensors")).unwrap();
+    let length = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&model[8..8 + length]).unwrap();
+    let names: Vec<&String> = header.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["__metadata__", "linear1.bias", "linear1.weight"]);
+    let metadata = header["__metadata__"].as_object().unwrap();
+    assert_eq!(metadata.keys().collect::<Vec<_>>(), ["veilgrad"]);
+    let declared: Value = serde_json::from_str(metadata["veilgrad"].as_str().unwrap()).unwrap();
+    let keys: Vec<&String> = declared.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["declaration", "insecure", "ledger", "schema"]);
+    let text = declared.to_string();
+    assert!(!text.contains('/') && !text.contains(".csv") && !text.contains("toy"), "{text}");
+}
+
+#[test]
+fn models_from_elsewhere_are_not_trusted() {
+    let directory = Directory::new("hostile");
+    table(&directory.file("data.csv"), 40);
+    let (config, out) = (config(&directory, 2, ""), directory.file("out"));
+    ok(&["train", &config, "--out", &out, "-q"]);
+    let model = std::fs::read(format!("{out}/model.safetensors")).unwrap();
+    let length = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
+    let header = String::from_utf8(model[8..8 + length].to_vec()).unwrap();
+    let (path, data) = (directory.file("model.safetensors"), directory.file("data.csv"));
+    let write = |header: &str| {
+        let size = (header.len() as u64).to_le_bytes();
+        let file = [&size[..], header.as_bytes(), &model[8 + length..]].concat();
+        std::fs::write(&path, file).unwrap();
+    };
+    let mlp = "\\\"kind\\\":\\\"mlp\\\",\\\"hidden\\\":[16000000,16000000]";
+    for (to, what) in [
+        ("\\\"kind\\\":\\\"unknown\\\"", "unknown variant"),
+        (mlp, "too short for the model"),
+        ("\\\"kind\\\":\\\"mlp\\\",\\\"hidden\\\":[0]", "widths must be"),
+    ] {
+        let from = "\\\"kind\\\":\\\"linear\\\"";
+        assert!(header.contains(from), "{header}");
+        write(&header.replace(from, to));
+        refused(&["predict", &path, &data], 5, what);
+    }
+    for length in (0..model.len()).step_by(7) {
+        std::fs::write(&path, &model[..length]).unwrap();
+        refused(&["predict", &path, &data], 5, "model.safetensors");
+    }
+}
+
+#[test]
+fn images_come_from_arrays_with_labels_that_are_checked() {
+    let directory = Directory::new("arrays");
+    let idx = |kind: &[u32], bytes: &[u8]| {
+        let mut file = vec![0, 0, 8, kind.len() as u8];
+        kind.iter().for_each(|length| file.extend(length.to_be_bytes()));
+        [file, bytes.to_vec()].concat()
+    };
+    let pixels: Vec<u8> = (0..100 * 144).map(|i| (i * 31 % 251) as u8).collect();
+    let labels: Vec<u8> = (0..100).map(|i| i % 2).collect();
+    std::fs::write(directory.file("images"), idx(&[100, 12, 12], &pixels)).unwrap();
+    let write = |labels: &[u8]| {
+        let file = idx(&[labels.len() as u32], labels);
+        std::fs::write(directory.file("labels"), file).unwrap();
+    };
+    let path = directory.file("config.toml");
+    let here = directory.0.display();
+    std::fs::write(
+        &path,
+        format!(
+            r#"
+[data]
+train = "{here}/images"
+labels = "{here}/labels"
+records = 100
+classes = 2
+shape = [12, 12]
+bounds = [0, 255]
+[model]
+kind = "linear"
+features = "scattering"
+[privacy]
+noise_multiplier = 2.0
+delta = 1e-5
+expected_batch = 10
+[train]
+rounds = 3
+optimizer = {{ kind = "adam", lr = 0.1 }}
+"#
+        ),
+    )
+    .unwrap();
+    let (out, ledger) = (directory.file("out"), directory.file("ledger.db"));
+    let train = ["train", &path, "--out", &out, "--ledger", &ledger, "-q"];
+    write(&[labels.clone(), vec![0]].concat());
+    refused(&train, 5, "has not as many labels as there are examples");
+    write(&[labels[..99].to_vec(), vec![2]].concat());
+    refused(&train, 5, "labels: row 100: is none of the declared classes");
+    write(&labels);
+    ok(&train);
+    let model = format!("{out}/model.safetensors");
+    let predictions = ok(&["predict", &model, &directory.file("images"), "--json"]);
+    let predictions: Value = serde_json::from_str(&predictions).unwrap();
+    assert_eq!(predictions["predictions"].as_array().unwrap().len(), 100);
+    let other = changed(&directory, &path, "other.toml", &[("[12, 12]", "[12, 13]")]);
+    refused(
+        &["train", &other, "--out", &out, "--ledger", &directory.file("b.db")],
+        5,
+        "another shape",
+    );
+}
+
+#[test]
+fn flags_override_the_configuration_and_the_ledger_knows() {
+    let directory = Directory::new("flags");
+    table(&directory.file("data.csv"), 400);
+    let (config, ledger) = (config(&directory, 5, ""), directory.file("ledger.db"));
+    ok(&["budget", "create", "toy", "--epsilon", "9", "--delta", "1e-5", "--ledger", &ledger]);
+    for (out, epsilon) in [("a", "2"), ("b", "2"), ("c", "1")] {
+        let out = directory.file(out);
+        ok(&["train", &config, "--out", &out, "--ledger", &ledger, "--epsilon", epsilon, "-q"]);
+    }
+    let export = ok(&["ledger", "export", &ledger]);
+    let hashes: Vec<&str> = export
+        .split("plan_hash")
+        .skip(1)
+        .map(|rest| rest.trim_start_matches(|c: char| !c.is_ascii_hexdigit()).get(..64).unwrap())
+        .collect();
+    assert_eq!(hashes.len(), 3, "{export}");
+    assert!(hashes[0] == hashes[1] && hashes[1] != hashes[2], "{hashes:?}");
+    let spent: Value =
+        serde_json::from_str(&ok(&["report", &directory.file("c"), "--json"])).unwrap();
+    assert_eq!((&spent["runs"], &spent["epsilon"]), (&3.into(), &9.0.into()));
 }

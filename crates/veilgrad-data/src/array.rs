@@ -1,5 +1,11 @@
 //! Rows of numbers.
 
+use std::io::Read;
+use std::path::Path;
+
+use crate::DataError;
+use crate::number::{Coding, Numbers};
+
 /// Rows of equal shape, one after the other. Not `Debug`: what is in it is private.
 #[derive(Clone, PartialEq)]
 pub struct Array {
@@ -19,5 +25,22 @@ impl Array {
     /// The rows.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
         self.values.chunks_exact(self.width().max(1))
+    }
+
+    /// Reads rows after a header that was read, if they have the declared width.
+    pub(crate) fn read(
+        path: &Path,
+        reader: impl Read,
+        coding: Coding,
+        rows: usize,
+        shape: Vec<usize>,
+        width: usize,
+    ) -> Result<Self, DataError> {
+        let found = shape.iter().try_fold(1usize, |size, length| size.checked_mul(*length));
+        if found != Some(width) {
+            return Err(DataError::format(path, "has rows of another shape than the declared one"));
+        }
+        let numbers = Numbers { coding, rows, width };
+        Ok(Self { values: numbers.read(path, reader)?, shape })
     }
 }

@@ -1,67 +1,59 @@
 //! IDX files, as MNIST has them, plain or gzip.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 
+use crate::number::{Coding, Kind, fill};
 use crate::{Array, DataError};
 
-/// Reads a file: the first dimension counts rows.
+/// Reads a file whose rows have `width` numbers each: the first dimension counts rows.
 ///
 /// # Errors
-/// When it cannot be read, is no IDX file, or is shorter or longer than it says.
-pub fn read(path: &Path) -> Result<Array, DataError> {
-    let bytes = std::fs::read(path).map_err(|cause| DataError::file(path, cause))?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        MultiGzDecoder::new(bytes.as_slice())
-            .read_to_end(&mut plain)
-            .map_err(|cause| DataError::file(path, cause))?;
-        return parse(path, &plain);
+/// When it cannot be read, is no IDX file, has rows of another width, or is shorter or longer than it
+/// says.
+pub fn read(path: &Path, width: usize) -> Result<Array, DataError> {
+    let failed = |cause| DataError::file(path, cause);
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    if file.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]) {
+        return parse(path, MultiGzDecoder::new(file), width);
     }
-    parse(path, &bytes)
+    parse(path, file, width)
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Array, DataError> {
+fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
-    let Some(([0, 0, kind, dimensions], mut rest)) = bytes.split_first_chunk::<4>() else {
+    let mut word = || -> Result<[u8; 4], DataError> {
+        let mut bytes = [0; 4];
+        match fill(&mut reader, &mut bytes).map_err(|cause| DataError::file(path, cause))? {
+            4 => Ok(bytes),
+            _ => Err(wrong("ends within its header")),
+        }
+    };
+    let [0, 0, kind, dimensions] = word()? else {
         return Err(wrong("does not begin like an IDX file"));
     };
-    let mut shape = Vec::new();
-    for _ in 0..*dimensions {
-        let Some((length, after)) = rest.split_first_chunk::<4>() else {
-            return Err(wrong("ends within its header"));
-        };
-        shape.push(u32::from_be_bytes(*length) as usize);
-        rest = after;
-    }
-    if shape.is_empty() {
-        return Err(wrong("has no dimensions"));
-    }
-    let values = match kind {
-        0x08 => numbers::<1>(rest, |[byte]| f32::from(byte)),
-        0x09 => numbers::<1>(rest, |byte| f32::from(i8::from_be_bytes(byte))),
-        0x0b => numbers::<2>(rest, |bytes| f32::from(i16::from_be_bytes(bytes))),
-        0x0c => numbers::<4>(rest, |bytes| i32::from_be_bytes(bytes) as f32),
-        0x0d => numbers::<4>(rest, f32::from_be_bytes),
-        0x0e => numbers::<8>(rest, |bytes| f64::from_be_bytes(bytes) as f32),
+    let kind = match kind {
+        0x08 => Kind::U8,
+        0x09 => Kind::I8,
+        0x0b => Kind::I16,
+        0x0c => Kind::I32,
+        0x0d => Kind::F32,
+        0x0e => Kind::F64,
         _ => return Err(wrong("has numbers of an unknown type")),
     };
-    let size = shape.iter().try_fold(1usize, |size, length| size.checked_mul(*length));
-    match values {
-        Some(values) if Some(values.len()) == size => {
-            shape.remove(0);
-            Ok(Array { values, shape })
-        }
-        _ => Err(wrong("is not as long as its header says")),
+    if dimensions == 0 {
+        return Err(wrong("has no dimensions"));
     }
-}
-
-/// Numbers of N bytes each; none if bytes are left over.
-fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Option<Vec<f32>> {
-    let (numbers, rest) = bytes.as_chunks::<N>();
-    rest.is_empty().then(|| numbers.iter().map(|bytes| number(*bytes)).collect())
+    let rows = u32::from_be_bytes(word()?) as usize;
+    let mut shape = Vec::new();
+    for _ in 1..dimensions {
+        shape.push(u32::from_be_bytes(word()?) as usize);
+    }
+    let coding = Coding { kind, big_endian: true };
+    Array::read(path, reader, coding, rows, shape, width)
 }
 
 #[cfg(test)]
@@ -75,6 +67,10 @@ mod tests {
         bytes
     }
 
+    fn error(bytes: &[u8], width: usize) -> String {
+        parse(Path::new("x"), bytes, width).err().unwrap().to_string()
+    }
+
     #[test]
     fn every_type_is_read() {
         let path = Path::new("x");
@@ -86,7 +82,7 @@ mod tests {
             (0x0d, [1f32.to_be_bytes(), (-1f32).to_be_bytes()].concat()),
             (0x0e, [1f64.to_be_bytes(), (-1f64).to_be_bytes()].concat()),
         ] {
-            let array = parse(path, &file(kind, &[2, 1], &data)).unwrap();
+            let array = parse(path, file(kind, &[2, 1], &data).as_slice(), 1).unwrap();
             let last = if kind == 0x08 { 255.0 } else { -1.0 };
             assert!(array.values == [1.0, last] && array.shape == [1]);
         }
@@ -96,10 +92,43 @@ mod tests {
     fn files_cut_at_any_byte_or_with_more_bytes_are_refused() {
         let whole = file(0x0b, &[3, 2], &[0; 12]);
         for length in 0..whole.len() {
-            assert!(parse(Path::new("x"), &whole[..length]).is_err(), "{length}");
+            assert!(parse(Path::new("x"), &whole[..length], 2).is_err(), "{length}");
         }
-        assert!(parse(Path::new("x"), &[whole, vec![0]].concat()).is_err());
-        let huge = file(0x08, &[u32::MAX, u32::MAX, u32::MAX], &[]);
-        assert!(parse(Path::new("x"), &huge).is_err());
+        assert_eq!(error(&whole[..19], 2), "x: ends at row 2, column 2");
+        assert_eq!(error(&[whole, vec![0]].concat(), 2), "x: goes on after its last row, 3");
+    }
+
+    #[test]
+    fn what_a_header_promises_is_not_believed() {
+        assert!(error(&file(0x08, &[u32::MAX, u32::MAX, u32::MAX], &[]), 4).contains("shape"));
+        assert!(error(&file(0x0e, &[u32::MAX; 4], &[]), 4).contains("shape"));
+        // 4 GiB that are not there.
+        let huge = file(0x08, &[u32::MAX], &[7; 100]);
+        assert_eq!(error(&huge, 1), "x: ends at row 101, column 1");
+        assert!(error(&file(0x08, &[0, 0], &[]), 1).contains("shape"));
+    }
+
+    #[test]
+    fn compressed_files_are_read_and_may_be_damaged() {
+        use std::io::Write;
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&file(0x08, &[100, 9], &[3; 900])).unwrap();
+        let packed = packed.finish().unwrap();
+        let path = std::env::temp_dir().join(format!("veilgrad-idx-{}.gz", std::process::id()));
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            super::read(&path, 9)
+        };
+        assert!(read(&packed).is_ok_and(|array| array.values == [3.0; 900]));
+        for length in 0..packed.len() {
+            assert!(read(&packed[..length]).is_err(), "{length}");
+        }
+        for place in 0..packed.len() {
+            let mut damaged = packed.clone();
+            damaged[place] ^= 0x10;
+            // The header of gzip has bytes that mean nothing; all others are checked.
+            let _ = read(&damaged);
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

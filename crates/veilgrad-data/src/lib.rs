@@ -1,6 +1,6 @@
 //! Private examples from files, and features that cost no budget.
 //!
-//! - [`idx`], [`npy`], [`table`]: files in the formats that people have. What private data could decide
+//! - [`idx`], [`npy`], [`table`]: files in the formats that people have (Parquet with the feature `parquet`). What private data could decide
 //!   (classes, categories, bounds, shapes) is declared, never inferred.
 //! - [`Scattering`], [`GroupNorm`]: functions of one record alone, so that the record's protection is the
 //!   protection of its features.
@@ -13,10 +13,13 @@
 )]
 
 mod array;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod error;
 pub mod idx;
 mod normal;
 pub mod npy;
+mod number;
 mod parallel;
 mod scattering;
 pub mod table;

@@ -14,6 +14,19 @@ pub struct GroupNorm {
 const SMALL: f64 = 1e-5;
 
 impl GroupNorm {
+    /// Normalises records of `width` numbers in place, each by itself.
+    pub fn apply_all(&self, records: &mut [f32], width: usize, threads: usize) {
+        let width = width.max(1);
+        let share = (records.len() / width).div_ceil(threads.max(1)).max(1);
+        std::thread::scope(|scope| {
+            for records in records.chunks_mut(share * width) {
+                scope.spawn(|| {
+                    records.chunks_exact_mut(width).for_each(|record| self.apply(record))
+                });
+            }
+        });
+    }
+
     /// Normalises one record in place.
     pub fn apply(&self, record: &mut [f32]) {
         let size = record.len().div_ceil(self.groups.max(1)).max(1);
@@ -42,6 +55,18 @@ mod tests {
             let mean: f32 = group.iter().sum::<f32>() / 4.0;
             let variance: f32 = group.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 4.0;
             assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-4, "{mean} {variance}");
+        }
+    }
+
+    #[test]
+    fn records_are_normalised_each_by_itself_on_any_number_of_threads() {
+        let records: Vec<f32> = (0..60).map(|i| (i * i % 17) as f32).collect();
+        let mut alone = records.clone();
+        alone.chunks_mut(12).for_each(|record| GroupNorm { groups: 3 }.apply(record));
+        for threads in [0, 1, 2, 7] {
+            let mut all = records.clone();
+            GroupNorm { groups: 3 }.apply_all(&mut all, 12, threads);
+            assert_eq!(all, alone);
         }
     }
 

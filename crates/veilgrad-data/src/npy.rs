@@ -4,21 +4,24 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use npyz::{DType, Deserialize, NpyFile, Order, TypeChar};
-
+use crate::number::{Coding, Kind, fill};
 use crate::{Array, DataError};
 
-/// Reads a `.npy` file, or the array `name` of a `.npz` file: the first dimension counts rows.
+/// Headers are a few dozen bytes; nobody needs more than this.
+const LONGEST_HEADER: u32 = 1 << 16;
+
+/// Reads a `.npy` file, or the array `name` of a `.npz` file, whose rows have `width` numbers each: the
+/// first dimension counts rows.
 ///
 /// # Errors
-/// When it cannot be read, holds no such array, or one whose numbers are not plain or not in C order.
-pub fn read(path: &Path, name: Option<&str>) -> Result<Array, DataError> {
+/// When it cannot be read, holds no such array, or one whose numbers are not plain, not in C order, or not
+/// as many as it says.
+pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let file = BufReader::new(file);
     let zipped = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"));
     match (zipped, name) {
-        (false, None) => parse(path, file),
-        (false, Some(_)) => Err(DataError::format(path, "holds one array, which has no name")),
+        (false, _) => parse(path, file, width),
         (true, None) => Err(DataError::format(path, "holds several arrays; name one of them")),
         (true, Some(name)) => {
             let mut archive = zip::ZipArchive::new(file)
@@ -26,60 +29,114 @@ pub fn read(path: &Path, name: Option<&str>) -> Result<Array, DataError> {
             let entry = archive
                 .by_name(&format!("{name}.npy"))
                 .map_err(|_| DataError::format(path, format!("has no array {name:?}")))?;
-            parse(path, entry)
+            parse(path, BufReader::new(entry), width)
         }
     }
 }
 
-fn parse(path: &Path, reader: impl Read) -> Result<Array, DataError> {
+fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
-    let array = NpyFile::new(reader).map_err(|_| wrong("is not a .npy file"))?;
-    if array.order() != Order::C && array.shape().len() > 1 {
-        return Err(wrong("is in Fortran order; save it in C order"));
+    let mut exactly = |to: &mut [u8]| match fill(&mut reader, to) {
+        Ok(found) if found == to.len() => Ok(()),
+        Ok(_) => Err(wrong("ends within its header")),
+        Err(cause) => Err(DataError::file(path, cause)),
+    };
+    let mut start = [0; 8];
+    exactly(&mut start)?;
+    let length = match start {
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => {
+            let mut length = [0; 2];
+            exactly(&mut length)?;
+            u32::from(u16::from_le_bytes(length))
+        }
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => {
+            let mut length = [0; 4];
+            exactly(&mut length)?;
+            u32::from_le_bytes(length)
+        }
+        _ => return Err(wrong("is not a .npy file")),
+    };
+    if length > LONGEST_HEADER {
+        return Err(wrong("has a header that is too long"));
     }
-    let mut shape = Vec::new();
-    for length in array.shape() {
-        shape.push(usize::try_from(*length).map_err(|_| wrong("is too large"))?);
-    }
+    let mut header = vec![0; length as usize];
+    exactly(&mut header)?;
+    let header = std::str::from_utf8(&header).map_err(|_| wrong("has a header that is no text"))?;
+    let header = Header::parse(header).ok_or_else(|| wrong("has a header that makes no sense"))?;
+    let coding = header.coding().ok_or_else(|| {
+        wrong("has numbers of a type that is not read: save plain numbers, such as float32")
+    })?;
+    let mut shape = header.shape;
     if shape.is_empty() {
         return Err(wrong("has no dimensions"));
     }
-    let DType::Plain(kind) = array.dtype() else {
-        return Err(wrong("has rows of mixed types"));
-    };
-    let values = match (kind.type_char(), kind.size_field()) {
-        (TypeChar::Bool, _) => numbers(array, |x: bool| f32::from(u8::from(x))),
-        (TypeChar::Uint, 1) => numbers(array, |x: u8| f32::from(x)),
-        (TypeChar::Uint, 2) => numbers(array, |x: u16| f32::from(x)),
-        (TypeChar::Uint, 4) => numbers(array, |x: u32| x as f32),
-        (TypeChar::Uint, 8) => numbers(array, |x: u64| x as f32),
-        (TypeChar::Int, 1) => numbers(array, |x: i8| f32::from(x)),
-        (TypeChar::Int, 2) => numbers(array, |x: i16| f32::from(x)),
-        (TypeChar::Int, 4) => numbers(array, |x: i32| x as f32),
-        (TypeChar::Int, 8) => numbers(array, |x: i64| x as f32),
-        (TypeChar::Float, 4) => numbers(array, |x: f32| x),
-        (TypeChar::Float, 8) => numbers(array, |x: f64| x as f32),
-        _ => return Err(wrong("has numbers of a type that is not read: use float32")),
-    };
-    let values = values.ok_or_else(|| wrong("ends before its last number"))?;
-    shape.remove(0);
-    Ok(Array { values, shape })
+    if header.fortran && shape.len() > 1 {
+        return Err(wrong("is in Fortran order; save it in C order"));
+    }
+    let rows = shape.remove(0);
+    Array::read(path, reader, coding, rows, shape, width)
 }
 
-fn numbers<T: Deserialize, R: Read>(
-    array: NpyFile<R>,
-    number: impl Fn(T) -> f32,
-) -> Option<Vec<f32>> {
-    let numbers = array.data::<T>().ok()?;
-    numbers.map(|value| value.ok().map(&number)).collect()
+/// What a header says.
+struct Header<'a> {
+    kind: &'a str,
+    fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl<'a> Header<'a> {
+    /// A Python dictionary with three keys, as NumPy writes it; nothing else is understood.
+    fn parse(text: &'a str) -> Option<Self> {
+        let after = |key: &str| {
+            let quoted = [format!("'{key}'"), format!("\"{key}\"")];
+            let (_, rest) = quoted.iter().find_map(|key| text.split_once(key.as_str()))?;
+            rest.trim_start().strip_prefix(':').map(str::trim_start)
+        };
+        let kind = after("descr")?;
+        let quote = kind.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+        let (kind, _) = kind.get(1..)?.split_once(quote)?;
+        let order = after("fortran_order")?;
+        let fortran = order.starts_with("True");
+        if !fortran && !order.starts_with("False") {
+            return None;
+        }
+        let (shape, _) = after("shape")?.strip_prefix('(')?.split_once(')')?;
+        let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
+        let shape = lengths.map(|length| length.parse().ok()).collect::<Option<_>>()?;
+        Some(Self { kind, fortran, shape })
+    }
+
+    fn coding(&self) -> Option<Coding> {
+        let (order, kind) = self.kind.split_at_checked(1)?;
+        let big_endian = match order {
+            "<" | "|" => false,
+            ">" => true,
+            "=" => cfg!(target_endian = "big"),
+            _ => return None,
+        };
+        let kind = match kind {
+            "b1" | "u1" => Kind::U8,
+            "u2" => Kind::U16,
+            "u4" => Kind::U32,
+            "u8" => Kind::U64,
+            "i1" => Kind::I8,
+            "i2" => Kind::I16,
+            "i4" => Kind::I32,
+            "i8" => Kind::I64,
+            "f4" => Kind::F32,
+            "f8" => Kind::F64,
+            _ => return None,
+        };
+        Some(Coding { kind, big_endian })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A version 1 file by hand.
-    fn file(kind: &str, shape: &str, fortran: bool, data: &[u8]) -> Vec<u8> {
+    /// A file by hand.
+    fn file(version: u8, kind: &str, shape: &str, fortran: bool, data: &[u8]) -> Vec<u8> {
         let order = if fortran { "True" } else { "False" };
         let mut header =
             format!("{{'descr': '{kind}', 'fortran_order': {order}, 'shape': ({shape}), }}");
@@ -87,11 +144,18 @@ mod tests {
             header.push(' ');
         }
         header.push('\n');
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
+        let mut bytes = [b"\x93NUMPY".as_slice(), &[version, 0]].concat();
+        match version {
+            1 => bytes.extend((header.len() as u16).to_le_bytes()),
+            _ => bytes.extend((header.len() as u32).to_le_bytes()),
+        }
         bytes.extend(header.as_bytes());
         bytes.extend(data);
         bytes
+    }
+
+    fn error(bytes: &[u8], width: usize) -> String {
+        parse(Path::new("x.npy"), bytes, width).err().unwrap().to_string()
     }
 
     #[test]
@@ -104,28 +168,70 @@ mod tests {
             ("<f8", [0f64, 1.0, 2.0, 3.0].iter().flat_map(|x| x.to_le_bytes()).collect()),
             ("<i8", [0i64, 1, 2, 3].iter().flat_map(|x| x.to_le_bytes()).collect()),
         ] {
-            let array = parse(path, file(kind, "2, 2", false, &data).as_slice()).unwrap();
-            assert!(array.values == [0.0, 1.0, 2.0, 3.0] && array.shape == [2], "{kind}");
-            let cut = parse(path, file(kind, "2, 2", false, &data[..3]).as_slice());
-            assert!(cut.is_err(), "{kind}");
+            for version in [1, 2, 3] {
+                let whole = file(version, kind, "2, 2", false, &data);
+                let array = parse(path, whole.as_slice(), 2).unwrap();
+                assert!(array.values == [0.0, 1.0, 2.0, 3.0] && array.shape == [2], "{kind}");
+                for length in 0..whole.len() {
+                    assert!(parse(path, &whole[..length], 2).is_err(), "{kind} {length}");
+                }
+                assert!(parse(path, [whole, vec![0]].concat().as_slice(), 2).is_err(), "{kind}");
+            }
         }
-        assert!(parse(path, file("|u1", "2, 2", true, &[0; 4]).as_slice()).is_err());
-        assert!(parse(path, file("<c8", "1,", false, &[0; 8]).as_slice()).is_err());
-        assert!(parse(path, b"no array".as_slice()).is_err());
     }
 
     #[test]
-    fn arrays_of_archives_are_found_by_name() {
+    fn what_is_not_understood_is_refused() {
+        assert!(error(&file(1, "|u1", "2, 2", true, &[0; 4]), 2).contains("Fortran"));
+        assert!(error(&file(1, "<c8", "1,", false, &[0; 8]), 1).contains("type"));
+        assert!(error(&file(1, "é", "1,", false, &[0; 8]), 1).contains("type"));
+        assert!(error(&file(1, "|u1", "", false, &[0]), 1).contains("no dimensions"));
+        assert!(error(&file(1, "|u1", "2, -1", false, &[0; 2]), 1).contains("no sense"));
+        assert!(error(b"no array", 1).contains("not a .npy file"));
+    }
+
+    #[test]
+    fn what_a_header_promises_is_not_believed() {
+        let most = u64::MAX.to_string();
+        assert!(error(&file(1, "<f8", &most, false, &[0; 8]), 1).contains("too large"));
+        assert!(
+            error(&file(1, "<f8", &format!("{most}, {most}"), false, &[]), 2).contains("shape")
+        );
+        let text = error(&file(1, "|u1", "999999999999, 2", false, &[0; 7]), 2);
+        assert_eq!(text, "x.npy: ends at row 4, column 2");
+        // A header of 4 GiB, and one that is all brackets.
+        let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec();
+        assert!(error(&long, 1).contains("too long"));
+        long = file(1, "|u1", &"(".repeat(20_000), false, &[]);
+        assert!(error(&long, 1).contains("no sense"));
+    }
+
+    #[test]
+    fn arrays_of_archives_are_found_by_name_and_damage_is_an_error() {
         use std::io::Write;
         let path = std::env::temp_dir().join(format!("veilgrad-npy-{}.npz", std::process::id()));
         let mut archive = zip::ZipWriter::new(File::create(&path).unwrap());
         archive.start_file("x.npy", zip::write::SimpleFileOptions::default()).unwrap();
-        archive.write_all(&file("|u1", "3,", false, &[7, 8, 9])).unwrap();
+        archive.write_all(&file(1, "|u1", "3,", false, &[7, 8, 9])).unwrap();
         archive.finish().unwrap();
-        let found = read(&path, Some("x"));
-        let (missing, unnamed) = (read(&path, Some("y")).is_err(), read(&path, None).is_err());
-        std::fs::remove_file(&path).unwrap();
+        let found = read(&path, Some("x"), 1);
+        let (missing, unnamed) =
+            (read(&path, Some("y"), 1).is_err(), read(&path, None, 1).is_err());
         assert!(found.unwrap().values == [7.0, 8.0, 9.0]);
         assert!(missing && unnamed);
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert!(read(&path, Some("x"), 1).is_err(), "{length}");
+        }
+        for (place, bit) in (0..whole.len()).flat_map(|place| [(place, 1), (place, 0x80)]) {
+            let mut damaged = whole.clone();
+            damaged[place] ^= bit;
+            std::fs::write(&path, &damaged).unwrap();
+            // Whatever it is now, it is neither a panic nor other numbers.
+            let read = read(&path, Some("x"), 1);
+            assert!(read.is_err() || read.is_ok_and(|array| array.values == [7.0, 8.0, 9.0]));
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

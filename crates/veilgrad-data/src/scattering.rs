@@ -25,6 +25,9 @@ pub struct Scattering {
     levels: Vec<Level>,
 }
 
+/// How many numbers all wavelets together may have.
+const LARGEST: usize = 1 << 24;
+
 /// Sizes that cannot be transformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("scattering of {rows} x {columns} images with J = {scales}, L = {orientations}: {rule}")]
@@ -72,6 +75,9 @@ impl Scattering {
         }
         let pad = |side: usize| ((side + step) / step + 1) * step;
         let (padded, image) = ((pad(rows), pad(columns)), (rows, columns));
+        if padded.0 * padded.1 * scales as usize * orientations > LARGEST {
+            return Err(wrong("all wavelets together would have more than 2^24 numbers"));
+        }
         let whole: Vec<Vec<Vec<f32>>> = (0..scales)
             .map(|j| {
                 let one = |l| turn(&morlet(padded.0, padded.1, j, l, orientations), padded.1);
@@ -328,6 +334,7 @@ mod tests {
         assert_eq!(Scattering::new(32, 24, 3, 6).unwrap().shape(), [1 + 18 + 108, 4, 3]);
         assert!(Scattering::new(4, 28, 2, 8).is_err());
         assert!(Scattering::new(28, 28, 0, 8).is_err());
+        assert!(Scattering::new(16384, 16384, 8, 64).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Tables in CSV, by a declared schema.
+//! Tables, by a declared schema: CSV with a header, and Parquet where the feature is on.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -65,14 +66,20 @@ impl Schema {
         self.columns.iter().map(width).sum()
     }
 
-    /// Reads a table with a header.
+    /// Whether a column of this name is looked at.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn uses(&self, name: &str, labelled: bool) -> bool {
+        let label = labelled && (self.label == name || self.user.as_deref() == Some(name));
+        label || self.columns.iter().any(|column| column.name == name)
+    }
+
+    /// Reads a table.
     ///
     /// # Errors
-    /// When a declared column is missing, a row is longer or shorter than the header, a number is none, or
-    /// a label is not one of the classes. Says where, never what was found there.
+    /// When a declared column is missing or there twice, a row is longer or shorter than the header, a number
+    /// is none, or a label is not one of the classes. Says where, never what was found there.
     pub fn read(&self, path: &Path) -> Result<Table, DataError> {
-        let file = std::fs::File::open(path).map_err(|cause| DataError::file(path, cause))?;
-        self.parse(path, file)
+        self.read_columns(path, true)
     }
 
     /// Reads the columns that become numbers, and neither labels nor users.
@@ -80,15 +87,24 @@ impl Schema {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn read_inputs(&self, path: &Path) -> Result<Array, DataError> {
+        Ok(self.read_columns(path, false)?.inputs)
+    }
+
+    fn read_columns(&self, path: &Path, labelled: bool) -> Result<Table, DataError> {
+        if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet")) {
+            #[cfg(feature = "parquet")]
+            return crate::columnar::read(self, path, labelled);
+            #[cfg(not(feature = "parquet"))]
+            return Err(DataError::format(
+                path,
+                "Parquet needs a build with the feature `parquet`",
+            ));
+        }
         let file = std::fs::File::open(path).map_err(|cause| DataError::file(path, cause))?;
-        Ok(self.parse_columns(path, file, false)?.inputs)
+        self.parse(path, file, labelled)
     }
 
-    fn parse(&self, path: &Path, file: impl std::io::Read) -> Result<Table, DataError> {
-        self.parse_columns(path, file, true)
-    }
-
-    fn parse_columns(
+    fn parse(
         &self,
         path: &Path,
         file: impl std::io::Read,
@@ -96,60 +112,140 @@ impl Schema {
     ) -> Result<Table, DataError> {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(file);
         let header = reader.headers().map_err(|error| damaged(path, &error))?.clone();
-        let place = |name: &str| {
-            let found = header.iter().position(|cell| cell == name);
-            found.ok_or_else(|| DataError::format(path, format!("has no column {name:?}")))
-        };
-        let label = if labelled { Some(place(&self.label)?) } else { None };
-        let user = self.user.as_deref().filter(|_| labelled).map(place).transpose()?;
-        let columns = self.columns.iter().map(|column| Ok((column, place(&column.name)?)));
-        let columns: Vec<(&Column, usize)> = columns.collect::<Result<_, DataError>>()?;
-        let mut table = Table {
-            inputs: Array { values: Vec::new(), shape: vec![self.width()] },
-            labels: Vec::new(),
-            users: user.map(|_| Vec::new()),
-        };
-        let mut users = HashMap::new();
-        for (row, record) in (1..).zip(reader.records()) {
+        let header: Vec<&str> = header.iter().collect();
+        let mut rows = Rows::new(self, path, &header, labelled)?;
+        for record in reader.records() {
             let record = record.map_err(|error| damaged(path, &error))?;
-            let cell = |place: usize| record.get(place).unwrap_or_default();
-            for (column, place) in &columns {
-                let wrong = |rule| wrong_cell(path, row, &column.name, rule);
-                push(&mut table.inputs.values, &column.kind, cell(*place)).map_err(wrong)?;
-            }
-            if let Some(label) = label {
-                let class = self.classes.iter().position(|class| class == cell(label));
-                let class = class.ok_or_else(|| {
-                    wrong_cell(path, row, &self.label, "is not one of the declared classes")
-                })?;
-                table.labels.push(class as f32);
-            }
-            if let (Some(place), Some(numbers)) = (user, &mut table.users) {
-                let next = users.len() as u32;
-                numbers.push(*users.entry(cell(place).to_owned()).or_insert(next));
-            }
+            rows.push(|place| Cell::Text(record.get(place).unwrap_or_default()))?;
         }
-        Ok(table)
+        Ok(rows.table)
+    }
+}
+
+/// What a cell holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Cell<'a> {
+    Text(&'a str),
+    /// Apart from real numbers, because users whose numbers are long must not become one.
+    #[cfg(feature = "parquet")]
+    Whole(i128),
+    #[cfg(feature = "parquet")]
+    Real(f64),
+}
+
+/// A table that is read row by row, whatever it is read from.
+pub(crate) struct Rows<'a> {
+    schema: &'a Schema,
+    path: &'a Path,
+    columns: Vec<usize>,
+    label: Option<usize>,
+    user: Option<usize>,
+    users: HashMap<String, u32>,
+    row: u64,
+    pub(crate) table: Table,
+}
+
+impl<'a> Rows<'a> {
+    /// Finds the declared columns by name.
+    pub(crate) fn new(
+        schema: &'a Schema,
+        path: &'a Path,
+        header: &[&str],
+        labelled: bool,
+    ) -> Result<Self, DataError> {
+        let place = |name: &str| {
+            let mut places = (0..).zip(header).filter(|(_, cell)| **cell == name);
+            match (places.next(), places.next()) {
+                (Some((place, _)), None) => Ok(place),
+                (None, _) => Err(DataError::format(path, format!("has no column {name:?}"))),
+                _ => Err(DataError::format(path, format!("has two columns {name:?}"))),
+            }
+        };
+        let columns = schema.columns.iter().map(|column| place(&column.name));
+        let user = schema.user.as_deref().filter(|_| labelled).map(place).transpose()?;
+        Ok(Self {
+            schema,
+            path,
+            columns: columns.collect::<Result<_, DataError>>()?,
+            label: if labelled { Some(place(&schema.label)?) } else { None },
+            user,
+            users: HashMap::new(),
+            row: 0,
+            table: Table {
+                inputs: Array { values: Vec::new(), shape: vec![schema.width()] },
+                labels: Vec::new(),
+                users: user.map(|_| Vec::new()),
+            },
+        })
+    }
+
+    /// What is wrong with a cell of the next row.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn wrong(&self, column: &str, rule: &'static str) -> DataError {
+        wrong_cell(self.path, self.row + 1, column, rule)
+    }
+
+    /// Takes the next row.
+    pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+        self.row += 1;
+        let (path, row, schema) = (self.path, self.row, self.schema);
+        for (column, place) in schema.columns.iter().zip(&self.columns) {
+            let wrong = |rule| wrong_cell(path, row, &column.name, rule);
+            push(&mut self.table.inputs.values, &column.kind, &cell(*place)).map_err(wrong)?;
+        }
+        if let Some(place) = self.label {
+            let text = cell(place).text();
+            let class = schema.classes.iter().position(|class| *class == text);
+            let rule = "is not one of the declared classes";
+            let class = class.ok_or_else(|| wrong_cell(path, row, &schema.label, rule))?;
+            self.table.labels.push(class as f32);
+        }
+        if let (Some(place), Some(numbers)) = (self.user, &mut self.table.users) {
+            let next = self.users.len() as u32;
+            numbers.push(*self.users.entry(cell(place).text().into_owned()).or_insert(next));
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Cell<'a> {
+    fn text(&self) -> Cow<'a, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            #[cfg(feature = "parquet")]
+            Self::Whole(number) => Cow::Owned(number.to_string()),
+            #[cfg(feature = "parquet")]
+            Self::Real(number) => Cow::Owned(number.to_string()),
+        }
+    }
+
+    fn number(&self) -> Result<f64, &'static str> {
+        match self {
+            Self::Text("") => Err("is empty"),
+            Self::Text(text) => text.parse().map_err(|_| "is not a number"),
+            #[cfg(feature = "parquet")]
+            Self::Whole(number) => Ok(*number as f64),
+            #[cfg(feature = "parquet")]
+            Self::Real(number) => Ok(*number),
+        }
     }
 }
 
 /// A cell as numbers.
-fn push(values: &mut Vec<f32>, kind: &Kind, cell: &str) -> Result<(), &'static str> {
+fn push(values: &mut Vec<f32>, kind: &Kind, cell: &Cell<'_>) -> Result<(), &'static str> {
     match kind {
-        Kind::Number { .. } if cell.is_empty() => Err("is empty"),
         Kind::Number { low, high } => {
-            let number: f64 = cell.parse().map_err(|_| "is not a number")?;
             let (middle, half) = (0.5 * (low + high), 0.5 * (high - low));
-            let scaled = (number - middle) / half;
+            let scaled = (cell.number()? - middle) / half;
             // What is no number stays none: the record will count as zero.
             values.push(if scaled.is_nan() { f32::NAN } else { scaled.clamp(-1.0, 1.0) as f32 });
-            Ok(())
         }
         Kind::Category { words } => {
-            values.extend(words.iter().map(|word| f32::from(u8::from(word == cell))));
-            Ok(())
+            let text = cell.text();
+            values.extend(words.iter().map(|word| f32::from(u8::from(*word == text))));
         }
     }
+    Ok(())
 }
 
 fn wrong_cell(path: &Path, row: u64, column: &str, rule: &'static str) -> DataError {
@@ -192,7 +288,7 @@ mod tests {
     }
 
     fn parse(text: &str) -> Result<Table, DataError> {
-        schema().parse(Path::new("table.csv"), text.as_bytes())
+        schema().parse(Path::new("table.csv"), text.as_bytes(), true)
     }
 
     #[test]
@@ -210,6 +306,7 @@ mod tests {
         let head = "who,sick,colour,age\n";
         for (text, what) in [
             ("who,colour,age\n".to_owned(), "no column \"sick\""),
+            ("who,sick,colour,age,age\n".to_owned(), "two columns \"age\""),
             (format!("{head}ann,yes,red,1\nann,SECRET,red,1\n"), "row 2, column sick"),
             (format!("{head}ann,yes,red,SECRET\n"), "row 1, column age: is not a number"),
             (format!("{head}ann,yes,red,\n"), "row 1, column age: is empty"),
@@ -218,9 +315,22 @@ mod tests {
             let error = parse(&text).err().unwrap().to_string();
             assert!(error.contains(what) && !error.contains("SECRET"), "{error}");
         }
-        let error =
-            schema().parse(Path::new("t"), b"who,sick,colour,age\n\xff,yes,red,1\n".as_slice());
+        let bytes = b"who,sick,colour,age\n\xff,yes,red,1\n".as_slice();
+        let error = schema().parse(Path::new("t"), bytes, true);
         assert!(error.err().unwrap().to_string().contains("UTF-8"));
         assert!(parse(&format!("{head}ann,yes,red,nan\n")).unwrap().inputs.values[0].is_nan());
+    }
+
+    #[test]
+    fn tables_cut_or_altered_at_any_byte_do_not_panic() {
+        let whole = b"who,sick,colour,age\nann,yes,\"re\"\"d\",1\nbob,no,green,2\n";
+        for place in 0..whole.len() {
+            let _ = schema().parse(Path::new("t"), &whole[..place], true);
+            for byte in [0, b',', b'"', b'\n', 0xff] {
+                let mut altered = whole.to_vec();
+                altered[place] = byte;
+                let _ = schema().parse(Path::new("t"), altered.as_slice(), true);
+            }
+        }
     }
 }

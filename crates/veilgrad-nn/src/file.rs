@@ -88,27 +88,8 @@ impl Arrays {
         Ok(found)
     }
 
-    /// Writes a file that is there as a whole or not at all, readable by its owner alone.
     pub(crate) fn write(&self, path: &Path) -> Result<(), FileError> {
-        let bytes = self.to_bytes()?;
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        // Whatever is there, left over or planted, must lend us neither its mode nor its target.
-        match std::fs::remove_file(&partial) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-        let mut options = File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&partial)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&partial, path)?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok(())
+        Ok(write_private(path, &self.to_bytes()?)?)
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
@@ -134,6 +115,30 @@ impl Arrays {
             None => Ok(()),
         }
     }
+}
+
+/// Writes a file that is there as a whole or not at all, durably, readable by its owner alone.
+///
+/// # Errors
+/// When the file system fails; what was there before is there still.
+pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    // Whatever is there, left over or planted, must lend us neither its mode nor its target.
+    match std::fs::remove_file(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&partial, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl Model {

@@ -71,7 +71,7 @@ pub mod adapter {
 }
 
 pub use checkpoint::Checkpoint;
-pub use file::FileError;
+pub use file::{FileError, write_private};
 pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;
 pub use model::{Model, ModelError};

@@ -138,7 +138,7 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     );
     for (row, (name, value, text)) in bars.iter().enumerate() {
         let top = ROW * row as f64;
-        let width = (value / most).max(0.0) * (WIDTH - NAME - 190.0);
+        let width = (value / most).max(0.0) * (WIDTH - NAME - 160.0);
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
@@ -146,7 +146,7 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             NAME - 8.0,
             top + 22.0,
-            escape(name),
+            escape(&short(name)),
             top + 8.0,
             NAME + width + 8.0,
             top + 22.0,
@@ -155,6 +155,15 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// As much of a name as stands beside a bar.
+fn short(name: &str) -> String {
+    const MOST: usize = 13;
+    match name.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 /// Round numbers that enclose all values: at most eight.
@@ -226,6 +235,8 @@ mod tests {
     fn names_cannot_leave_their_text() {
         let svg = bars("a\"b", &[("<script>".to_owned(), 1.0, "'x'".to_owned())]);
         assert!(!svg.contains("<script>") && svg.contains("a&quot;b"), "{svg}");
+        let long = bars("t", &[("äöü".repeat(9), 1.0, String::new())]);
+        assert!(long.contains(">äöüäöüäöüäöüä…<"), "{long}");
     }
 
     #[test]

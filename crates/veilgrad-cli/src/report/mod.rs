@@ -15,7 +15,7 @@ use veilgrad_mechanism::RoundPlan;
 use crate::answer::{adjacency_name, up};
 use crate::argument::{Common, ReportOf};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{print, write_file};
 
 /// Points of each curve.
 const POINTS: u64 = 64;
@@ -94,7 +94,10 @@ pub(crate) struct Curves {
 pub(crate) struct Facts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) dataset: &'a str,
+    /// All rounds of the plan.
     pub(crate) rounds: &'a Rounds,
+    /// How many of them were done; fewer, where an interrupted run left charged ones unused.
+    pub(crate) done: u64,
     pub(crate) plan: &'a RoundPlan,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
@@ -146,7 +149,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             .and_then(|value| value.as_str().map(str::to_owned))
             .unwrap_or_else(|| "unknown".to_owned()),
         insecure: dataset.insecure().is_some(),
-        rounds: facts.rounds.count,
+        rounds: facts.done,
         noise_multiplier: facts.plan.noise_multiplier().map_err(|error| failure(&error))?.get(),
         groups: groups.collect(),
         test_accuracy: facts.test_accuracy,
@@ -155,7 +158,8 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             .iter()
             .map(|(name, values)| Metric { name: name.clone(), values: values.clone() })
             .collect(),
-        seconds: facts.seconds,
+        // Whole ones: what is finer depends on how large samples were.
+        seconds: facts.seconds.ceil(),
         dataset: facts.dataset.to_owned(),
         runs: dataset.runs.len(),
         ledger: Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() },
@@ -236,30 +240,34 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
         text.push_str(&format!("test accuracy     {:.2} %\n", 100.0 * accuracy));
     }
     text.push_str(&format!(
-        "epsilon           {} at delta {:e} ({}, {})\n",
+        "epsilon           {} at delta {:e} ({}, {}, {})\n",
         up(report.epsilon),
         report.delta,
         report.unit,
-        report.adjacency
+        report.adjacency,
+        report.accountant
     ));
     text.push_str(&format!("report            {}\n", out.join("report.html").display()));
     print(&text)
 }
 
 /// `veilgrad report RUN -o FILE.html`.
-pub(crate) fn run(arguments: &ReportOf) -> Result<(), Error> {
-    let page = page::page(&Report::read(&arguments.run)?);
+pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
+    let report = Report::read(&arguments.run)?;
+    let page = page::page(&report);
     match &arguments.output {
+        None if common.json => print(&format!("{}\n", report.json()?)),
         None => print(&page),
-        Some(path) => std::fs::write(path, page).map_err(|cause| write_error(path, cause)),
+        Some(path) => write_file(path, page.as_bytes()),
     }
 }
 
-fn write_error(path: &Path, cause: std::io::Error) -> Error {
-    Error::File { path: path.display().to_string(), cause }
-}
-
 /// `veilgrad statement RUN`.
-pub(crate) fn say(run: &Path) -> Result<(), Error> {
-    print(&statement::statement(&Report::read(run)?))
+pub(crate) fn say(run: &Path, common: &Common) -> Result<(), Error> {
+    let statement = statement::statement(&Report::read(run)?);
+    if common.json {
+        let document = serde_json::json!({ "schema": 1, "statement": statement });
+        return print(&format!("{document}\n"));
+    }
+    print(&statement)
 }

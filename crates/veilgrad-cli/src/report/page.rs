@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Report;
 use super::chart::{Line, Scale, bars, escape};
 use super::statement::statement;
+use super::{Curves, Report};
 use crate::answer::up;
 
 const STYLE: &str = "
@@ -13,24 +13,26 @@ const STYLE: &str = "
 --card:#161b22;--blue:#6ea8fe;--red:#ff8a80}}
 *{box-sizing:border-box}
 body{font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;
-max-width:60rem;padding:1.5rem 1rem 4rem}
+max-width:72rem;padding:1.5rem 1rem 4rem}
 h1{font-size:1.6rem;margin:.2em 0}h2{font-size:1.15rem;margin:2.2em 0 .5em}
-p.lead{color:var(--soft);margin:.2em 0 1.4em}
+p,pre,table{max-width:48rem}p.lead{color:var(--soft);margin:.2em 0 1.4em}
 .numbers{display:grid;grid-template-columns:repeat(auto-fit,minmax(10rem,1fr));gap:.8rem}
 .number{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem}
 .number b{display:block;font-size:1.5rem;line-height:1.2}.number span{color:var(--soft);font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem 2rem}
-figure{margin:0 0 1rem}figure.bars{max-width:36rem}p,td{overflow-wrap:anywhere}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem 2rem}
+figure{margin:0 0 1rem}p,td{overflow-wrap:anywhere}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
 svg{width:100%;height:auto;display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
 svg .grid{stroke:var(--line)}svg .tick,svg .axis{stroke:var(--soft)}
 svg .line{fill:none;stroke:var(--blue);stroke-width:2.5}
 svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem}
-th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}
-td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+th:last-child,td:last-child{padding-right:0}
+td:first-child,.w{white-space:nowrap}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .warning{border:2px solid var(--red);color:var(--red);border-radius:8px;padding:.8rem 1rem;font-weight:600}
-code{overflow-wrap:anywhere}
+pre{white-space:pre-wrap}code{overflow-wrap:anywhere}
+@media (max-width:30rem){body{padding:1rem .8rem 3rem}table{font-size:.8rem}th,td{padding-right:.5rem}}
 @media print{body{max-width:none;padding:0;font-size:11pt}figure,.number,tr{break-inside:avoid}
 :root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--card:#fff;--blue:#1f5fbf}}
 ";
@@ -52,25 +54,34 @@ pub(crate) fn page(report: &Report) -> String {
         body.push_str("<p class=\"warning\">INSECURE: this run protects nothing.</p>\n");
     }
     numbers(&mut body, report);
-    charts(&mut body, report);
+    let Curves { spent, profile, attack } = &report.curves;
+    privacy_charts(&mut body, spent, profile, attack, report.delta);
     groups(&mut body, report);
     body.push_str("<h2>Statement</h2>\n");
     for paragraph in statement(report).split("\n\n") {
-        let _ = writeln!(body, "<p>{}</p>", escape(paragraph.trim()).replace('\n', "<br>"));
+        // Every paragraph begins with what it is about.
+        let (about, rest) = paragraph.trim().split_once(". ").unwrap_or(("", paragraph));
+        let rest = escape(rest).replace('\n', "<br>");
+        let _ = writeln!(body, "<p><b>{}.</b> {rest}</p>", escape(about));
     }
     let _ = write!(
         body,
-        "<h2>Check it</h2>\n<p>With the ledger at hand:</p>\n<pre class=\"scroll\"><code>veilgrad ledger \
+        "<h2>Check it</h2>\n<p>With the ledger at hand:</p>\n<pre><code>veilgrad ledger \
          verify LEDGER --against {}\nveilgrad account LEDGER --dataset {} --delta {:e}</code></pre>\n",
         escape(&report.ledger.head),
         escape(&report.dataset),
         report.delta
     );
+    document(&format!("Privacy report: {}", report.dataset), &body)
+}
+
+/// A page with this style and nothing from elsewhere.
+pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-         <title>Privacy report: {}</title>\n<style>{STYLE}</style></head>\n<body>\n{body}</body>\n</html>\n",
-        escape(&report.dataset)
+         <title>{}</title>\n<style>{STYLE}</style></head>\n<body>\n{body}</body>\n</html>\n",
+        escape(title)
     )
 }
 
@@ -84,7 +95,10 @@ fn unit(unit: &str) -> String {
 
 fn numbers(body: &mut String, report: &Report) {
     let mut cards = vec![
-        (up(report.epsilon), format!("epsilon, at delta {:e}", report.delta)),
+        (
+            up(report.epsilon),
+            format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
+        ),
         (up(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
     if let Some(accuracy) = report.test_accuracy {
@@ -114,47 +128,51 @@ fn numbers(body: &mut String, report: &Report) {
     body.push_str("</div>\n");
 }
 
-fn charts(body: &mut String, report: &Report) {
-    let figure = |body: &mut String, caption: &str, svg: String| {
-        if !svg.is_empty() {
-            let _ = writeln!(
-                body,
-                "<figure><figcaption>{}</figcaption>\n{svg}</figure>",
-                escape(caption)
-            );
-        }
-    };
-    let curves = &report.curves;
+/// Epsilon over rounds, delta over epsilon, and the best attack.
+pub(crate) fn privacy_charts(
+    body: &mut String,
+    spent: &[(f64, f64)],
+    profile: &[(f64, f64)],
+    attack: &[(f64, f64)],
+    delta: f64,
+) {
     body.push_str("<h2>How much is spent, and what it means</h2>\n<div class=\"charts\">\n");
     let spent = Line {
         title: "Epsilon after every round",
         x: "rounds",
         y: "epsilon",
         y_scale: Scale::Linear,
-        points: &curves.spent,
+        points: spent,
         beside: None,
     };
-    figure(body, &format!("Epsilon after every round, at delta {:e}", report.delta), spent.svg());
+    figure(body, &format!("Epsilon after every round, at delta {delta:e}"), &spent.svg());
     let profile = Line {
         title: "Delta at every epsilon",
         x: "epsilon",
         y: "delta",
         y_scale: Scale::Log,
-        points: &curves.profile,
+        points: profile,
         beside: None,
     };
-    figure(body, "Every (epsilon, delta) that holds", profile.svg());
+    figure(body, "Every (epsilon, delta) that holds", &profile.svg());
     let guess = [(0.0, 0.0), (1.0, 1.0)];
     let attack = Line {
         title: "The best attack",
         x: "false positive rate",
         y: "true positive rate",
         y_scale: Scale::Linear,
-        points: &curves.attack,
+        points: attack,
         beside: Some(("guessing", &guess)),
     };
-    figure(body, "No test for one record's presence is above this line", attack.svg());
+    figure(body, "No attack on one record is above this line", &attack.svg());
     body.push_str("</div>\n");
+}
+
+fn figure(body: &mut String, caption: &str, svg: &str) {
+    if !svg.is_empty() {
+        let caption = escape(caption);
+        let _ = writeln!(body, "<figure><figcaption>{caption}</figcaption>\n{svg}</figure>");
+    }
 }
 
 fn groups(body: &mut String, report: &Report) {
@@ -162,28 +180,22 @@ fn groups(body: &mut String, report: &Report) {
     let shares: Vec<(String, f64, String)> = report
         .groups
         .iter()
-        .map(|group| {
-            (group.name.clone(), group.share, format!("{:.1} % of the loss", 100.0 * group.share))
-        })
+        .map(|group| (group.name.clone(), group.share, format!("{:.1} %", 100.0 * group.share)))
         .collect();
-    let _ = writeln!(
-        body,
-        "<figure class=\"bars\">{}</figure>",
-        bars("Share of the privacy loss", &shares)
-    );
+    body.push_str("<div class=\"charts\">\n");
+    let bars_of = bars("Share of the privacy loss", &shares);
+    figure(body, "Share of a round's privacy loss", &bars_of);
     let noise: Vec<(String, f64, String)> = report
         .groups
         .iter()
         .map(|group| {
             let ratio = group.noise / group.clip;
-            (group.name.clone(), ratio, format!("noise {} x clip {}", up(ratio), up(group.clip)))
+            (group.name.clone(), ratio, format!("{} x clip {}", up(ratio), up(group.clip)))
         })
         .collect();
-    let _ = writeln!(
-        body,
-        "<figure class=\"bars\"><figcaption>Noise on the sum, as a multiple of one record's bound</figcaption>{}</figure>",
-        bars("Noise versus clip norm", &noise)
-    );
+    let bars_of = bars("Noise versus clip norm", &noise);
+    figure(body, "Noise on the sum, as a multiple of one record's bound", &bars_of);
+    body.push_str("</div>\n");
     body.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>group</th><th class=\"n\">numbers</th>\
          <th class=\"n\">clip norm</th><th class=\"n\">noise</th><th class=\"n\">share</th></tr></thead>\n",

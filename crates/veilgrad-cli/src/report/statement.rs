@@ -32,12 +32,13 @@ pub(crate) fn statement(report: &Report) -> String {
          report that are marked as private estimates) is ({}, {:e})-differentially private for {records}, \
          under {} adjacency: whoever sees all of it, and knows everything else, can hardly tell whether \
          {records} {change}. Epsilon is an upper bound that includes its own numerical error, computed by \
-         the accountant '{}' from the ledger's events.\n\n",
+         the accountant '{}' of veilgrad {} from the ledger's events.\n\n",
         report.dataset,
         up(report.epsilon),
         report.delta,
         report.adjacency,
-        report.accountant
+        report.accountant,
+        env!("CARGO_PKG_VERSION")
     ));
     let rate = report.rate.map_or(String::new(), |rate| format!(" at rate {rate:.6}"));
     let sampling = match report.sampling.as_str() {
@@ -104,7 +105,8 @@ pub(crate) fn statement(report: &Report) -> String {
         None => "",
     };
     text.push_str(&format!(
-        "What is not covered. {test}The input file and the ledger's own protection against theft are not. \
+        "What is not covered. {test}The input file and the ledger's own protection against theft are not, nor is \
+         the time that training took, of which the report gives whole seconds. \
          Copies of the ledger that go different ways each keep only what they know; ledger {} ended at row \
          {}, and its head is:\n{}\n",
         report.ledger.id, report.ledger.sequence, report.ledger.head

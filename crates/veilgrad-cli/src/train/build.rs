@@ -15,50 +15,52 @@ use veilgrad_nn::{
     Padding, RmsProp, Schedule, Sgd, TrainingPlan, Unit, Watch, Weights,
 };
 
-use super::config::{self, Config, Kind, Record};
+use super::config::{self, Config, Declaration, Kind, Record};
+use super::data;
 use crate::error::Error;
 
 fn usage(error: impl std::fmt::Display) -> Error {
     Error::Usage(error.to_string())
 }
 
+/// How many parameters a model may have.
+const MOST_PARAMETERS: u128 = 1 << 30;
+
 /// The untrained model.
-pub(crate) fn model(config: &Config, shape: &[usize]) -> Result<Model, Error> {
-    let classes = config.data.classes.count();
+pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
+    if most_parameters(declaration)? > MOST_PARAMETERS {
+        return Err(usage("the model would have more than 2^30 parameters"));
+    }
+    let shape = data::shape(declaration)?;
+    let (config, classes) = (&declaration.model, declaration.classes.count());
     let mut layers = Vec::new();
-    match config.model.kind {
-        Kind::Linear => {}
-        Kind::Mlp => {
-            let hidden = &config.model.hidden;
-            if hidden.is_empty() {
-                return Err(usage("[model] kind = \"mlp\" needs hidden = [widths]"));
-            }
-            for width in hidden {
-                layers.push(Layer::linear(*width));
-                if config.model.batch_norm {
-                    layers.push(Layer::BatchNorm);
-                }
-                layers.push(Layer::Relu);
-            }
-        }
-        Kind::Cnn => {
-            let conv = |filters, size, padding| {
-                Layer::Conv2d(Conv2d { filters, kernel: (size, size), stride: (2, 2), padding })
-            };
-            layers.push(conv(16, 8, Padding::Same));
-            layers.push(Layer::Relu);
-            layers.push(Layer::max_pool(2, 1));
-            layers.push(conv(32, 4, Padding::Valid));
-            layers.push(Layer::Relu);
-            layers.push(Layer::max_pool(2, 1));
-            layers.push(Layer::Flatten);
-            layers.push(Layer::linear(32));
-            layers.push(Layer::Relu);
+    let mut hidden = config.hidden.as_slice();
+    if config.kind == Kind::Cnn {
+        let conv = |filters, size, padding| {
+            Layer::Conv2d(Conv2d { filters, kernel: (size, size), stride: (2, 2), padding })
+        };
+        let [first, second] = config.filters.unwrap_or([16, 32]);
+        layers.push(conv(first, 8, Padding::Same));
+        layers.push(Layer::Relu);
+        layers.push(Layer::max_pool(2, 1));
+        layers.push(conv(second, 4, Padding::Valid));
+        layers.push(Layer::Relu);
+        layers.push(Layer::max_pool(2, 1));
+        layers.push(Layer::Flatten);
+        if hidden.is_empty() {
+            hidden = &[32];
         }
     }
+    for width in hidden {
+        layers.push(Layer::linear(*width));
+        if config.batch_norm {
+            layers.push(Layer::BatchNorm);
+        }
+        layers.push(Layer::Relu);
+    }
     layers.push(Layer::linear(classes));
-    let mut model = Model::new(shape, layers, config.model.seed).map_err(usage)?;
-    if config.model.kind == Kind::Linear {
+    let mut model = Model::new(&shape, layers, config.seed).map_err(usage)?;
+    if config.kind == Kind::Linear {
         // Convex: zero is as good a start as any, and the same for everybody.
         let names: Vec<String> = model.parameters().map(|(name, ..)| name.to_owned()).collect();
         for name in names {
@@ -68,6 +70,28 @@ pub(crate) fn model(config: &Config, shape: &[usize]) -> Result<Model, Error> {
         }
     }
     Ok(model)
+}
+
+/// At least as many weights as the model has, before any memory is taken for them. Behind its convolutions,
+/// an image has at most half of its sides.
+pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> {
+    let (shape, model) = (data::shape(declaration)?, &declaration.model);
+    let wide = |width: usize| width as u128;
+    let mut inputs: u128 = shape.iter().map(|side| wide(*side)).product();
+    let (mut sum, mut hidden) = (0, model.hidden.as_slice());
+    if let (Kind::Cnn, [rows, columns, channels]) = (model.kind, &shape[..]) {
+        let [first, second] = model.filters.unwrap_or([16, 32]).map(wide);
+        sum += 64 * wide(*channels) * first + 16 * first * second;
+        inputs = wide(rows.div_ceil(4)) * wide(columns.div_ceil(4)) * second;
+        if hidden.is_empty() {
+            hidden = &[32];
+        }
+    }
+    for width in hidden.iter().copied().chain([declaration.classes.count()]) {
+        sum += inputs * wide(width);
+        inputs = wide(width);
+    }
+    Ok(sum)
 }
 
 /// What a round asks of its sample.

@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-
 /// A training run. Unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +18,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Data {
-    /// Private examples: .csv, .npy, .npz, or IDX (.gz or not).
+    /// Private examples: .csv, .parquet (with the feature), .npy, .npz, or IDX (.gz or not).
     pub(crate) train: PathBuf,
     /// Their labels, where they are in a file of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +64,10 @@ pub(crate) struct Arrays {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "classes is their number, as in 10, or their names, as in [\"no\", \"yes\"]"
+)]
 pub(crate) enum Classes {
     Count(usize),
     Names(Vec<String>),
@@ -91,7 +92,10 @@ impl Classes {
 
 /// What a record is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "record is \"example\", { user = \"column\", max_examples = N } or { microbatch = N }"
+)]
 pub(crate) enum Record {
     Named(Named),
     User(User),
@@ -148,9 +152,12 @@ pub(crate) struct Model {
     /// Scales and orientations of scattering features, and groups of their normalisation.
     #[serde(default)]
     pub(crate) scattering: Scattering,
-    /// The widths of hidden layers.
+    /// The widths of hidden layers of an mlp, or of a cnn behind its convolutions (by default 32).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hidden: Vec<usize>,
+    /// The filters of a cnn's two convolutions, 8 x 8 and 4 x 4; by default 16 and 32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) filters: Option<[usize; 2]>,
     /// Batch norm by private statistics after every hidden layer; needs a group "statistics".
     #[serde(default)]
     pub(crate) batch_norm: bool,
@@ -162,6 +169,8 @@ pub(crate) struct Model {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
+    /// Softmax regression: logistic regression, for two classes.
+    #[serde(alias = "logistic")]
     Linear,
     Mlp,
     Cnn,
@@ -289,68 +298,36 @@ pub(crate) enum Optimizer {
     },
 }
 
+/// What a model knows of its data without having seen any: declared, public, and kept in its file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Declaration {
+    pub(crate) classes: Classes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shape: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bounds: Option<[f64; 2]>,
+    /// The name of the examples in an .npz file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inputs: Option<String>,
+    /// Of a table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) columns: Vec<Column>,
+    pub(crate) model: Model,
+}
+
 impl Config {
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| Error::File { path: name.clone(), cause })?;
-        Self::parse(&text).map_err(|why| Error::Usage(format!("{name}: {why}")))
-    }
-
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let config: Self =
-            toml::from_str(text).map_err(|error| with_suggestion(&error.to_string()))?;
-        config.check()?;
-        Ok(config)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let (data, privacy) = (&self.data, &self.privacy);
-        match (privacy.epsilon, privacy.noise_multiplier) {
-            (None, None) => return Err("[privacy] needs epsilon, or noise_multiplier".to_owned()),
-            (Some(_), Some(_)) => {
-                return Err("[privacy] has both epsilon and noise_multiplier; give one".to_owned());
-            }
-            _ => {}
+    /// What a model of this configuration knows of its data: no paths, and nothing of the run.
+    pub(crate) fn declaration(&self) -> Declaration {
+        let data = &self.data;
+        Declaration {
+            classes: data.classes.clone(),
+            shape: data.shape.clone(),
+            bounds: data.bounds,
+            inputs: data.arrays.as_ref().map(|arrays| arrays.inputs.clone()),
+            columns: data.columns.clone(),
+            model: self.model.clone(),
         }
-        if data.classes.count() < 2 {
-            return Err("[data] classes must be 2 or more".to_owned());
-        }
-        if data.records == 0 {
-            return Err("[data] records must be 1 or more".to_owned());
-        }
-        let rate = privacy.expected_batch / data.records as f64;
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(format!(
-                "[privacy] expected_batch {} is not in (0, {}], the declared [data] records",
-                privacy.expected_batch, data.records
-            ));
-        }
-        if self.train.rounds == 0 {
-            return Err("[train] rounds must be 1 or more".to_owned());
-        }
-        for column in &data.columns {
-            match (&column.bounds, &column.categories) {
-                (Some([low, high]), None) if low < high => {}
-                (Some(_), None) => {
-                    return Err(format!("column {:?}: bounds must ascend", column.name));
-                }
-                (None, Some(_)) => {}
-                _ => {
-                    return Err(format!(
-                        "column {:?} needs bounds, or categories, declared: they are not inferred \
-                         from private data",
-                        column.name
-                    ));
-                }
-            }
-        }
-        if let Some([low, high]) = data.bounds
-            && !(low < high && low.is_finite() && high.is_finite())
-        {
-            return Err(format!("[data] bounds [{low}, {high}] must ascend"));
-        }
-        Ok(())
     }
 
     /// The name under which budgets know the data.
@@ -368,83 +345,5 @@ impl Config {
         use sha2::{Digest, Sha256};
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
         Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-}
-
-/// An unknown key gets the known one that is most like it.
-fn with_suggestion(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if !message.contains("unknown field") && !message.contains("unknown variant") {
-        return message.trim_end().to_owned();
-    }
-    let Some(unknown) = quoted.next() else { return message.to_owned() };
-    let alike = |known: &str| {
-        let common = known.chars().filter(|c| unknown.contains(*c)).count();
-        2 * common + 3 * known.chars().zip(unknown.chars()).take_while(|(a, b)| a == b).count()
-    };
-    match quoted.max_by_key(|known| (alike(known), usize::MAX - known.len())) {
-        Some(known) => format!("{}\ndid you mean `{known}`?", message.trim_end()),
-        None => message.trim_end().to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-[data]
-train = "data/mnist/train-images-idx3-ubyte.gz"
-labels = "data/mnist/train-labels-idx1-ubyte.gz"
-records = 60000
-classes = 10
-shape = [28, 28]
-bounds = [0, 255]
-[model]
-kind = "linear"
-features = "scattering"
-[privacy]
-epsilon = 3.0
-delta = 1e-5
-expected_batch = 8192
-[train]
-rounds = 700
-optimizer = { kind = "sgd", lr = 0.6, momentum = 0.9 }
-ema = 0.99
-"#;
-
-    #[test]
-    fn a_configuration_is_read_and_means_what_it_says() {
-        let config = Config::parse(GOOD).unwrap();
-        assert_eq!(config.dataset(), "mnist");
-        assert_eq!(config.privacy.adjacency, Adjacency::AddRemove);
-        let user = GOOD.replace(
-            "classes = 10",
-            "classes = [\"a\", \"b\"]\nrecord = { user = \"who\", max_examples = 3 }",
-        );
-        let config = Config::parse(&user).unwrap();
-        assert!(matches!(config.data.record, Record::User(_)));
-        assert_eq!(config.data.classes.names(), ["a", "b"]);
-        let micro = GOOD.replace("classes = 10", "classes = 10\nrecord = { microbatch = 4 }");
-        assert!(matches!(Config::parse(&micro).unwrap().data.record, Record::Microbatch(_)));
-        assert_ne!(Config::parse(&micro).unwrap().hash(), Config::parse(GOOD).unwrap().hash());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
-        for (from, to, what) in [
-            ("epsilon = 3.0", "epsilom = 3.0", "did you mean `epsilon`"),
-            ("kind = \"linear\"", "kind = \"liner\"", "did you mean `linear`"),
-            ("epsilon = 3.0\n", "", "needs epsilon, or noise_multiplier"),
-            ("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 1.0", "both"),
-            ("records = 60000\n", "", "missing field `records`"),
-            ("expected_batch = 8192", "expected_batch = 99999", "is not in (0, 60000]"),
-            ("rounds = 700", "rounds = 0", "rounds must be"),
-            ("classes = 10", "classes = 1", "classes must be"),
-            ("bounds = [0, 255]", "bounds = [255, 0]", "must ascend"),
-        ] {
-            let error = Config::parse(&GOOD.replace(from, to)).unwrap_err();
-            assert!(error.contains(what), "{what}: {error}");
-        }
     }
 }

@@ -6,7 +6,7 @@ use veilgrad_data::table::{Column, Kind, Schema};
 use veilgrad_data::{Array, DataError, GroupNorm, Scattering, idx, npy};
 use veilgrad_nn::Records;
 
-use super::config::{self, Config, Record};
+use super::config::{self, Config, Declaration, Microbatch, Record};
 use crate::error::Error;
 
 /// Examples and, where records are users, whose they are. Not `Debug`: what is in it is private.
@@ -45,13 +45,14 @@ impl Records for Examples {
 }
 
 /// The shape that the model sees, from the declaration alone.
-pub(crate) fn shape(config: &Config) -> Result<Vec<usize>, Error> {
-    let declared = declared_shape(config)?;
-    match config.model.features {
+pub(crate) fn shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
+    let declared = declared_shape(declaration)?;
+    match declaration.model.features {
         config::Features::Scattering => {
-            Ok(vec![scattering(config, &declared)?.shape().iter().product()])
+            Ok(vec![scattering(declaration, &declared)?.shape().iter().product()])
         }
-        config::Features::None if config.model.kind == config::Kind::Cnn => match declared[..] {
+        config::Features::None if declaration.model.kind == config::Kind::Cnn => match declared[..]
+        {
             [rows, columns] => Ok(vec![rows, columns, 1]),
             [_, _, _] => Ok(declared),
             _ => Err(Error::Usage("a cnn needs [data] shape = [rows, columns]".to_owned())),
@@ -60,157 +61,143 @@ pub(crate) fn shape(config: &Config) -> Result<Vec<usize>, Error> {
     }
 }
 
-fn declared_shape(config: &Config) -> Result<Vec<usize>, Error> {
-    if is_table(&config.data.train) {
-        return Ok(vec![schema(config)?.width()]);
+fn declared_shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
+    match &declaration.shape {
+        _ if !declaration.columns.is_empty() => Ok(vec![schema(declaration).width()]),
+        Some(shape) => Ok(shape.clone()),
+        None => Err(Error::Usage("[data] has neither shape nor columns".to_owned())),
     }
-    config.data.shape.clone().filter(|shape| !shape.is_empty() && !shape.contains(&0)).ok_or_else(|| {
-        Error::Usage(
-            "[data] shape is missing: the shape of an example is declared, not read from private data"
-                .to_owned(),
-        )
-    })
 }
 
-fn scattering(config: &Config, shape: &[usize]) -> Result<Scattering, Error> {
+fn scattering(declaration: &Declaration, shape: &[usize]) -> Result<Scattering, Error> {
     let [rows, columns] = shape else {
         return Err(Error::Usage("scattering needs [data] shape = [rows, columns]".to_owned()));
     };
-    let config::Scattering { scales, orientations, .. } = config.model.scattering;
+    let config::Scattering { scales, orientations, .. } = declaration.model.scattering;
     Scattering::new(*rows, *columns, scales, orientations)
         .map_err(|error| Error::Usage(error.to_string()))
 }
 
-/// The private examples.
+/// The private examples, as records of the declared unit.
 pub(crate) fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
-    load(config, &config.data.train, config.data.labels.as_deref(), true, threads)
+    let mut examples = load(config, &config.data.train, config.data.labels.as_deref(), threads)?;
+    if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
+        let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();
+        examples.members =
+            Some(numbers.chunks(microbatch.get() as usize).map(<[u32]>::to_vec).collect());
+    }
+    Ok(examples)
 }
 
-/// The public examples, if there are any.
+/// The public examples, if there are any, one by one.
 pub(crate) fn test(config: &Config, threads: usize) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.test else { return Ok(None) };
-    load(config, path, config.data.test_labels.as_deref(), false, threads).map(Some)
+    let examples = load(config, path, config.data.test_labels.as_deref(), threads)?;
+    Ok(Some(Examples { members: None, ..examples }))
 }
 
 /// Examples to predict, whose labels are not asked for.
-pub(crate) fn unlabelled(config: &Config, path: &Path, threads: usize) -> Result<Examples, Error> {
-    if is_table(path) {
-        let inputs = schema(config)?.read_inputs(path).map_err(data_error)?;
-        let (width, labels) = (inputs.width(), vec![0.0; inputs.rows().len()]);
-        return Ok(Examples { inputs: inputs.values, width, labels, members: None });
-    }
-    let declared = declared_shape(config)?;
-    let name = config.data.arrays.as_ref().map(|arrays| arrays.inputs.as_str());
-    let inputs = array(path, name).map_err(data_error)?;
-    finish(config, &declared, path, inputs, None, threads)
+pub(crate) fn unlabelled(
+    declaration: &Declaration,
+    path: &Path,
+    threads: usize,
+) -> Result<Examples, Error> {
+    let (inputs, count) = if is_table(path) {
+        let inputs = schema(declaration).read_inputs(path).map_err(data_error)?;
+        let count = inputs.rows().len();
+        (inputs.values, count)
+    } else {
+        let name = declaration.inputs.as_deref();
+        let inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
+        let count = inputs.rows().len();
+        (features(declaration, inputs.values, threads)?, count)
+    };
+    let width = shape(declaration)?.iter().product();
+    Ok(Examples { inputs, width, labels: vec![0.0; count], members: None })
 }
 
-/// Examples as the model of this configuration wants them; `units` joins those of one user.
+/// Examples as the model of this configuration wants them; those of one user are joined.
 fn load(
     config: &Config,
     path: &Path,
     labels: Option<&Path>,
-    units: bool,
     threads: usize,
 ) -> Result<Examples, Error> {
+    let declaration = config.declaration();
+    let width = shape(&declaration)?.iter().product();
     if is_table(path) {
-        let table = schema(config)?.read(path).map_err(data_error)?;
-        let members = table.users.filter(|_| units).map(|users| join(&users));
-        let width = table.inputs.width();
+        let mut schema = schema(&declaration);
+        schema.label = config.data.label.clone().unwrap_or_default();
+        if let Record::User(user) = &config.data.record {
+            schema.user = Some(user.user.clone());
+        }
+        let table = schema.read(path).map_err(data_error)?;
+        let members = table.users.map(|users| join(&users));
         return Ok(Examples { inputs: table.inputs.values, width, labels: table.labels, members });
     }
-    let declared = declared_shape(config)?;
     let arrays = config.data.arrays.as_ref();
-    let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str())).map_err(data_error)?;
-    let labels = match (labels, arrays) {
-        (Some(path), _) => array(path, None),
-        (None, Some(arrays)) => array(path, Some(&arrays.labels)),
-        (None, None) => {
-            return Err(Error::Usage("[data] labels is missing: where are the labels?".to_owned()));
-        }
-    };
-    let labels = labels.map_err(data_error)?.values;
-    finish(config, &declared, path, inputs, Some(labels), threads)
-}
-
-/// Checks examples against the declaration, and computes their features.
-fn finish(
-    config: &Config,
-    declared: &[usize],
-    path: &Path,
-    inputs: Array,
-    labels: Option<Vec<f32>>,
-    threads: usize,
-) -> Result<Examples, Error> {
-    let labels = labels.unwrap_or_else(|| vec![0.0; inputs.rows().len()]);
-    let wrong =
-        |cause: &str| Error::Data { path: path.display().to_string(), cause: cause.to_owned() };
-    if inputs.shape.iter().product::<usize>() != declared.iter().product::<usize>() {
-        return Err(wrong("examples do not have the declared shape"));
+    let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
+    let labels = array(file, name, 1)?.values;
+    let wrong = |cause: String| Error::Data { path: file.display().to_string(), cause };
+    let classes = config.data.classes.count() as f32;
+    let class = |label: &f32| (0.0..classes).contains(label) && label.fract() == 0.0;
+    if let Some(place) = labels.iter().position(|label| !class(label)) {
+        return Err(wrong(format!("row {}: is none of the declared classes", place + 1)));
     }
-    if inputs.values.len() != labels.len() * inputs.width() {
-        return Err(wrong("there are not as many labels as examples"));
+    let size = declared_shape(&declaration)?.iter().product();
+    let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
+    if inputs.rows().len() != labels.len() {
+        return Err(wrong("has not as many labels as there are examples".to_owned()));
     }
-    let bounds = config.data.bounds.ok_or_else(|| {
-        Error::Usage(
-            "[data] bounds is missing: the bounds of numbers are declared, not read from private data"
-                .to_owned(),
-        )
-    })?;
-    let inputs = features(config, declared, inputs.values, bounds, threads)?;
-    let width = if labels.is_empty() { 1 } else { inputs.len() / labels.len() };
+    let inputs = features(&declaration, inputs.values, threads)?;
     Ok(Examples { inputs, width, labels, members: None })
 }
 
-fn features(
-    config: &Config,
-    declared: &[usize],
+/// Numbers within their declared bounds, and what the model makes of them before it learns.
+pub(crate) fn features(
+    declaration: &Declaration,
     mut inputs: Vec<f32>,
-    [low, high]: [f64; 2],
     threads: usize,
 ) -> Result<Vec<f32>, Error> {
+    let [low, high] = declaration
+        .bounds
+        .ok_or_else(|| Error::Usage("[data] bounds of numbers are not declared".to_owned()))?;
     let (low, scale) = (low as f32, (1.0 / (high - low)) as f32);
     for value in &mut inputs {
         // What is no number stays none, and its record will count as zero.
         let scaled = (*value - low) * scale;
         *value = if scaled.is_nan() { scaled } else { scaled.clamp(0.0, 1.0) };
     }
-    if config.model.features == config::Features::None {
+    if declaration.model.features == config::Features::None {
         return Ok(inputs);
     }
-    let scattering = scattering(config, declared)?;
-    let width: usize = scattering.shape().iter().product();
+    let scattering = scattering(declaration, &declared_shape(declaration)?)?;
+    let norm = GroupNorm { groups: declaration.model.scattering.norm_groups };
     let mut features = scattering.transform(&inputs, threads);
-    let norm = GroupNorm { groups: config.model.scattering.norm_groups };
-    features.chunks_exact_mut(width).for_each(|record| norm.apply(record));
+    norm.apply_all(&mut features, scattering.shape().iter().product(), threads);
     Ok(features)
 }
 
-fn is_table(path: &Path) -> bool {
-    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"))
+/// Whether a file is a table, by its name.
+pub(crate) fn is_table(path: &Path) -> bool {
+    let end = path.extension().unwrap_or_default();
+    end.eq_ignore_ascii_case("csv") || end.eq_ignore_ascii_case("parquet")
 }
 
-fn array(path: &Path, name: Option<&str>) -> Result<Array, DataError> {
+/// The rows of a file, of `width` numbers each.
+fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> {
     let end = path.extension().map(|end| end.to_ascii_lowercase());
-    match end.as_ref().and_then(|end| end.to_str()) {
-        Some("npy") => npy::read(path, None),
-        Some("npz") => npy::read(path, name),
-        _ => idx::read(path),
-    }
+    let array = match end.as_ref().and_then(|end| end.to_str()) {
+        Some("npy") => npy::read(path, None, width),
+        Some("npz") => npy::read(path, name, width),
+        _ => idx::read(path, width),
+    };
+    array.map_err(data_error)
 }
 
-fn schema(config: &Config) -> Result<Schema, Error> {
-    let data = &config.data;
-    let label = data.label.clone().ok_or_else(|| {
-        Error::Usage("[data] label is missing: which column is the label?".to_owned())
-    })?;
-    if data.columns.is_empty() {
-        return Err(Error::Usage(
-            "[[data.columns]] are missing: name the columns to use, with bounds or categories"
-                .to_owned(),
-        ));
-    }
-    let columns = data.columns.iter().map(|column| {
+/// The columns that become numbers; who reads labels and users adds them.
+fn schema(declaration: &Declaration) -> Schema {
+    let columns = declaration.columns.iter().map(|column| {
         let name = column.name.clone();
         let kind = match (&column.categories, column.bounds) {
             (Some(words), _) => Kind::Category { words: words.clone() },
@@ -221,11 +208,8 @@ fn schema(config: &Config) -> Result<Schema, Error> {
         };
         Column { name, kind }
     });
-    let user = match &data.record {
-        Record::User(user) => Some(user.user.clone()),
-        _ => None,
-    };
-    Ok(Schema { columns: columns.collect(), label, classes: data.classes.names(), user })
+    let classes = declaration.classes.names();
+    Schema { columns: columns.collect(), label: String::new(), classes, user: None }
 }
 
 /// The examples of each user.
@@ -245,6 +229,9 @@ fn data_error(error: DataError) -> Error {
     match error {
         DataError::File { path, cause } => Error::Data { path, cause: cause.to_string() },
         DataError::Format { path, why } => Error::Data { path, cause: why },
+        DataError::Cell { path, row, column, rule } => {
+            Error::Data { path, cause: format!("row {row}, column {column}: {rule}") }
+        }
         other => Error::Data { path: "data".to_owned(), cause: other.to_string() },
     }
 }

@@ -1,8 +1,10 @@
 //! `veilgrad train`: from a data file and a budget to a model, a ledger and a report.
 
 pub(crate) mod build;
+mod check;
 pub(crate) mod config;
 pub(crate) mod data;
+mod estimate;
 mod progress;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use veilgrad_nn::{FileError, Loss, Model, Performance, TrainError, Trainer, publ
 
 use crate::argument::{Common, Train};
 use crate::error::Error;
+use crate::output::{create_directory, say, write_file};
 use crate::report::{self, Report};
 use build::{AnyOptimizer, AnySampler};
 use config::Config;
@@ -57,7 +60,7 @@ impl<'a> Job<'a> {
     fn new(config: Config, arguments: &Train, common: &'a Common) -> Result<Self, Error> {
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         let delta = Delta::new(config.privacy.delta).map_err(|error| usage(&error))?;
-        let shape = data::shape(&config)?;
+        let declaration = config.declaration();
         let threads = arguments.threads.map_or_else(
             || std::thread::available_parallelism().map_or(1, usize::from),
             |threads| threads.get(),
@@ -68,7 +71,7 @@ impl<'a> Job<'a> {
         let (trainer, rounds, guarantee) = loop {
             let performance = Performance { threads, ..Performance::default() };
             let mut trainer = Trainer::new(
-                build::model(&config, &shape)?,
+                build::model(&declaration)?,
                 build::plan(&config, noise)?,
                 AnyOptimizer::new(&config),
                 build::schedule(&config),
@@ -113,15 +116,27 @@ impl<'a> Job<'a> {
         if self.common.quiet {
             return;
         }
-        let epsilon = crate::answer::up(self.guarantee.epsilon);
-        let noise = crate::answer::up(self.noise());
-        eprintln!("dataset           {} ({})", self.config.dataset(), self.unit());
-        eprintln!("rounds            {}", self.rounds.count);
-        eprintln!("noise multiplier  {noise}");
-        eprintln!("epsilon           {epsilon} at delta {:e}", self.delta.get());
-        eprintln!("accountant        {}", self.guarantee.accountant);
-        eprintln!("ledger            {}", self.ledger.display());
-        eprintln!("results           {}", self.out.display());
+        let up = crate::answer::up;
+        let mut rows = vec![
+            ("dataset", format!("{} ({})", self.config.dataset(), self.unit())),
+            ("rounds", self.rounds.count.to_string()),
+            ("noise multiplier", up(self.noise())),
+            ("epsilon", format!("{} at delta {:e}", up(self.guarantee.epsilon), self.delta.get())),
+            ("accountant", self.guarantee.accountant.to_owned()),
+        ];
+        if let Some(seconds) = estimate::seconds(&self.config, self.threads) {
+            let time = progress::time(seconds);
+            rows.push(("time", format!("about {time} on {} threads", self.threads)));
+        }
+        if self.common.verbose > 0 {
+            rows.extend(self.rounds.round.queries().iter().map(|query| {
+                let (clip, noise) = (query.clip().get(), up(query.noise().get()));
+                ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
+            }));
+        }
+        rows.push(("ledger", self.ledger.display().to_string()));
+        rows.push(("results", self.out.display().to_string()));
+        say(&rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>());
     }
 
     fn noise(&self) -> f64 {
@@ -134,7 +149,7 @@ impl<'a> Job<'a> {
 
     fn run(mut self) -> Result<(), Error> {
         let interrupted = interrupts()?;
-        std::fs::create_dir_all(&self.out).map_err(|cause| file_error(&self.out, cause))?;
+        create_directory(&self.out)?;
         let checkpoint = self.out.join("checkpoint.safetensors");
         if checkpoint.exists() && !self.resume {
             return Err(Error::Usage(format!(
@@ -153,6 +168,8 @@ impl<'a> Job<'a> {
         // The budget covers the plan: only now is the data looked at.
         let train = data::train(&self.config, self.threads)?;
         let test = data::test(&self.config, self.threads)?;
+        // From here on rounds are charged: whatever happens, there is something to go on with.
+        self.save(&checkpoint, &run)?;
         let started = Instant::now();
         let mut progress =
             Progress::new(self.common, &self.rounds, self.delta, build::adjacency(&self.config));
@@ -287,11 +304,8 @@ impl<'a> Job<'a> {
     }
 
     fn write(&self, model: &Model, report: &Report) -> Result<(), Error> {
-        let write = |name: &str, bytes: &[u8]| {
-            let path = self.out.join(name);
-            std::fs::write(&path, bytes).map_err(|cause| file_error(&path, cause))
-        };
-        let bytes = crate::predict::model_file(model, &self.config)?;
+        let write = |name: &str, bytes: &[u8]| write_file(&self.out.join(name), bytes);
+        let bytes = crate::predict::model_file(model, self.config.declaration(), report)?;
         write("model.safetensors", &bytes)?;
         write("report.json", format!("{}\n", report.json()?).as_bytes())?;
         write("report.html", report::page::page(report).as_bytes())?;
@@ -309,6 +323,7 @@ impl<'a> Job<'a> {
             ledger,
             dataset: &self.config.dataset(),
             rounds: &self.rounds,
+            done: self.trainer.rounds(),
             plan: self.trainer.plan(),
             test_accuracy,
             metrics,
@@ -342,18 +357,17 @@ fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Err
     Best.epsilon(&composition.map_err(usage)?, delta).map_err(usage)
 }
 
-/// Set when somebody wants to stop.
+/// Set when somebody wants to stop. Who insists stops at once: the ledger is in order at any time, and the
+/// last checkpoint is whole.
 fn interrupts() -> Result<Arc<AtomicBool>, Error> {
+    use signal_hook::flag::{register, register_conditional_shutdown};
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))
+        register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| register(signal, Arc::clone(&flag)))
             .map_err(|error| Error::Failure(error.to_string()))?;
     }
     Ok(flag)
-}
-
-fn file_error(path: &Path, cause: std::io::Error) -> Error {
-    Error::File { path: path.display().to_string(), cause }
 }
 
 fn ledger_error(error: LedgerError) -> Error {

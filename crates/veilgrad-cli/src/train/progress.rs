@@ -1,6 +1,6 @@
 //! Progress: rounds done, epsilon spent, time left; nothing that a record could decide.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use veilgrad_accounting::{Accountant, Best, Composition};
@@ -8,6 +8,7 @@ use veilgrad_events::{Adjacency, Delta, Rounds};
 
 use crate::answer::up;
 use crate::argument::Common;
+use crate::output::say;
 
 /// How often the line is written.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -63,19 +64,18 @@ impl Progress {
         let left = all.saturating_sub(round.round) as f64 / rate;
         let share = round.round as f64 / all.max(1) as f64;
         let filled = (share * 24.0) as usize;
-        eprint!(
+        say(&format!(
             "\r[{}{}] {}/{all} rounds, epsilon {epsilon}, {} left   ",
             "#".repeat(filled.min(24)),
             ".".repeat(24 - filled.min(24)),
             round.round,
             time(left)
-        );
-        let _ = std::io::stderr().flush();
+        ));
     }
 
     pub(crate) fn end(&self) {
         if self.shown {
-            eprintln!();
+            say("\n");
         }
     }
 
@@ -85,7 +85,8 @@ impl Progress {
     }
 }
 
-fn time(seconds: f64) -> String {
+/// A duration for people.
+pub(crate) fn time(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     if seconds < 60 {
         format!("{seconds} s")

@@ -1,0 +1,156 @@
+//! What people type about budgets and ledgers.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use veilgrad_events::{Delta, Epsilon, RecordUnit};
+use veilgrad_ledger::Head;
+
+use super::{Neighbours, delta, epsilon, head, unit};
+use crate::example;
+
+/// What to do with budgets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Budget {
+    /// Begin a dataset with its budget, in a new ledger if there is none.
+    #[command(
+        after_help = example::BUDGET_CREATE
+    )]
+    Create(CreateBudget),
+    /// What a dataset has spent, and what is left.
+    #[command(after_help = example::BUDGET_SHOW)]
+    Show(OneBudget),
+    /// All datasets of a ledger.
+    #[command(after_help = example::BUDGET_LIST)]
+    List(LedgerFile),
+    /// Lower a budget. It can never be raised.
+    #[command(
+        after_help = example::BUDGET_TIGHTEN
+    )]
+    Tighten(TightenBudget),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerFile {
+    /// The ledger database.
+    #[arg(long, value_name = "FILE", default_value = "veilgrad-ledger.db")]
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneBudget {
+    /// The dataset.
+    pub(crate) dataset: String,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TightenBudget {
+    /// The dataset.
+    pub(crate) dataset: String,
+    /// The new, smaller cap.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Epsilon,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateBudget {
+    /// A name for the dataset; not a hash of it.
+    pub(crate) dataset: String,
+    /// What all runs together must not exceed.
+    #[arg(long, value_parser = epsilon)]
+    pub(crate) epsilon: Epsilon,
+    /// The delta of the promise.
+    #[arg(long, value_parser = delta)]
+    pub(crate) delta: Delta,
+    /// Which datasets are neighbours.
+    #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]
+    pub(crate) adjacency: Neighbours,
+    /// What a record is: example, user, or microbatch:N.
+    #[arg(long, default_value = "example", value_parser = unit)]
+    pub(crate) unit: RecordUnit,
+    /// Whether rounds may be chosen from earlier outputs.
+    #[arg(long, value_enum, default_value_t = BudgetMode::Planned)]
+    pub(crate) mode: BudgetMode,
+    #[command(flatten)]
+    pub(crate) file: LedgerFile,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BudgetMode {
+    Planned,
+    Adaptive,
+}
+
+/// What to do with ledgers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ledger {
+    /// All runs.
+    #[command(after_help = example::LEDGER_LIST)]
+    List(LedgerPath),
+    /// Spent against cap, for every dataset.
+    #[command(after_help = example::LEDGER_SHOW)]
+    Show(LedgerPath),
+    /// Check every row, the head and the anchor.
+    #[command(
+        after_help = example::LEDGER_VERIFY
+    )]
+    Verify(Verify),
+    /// One line to publish elsewhere: who has it can tell if the ledger is rolled back.
+    #[command(after_help = example::LEDGER_HEAD)]
+    Head(LedgerPath),
+    /// All rows, or the rounds, to stdout.
+    #[command(
+        after_help = example::LEDGER_EXPORT
+    )]
+    Export(Export),
+    /// Charge the rows of an export that are not here yet.
+    #[command(after_help = example::LEDGER_IMPORT)]
+    Import(Import),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerPath {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+    /// A head that was published or kept in a checkpoint: the ledger must contain it.
+    #[arg(long, value_name = "HEAD", value_parser = head)]
+    pub(crate) against: Option<Head>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+    /// jsonl: every row with its hash, to import; csv: the same for spreadsheets; rounds: what
+    /// `account` reads.
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    pub(crate) format: Format,
+    /// Only this dataset's rounds.
+    #[arg(long)]
+    pub(crate) dataset: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Jsonl,
+    Csv,
+    Rounds,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The ledger database; a new one if there is none.
+    pub(crate) ledger: PathBuf,
+    /// An export in JSON Lines; '-' is stdin.
+    pub(crate) file: PathBuf,
+}

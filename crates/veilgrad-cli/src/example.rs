@@ -1,0 +1,114 @@
+//! What `--help` shows of every command: lines to copy.
+
+pub(crate) const ALL: &str = concat!(
+    "Examples:\n",
+    "  veilgrad train examples/mnist-eps3.toml\n",
+    "  veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3\n",
+    "  veilgrad statement runs/mnist-eps3",
+);
+pub(crate) const TRAIN: &str = concat!(
+    "Examples:\n",
+    "  veilgrad train examples/mnist-eps3.toml\n",
+    "  veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db\n",
+    "  veilgrad train examples/mnist-eps3.toml --resume",
+);
+pub(crate) const PREDICT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv\n",
+    "  veilgrad predict runs/mnist-eps3/model.safetensors data/mnist/t10k-images-idx3-ubyte.gz --json",
+);
+pub(crate) const REPORT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad report runs/mnist-eps3 -o report.html\n",
+    "  veilgrad report runs/mnist-eps3 --json",
+);
+pub(crate) const STATEMENT: &str = concat!("Examples:\n", "  veilgrad statement runs/mnist-eps3",);
+pub(crate) const PLAN: &str = concat!(
+    "Examples:\n",
+    "  veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3\n",
+    "  veilgrad plan --rate 0.01 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --html plan.html",
+);
+pub(crate) const ACCOUNT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad account runs/mnist-eps3/ledger.db --delta 1e-5\n",
+    "  veilgrad account examples/rounds/mnist-middle.jsonl --epsilon 3",
+);
+pub(crate) const BUDGET: &str = concat!(
+    "Examples:\n",
+    "  veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db\n",
+    "  veilgrad budget show mnist --ledger mnist.db",
+);
+pub(crate) const LEDGER: &str = concat!(
+    "Examples:\n",
+    "  veilgrad ledger list mnist.db\n",
+    "  veilgrad ledger verify mnist.db",
+);
+pub(crate) const COMPLETIONS: &str = concat!(
+    "Examples:\n",
+    "  veilgrad completions bash > ~/.local/share/bash-completion/completions/veilgrad",
+);
+pub(crate) const MAN: &str = concat!(
+    "Examples:\n",
+    "  veilgrad man > veilgrad.1\n",
+    "  veilgrad man budget create | man -l -",
+);
+pub(crate) const BUDGET_CREATE: &str = concat!(
+    "Examples:\n",
+    "  veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db\n",
+    "  veilgrad budget create visits --epsilon 4 --delta 1e-4 --unit user --ledger visits.db",
+);
+pub(crate) const BUDGET_SHOW: &str =
+    concat!("Examples:\n", "  veilgrad budget show mnist --ledger mnist.db",);
+pub(crate) const BUDGET_LIST: &str =
+    concat!("Examples:\n", "  veilgrad budget list --ledger mnist.db",);
+pub(crate) const BUDGET_TIGHTEN: &str =
+    concat!("Examples:\n", "  veilgrad budget tighten mnist --epsilon 2 --ledger mnist.db",);
+pub(crate) const LEDGER_LIST: &str = concat!("Examples:\n", "  veilgrad ledger list mnist.db",);
+pub(crate) const LEDGER_SHOW: &str = concat!("Examples:\n", "  veilgrad ledger show mnist.db",);
+pub(crate) const LEDGER_VERIFY: &str = concat!(
+    "Examples:\n",
+    "  veilgrad ledger verify mnist.db\n",
+    "  veilgrad ledger verify mnist.db --against \"$(cat published-head)\"",
+);
+pub(crate) const LEDGER_HEAD: &str =
+    concat!("Examples:\n", "  veilgrad ledger head mnist.db > published-head",);
+pub(crate) const LEDGER_EXPORT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad ledger export mnist.db > mnist.jsonl\n",
+    "  veilgrad ledger export mnist.db --format rounds | veilgrad account - --delta 1e-5",
+);
+pub(crate) const LEDGER_IMPORT: &str =
+    concat!("Examples:\n", "  veilgrad ledger import merged.db mnist.jsonl",);
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use crate::argument::Arguments;
+
+    /// All commands, with those below them.
+    fn commands(command: &Command) -> Vec<Command> {
+        let below = command.get_subcommands().flat_map(commands);
+        std::iter::once(command.clone()).chain(below).collect()
+    }
+
+    #[test]
+    fn every_command_has_examples_and_they_are_commands() {
+        let all = commands(&Arguments::command());
+        assert!(all.len() >= 20, "{}", all.len());
+        for command in all {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().filter_map(|l| l.strip_prefix("  ")).collect();
+            assert!(!lines.is_empty(), "{} has none", command.get_name());
+            for line in lines {
+                let head = format!("{}:1:{}", "0".repeat(32), "0".repeat(64));
+                let line = line.replace("\"$(cat published-head)\"", &head);
+                for part in line.split(" | ").filter(|part| part.starts_with("veilgrad")) {
+                    let words = part.split(" > ").next().unwrap_or_default().split(' ');
+                    let parsed = Arguments::command().try_get_matches_from(words);
+                    assert!(parsed.is_ok(), "{line}: {parsed:?}");
+                }
+            }
+        }
+    }
+}

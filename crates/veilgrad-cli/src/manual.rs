@@ -1,0 +1,33 @@
+//! `veilgrad completions` and `veilgrad man`: what the arguments say about themselves.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::argument::Arguments;
+use crate::error::Error;
+use crate::output::print_bytes;
+
+/// A script for a shell.
+pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "veilgrad", &mut script);
+    print_bytes(&script)
+}
+
+/// The manual page of a command, named by its words.
+pub(crate) fn page(words: &[String]) -> Result<(), Error> {
+    let mut command = Arguments::command();
+    // Gives every command its whole name and the options of all.
+    command.build();
+    let mut found = &command;
+    for word in words {
+        found = found
+            .find_subcommand(word)
+            .ok_or_else(|| Error::Usage(format!("there is no command {:?}", words.join(" "))))?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(found.clone())
+        .render(&mut page)
+        .map_err(|cause| Error::File { path: "the page".to_owned(), cause })?;
+    print_bytes(&page)
+}

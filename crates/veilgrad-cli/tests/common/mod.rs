@@ -1,0 +1,109 @@
+//! Toy data, and the command on it.
+// Not every test needs all of it.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A marker that is in the private data and must be nowhere else.
+pub(crate) const MARKER: &str = "zanzibar";
+
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Self {
+        let name = format!("veilgrad-train-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A table of two classes that a line divides, in which words nobody declared occur.
+pub(crate) fn table(path: &str, rows: u32) {
+    let mut text = "who,x,y,word,class\n".to_owned();
+    for i in 0..rows {
+        let (x, y) = (f64::from(i * 37 % 101) / 101.0, f64::from(i * 53 % 97) / 97.0);
+        let class = if x > y { "a" } else { "b" };
+        text.push_str(&format!("{MARKER}{},{x},{y},{MARKER},{class}\n", i % 40));
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+pub(crate) fn config(directory: &Directory, rounds: u64, more: &str) -> String {
+    let text = format!(
+        r#"
+[data]
+train = "{data}"
+test = "{data}"
+dataset = "toy"
+label = "class"
+classes = ["a", "b"]
+records = 400
+{more}
+[[data.columns]]
+name = "x"
+bounds = [0, 1]
+[[data.columns]]
+name = "y"
+bounds = [0, 1]
+[[data.columns]]
+name = "word"
+categories = ["declared"]
+
+[model]
+kind = "linear"
+
+[privacy]
+epsilon = 2.0
+delta = 1e-5
+expected_batch = 100
+
+[train]
+rounds = {rounds}
+optimizer = {{ kind = "sgd", lr = 2.0, momentum = 0.5 }}
+block = 4
+"#,
+        data = directory.file("data.csv")
+    );
+    let path = directory.file("config.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+pub(crate) fn veilgrad(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn ok(arguments: &[&str]) -> String {
+    let output = veilgrad(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn refused(arguments: &[&str], code: i32, what: &str) -> String {
+    let output = veilgrad(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.contains(what), "{what}: {error}");
+    error
+}
+
+pub(crate) fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
+        .collect()
+}

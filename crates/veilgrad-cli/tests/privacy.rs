@@ -1,0 +1,379 @@
+//! What leaves a training run: nothing of the data but what was released, and files of their owner alone.
+//!
+//! Runs are compared with randomness frozen from outside, by a library that answers for the operating system:
+//! the program under test is the one that people run.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::{Directory, files, table};
+use serde_json::{Value, json};
+
+const FROZEN: &str = r"
+#include <stddef.h>
+#include <sys/types.h>
+static unsigned long state;
+ssize_t getrandom(void *to, size_t length, unsigned flags) {
+    unsigned char *bytes = to;
+    (void)flags;
+    for (size_t i = 0; i < length; i++) {
+        state = state * 6364136223846793005UL + 1442695040888963407UL;
+        bytes[i] = (unsigned char)(state >> 56);
+    }
+    return (ssize_t)length;
+}
+";
+
+const CONFIG: &str = r#"
+[data]
+train = "data.csv"
+test = "test.csv"
+dataset = "toy"
+label = "class"
+classes = ["a", "b"]
+records = 400
+# record
+
+[[data.columns]]
+name = "x"
+bounds = [0, 1]
+[[data.columns]]
+name = "y"
+bounds = [0, 1]
+[[data.columns]]
+name = "word"
+categories = ["declared"]
+
+[model]
+kind = "linear"
+
+[privacy]
+epsilon = 2.0
+delta = 1e-5
+expected_batch = 100
+[[privacy.groups]]
+vectors = ["linear1.*"]
+clip = 1.0
+[[privacy.groups]]
+vectors = ["accuracy"]
+clip = 1.0
+share = 0.05
+
+[train]
+rounds = 30
+optimizer = { kind = "sgd", lr = 2.0, momentum = 0.5 }
+block = 4
+"#;
+
+/// The library that freezes randomness.
+fn frozen(directory: &Directory) -> String {
+    let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
+    std::fs::write(&source, FROZEN).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    assert!(made.unwrap().success());
+    library
+}
+
+/// What a run left.
+struct Left {
+    output: Output,
+    files: BTreeMap<String, (u32, Vec<u8>)>,
+}
+
+impl Left {
+    fn text(&self, name: &str) -> String {
+        String::from_utf8(self.files[name].1.clone()).unwrap()
+    }
+
+    fn report(&self) -> Value {
+        serde_json::from_slice(&self.files["report.json"].1).unwrap()
+    }
+}
+
+/// A run on a table, in a directory of its own in which nothing is called by the directory's name.
+fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -> Left {
+    let here = place.0.join(name);
+    std::fs::create_dir(&here).unwrap();
+    std::fs::write(here.join("data.csv"), data).unwrap();
+    std::fs::write(here.join("config.toml"), config).unwrap();
+    table(&here.join("test.csv").display().to_string(), 100);
+    let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+        .args(["train", "config.toml", "--out", "out", "--threads", "1", "-v"])
+        .current_dir(&here)
+        .env("LD_PRELOAD", library)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let files = files(&here.join("out"));
+    let files = files.into_iter().map(|(path, bytes)| (name(&path), (mode(&path), bytes)));
+    Left { output, files: files.collect() }
+}
+
+/// The time that a run takes is no part of the comparison.
+fn without_time(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    text.lines().filter(|line| !line.starts_with("time  ")).collect::<Vec<_>>().join("\n")
+}
+
+fn toy(rows: u32) -> String {
+    let place = Directory::new(&format!("toy-{rows}"));
+    let path = place.file("data.csv");
+    table(&path, rows);
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_record_that_counts_as_zero_changes_no_byte_of_anything() {
+    let place = Directory::new("zero");
+    let (library, data) = (frozen(&place), toy(400));
+    let one = run(&place, "one", &library, &data, CONFIG);
+    let again = run(&place, "again", &library, &data, CONFIG);
+    let more = run(&place, "more", &library, &format!("{data}who,nan,0.5,w,a\n"), CONFIG);
+    for other in [again, more] {
+        assert_eq!(one.output.stdout, other.output.stdout);
+        assert_eq!(without_time(&one.output.stderr), without_time(&other.output.stderr));
+        assert_eq!(one.files.keys().collect::<Vec<_>>(), other.files.keys().collect::<Vec<_>>());
+        for (name, (mode, bytes)) in &one.files {
+            let (other_mode, other_bytes) = &other.files[name];
+            assert_eq!(mode, other_mode, "{name}");
+            if name == "report.json" {
+                let (mut a, mut b) = (one.report(), other.report());
+                (a["seconds"], b["seconds"]) = (json!(0), json!(0));
+                assert_eq!(a, b);
+            } else {
+                assert!(bytes == other_bytes, "{name}");
+            }
+        }
+    }
+}
+
+/// A report without what was released, and without its time.
+fn public(mut report: Value) -> Value {
+    report["seconds"] = json!(0);
+    report["test_accuracy"] = json!(0);
+    for metric in report["metrics"].as_array_mut().unwrap() {
+        metric["values"] = json!(metric["values"].as_array().unwrap().len());
+    }
+    report
+}
+
+/// A page without the numbers that were released.
+fn public_page(page: &str) -> String {
+    let released =
+        |line: &&str| !(line.contains("public test set") || line.contains("private estimate"));
+    page.lines().filter(released).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn neighbours_differ_in_nothing_but_what_was_released() {
+    let place = Directory::new("neighbours");
+    let library = frozen(&place);
+    let data = toy(400);
+    let users = CONFIG
+        .replace("# record", "record = { user = \"who\", max_examples = 3 }")
+        .replace("records = 400", "records = 40")
+        .replace("batch = 100", "batch = 10");
+    let without_user: Vec<&str> =
+        data.lines().filter(|line| !line.contains("zanzibar39,")).collect();
+    let cases = [
+        ("example", CONFIG, data.clone(), format!("{data}who,0.9,0.1,w,b\n")),
+        ("user", users.as_str(), data.clone(), format!("{}\n", without_user.join("\n"))),
+    ];
+    for (unit, config, data, neighbour) in cases {
+        let one = run(&place, &format!("{unit}-one"), &library, &data, config);
+        let two = run(&place, &format!("{unit}-two"), &library, &neighbour, config);
+        // The runs are not the same by accident.
+        let model = |left: &Left| left.files["model.safetensors"].1.clone();
+        assert_ne!(model(&one), model(&two), "{unit}");
+        let header = |bytes: &[u8]| {
+            let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+            bytes[..8 + length].to_vec()
+        };
+        assert_eq!(header(&model(&one)), header(&model(&two)));
+        assert_eq!(model(&one).len(), model(&two).len());
+        assert_eq!(without_time(&one.output.stderr), without_time(&two.output.stderr));
+        let unreleased = |left: &Left| {
+            let text = String::from_utf8(left.output.stdout.clone()).unwrap();
+            text.lines().filter(|line| !line.starts_with("test accuracy")).collect::<String>()
+        };
+        assert_eq!(unreleased(&one), unreleased(&two));
+        assert_eq!(one.files.keys().collect::<Vec<_>>(), two.files.keys().collect::<Vec<_>>());
+        assert_eq!(public(one.report()), public(two.report()));
+        assert_eq!(public_page(&one.text("report.html")), public_page(&two.text("report.html")));
+        for (name, (mode, bytes)) in &one.files {
+            let (other_mode, other_bytes) = &two.files[name];
+            assert_eq!(mode, other_mode, "{name}");
+            let compared = ["model.safetensors", "report.json", "report.html"];
+            assert!(compared.contains(&name.as_str()) || bytes == other_bytes, "{name}");
+        }
+    }
+}
+
+/// Bytes that stand for a record's number: as text, and as the program may hold it.
+fn traces(value: f64) -> Vec<Vec<u8>> {
+    // Bounds are [0, 1], brought to [-1, 1].
+    let scaled = (value - 0.5) / 0.5;
+    let mut traces = Vec::new();
+    for number in [value, scaled] {
+        traces.push(number.to_string().trim_start_matches("0.").as_bytes()[..8].to_vec());
+        traces.push(number.to_le_bytes().to_vec());
+        traces.push((number as f32).to_le_bytes().to_vec());
+    }
+    traces
+}
+
+#[test]
+fn markers_in_the_data_are_nowhere_else() {
+    let place = Directory::new("markers");
+    let (here, value) = (&place.0, 0.731_650_092_713);
+    let mut words: Vec<Vec<u8>> = traces(value);
+    words.extend(["zanzibar", "timbuktu"].map(|word| word.as_bytes().to_vec()));
+    let data = format!("{}timbuktu,{value},{value},timbuktu,a\n", toy(400));
+    let config = CONFIG.replace("\ntest = \"test.csv\"", "");
+    std::fs::write(here.join("config.toml"), &config).unwrap();
+    let users = config.replace("# record", "record = { user = \"who\", max_examples = 3 }");
+    std::fs::write(here.join("users.toml"), users).unwrap();
+    let check = |what: &str, bytes: &[u8]| {
+        for word in &words {
+            let found = bytes.windows(word.len()).any(|window| window == word);
+            assert!(!found, "{what}: {}", String::from_utf8_lossy(word));
+        }
+    };
+    let temporary = here.join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let command = |arguments: &[&str], code: i32| {
+        let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+            .args(arguments)
+            .current_dir(here)
+            .env("RUST_LOG", "trace")
+            .env("RUST_BACKTRACE", "full")
+            .env("TMPDIR", &temporary)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        check("stdout", &output.stdout);
+        check("stderr", &output.stderr);
+        assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+        error
+    };
+    let everything = |at: &str| {
+        files(&here.join(at)).iter().for_each(|(path, bytes)| {
+            check(&path.display().to_string(), bytes);
+        })
+    };
+    std::fs::write(here.join("data.csv"), &data).unwrap();
+    command(&["train", "config.toml", "--out", "good", "-vv"], 0);
+    command(&["train", "users.toml", "--out", "users", "--json"], 0);
+    command(&["predict", "good/model.safetensors", "data.csv"], 0);
+    ["good", "users"].map(everything);
+    // Files that are wrong, with a marker where they are.
+    let head = "who,x,y,word,class\n";
+    let wrong: [(&[u8], &str); 7] = [
+        (b"timbuktu,timbuktu,0,w,a\n", "row 1, column x: is not a number"),
+        (b"w,0,0,w,a\nw,,0,timbuktu,a\n", "row 2, column x: is empty"),
+        (b"w,0,0,timbuktu,timbuktu\n", "row 1, column class: is not one of the declared classes"),
+        (b"timbuktu,0,0\n", "line 2: has more or fewer cells"),
+        (b"timbuktu\xff,0,0,w,a\n", "line 2: is not UTF-8"),
+        (b"\"timbuktu,0,0,w,a\n", "line 2: has more or fewer cells"),
+        (b"w,0.731650092713x,0,w,a\n", "row 1, column x: is not a number"),
+    ];
+    for (number, (rows, what)) in wrong.iter().enumerate() {
+        std::fs::write(here.join("data.csv"), [head.as_bytes(), *rows].concat()).unwrap();
+        let out = format!("wrong-{number}");
+        let error = command(&["train", "config.toml", "--out", &out], 5);
+        assert!(error.contains(what), "{what}: {error}");
+        everything(&out);
+    }
+    std::fs::write(here.join("data.csv"), "timbuktu,zanzibar\n1,2\n").unwrap();
+    let error = command(&["train", "config.toml", "--out", "header"], 5);
+    assert!(error.contains("has no column \"x\""), "{error}");
+    command(&["predict", "good/model.safetensors", "data.csv"], 5);
+    // A file that was wrong charged nothing: the same run goes through when it is right.
+    std::fs::write(here.join("data.csv"), &data).unwrap();
+    command(&["train", "config.toml", "--out", "wrong-0"], 0);
+    everything("wrong-0");
+}
+
+#[test]
+fn the_test_for_markers_would_find_one() {
+    let value = 0.731_650_092_713;
+    let found = |bytes: &[u8]| {
+        let found = |trace: &Vec<u8>| bytes.windows(trace.len()).any(|window| window == trace);
+        traces(value).iter().any(found)
+    };
+    assert!(found(b"x=0.731650092713") && found(&(value as f32).to_le_bytes()));
+    assert!(!found(b"x=0.7316"));
+}
+
+#[test]
+fn a_run_without_budget_does_not_open_the_data() {
+    let place = Directory::new("strace");
+    table(&place.file("data.csv"), 400);
+    table(&place.file("test.csv"), 100);
+    std::fs::write(place.file("config.toml"), CONFIG).unwrap();
+    let traced = |out: &str| {
+        let log = place.file(&format!("{out}.log"));
+        let status = Command::new("strace")
+            .args(["-f", "-e", "trace=file", "-o", &log, env!("CARGO_BIN_EXE_veilgrad")])
+            .args(["train", "config.toml", "--ledger", "budget.db", "--out", out])
+            .current_dir(&place.0)
+            .output();
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        // Without the tool, or the right to trace, there is nothing to see.
+        status.ok().filter(|_| log.contains("execve(")).map(|output| (output, log))
+    };
+    let Some((first, log)) = traced("first") else {
+        assert!(std::env::var_os("CI").is_none(), "strace is missing");
+        return;
+    };
+    assert_eq!(first.status.code(), Some(0), "{}", String::from_utf8_lossy(&first.stderr));
+    assert!(log.contains("\"data.csv\"") && log.contains("\"test.csv\""));
+    // The budget was for exactly these rounds.
+    let (second, log) = traced("second").unwrap();
+    assert_eq!(second.status.code(), Some(3), "{}", String::from_utf8_lossy(&second.stderr));
+    assert!(log.contains("budget.db") && log.contains("\"config.toml\""));
+    assert!(!log.contains("data.csv") && !log.contains("test.csv"), "{log}");
+}
+
+#[test]
+fn files_belong_to_their_owner_alone_and_links_are_not_followed() {
+    let place = Directory::new("modes");
+    table(&place.file("data.csv"), 400);
+    table(&place.file("test.csv"), 100);
+    std::fs::write(place.file("config.toml"), CONFIG).unwrap();
+    std::fs::write(place.file("victim"), "mine").unwrap();
+    let out = PathBuf::from(place.file("runs/deep"));
+    let run = |script: &str| {
+        let status = Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_veilgrad")])
+            .current_dir(&place.0)
+            .status();
+        assert!(status.unwrap().success(), "{script}");
+    };
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    run("umask 000; exec \"$0\" train config.toml --out runs/deep -q");
+    assert_eq!((mode(&out), mode(out.parent().unwrap())), (0o700, 0o700));
+    for (path, _) in files(&out) {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    let names = ["model.safetensors", "report.json", "report.html", "statement.txt"];
+    for name in names {
+        std::fs::remove_file(out.join(name)).unwrap();
+        std::os::unix::fs::symlink(place.file("victim"), out.join(name)).unwrap();
+        let partial = out.join(format!("{name}.partial"));
+        std::os::unix::fs::symlink(place.file("victim"), partial).unwrap();
+    }
+    run("umask 000; exec \"$0\" train config.toml --out runs/deep --ledger other.db -q");
+    for name in names {
+        let found = std::fs::symlink_metadata(out.join(name)).unwrap();
+        assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600, "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(place.file("victim")).unwrap(), "mine");
+}

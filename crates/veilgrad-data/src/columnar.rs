@@ -1,0 +1,172 @@
+//! Tables in Parquet, row by row, of the declared columns alone.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+
+use crate::DataError;
+use crate::table::{Cell, Rows, Schema, Table};
+
+pub(crate) fn read(schema: &Schema, path: &Path, labelled: bool) -> Result<Table, DataError> {
+    let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
+    // The library's messages may quote what it read; ours do not.
+    let wrong = || DataError::format(path, "is not a Parquet file, or is damaged");
+    let file = SerializedFileReader::new(file).map_err(|_| wrong())?;
+    let all = file.metadata().file_metadata().schema_descr().root_schema();
+    let used = |field: &&Arc<Type>| schema.uses(field.name(), labelled);
+    let fields: Vec<Arc<Type>> = all.get_fields().iter().filter(used).cloned().collect();
+    let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut rows = Rows::new(schema, path, &header, labelled)?;
+    let projection = Type::group_type_builder(all.name()).with_fields(fields).build();
+    let projection = projection.map_err(|_| wrong())?;
+    for row in file.get_row_iter(Some(projection)).map_err(|_| wrong())? {
+        let row = row.map_err(|_| wrong())?;
+        let cells: Vec<Option<Cell<'_>>> =
+            row.get_column_iter().map(|(_, field)| cell(field)).collect();
+        let place = cells.iter().position(Option::is_none);
+        if let Some(name) = place.and_then(|place| header.get(place)) {
+            return Err(rows.wrong(name, "is of a type that is not read: use numbers or text"));
+        }
+        let cell = |place: usize| cells.get(place).copied().flatten();
+        rows.push(|place| cell(place).unwrap_or(Cell::Text("")))?;
+    }
+    Ok(rows.table)
+}
+
+/// A value as a cell; none if it is of a type that is not read.
+fn cell(field: &Field) -> Option<Cell<'_>> {
+    Some(match field {
+        Field::Null => Cell::Text(""),
+        Field::Bool(value) => Cell::Text(if *value { "true" } else { "false" }),
+        Field::Byte(value) => Cell::Whole(i128::from(*value)),
+        Field::Short(value) => Cell::Whole(i128::from(*value)),
+        Field::Int(value) => Cell::Whole(i128::from(*value)),
+        Field::Long(value) => Cell::Whole(i128::from(*value)),
+        Field::UByte(value) => Cell::Whole(i128::from(*value)),
+        Field::UShort(value) => Cell::Whole(i128::from(*value)),
+        Field::UInt(value) => Cell::Whole(i128::from(*value)),
+        Field::ULong(value) => Cell::Whole(i128::from(*value)),
+        Field::Float(value) => Cell::Real(f64::from(*value)),
+        Field::Double(value) => Cell::Real(*value),
+        Field::Str(text) => Cell::Text(text),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+    use crate::table::{Column, Kind};
+
+    fn schema() -> Schema {
+        let words = ["red", "green"].map(str::to_owned).to_vec();
+        Schema {
+            columns: vec![
+                Column { name: "age".to_owned(), kind: Kind::Number { low: 0.0, high: 100.0 } },
+                Column { name: "colour".to_owned(), kind: Kind::Category { words } },
+            ],
+            label: "sick".to_owned(),
+            classes: vec!["0".to_owned(), "1".to_owned()],
+            user: Some("who".to_owned()),
+        }
+    }
+
+    /// A file with a column that nobody declared, and users whose numbers differ beyond f64.
+    fn file() -> Vec<u8> {
+        let message = "message t { REQUIRED INT64 who; REQUIRED BYTE_ARRAY colour (UTF8); \
+                       OPTIONAL DOUBLE age; REQUIRED INT64 sick; REQUIRED BYTE_ARRAY other (UTF8); }";
+        let kind = Arc::new(parse_message_type(message).unwrap());
+        let (mut bytes, options) = (Vec::new(), Arc::new(WriterProperties::new()));
+        let mut writer = SerializedFileWriter::new(&mut bytes, kind, options).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let whole = [[1i64 << 60, (1 << 60) + 1, 1 << 60], [1, 0, 0]];
+        let text = [["green", "blue", "red"], ["SECRET"; 3]].map(|rows| rows.map(ByteArray::from));
+        for place in 0..5 {
+            let mut column = group.next_column().unwrap().unwrap();
+            match place {
+                0 | 3 => {
+                    let rows = &whole[place / 3];
+                    column.typed::<Int64Type>().write_batch(rows, None, None).unwrap()
+                }
+                2 => column
+                    .typed::<DoubleType>()
+                    .write_batch(&[50.0, 999.0, 0.0], Some(&[1, 1, 1]), None)
+                    .unwrap(),
+                _ => {
+                    let rows = &text[place / 4];
+                    column.typed::<ByteArrayType>().write_batch(rows, None, None).unwrap()
+                }
+            };
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    struct Place(std::path::PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("veilgrad-{name}-{}.parquet", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn read(&self, bytes: &[u8]) -> Result<Table, DataError> {
+            std::fs::write(&self.0, bytes).unwrap();
+            schema().read(&self.0)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn columns_become_numbers_as_in_other_tables() {
+        let table = Place::new("good").read(&file()).unwrap();
+        assert!(table.inputs.values == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 0.0]);
+        assert!(table.labels == [1.0, 0.0, 0.0]);
+        assert!(table.users == Some(vec![0, 1, 0]));
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_type_is_named() {
+        let place = Place::new("missing");
+        std::fs::write(&place.0, file()).unwrap();
+        let mut other = schema();
+        other.label = "ill".to_owned();
+        assert!(other.read(&place.0).err().unwrap().to_string().contains("no column \"ill\""));
+        other.label = "other".to_owned();
+        let error = other.read(&place.0).err().unwrap().to_string();
+        assert!(error.contains("row 1, column other") && !error.contains("SECRET"), "{error}");
+    }
+
+    #[test]
+    fn damaged_files_are_errors() {
+        let (place, whole) = (Place::new("damaged"), file());
+        for length in 0..whole.len() {
+            assert!(place.read(&whole[..length]).is_err(), "{length}");
+        }
+        for at in 0..whole.len() {
+            for byte in [0, 0x7f, 0xff, whole[at] ^ 1] {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                // Numbers may have changed; nothing may panic.
+                let _ = place.read(&damaged);
+            }
+        }
+    }
+}

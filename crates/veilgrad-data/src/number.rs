@@ -1,0 +1,119 @@
+//! Numbers of array files, read as they come: memory grows with what is there, not with what a header says.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use crate::DataError;
+
+/// How a number is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+    F64,
+}
+
+/// How numbers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Coding {
+    pub(crate) kind: Kind,
+    pub(crate) big_endian: bool,
+}
+
+/// The numbers that a file says it has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Numbers {
+    pub(crate) coding: Coding,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+}
+
+/// Bytes that are read at once: a multiple of every number's size.
+const CHUNK: usize = 1 << 16;
+
+impl Coding {
+    const fn size(self) -> usize {
+        match self.kind {
+            Kind::U8 | Kind::I8 => 1,
+            Kind::U16 | Kind::I16 => 2,
+            Kind::U32 | Kind::I32 | Kind::F32 => 4,
+            Kind::U64 | Kind::I64 | Kind::F64 => 8,
+        }
+    }
+
+    fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
+        match self.kind {
+            Kind::U8 => to.extend(bytes.iter().map(|byte| f32::from(*byte))),
+            Kind::I8 => self.each(bytes, to, |b| f32::from(i8::from_be_bytes(b))),
+            Kind::U16 => self.each(bytes, to, |b| f32::from(u16::from_be_bytes(b))),
+            Kind::I16 => self.each(bytes, to, |b| f32::from(i16::from_be_bytes(b))),
+            Kind::U32 => self.each(bytes, to, |b| u32::from_be_bytes(b) as f32),
+            Kind::I32 => self.each(bytes, to, |b| i32::from_be_bytes(b) as f32),
+            Kind::U64 => self.each(bytes, to, |b| u64::from_be_bytes(b) as f32),
+            Kind::I64 => self.each(bytes, to, |b| i64::from_be_bytes(b) as f32),
+            Kind::F32 => self.each(bytes, to, f32::from_be_bytes),
+            Kind::F64 => self.each(bytes, to, |b| f64::from_be_bytes(b) as f32),
+        }
+    }
+
+    fn each<const N: usize>(
+        self,
+        bytes: &[u8],
+        to: &mut Vec<f32>,
+        number: impl Fn([u8; N]) -> f32,
+    ) {
+        to.extend(bytes.as_chunks::<N>().0.iter().map(|bytes| {
+            let mut bytes = *bytes;
+            if !self.big_endian {
+                bytes.reverse();
+            }
+            number(bytes)
+        }));
+    }
+}
+
+impl Numbers {
+    /// Reads all of them, and makes sure that nothing follows.
+    pub(crate) fn read(self, path: &Path, mut reader: impl Read) -> Result<Vec<f32>, DataError> {
+        let size = self.coding.size();
+        let length = self.rows.checked_mul(self.width).and_then(|count| count.checked_mul(size));
+        let length = length.ok_or_else(|| DataError::format(path, "says that it is too large"))?;
+        let (mut values, mut buffer, mut done) = (Vec::new(), vec![0; CHUNK], 0);
+        while done < length {
+            let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
+            let found = fill(&mut reader, part).map_err(|cause| DataError::file(path, cause))?;
+            if found < part.len() {
+                let number = (done + found) / size;
+                let (row, column) = (number / self.width + 1, number % self.width + 1);
+                return Err(DataError::format(path, format!("ends at row {row}, column {column}")));
+            }
+            self.coding.decode(part, &mut values);
+            done += found;
+        }
+        match fill(&mut reader, &mut [0]).map_err(|cause| DataError::file(path, cause))? {
+            0 => Ok(values),
+            _ => Err(DataError::format(path, format!("goes on after its last row, {}", self.rows))),
+        }
+    }
+}
+
+/// Reads as much as there is and fits; says how much.
+pub(crate) fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
+    let mut found = 0;
+    while let Some(rest) = to.get_mut(found..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) => break,
+            Ok(more) => found += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
