@@ -9,10 +9,7 @@ use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
 use veilgrad_ledger::{Head, Options};
 
-pub(crate) use store::{
-    Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, LedgerFile, LedgerPath,
-    OneBudget, TightenBudget, Verify,
-};
+pub(crate) use store::{Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Verify};
 
 use crate::example;
 

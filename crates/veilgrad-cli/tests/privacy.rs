@@ -272,7 +272,7 @@ fn markers_in_the_data_are_nowhere_else() {
     command(&["train", "config.toml", "--out", "good", "-vv"], 0);
     command(&["train", "users.toml", "--out", "users", "--json"], 0);
     command(&["predict", "good/model.safetensors", "data.csv"], 0);
-    ["good", "users"].map(everything);
+    ["good", "users"].into_iter().for_each(everything);
     // Files that are wrong, with a marker where they are.
     let head = "who,x,y,word,class\n";
     let wrong: [(&[u8], &str); 7] = [

@@ -1,20 +1,48 @@
 //! Tables in Parquet, row by row, of the declared columns alone.
 
+use std::cell::Cell;
 use std::fs::File;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
 
 use crate::DataError;
-use crate::table::{Cell, Rows, Schema, Table};
+use crate::table::{Rows, Schema, Table, Value};
 
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The library panics on some damaged files. Such a file is an error like any other, and nothing is printed,
+/// because a panic's message may quote what was read.
 pub(crate) fn read(schema: &Schema, path: &Path, labelled: bool) -> Result<Table, DataError> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                others(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let read = panic::catch_unwind(AssertUnwindSafe(|| rows(schema, path, labelled)));
+    QUIET.set(false);
+    read.unwrap_or_else(|_| Err(damaged(path)))
+}
+
+/// The library's messages may quote what it read; ours does not.
+fn damaged(path: &Path) -> DataError {
+    DataError::format(path, "is not a Parquet file, or is damaged")
+}
+
+fn rows(schema: &Schema, path: &Path, labelled: bool) -> Result<Table, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
-    // The library's messages may quote what it read; ours do not.
-    let wrong = || DataError::format(path, "is not a Parquet file, or is damaged");
+    let wrong = || damaged(path);
     let file = SerializedFileReader::new(file).map_err(|_| wrong())?;
     let all = file.metadata().file_metadata().schema_descr().root_schema();
     let used = |field: &&Arc<Type>| schema.uses(field.name(), labelled);
@@ -26,34 +54,34 @@ pub(crate) fn read(schema: &Schema, path: &Path, labelled: bool) -> Result<Table
     let projection = projection.map_err(|_| wrong())?;
     for row in file.get_row_iter(Some(projection)).map_err(|_| wrong())? {
         let row = row.map_err(|_| wrong())?;
-        let cells: Vec<Option<Cell<'_>>> =
+        let cells: Vec<Option<Value<'_>>> =
             row.get_column_iter().map(|(_, field)| cell(field)).collect();
         let place = cells.iter().position(Option::is_none);
         if let Some(name) = place.and_then(|place| header.get(place)) {
             return Err(rows.wrong(name, "is of a type that is not read: use numbers or text"));
         }
         let cell = |place: usize| cells.get(place).copied().flatten();
-        rows.push(|place| cell(place).unwrap_or(Cell::Text("")))?;
+        rows.push(|place| cell(place).unwrap_or(Value::Text("")))?;
     }
     Ok(rows.table)
 }
 
-/// A value as a cell; none if it is of a type that is not read.
-fn cell(field: &Field) -> Option<Cell<'_>> {
+/// A value as a table's; none if it is of a type that is not read.
+fn cell(field: &Field) -> Option<Value<'_>> {
     Some(match field {
-        Field::Null => Cell::Text(""),
-        Field::Bool(value) => Cell::Text(if *value { "true" } else { "false" }),
-        Field::Byte(value) => Cell::Whole(i128::from(*value)),
-        Field::Short(value) => Cell::Whole(i128::from(*value)),
-        Field::Int(value) => Cell::Whole(i128::from(*value)),
-        Field::Long(value) => Cell::Whole(i128::from(*value)),
-        Field::UByte(value) => Cell::Whole(i128::from(*value)),
-        Field::UShort(value) => Cell::Whole(i128::from(*value)),
-        Field::UInt(value) => Cell::Whole(i128::from(*value)),
-        Field::ULong(value) => Cell::Whole(i128::from(*value)),
-        Field::Float(value) => Cell::Real(f64::from(*value)),
-        Field::Double(value) => Cell::Real(*value),
-        Field::Str(text) => Cell::Text(text),
+        Field::Null => Value::Text(""),
+        Field::Bool(value) => Value::Text(if *value { "true" } else { "false" }),
+        Field::Byte(value) => Value::Whole(i128::from(*value)),
+        Field::Short(value) => Value::Whole(i128::from(*value)),
+        Field::Int(value) => Value::Whole(i128::from(*value)),
+        Field::Long(value) => Value::Whole(i128::from(*value)),
+        Field::UByte(value) => Value::Whole(i128::from(*value)),
+        Field::UShort(value) => Value::Whole(i128::from(*value)),
+        Field::UInt(value) => Value::Whole(i128::from(*value)),
+        Field::ULong(value) => Value::Whole(i128::from(*value)),
+        Field::Float(value) => Value::Real(f64::from(*value)),
+        Field::Double(value) => Value::Real(*value),
+        Field::Str(text) => Value::Text(text),
         _ => return None,
     })
 }

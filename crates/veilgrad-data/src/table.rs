@@ -116,7 +116,7 @@ impl Schema {
         let mut rows = Rows::new(self, path, &header, labelled)?;
         for record in reader.records() {
             let record = record.map_err(|error| damaged(path, &error))?;
-            rows.push(|place| Cell::Text(record.get(place).unwrap_or_default()))?;
+            rows.push(|place| Value::Text(record.get(place).unwrap_or_default()))?;
         }
         Ok(rows.table)
     }
@@ -124,7 +124,7 @@ impl Schema {
 
 /// What a cell holds.
 #[derive(Clone, Copy)]
-pub(crate) enum Cell<'a> {
+pub(crate) enum Value<'a> {
     Text(&'a str),
     /// Apart from real numbers, because users whose numbers are long must not become one.
     #[cfg(feature = "parquet")]
@@ -186,7 +186,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Takes the next row.
-    pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
+    pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Value<'c>) -> Result<(), DataError> {
         self.row += 1;
         let (path, row, schema) = (self.path, self.row, self.schema);
         for (column, place) in schema.columns.iter().zip(&self.columns) {
@@ -208,7 +208,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Cell<'a> {
+impl<'a> Value<'a> {
     fn text(&self) -> Cow<'a, str> {
         match self {
             Self::Text(text) => Cow::Borrowed(text),
@@ -232,7 +232,7 @@ impl<'a> Cell<'a> {
 }
 
 /// A cell as numbers.
-fn push(values: &mut Vec<f32>, kind: &Kind, cell: &Cell<'_>) -> Result<(), &'static str> {
+fn push(values: &mut Vec<f32>, kind: &Kind, cell: &Value<'_>) -> Result<(), &'static str> {
     match kind {
         Kind::Number { low, high } => {
             let (middle, half) = (0.5 * (low + high), 0.5 * (high - low));
