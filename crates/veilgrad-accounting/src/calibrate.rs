@@ -49,11 +49,13 @@ impl Target<'_> {
             |z: f64| NoiseMultiplier::new(z).map_err(|error| Unsupported::new(error.to_string()));
         // What cannot be accounted at all is said so, not searched.
         with(multiplier(1.0)?)?;
-        let excess = |log: f64| self.excess(multiplier(log.exp()).and_then(&with));
-        let (mut low, mut high) = (0.0, 0.0);
-        if excess(high) > 0.0 {
-            while excess(high) > 0.0 {
-                if high > NOISE.1.ln() {
+        let excess =
+            |log: f64| End { at: log, excess: self.excess(multiplier(log.exp()).and_then(&with)) };
+        let mut high = excess(0.0);
+        let mut low = high;
+        if high.excess > 0.0 {
+            while high.excess > 0.0 {
+                if high.at > NOISE.1.ln() {
                     return Err(Unsupported::new(format!(
                         "no noise multiplier up to {:e} keeps epsilon {} at delta {}",
                         NOISE.1,
@@ -61,18 +63,18 @@ impl Target<'_> {
                         self.delta.get()
                     )));
                 }
-                (low, high) = (high, high + 1.0);
+                (low, high) = (high, excess(high.at + 1.0));
             }
         } else {
-            while excess(low) <= 0.0 {
-                if low < NOISE.0.ln() {
+            while low.excess <= 0.0 {
+                if low.at < NOISE.0.ln() {
                     // Whatever is asked for, this much noise suffices and less is not worth having.
-                    return multiplier(low.exp());
+                    return multiplier(low.at.exp());
                 }
-                (low, high) = (low - 1.0, low);
+                (low, high) = (excess(low.at - 1.0), low);
             }
         }
-        multiplier(bisect(excess, low, high, TOLERANCE).exp())
+        multiplier(close(excess, low, high, TOLERANCE).exp())
     }
 
     /// The largest sampling rate that keeps the budget.
@@ -90,24 +92,24 @@ impl Target<'_> {
             SampleRate::new(q.min(1.0)).map_err(|error| Unsupported::new(error.to_string()))
         };
         with(rate(0.5)?)?;
-        let excess = |log: f64| self.excess(rate(log.exp()).and_then(&with));
-        if excess(0.0) <= 0.0 {
+        // Rates fall from the left to the right: x = -log q.
+        let excess = |x: f64| End { at: x, excess: self.excess(rate((-x).exp()).and_then(&with)) };
+        let mut low = excess(0.0);
+        if low.excess <= 0.0 {
             return rate(1.0);
         }
-        // Rates fall from the right to the left: x = -log q.
-        let excess = |x: f64| excess(-x);
-        let (mut low, mut high) = (0.0, 1.0);
-        while excess(high) > 0.0 {
-            if high > -LEAST_RATE.ln() {
+        let mut high = excess(1.0);
+        while high.excess > 0.0 {
+            if high.at > -LEAST_RATE.ln() {
                 return Err(Unsupported::new(format!(
                     "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {}",
                     self.epsilon.get(),
                     self.delta.get()
                 )));
             }
-            (low, high) = (high, high + 2.0);
+            (low, high) = (high, excess(high.at + 2.0));
         }
-        rate((-bisect(excess, low, high, TOLERANCE)).exp())
+        rate((-close(excess, low, high, TOLERANCE)).exp())
     }
 
     /// The largest number of rounds that keeps the budget, 0 if none does: how many more, if `with`
@@ -139,27 +141,33 @@ impl Target<'_> {
     }
 }
 
-/// The right end, where `f <= 0`, of a bracket that is closed to `tolerance`.
-fn bisect(f: impl Fn(f64) -> f64, mut left: f64, mut right: f64, tolerance: f64) -> f64 {
-    let (mut at_left, mut at_right) = (f(left), f(right));
+/// A place that was tried, and by how much it exceeds the budget.
+#[derive(Clone, Copy)]
+struct End {
+    at: f64,
+    excess: f64,
+}
+
+/// The right end, which keeps the budget, of a bracket that is closed to `tolerance`.
+fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End, tolerance: f64) -> f64 {
     let mut halve = false;
-    while right - left > tolerance {
+    while right.at - left.at > tolerance {
+        let before = right.at - left.at;
         // The secant, a little to its right so that both ends move; halving where it does not help.
-        let secant = right - at_right * (right - left) / (at_right - at_left);
-        let usable = !halve && at_left.is_finite() && secant > left && secant < right;
+        let secant = right.at - right.excess * before / (right.excess - left.excess);
+        let usable = !halve && left.excess.is_finite() && secant > left.at && secant < right.at;
         let next = if usable {
-            (secant + 0.3 * tolerance).min(right - 0.3 * tolerance).max(left + 0.3 * tolerance)
+            let room = 0.3 * tolerance;
+            tried((secant + room).min(right.at - room).max(left.at + room))
         } else {
-            0.5 * (left + right)
+            tried(0.5 * (left.at + right.at))
         };
-        let before = right - left;
-        let value = f(next);
-        if value <= 0.0 {
-            (right, at_right) = (next, value);
+        if next.excess <= 0.0 {
+            right = next
         } else {
-            (left, at_left) = (next, value);
+            left = next
         }
-        halve = right - left > 0.5 * before;
+        halve = right.at - left.at > 0.5 * before;
     }
-    right
+    right.at
 }

@@ -192,6 +192,11 @@ impl Composition {
         self.steps.iter().all(|(step, _)| !matches!(step.sampled, Sampled::Poisson(_)))
     }
 
+    /// How many rounds there are, about.
+    pub(crate) fn rounds(&self) -> f64 {
+        self.steps.iter().map(|(_, count)| *count as f64).sum()
+    }
+
     /// The distinct steps, each with its number.
     #[must_use]
     pub fn steps(&self) -> &[(Step, u64)] {

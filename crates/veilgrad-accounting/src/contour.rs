@@ -8,25 +8,35 @@
 //! - The frequencies that are left out are bounded through a minorant of the density of the loss.
 //! - The moments are trapezoid sums over outputs, exact up to what the strip of analyticity gives.
 //! - All roundings are counted.
+//!
+//! Where characteristic functions hardly decay, the rounds are aided ([`Aid`]): by one more round that smooths
+//! the loss, which can only cost, and whose share is bounded through the convexity of profiles; and by counting
+//! the largest losses as infinite.
 
 use realfft::num_complex::Complex64;
 
-use crate::cumulant::{Cumulant, Jet, SMALLEST};
-use crate::number::UNIT;
+use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
+use crate::number::{UNIT, upper_tail};
 use crate::output::Direction;
-use crate::tilted::{RESTART, TiltedStep};
+use crate::tilted::{BLOCK, TiltedStep};
 use crate::{Composition, Sampled};
 
 /// Never more frequencies than this; fewer where there are many distinct steps.
 const MOST_FREQUENCIES: usize = 1 << 14;
+const MOST_AIDED: usize = 1 << 21;
 /// Lines on which what is cut off may be this part of delta are not worth following.
 const HOPELESS: f64 = 1e-3;
+/// Nor are lines at whose end transforms have not decayed by this, as a log: an aid does better.
+const LEAST_DECAY: f64 = 14.0;
 /// In how many pieces densities are bounded from below, with many rounds and with few.
 const PIECES: u32 = 160;
 const FINE_PIECES: u32 = 2_000;
 const FEW_ROUNDS: u64 = 200;
 /// And never more products of frequencies and outputs.
 const MOST_WORK: f64 = 4e7;
+const MOST_AIDED_WORK: f64 = 1e8;
+/// How far, in its deviations, a smoothed profile is read from where it was smoothed.
+pub(crate) const REACH: f64 = 6.5;
 
 /// The transform of a composition's loss along one line, good for all epsilons near the one that it
 /// was made for.
@@ -42,6 +52,9 @@ pub(crate) struct Contour {
     values: Vec<Complex64>,
     /// At least the error of the sum, without the factor `e^{K(tilt) - tilt eps}`, both ways.
     error: f64,
+    /// 1/z^2 of the round that was added, and at least the probability of losses that were taken out.
+    variance: f64,
+    infinite: f64,
     /// At least the sum of the terms with m < 0 and m > 0, up to the same factor: logs of a constant
     /// and the coefficient of eps.
     wraps: Wraps,
@@ -64,12 +77,14 @@ pub(crate) fn payoff(tilt: f64) -> Jet {
 }
 
 impl Contour {
-    /// `None` where this method does not apply: steps without a smooth loss, or too much work.
+    /// `None` where this method does not apply: steps without a smooth loss, or too much work. The
+    /// cumulant must be that with the same aid.
     pub(crate) fn new(
         composition: &Composition,
         direction: Direction,
         cumulant: &mut Cumulant,
         tilt: f64,
+        aid: Aid,
     ) -> Option<Self> {
         let k = cumulant.at(tilt);
         let finite = k.value.is_finite() && k.second.is_finite() && k.first.is_finite();
@@ -77,7 +92,13 @@ impl Contour {
             return None;
         }
         let (period, wraps) = period(cumulant, tilt, k)?;
-        Self::along(composition, direction, tilt, k, (period, wraps), MOST_FREQUENCIES, HOPELESS)
+        let most = if aid.variance > 0.0 {
+            (MOST_AIDED, MOST_AIDED_WORK)
+        } else {
+            (MOST_FREQUENCIES, MOST_WORK)
+        };
+        let line = Line { tilt, k, period, wraps, aid };
+        Self::along(composition, direction, line, most, HOPELESS)
     }
 
     /// With so many frequencies at most, and a period that is too short by this factor.
@@ -94,24 +115,22 @@ impl Contour {
         let (period, wraps) = period(cumulant, tilt, k)?;
         let wraps =
             if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
-        let line = (shorter * period, wraps);
-        Self::along(composition, direction, tilt, k, line, frequencies, f64::INFINITY)
+        let line = Line { tilt, k, period: shorter * period, wraps, aid: Aid::default() };
+        Self::along(composition, direction, line, (frequencies, MOST_WORK), f64::INFINITY)
     }
 
     fn along(
         composition: &Composition,
         direction: Direction,
-        tilt: f64,
-        k: Jet,
-        (period, wraps): (f64, Wraps),
-        frequencies: usize,
+        Line { tilt, k, period, wraps, aid }: Line,
+        (most, most_work): (usize, f64),
         hopeless: f64,
     ) -> Option<Self> {
         let spacing = 2.0 * std::f64::consts::PI / period;
         // What a minorant misses of a density counts once per round: with few rounds it has to be close.
         let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         let pieces = if rounds < FEW_ROUNDS { FINE_PIECES } else { PIECES };
-        let mut gaussian = 0.0;
+        let mut gaussian = aid.variance;
         let mut smooth = Vec::new();
         for (step, count) in composition.steps() {
             if step.sampled == Sampled::Always {
@@ -119,7 +138,8 @@ impl Contour {
             } else if step.z < SMALLEST {
                 return None;
             } else {
-                smooth.push((TiltedStep::new(*step, direction, tilt, pieces)?, *count as f64));
+                let step = TiltedStep::new(*step, direction, tilt, pieces, aid.tail)?;
+                smooth.push((step, *count as f64));
             }
         }
         // What is cut off must not count: |value| there is at most e^-decay / t^2.
@@ -132,13 +152,17 @@ impl Contour {
             let last = count as f64 * spacing;
             count as f64 * smooth.iter().map(|(step, _)| step.size(last)).sum::<f64>()
         };
-        let most = frequencies;
+        // Where losses come in very different sizes delta is far below the saddle point's bound.
+        let wanted = if aid == Aid::default() { wanted } else { wanted + 14.0 };
         let mut count = 16;
-        while count < most && work(count) < MOST_WORK && decay(count as f64 * spacing) < wanted {
+        while count < most && work(count) < most_work && decay(count as f64 * spacing) < wanted {
             count = (count + count / 8 + 1).min(most);
         }
         let last = count as f64 * spacing;
         let cut = (-decay(last)).exp() / last * (1.0 + spacing / last);
+        if decay(last) < LEAST_DECAY && hopeless.is_finite() {
+            return None;
+        }
         // What is cut off against what there is, about: hopeless cases end here.
         if cut > hopeless * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
             return None;
@@ -156,12 +180,15 @@ impl Contour {
             rounding: UNIT
                 * (4.0 + smooth.len() as f64)
                 * 2.0
-                * (moments().map(f64::abs).sum::<f64>() + gaussian_moment),
+                * (moments().map(f64::abs).sum::<f64>() + gaussian_moment)
+                + smooth.iter().map(|(step, n)| n * step.moment_error).sum::<f64>(),
             centre: smooth.iter().map(|(step, n)| n * step.centre).sum::<f64>()
                 + gaussian * (tilt + 0.5),
             spacing,
             values: Vec::with_capacity(count),
             error: cut / std::f64::consts::PI,
+            variance: aid.variance,
+            infinite: smooth.iter().map(|(step, n)| n * step.infinite).sum::<f64>() * (1.0 + 1e-12),
             wraps,
         };
         contour.fill(&products, gaussian);
@@ -186,8 +213,46 @@ impl Contour {
         self.error += error * self.spacing / std::f64::consts::PI;
     }
 
+    /// At least delta at `epsilon`.
+    pub(crate) fn upper(&self, epsilon: f64) -> f64 {
+        self.smoothed(epsilon).upper + self.infinite
+    }
+
     /// Bounds of delta at `epsilon`.
     pub(crate) fn delta(&self, epsilon: f64) -> Interval {
+        let Interval { lower, upper } = self.smoothed(epsilon);
+        let lower = if self.variance > 0.0 { self.sharp(epsilon, upper) } else { lower };
+        Interval { lower, upper: upper + self.infinite }
+    }
+
+    /// At most delta without the round that was added, given what it is at most with it.
+    ///
+    /// That round's loss g is normal with mean v/2 and variance v, so `E e^{-g} = 1` and the smoothed profile
+    /// A is `E D(x e^{-g})` of the sharp one D at `x = e^eps`. D is convex and falls in x: `D <= A`, and for
+    /// x0 < x1 < x2 what A has at x1 comes, but for g far from 0, from below the chord of D over
+    /// [x0, x2]: `A(x1) <= (D(x0) (x2 - x1) + A(x2) (x1 - x0)) / (x2 - x0)`, which bounds D(x0) from below.
+    fn sharp(&self, epsilon: f64, here: f64) -> f64 {
+        let (v, deviation) = (self.variance, self.variance.sqrt());
+        let reach = REACH * deviation;
+        // x in units of x0: the two steps, and both together.
+        let first = libm::expm1(reach);
+        let second = (1.0 + first) * first;
+        let both = first + second;
+        let (near, far) = (self.smoothed(epsilon + reach), self.smoothed(epsilon + 2.0 * reach));
+        // Left of x0, D is at most 1, and at most e^{K(tilt) - tilt eps}.
+        let tilt = self.tilt;
+        let moment = self.log_moment + self.rounding - tilt * (epsilon + reach);
+        let growth = 0.5 * v * tilt * (tilt + 1.0);
+        let tail = |shift: f64| upper_tail((reach - 0.5 * v - shift) / deviation) * (1.0 + 1e-9);
+        let left = tail(0.0).min((moment + growth).exp() * (1.0 + 1e-9) * tail(tilt * v));
+        // Right of x2 the chord goes on falling where D need not.
+        let right = here * (1.0 + first) / both * tail(0.0);
+        let above = near.lower - left - right - far.upper * first / both;
+        above * both / second - 1e-13 * here
+    }
+
+    /// Bounds of the finite part of delta, with the round that was added.
+    fn smoothed(&self, epsilon: f64) -> Interval {
         let rotation = Complex64::from_polar(1.0, self.spacing * (self.centre - epsilon));
         let mut turn = Complex64::new(1.0, 0.0);
         let (mut sum, mut size) = (0.0, 0.0);
@@ -220,6 +285,15 @@ impl Contour {
         let lower = factor * (sum * scale - error) * (-room).exp() - wraps;
         Interval { lower, upper: if upper.is_nan() { f64::INFINITY } else { upper } }
     }
+}
+
+/// Where a transform is taken.
+struct Line {
+    tilt: f64,
+    k: Jet,
+    period: f64,
+    wraps: Wraps,
+    aid: Aid,
 }
 
 /// Bounds of the sums of the copies on either side, as `(log of a constant, coefficient of epsilon)`.
@@ -295,36 +369,85 @@ struct Product {
 /// function of a step, `n` times.
 fn multiply(products: &mut [Product], spacing: f64, step: &TiltedStep, n: f64) -> Option<()> {
     let nodes = step.nodes(spacing * products.len() as f64)?;
-    let (mut re, mut im) = (vec![0.0; nodes.mass.len()], vec![0.0; nodes.mass.len()]);
-    let (rotate_re, rotate_im): (Vec<f64>, Vec<f64>) = nodes
-        .loss
-        .iter()
-        .map(|loss| (libm::cos(spacing * loss), libm::sin(spacing * loss)))
-        .unzip();
+    // What characteristic functions have beyond 1, m (e^{i t l} - 1), so that nothing is lost where losses are
+    // tiny and rounds many. Losses are complex off the real line, on the side where this does not grow.
+    let turns = |t: f64| nodes.loss.iter().map(move |loss| turn_less_one(t, *loss));
+    let split = |(re, im): (Vec<f64>, Vec<f64>)| Terms { re, im };
+    let (step, leap) =
+        (split(turns(spacing).unzip()), split(turns(spacing * BLOCK as f64).unzip()));
+    let mut base = Terms { re: vec![0.0; nodes.loss.len()], im: vec![0.0; nodes.loss.len()] };
+    let mut here = Terms { re: base.re.clone(), im: base.im.clone() };
+    let (mass_re, mass_im): (Vec<f64>, Vec<f64>) = nodes.mass.iter().map(|m| (m.re, m.im)).unzip();
+    let mass = Terms { re: mass_re, im: mass_im };
     for (index, product) in products.iter_mut().enumerate() {
         let t = index as f64 * spacing;
-        if index % RESTART == 0 {
-            for (((re, im), mass), loss) in
-                re.iter_mut().zip(&mut im).zip(&nodes.mass).zip(&nodes.loss)
-            {
-                (*re, *im) = (mass * libm::cos(t * loss), mass * libm::sin(t * loss));
-            }
+        if index % (BLOCK * BLOCK) == 0 {
+            base = split(turns(t).unzip());
         }
-        let value = Complex64::new(lane_sum(&re), lane_sum(&im));
-        let error = nodes.error + nodes.phase_error * t;
-        let (modulus, phase) = (value.norm(), value.arg());
-        let bounded = modulus + error;
-        product.log_modulus += n * modulus.max(1e-300).ln();
+        if index % BLOCK == 0 {
+            here.product(&mass, &base);
+            base.turn(&leap, None);
+        }
+        let beyond = Complex64::new(lane_sum(&here.re), lane_sum(&here.im));
+        let error = nodes.error.min(nodes.growth * t + nodes.quadrature);
+        let log_modulus = 0.5 * libm::log1p(2.0 * beyond.re + beyond.norm_sqr());
+        let log_modulus = if log_modulus > -690.0 { log_modulus } else { -690.0 };
+        let phase = libm::atan2(beyond.im, 1.0 + beyond.re);
+        // Errors of the last two, relative to the modulus.
+        let off = error / log_modulus.exp();
+        product.log_modulus += n * log_modulus;
         product.phase += n * phase;
-        product.bound += n * bounded.ln();
-        product.size += n * (modulus.max(1e-300).ln().abs() + phase.abs());
+        product.bound += n * (log_modulus + libm::log1p(off));
+        product.size += n * (log_modulus.abs() + phase.abs());
         product.terms += 1.0;
-        product.relative += n * (error / bounded + 4.0 * UNIT * (1.0 + phase.abs()));
-        for (((re, im), a), b) in re.iter_mut().zip(&mut im).zip(&rotate_re).zip(&rotate_im) {
-            (*re, *im) = (*re * a - *im * b, *re * b + *im * a);
-        }
+        product.relative += n
+            * (off / (1.0 + off) + 8.0 * UNIT * (log_modulus.abs() + phase.abs() + beyond.norm()));
+        here.turn(&step, Some(&mass));
     }
     Some(())
+}
+
+/// `e^{i t loss} - 1`.
+fn turn_less_one(t: f64, loss: Complex64) -> (f64, f64) {
+    let (exponent, angle) = (-t * loss.im, t * loss.re);
+    let half = libm::sin(0.5 * angle);
+    (
+        libm::expm1(exponent) * libm::cos(angle) - 2.0 * half * half,
+        libm::exp(exponent) * libm::sin(angle),
+    )
+}
+
+/// Complex numbers.
+struct Terms {
+    re: Vec<f64>,
+    im: Vec<f64>,
+}
+
+impl Terms {
+    /// Turns what is `m (w - 1)` into `m (w r - 1)`, given `r - 1`: m is 1 if there are no masses.
+    fn turn(&mut self, by: &Self, masses: Option<&Self>) {
+        let terms = self.re.iter_mut().zip(&mut self.im).zip(by.re.iter().zip(&by.im));
+        match masses {
+            None => {
+                for ((re, im), (a, b)) in terms {
+                    (*re, *im) = (*re + *re * a - *im * b + a, *im + *re * b + *im * a + b);
+                }
+            }
+            Some(masses) => {
+                for (((re, im), (a, b)), (m, n)) in terms.zip(masses.re.iter().zip(&masses.im)) {
+                    let (x, y) = (*re + m, *im + n);
+                    (*re, *im) = (*re + x * a - y * b, *im + x * b + y * a);
+                }
+            }
+        }
+    }
+
+    fn product(&mut self, one: &Self, other: &Self) {
+        let factors = one.re.iter().zip(&one.im).zip(other.re.iter().zip(&other.im));
+        for ((re, im), ((a, b), (c, d))) in self.re.iter_mut().zip(&mut self.im).zip(factors) {
+            (*re, *im) = (a * c - b * d, a * d + b * c);
+        }
+    }
 }
 
 /// A sum in eight lanes.

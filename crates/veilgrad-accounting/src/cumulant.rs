@@ -1,5 +1,6 @@
 //! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
 
+use crate::cut::Cut;
 use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
 use crate::output::Direction;
 use crate::smooth::Smooth;
@@ -11,7 +12,7 @@ const REACH: f64 = 13.5;
 /// Below this noise multiplier sampling is not worth its nodes, whose number grows like 1/z^2.
 pub(crate) const SMALLEST: f64 = 0.01;
 /// At most so many nodes; what needs more is infinite.
-const MOST: usize = 1 << 18;
+const MOST: usize = 1 << 14;
 /// Terms above e^MODERATE are summed as logs.
 const MODERATE: f64 = 200.0;
 
@@ -31,6 +32,16 @@ impl Jet {
     }
 }
 
+/// What helps a transform to converge, and what it costs: nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Aid {
+    /// Outputs with the largest losses, of about this probability in one round, count as infinite. What is
+    /// left has small moments, so that tilts may be large.
+    pub(crate) tail: f64,
+    /// One more round, without sampling, of this 1/z^2: it smooths the loss.
+    pub(crate) variance: f64,
+}
+
 /// The cumulant of a composition in one direction. Remembers the points that it needed.
 pub(crate) struct Cumulant {
     steps: Vec<(StepCumulant, f64)>,
@@ -38,8 +49,19 @@ pub(crate) struct Cumulant {
 
 impl Cumulant {
     pub(crate) fn new(composition: &Composition, direction: Direction) -> Self {
-        let of = |(step, count): &(Step, u64)| (StepCumulant::new(*step, direction), *count as f64);
-        Self { steps: composition.steps().iter().map(of).collect() }
+        Self::aided(composition, direction, Aid::default())
+    }
+
+    /// The cumulant of the finite losses with an aid.
+    pub(crate) fn aided(composition: &Composition, direction: Direction, aid: Aid) -> Self {
+        let of = |(step, count): &(Step, u64)| {
+            (StepCumulant::new(*step, direction, aid.tail), *count as f64)
+        };
+        let mut steps: Vec<_> = composition.steps().iter().map(of).collect();
+        if aid.variance > 0.0 {
+            steps.push((StepCumulant::Gaussian(aid.variance.sqrt().recip()), 1.0));
+        }
+        Self { steps }
     }
 
     /// `K(tilt)`, rounded up, and its derivatives, for `tilt > 0`; infinite where it cannot be
@@ -119,10 +141,11 @@ enum StepCumulant {
     Gaussian(f64),
     Smooth(Nodes),
     Fixed(Panels),
+    Cut(Cut),
 }
 
 impl StepCumulant {
-    fn new(step: Step, direction: Direction) -> Self {
+    fn new(step: Step, direction: Direction, tail: f64) -> Self {
         if step.z < SMALLEST {
             // So little noise that sampling hides nothing worth the nodes: as if always sampled.
             return Self::Gaussian(step.without_sampling());
@@ -131,7 +154,10 @@ impl StepCumulant {
             return Self::Fixed(Panels::new(q, step.z));
         }
         match Smooth::new(step, direction) {
-            Some(smooth) => Self::Smooth(Nodes::new(smooth)),
+            Some(smooth) => match Cut::new(smooth, tail) {
+                Some(cut) => Self::Cut(cut),
+                None => Self::Smooth(Nodes::new(smooth)),
+            },
             None => Self::Gaussian(step.z),
         }
     }
@@ -145,6 +171,7 @@ impl StepCumulant {
             }
             Self::Smooth(nodes) => nodes.at(tilt),
             Self::Fixed(panels) => panels.at(tilt),
+            Self::Cut(cut) => cut.jet(tilt),
         }
     }
 }
@@ -235,8 +262,8 @@ impl Nodes {
         if !self.reach(tilt) {
             return infinite;
         }
-        let quadrature = (self.smooth.log_strip_growth(tilt, 0.0)
-            - 2.0 * std::f64::consts::PI * self.smooth.strip() / self.spacing)
+        let quadrature = (self.smooth.log_growth(self.smooth.strip(tilt), tilt, 0.0)
+            - 2.0 * std::f64::consts::PI * self.smooth.strip(tilt) / self.spacing)
             .exp();
         if !(quadrature < 2.0 * (-self.smooth.digits()).exp()) {
             // Too coarse for this tilt: finer nodes.
@@ -304,9 +331,9 @@ impl Nodes {
 
     /// Nodes for tilts up to twice this one; false if there are too many.
     fn refine(&mut self, tilt: f64) -> bool {
-        let growth = self.smooth.log_strip_growth(2.0 * tilt, 0.0);
-        self.spacing =
-            2.0 * std::f64::consts::PI * self.smooth.strip() / (self.smooth.digits() + growth);
+        let strip = self.smooth.strip(2.0 * tilt);
+        let growth = self.smooth.log_growth(strip, 2.0 * tilt, 0.0);
+        self.spacing = 2.0 * std::f64::consts::PI * strip / (self.smooth.digits() + growth);
         let reach = (REACH / self.spacing).ceil() as i64;
         self.nodes.clear();
         if reach >= MOST as i64 {

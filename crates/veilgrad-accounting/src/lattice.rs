@@ -54,6 +54,9 @@ impl Lattice {
         close: f64,
         longest: usize,
     ) -> Option<Self> {
+        // Every distinct step is transformed on its own.
+        let share = (4 * LONGEST / composition.steps().len().max(1)).next_power_of_two();
+        let longest = longest.min(share).max(4 * SHORTEST);
         let mut plan = Plan::new(composition, direction, target, None)?;
         let mut points = SHORTEST;
         let mut last = f64::INFINITY;
@@ -130,7 +133,7 @@ impl Plan {
         target: Target,
         known: Option<f64>,
     ) -> Option<Self> {
-        let rounds: f64 = composition.steps().iter().map(|(_, count)| *count as f64).sum();
+        let rounds = composition.rounds();
         let one = |epsilon: f64| -> f64 {
             let steps = composition.steps().iter();
             steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
@@ -201,7 +204,7 @@ fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::contour::Contour;
-    use crate::cumulant::Cumulant;
+    use crate::cumulant::{Aid, Cumulant};
     use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
 
     const DELTA: f64 = 1e-6;
@@ -215,7 +218,9 @@ mod tests {
     fn exact(epsilon: f64) -> f64 {
         let mut cumulant = Cumulant::new(&rounds(), Direction::Remove);
         let tilt = cumulant.best_slope(epsilon, payoff);
-        let contour = Contour::new(&rounds(), Direction::Remove, &mut cumulant, tilt).unwrap();
+        let contour =
+            Contour::new(&rounds(), Direction::Remove, &mut cumulant, tilt, Aid::default())
+                .unwrap();
         let Interval { lower, upper } = contour.delta(epsilon);
         assert!(upper - lower < 1e-8 * upper);
         0.5 * (lower + upper)

@@ -23,12 +23,14 @@
 
 mod account;
 pub mod adaptive;
+mod aided;
 mod calibrate;
 mod composed;
 mod composition;
 mod contour;
 mod cumulant;
 mod curve;
+mod cut;
 mod gaussian;
 mod lattice;
 mod loss;

@@ -4,14 +4,19 @@
 use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
-use crate::cumulant::{Cumulant, Jet};
+use crate::cumulant::{Aid, Cumulant, Jet};
 use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
 use crate::number::bracket_root;
 use crate::output::{Direction, step_delta};
-use crate::{Composition, Sampled, Step, Unsupported, gaussian, rdp};
+use crate::{Composition, Sampled, Step, Unsupported, aided, gaussian, rdp};
 
 /// The contour's answer is taken where its bounds are this close, relatively.
 const CLOSE: f64 = 1e-4;
+/// The same for the other methods. The upper bound of a contour with an aid is far closer to the truth than its
+/// lower one.
+const AIDED_CLOSE: f64 = 3e-4;
+/// With fewer rounds than this lattices are tried before aids.
+const FEW_ROUNDS: f64 = 200.0;
 /// Lattices are refined until their bounds of epsilon are this close, relatively.
 const LATTICE_CLOSE: f64 = 4e-5;
 /// The same for points of whole profiles, and the most lattices of one.
@@ -44,6 +49,17 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// How far the bounds are apart; an infinite one is no number away.
+    fn width(&self) -> f64 {
+        if self.upper.is_finite() { self.upper - self.lower } else { f64::NAN }
+    }
+
+    /// The better of two, of which both hold, on either side.
+    fn and(self, other: Self) -> Self {
+        let method = if self.upper <= other.upper { self.method } else { other.method };
+        Self { lower: self.lower.max(other.lower), upper: self.upper.min(other.upper), method }
+    }
+
     /// The larger of two, of which both must hold.
     fn or(self, other: Self) -> Self {
         let method = if self.upper >= other.upper { self.method } else { other.method };
@@ -166,14 +182,22 @@ impl Known {
 /// What profiles are read from.
 enum Transform {
     Contour(Contour),
+    Aided(Contour),
     Lattice(Lattice),
 }
 
 impl Transform {
     fn delta(&self, epsilon: f64) -> Interval {
         match self {
-            Self::Contour(contour) => contour.delta(epsilon),
+            Self::Contour(contour) | Self::Aided(contour) => contour.delta(epsilon),
             Self::Lattice(lattice) => lattice.delta(epsilon),
+        }
+    }
+
+    const fn method(&self) -> Method {
+        match self {
+            Self::Contour(_) | Self::Aided(_) => Method::Contour,
+            Self::Lattice(_) => Method::Lattice,
         }
     }
 
@@ -181,7 +205,7 @@ impl Transform {
     const fn close(&self) -> f64 {
         match self {
             Self::Contour(_) => CLOSE,
-            Self::Lattice(_) => 5e-3,
+            Self::Aided(_) | Self::Lattice(_) => 5e-3,
         }
     }
 }
@@ -219,7 +243,7 @@ fn delta_towards(
     let tilt = cumulant.best_slope(epsilon, payoff);
     let contour = match rarely_sampled(composition) {
         true => None,
-        false => Contour::new(composition, direction, &mut cumulant, tilt),
+        false => Contour::new(composition, direction, &mut cumulant, tilt, Aid::default()),
     };
     let by_contour = contour.as_ref().map(|contour| contour.delta(epsilon));
     let by_contour = by_contour.unwrap_or(Interval { lower: 0.0, upper: f64::INFINITY });
@@ -227,11 +251,31 @@ fn delta_towards(
     if upper.is_finite() && upper - lower <= CLOSE * upper {
         return (Bounds { lower, upper, method: Method::Contour }, contour.map(Transform::Contour));
     }
-    let lattice = Lattice::new(composition, direction, Target::Epsilon(epsilon), close, longest);
-    let Some(lattice) = lattice else {
-        return (Bounds { lower, upper, method: Method::Contour }, None);
+    let mut best = Bounds { lower, upper, method: Method::Contour };
+    let aided = || aided::for_epsilon(composition, direction, epsilon).map(Transform::Aided);
+    let lattice = || {
+        let target = Target::Epsilon(epsilon);
+        Lattice::new(composition, direction, target, close, longest).map(Transform::Lattice)
     };
-    (better(by_contour, lattice.delta(epsilon)), Some(Transform::Lattice(lattice)))
+    // With few rounds transforms decay slowly, and lattices are close enough.
+    let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];
+    let many: [&dyn Fn() -> Option<Transform>; 2] = [&aided, &lattice];
+    let attempts = if composition.rounds() < FEW_ROUNDS { &few[..] } else { &many };
+    let mut transform = None;
+    for attempt in attempts {
+        if let Some(found) = attempt() {
+            let Interval { lower, upper } = found.delta(epsilon);
+            let bounds = Bounds { lower, upper, method: found.method() };
+            if bounds.upper <= best.upper {
+                transform = Some(found);
+            }
+            best = best.and(bounds);
+        }
+        if best.width() <= transform.as_ref().map_or(0.0, Transform::close) * best.upper {
+            break;
+        }
+    }
+    (best, transform)
 }
 
 fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) -> Bounds {
@@ -244,9 +288,33 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if upper.is_finite() && upper - lower <= CLOSE * upper.max(0.01) {
         return Bounds { lower, upper, method: Method::Contour };
     }
-    let by_lattice = lattice_epsilon(composition, direction, delta);
-    let by_lattice = by_lattice.unwrap_or((0.0, f64::INFINITY));
-    better(Interval { lower, upper }, Interval { lower: by_lattice.0, upper: by_lattice.1 })
+    let mut best = Bounds { lower, upper, method: Method::Contour };
+    // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
+    let mut attempts = [
+        (Method::Contour, aided_epsilon as fn(&Composition, Direction, f64) -> Option<(f64, f64)>),
+        (Method::Lattice, lattice_epsilon),
+    ];
+    if composition.rounds() < FEW_ROUNDS {
+        attempts.reverse();
+    }
+    for (method, attempt) in attempts {
+        if let Some((lower, upper)) = attempt(composition, direction, delta) {
+            best = best.and(Bounds { lower, upper, method });
+        }
+        if best.width() <= AIDED_CLOSE * best.upper.max(0.01) {
+            break;
+        }
+    }
+    best
+}
+
+fn aided_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<(f64, f64)> {
+    let (contour, guess) = aided::for_delta(composition, direction, delta)?;
+    solve(&|epsilon| contour.delta(epsilon), delta, guess, 1e-3 * guess)
 }
 
 fn lattice_epsilon(
@@ -271,17 +339,6 @@ fn rarely_sampled(composition: &Composition) -> bool {
     composition.steps().iter().map(part).sum::<f64>() < 0.3
 }
 
-/// The better of both on either side.
-fn better(by_contour: Interval, by_lattice: Interval) -> Bounds {
-    let method =
-        if by_contour.upper <= by_lattice.upper { Method::Contour } else { Method::Lattice };
-    Bounds {
-        lower: by_contour.lower.max(by_lattice.lower),
-        upper: by_contour.upper.min(by_lattice.upper),
-        method,
-    }
-}
-
 fn contour_epsilon(
     composition: &Composition,
     direction: Direction,
@@ -297,7 +354,7 @@ fn contour_epsilon(
     };
     let tilt = cumulant.best_ratio(extra);
     let guess = (cumulant.at(tilt).value + extra(tilt).value) / tilt;
-    let contour = Contour::new(composition, direction, &mut cumulant, tilt)?;
+    let contour = Contour::new(composition, direction, &mut cumulant, tilt, Aid::default())?;
     solve(&|epsilon| contour.delta(epsilon), delta, guess, 1.0 / tilt)
 }
 
@@ -399,7 +456,9 @@ mod tests {
             for epsilon in [0.5, 2.0, 4.0] {
                 let mut cumulant = Cumulant::new(&composition, direction);
                 let tilt = cumulant.best_slope(epsilon, payoff);
-                let exact = Contour::new(&composition, direction, &mut cumulant, tilt).unwrap();
+                let exact =
+                    Contour::new(&composition, direction, &mut cumulant, tilt, Aid::default())
+                        .unwrap();
                 let exact = exact.delta(epsilon);
                 let value = 0.5 * (exact.lower + exact.upper);
                 let mut widths = Vec::new();

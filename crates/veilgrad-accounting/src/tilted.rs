@@ -1,62 +1,80 @@
 //! One step's loss under its tilted distribution: masses and losses to sum characteristic functions
 //! from, with their errors, and how fast those functions decay.
 
+use realfft::num_complex::Complex64;
+
+use crate::cut::Cut;
 use crate::number::{LEGENDRE, UNIT, upper_tail};
 use crate::output::Direction;
 use crate::smooth::Smooth;
 use crate::{Sampled, Step};
 
 /// Quadratures over outputs are chosen for an error of e^-DIGITS.
-const DIGITS: f64 = 40.0;
-/// Rotations are computed afresh every so many frequencies.
-pub(crate) const RESTART: usize = 32;
+pub(crate) const DIGITS: f64 = 40.0;
+/// Rotations are turned on for so many frequencies, then so many times by that many at once, then computed
+/// afresh.
+pub(crate) const BLOCK: usize = 32;
 /// At most so many nodes; what needs more is left to the lattice.
-const MOST: f64 = 2e5;
+pub(crate) const MOST: f64 = 2e5;
 
 pub(crate) struct TiltedStep {
     parts: Parts,
     tilt: f64,
-    /// Log of the tilted moment.
+    /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
+    pub(crate) moment_error: f64,
     /// The tilted mean of the loss, roughly.
     pub(crate) centre: f64,
     /// Uniform distributions of these (width, mass) are parts of the loss's.
     layers: Vec<(f64, f64)>,
+    /// At least the probability of outputs that were cut off.
+    pub(crate) infinite: f64,
 }
 
-/// Outputs, as tilted masses and centred losses, for all frequencies up to some last one.
+/// Outputs, as tilted masses and centred losses, for all frequencies up to some last one. Both are complex
+/// where the integral is taken off the real line.
 pub(crate) struct TiltedNodes {
-    pub(crate) mass: Vec<f64>,
-    pub(crate) loss: Vec<f64>,
-    /// At least the error of the characteristic function, and how that grows with frequency.
+    pub(crate) mass: Vec<Complex64>,
+    pub(crate) loss: Vec<Complex64>,
+    /// At least the error of the characteristic function at any frequency; what it is at 0, and how it grows
+    /// from there.
     pub(crate) error: f64,
-    pub(crate) phase_error: f64,
+    pub(crate) quadrature: f64,
+    pub(crate) growth: f64,
 }
 
 /// Where the mass of a loss comes from.
 enum Parts {
     /// From the whole line, where it is analytic: a trapezoid rule.
     Line { curve: Smooth, left: f64, right: f64 },
+    /// From the line without its outputs of the largest losses: panels.
+    Cut(Cut),
     /// A fixed-size sample: from outputs above `kink`, once for removal and once for addition, in
     /// panels, and from an atom at zero.
     Kinked { curves: [Smooth; 2], kink: f64, right: f64, atom: f64 },
 }
 
-struct Node {
-    y: f64,
+pub(crate) struct Node {
     /// Log of normal density, tilted exponent and quadrature weight.
-    log_mass: f64,
-    exponent: f64,
-    loss: f64,
-    /// In units of UNIT.
-    loss_rounding: f64,
+    pub(crate) log_mass: Complex64,
+    pub(crate) loss: Complex64,
+    /// Sizes of what the log was added up from, and of the error of weight and loss, in units of UNIT.
+    pub(crate) size: f64,
+    pub(crate) loss_rounding: f64,
 }
 
 impl TiltedStep {
     /// `None` for a step without sampling, or one that needs too many nodes.
     ///
     /// `pieces` is how finely the density is bounded from below.
-    pub(crate) fn new(step: Step, direction: Direction, tilt: f64, pieces: u32) -> Option<Self> {
+    pub(crate) fn new(
+        step: Step,
+        direction: Direction,
+        tilt: f64,
+        pieces: u32,
+        tail: f64,
+    ) -> Option<Self> {
+        let mut infinite = 0.0;
         let parts = match step.sampled {
             Sampled::FixedReplaced(q) => {
                 let poisson = Step { sampled: Sampled::Poisson(q), z: step.z };
@@ -69,22 +87,32 @@ impl TiltedStep {
             }
             _ => {
                 let curve = Smooth::new(step, direction)?;
-                let (left, right) = ends(&curve, tilt);
-                Parts::Line { curve, left, right }
+                if let Some(cut) = Cut::new(curve, tail) {
+                    infinite = cut.infinite();
+                    Parts::Cut(cut)
+                } else {
+                    let (left, right) = ends(&curve, tilt);
+                    Parts::Line { curve, left, right }
+                }
             }
         };
         let (log_moment, centre) = (0.0, 0.0);
-        let mut step = Self { parts, tilt, log_moment, centre, layers: Vec::new() };
-        let (nodes, _) = step.quadrature(0.0)?;
-        let top = nodes.iter().map(|n| n.log_mass).fold(f64::MIN, f64::max);
-        let (mut sum, mut first) = (0.0, 0.0);
+        let moment_error = f64::INFINITY;
+        let layers = Vec::new();
+        let mut step = Self { parts, tilt, log_moment, moment_error, centre, layers, infinite };
+        let (nodes, log_error) = step.quadrature(0.0)?;
+        let top = nodes.iter().map(|n| n.log_mass.re).fold(f64::MIN, f64::max);
+        let (mut sum, mut first, mut rounding) = (0.0, 0.0, 0.0);
         for node in &nodes {
-            let mass = libm::exp(node.log_mass - top);
+            let mass = libm::exp(node.log_mass.re - top);
             sum += mass;
-            first += mass * node.loss;
+            first += mass * node.loss.re;
+            rounding += mass * step.mass_rounding(node, top);
         }
         step.log_moment = top + libm::log(sum);
         step.centre = first / sum;
+        let rounding = UNIT * (rounding / sum + nodes.len() as f64 + 8.0);
+        step.moment_error = rounding + (log_error - step.log_moment).exp();
         if !step.log_moment.is_finite() || !step.centre.is_finite() {
             return None;
         }
@@ -96,23 +124,28 @@ impl TiltedStep {
     fn quadrature(&self, last: f64) -> Option<(Vec<Node>, f64)> {
         match &self.parts {
             Parts::Line { curve, left, right } => {
-                let digits = DIGITS + curve.log_strip_growth(self.tilt, last);
-                let spacing = 2.0 * std::f64::consts::PI * curve.strip() / digits;
+                let Rule { spacing, shift } = self.rule(curve, last);
                 let count = ((right - left) / spacing).ceil();
                 if !(count < MOST) {
                     return None;
                 }
                 let nodes: Vec<Node> = (0..=count as usize)
-                    .map(|index| node(curve, self.tilt, left + index as f64 * spacing, spacing))
+                    .map(|index| left + index as f64 * spacing)
+                    .map(|y| match shift {
+                        0.0 => node(curve, self.tilt, y, spacing),
+                        shift => shifted_node(curve, self.tilt, y, shift, spacing),
+                    })
                     .collect();
                 let (log_left, log_right) = curve.log_tails(*left, *right, self.tilt);
-                // The integral itself is at least 1. Sums beyond the ends are at most a few times
-                // their integrals.
-                let largest = nodes.iter().map(|n| n.log_mass).fold(0.0, f64::max);
-                let moment = largest + (count + 1.0).ln();
-                let error = (moment - DIGITS).max(log_left).max(log_right) + 24f64.ln();
-                Some((nodes, error))
+                // The integral itself is at least 1 unless something was cut off. Sums beyond the ends
+                // are at most a few times their integrals, and larger off the line.
+                let largest = nodes.iter().map(|n| n.log_mass.re).fold(0.0, f64::max);
+                let moment = (largest + (count + 1.0).ln()).max(self.log_moment);
+                let off = curve.log_growth(shift, self.tilt, 0.0);
+                let ends = log_left.max(log_right) + off;
+                Some((nodes, (moment - DIGITS).max(ends) + 24f64.ln()))
             }
+            Parts::Cut(cut) => cut.quadrature(self.tilt, last),
             Parts::Kinked { curves, kink, right, atom } => {
                 let [remove, add] = curves;
                 let z = 0.5 / kink;
@@ -136,10 +169,9 @@ impl TiltedStep {
                     }
                 }
                 nodes.push(Node {
-                    y: 0.0,
-                    log_mass: atom.ln(),
-                    exponent: 0.0,
-                    loss: 0.0,
+                    log_mass: Complex64::from(atom.ln()),
+                    loss: Complex64::ZERO,
+                    size: 0.0,
                     loss_rounding: 0.0,
                 });
                 let (_, log_remove) = remove.log_tails(0.0, *right, self.tilt);
@@ -150,18 +182,39 @@ impl TiltedStep {
         }
     }
 
+    /// The coarser of two rules for frequencies up to `last`: on the real line, or beside it.
+    ///
+    /// Beside it, in the middle of a strip that has the real line for one edge, `e^{i t loss}` has a
+    /// modulus of at most 1 whatever the frequency, so that nothing has to follow its oscillation.
+    fn rule(&self, curve: &Smooth, last: f64) -> Rule {
+        let spacing =
+            |distance: f64, growth: f64| 2.0 * std::f64::consts::PI * distance / (DIGITS + growth);
+        let strip = curve.strip(self.tilt);
+        let on = spacing(strip, curve.log_growth(strip, self.tilt, last));
+        let strip = curve.one_sided_strip(self.tilt);
+        let beside = spacing(0.5 * strip, curve.log_growth(strip, self.tilt, 0.0));
+        if last > 0.0 && beside > on {
+            return Rule { spacing: beside, shift: 0.5 * strip };
+        }
+        Rule { spacing: on, shift: 0.0 }
+    }
+
     /// About how many nodes frequencies up to `last` need.
     pub(crate) fn size(&self, last: f64) -> f64 {
         match &self.parts {
-            Parts::Line { curve, left, right } => {
-                let digits = DIGITS + curve.log_strip_growth(self.tilt, last);
-                (right - left) * digits / (2.0 * std::f64::consts::PI * curve.strip())
-            }
+            Parts::Line { curve, left, right } => (right - left) / self.rule(curve, last).spacing,
+            Parts::Cut(cut) => cut.size(self.tilt, last),
             Parts::Kinked { kink, right, .. } => {
                 let z = 0.5 / kink;
                 20.0 * (right - kink) * (4.0 + (1.0 + last) / (4.0 * z) + self.tilt / z)
             }
         }
+    }
+
+    /// At least the error of a mass relative to `e^scale`, in unit roundoffs.
+    fn mass_rounding(&self, node: &Node, scale: f64) -> f64 {
+        let off = 4.0 * node.loss.norm() + node.loss_rounding;
+        8.0 * (node.size + scale.abs()) + 16.0 + (2.0 + 2.0 * self.tilt) * off
     }
 
     /// Nodes for frequencies up to `last`, normalised.
@@ -171,28 +224,33 @@ impl TiltedStep {
             mass: Vec::with_capacity(raw.len()),
             loss: Vec::with_capacity(raw.len()),
             error: 0.0,
-            phase_error: 0.0,
+            quadrature: 2.0 * (log_error - self.log_moment).exp(),
+            growth: 0.0,
         };
-        let (mut masses, mut exponents, mut losses) = (0.0, 0.0, 0.0);
+        // What is summed is m (e^{i t l} - 1), of modulus at most 2 |m|, and at most t |m l|.
+        // Turns round a few times until they are computed afresh; sums by the length of a lane.
+        let lane = raw.len() as f64 / 8.0 + 16.0 + 5.0 * 2.0 * BLOCK as f64;
+        let (mut any, mut growth) = (0.0, 0.0);
+        let (mut sum, mut losses) = (Complex64::ZERO, 0.0);
         let centre = self.centre.abs();
         for node in &raw {
-            let mass = libm::exp(node.log_mass - self.log_moment);
+            let modulus = libm::exp(node.log_mass.re - self.log_moment);
+            let mass = Complex64::from_polar(modulus, node.log_mass.im);
             let loss = node.loss - self.centre;
-            masses += mass;
+            sum += mass;
             // Roundings in units of UNIT: of the loss, of the exponent, of the mass.
-            let off = 4.0 * node.loss.abs() + node.loss_rounding;
-            let size = node.exponent.abs() + node.y * node.y + self.log_moment.abs();
-            exponents += mass * (8.0 * size + 16.0 + (2.0 + 2.0 * self.tilt) * off);
-            losses += mass * (off + 4.0 * (loss.abs() + centre));
+            let off = 4.0 * node.loss.norm() + node.loss_rounding;
+            let relative = self.mass_rounding(node, self.log_moment) + lane;
+            any += modulus * 2.0 * relative;
+            growth += modulus * (loss.norm() * relative + off + 4.0 * (loss.norm() + centre));
+            losses += modulus * loss.norm();
             nodes.mass.push(mass);
             nodes.loss.push(loss);
         }
-        // Masses round with their exponents; rotations a few times until they are restarted; sums by
-        // the length of a lane. What the masses miss of 1 was lost, too.
-        let lane = raw.len() as f64 / 8.0 + 16.0 + 5.0 * RESTART as f64;
-        let rounding = UNIT * (exponents + lane * masses);
-        nodes.error = rounding + (log_error - self.log_moment).exp() + (masses - 1.0).abs();
-        nodes.phase_error = UNIT * losses;
+        // What the masses miss of 1 was lost, too.
+        let lost = (sum - 1.0).norm();
+        nodes.error = UNIT * any + 2.0 * lost + nodes.quadrature;
+        nodes.growth = UNIT * growth + lost * losses;
         Some(nodes)
     }
 
@@ -204,6 +262,11 @@ impl TiltedStep {
         };
         match &self.parts {
             Parts::Line { curve, left, right } => pieces(curve, *left, *right),
+            Parts::Cut(cut) => {
+                let (from, to) = cut.ends();
+                let (from, to) = (cut.curve().outward(from), cut.curve().outward(to));
+                pieces(cut.curve(), from.min(to), from.max(to))
+            }
             Parts::Kinked { curves, kink, right, .. } => {
                 curves.iter().flat_map(|curve| pieces(curve, *kink, *right)).collect()
             }
@@ -238,12 +301,36 @@ impl TiltedStep {
     }
 }
 
-fn node(curve: &Smooth, tilt: f64, y: f64, weight: f64) -> Node {
+pub(crate) fn node(curve: &Smooth, tilt: f64, y: f64, weight: f64) -> Node {
     let point = curve.at(y);
     let exponent = point.weight + tilt * point.loss;
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
-    let log_mass = exponent - 0.5 * y * y + scale;
-    Node { y, log_mass, exponent, loss: point.loss, loss_rounding: curve.loss_rounding(y) }
+    Node {
+        log_mass: Complex64::from(exponent - 0.5 * y * y + scale),
+        loss: Complex64::from(point.loss),
+        size: exponent.abs() + y * y,
+        loss_rounding: curve.loss_rounding(y),
+    }
+}
+
+/// The same at the distance `shift` from the real line.
+pub(crate) fn shifted_node(curve: &Smooth, tilt: f64, y: f64, shift: f64, weight: f64) -> Node {
+    let (point, loss) = curve.at_shifted(y, shift);
+    let exponent = point + tilt * loss;
+    let at = Complex64::new(y, curve.side(shift));
+    let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
+    Node {
+        log_mass: exponent - 0.5 * at * at + scale,
+        loss,
+        size: exponent.norm() + at.norm_sqr(),
+        loss_rounding: 4.0 * loss.norm() + curve.shifted_rounding(y, shift),
+    }
+}
+
+/// A trapezoid rule: its spacing, and how far from the real line it is.
+struct Rule {
+    spacing: f64,
+    shift: f64,
 }
 
 /// Outputs beyond which the tilted mass does not count.
@@ -350,5 +437,42 @@ fn largest_sinc(x: f64) -> f64 {
         (libm::sin(x) / x).max(SECOND)
     } else {
         SECOND.min(1.0 / x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The characteristic function at t from nodes for frequencies up to `last`.
+    fn transform(step: &TiltedStep, t: f64, last: f64) -> (Complex64, bool) {
+        let nodes = step.nodes(last).unwrap();
+        let turn = |loss: &Complex64| (Complex64::I * t * loss).exp();
+        let sum = nodes.mass.iter().zip(&nodes.loss).map(|(mass, loss)| mass * turn(loss)).sum();
+        (sum, nodes.loss.iter().any(|loss| loss.im != 0.0))
+    }
+
+    #[test]
+    fn characteristic_functions_are_the_same_beside_the_real_line_and_on_it() {
+        let poisson = |q: f64, z: f64| Step { sampled: Sampled::Poisson(q), z };
+        let replaced = |q: f64, z: f64| Step { sampled: Sampled::PoissonReplaced(q), z };
+        for step in [poisson(0.3, 0.7), poisson(1e-4, 2.0), replaced(0.1, 1.0), replaced(0.6, 6.0)]
+        {
+            for direction in [Direction::Remove, Direction::Add] {
+                // Beside the line, and in panels up to a cut that cuts nothing.
+                for (tail, tilt) in [(0.0, 3.0), (0.0, 40.0), (1e-60, 1.0), (1e-60, 3.0)] {
+                    let on = TiltedStep::new(step, direction, tilt, 16, 0.0).unwrap();
+                    let beside = TiltedStep::new(step, direction, tilt, 16, tail).unwrap();
+                    let what = format!("{step:?} {direction:?} {tail} {tilt}");
+                    assert!((on.log_moment - beside.log_moment).abs() < 1e-12, "{what}");
+                    for t in [0.1, 1.0, 5.0] {
+                        let (value, shifted) = transform(&beside, t, 1e5);
+                        let (exact, not_shifted) = transform(&on, t, t);
+                        assert!(shifted && (!not_shifted || tilt > 10.0), "{what}");
+                        assert!((value - exact).norm() < 1e-12, "{what} {t}: {value} {exact}");
+                    }
+                }
+            }
+        }
     }
 }
