@@ -10,63 +10,119 @@ use veilgrad_ledger::{Ledger, Options};
 use crate::Found;
 use crate::scratch::{Directory, charged, create, open_run, round, text};
 
-/// Many distinct rounds; very many identical ones.
+/// Seconds on the clock and of this process, all its threads together.
+#[derive(Default, Clone, Copy)]
+struct Seconds {
+    clock: f64,
+    process: f64,
+}
+
+impl Seconds {
+    /// Adds the time that something takes.
+    fn of<T>(&mut self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let (clock, process) = (Instant::now(), process_seconds());
+        let result = work();
+        self.clock += clock.elapsed().as_secs_f64();
+        self.process += process_seconds() - process;
+        result
+    }
+}
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} s ({:.2} s of processor)", self.clock, self.process)
+    }
+}
+
+/// The time that this process has used, where the system tells, in hundredths.
+fn process_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name before may have spaces; user and system time are the 14th and 15th field.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// Distinct rounds, each a bit larger than the one before.
+fn schedule(rounds: std::ops::Range<u64>, all: u64) -> Result<Vec<Rounds>, String> {
+    let distinct = |i| {
+        let part = i as f64 / all as f64;
+        Ok(Rounds { count: 1, round: round(0.001 + 0.001 * part, 1.0 + 0.5 * part)? })
+    };
+    rounds.map(distinct).collect()
+}
+
+/// Many distinct rounds; very many identical ones; distinct ones in small blocks.
 pub(crate) fn load(quick: bool) -> Found {
     let rounds: u64 = if quick { 20_000 } else { 1_000_000 };
     let directory = Directory::new()?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
-    let mut appending = 0.0;
+    let (mut append, mut verify, mut account) =
+        (Seconds::default(), Seconds::default(), Seconds::default());
     let blocks = 20;
     for block in 0..blocks {
         let size = rounds / blocks;
-        let charges: Vec<Rounds> = (0..size)
-            .map(|i| {
-                let part = (block * size + i) as f64 / rounds as f64;
-                Ok(Rounds { count: 1, round: round(0.001 + 0.001 * part, 1.0 + 0.5 * part)? })
-            })
-            .collect::<Result<_, String>>()?;
-        let start = Instant::now();
-        drop(run.reserve_each(&charges).map_err(text)?);
-        appending += start.elapsed().as_secs_f64();
+        let charges = schedule(block * size..(block + 1) * size, rounds)?;
+        drop(append.of(|| run.reserve_each(&charges).map_err(text))?);
     }
     drop(run);
-    let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
-    let verifying = start.elapsed().as_secs_f64();
+    let ledger =
+        verify.of(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
     if charged(&ledger) != rounds {
         return Err(format!("{} of {rounds} rounds", charged(&ledger)));
     }
-    let start = Instant::now();
-    let dataset = ledger.state().datasets().values().next().ok_or("no dataset")?;
-    let composition = Composition::of(dataset.rounds(), dataset.budget.adjacency).map_err(text)?;
-    let epsilon =
-        Best.epsilon(&composition, Delta::new(1e-5).map_err(text)?).map_err(text)?.epsilon;
-    let accounting = start.elapsed().as_secs_f64();
+    let epsilon = account.of(|| {
+        let dataset = ledger.state().datasets().values().next().ok_or("no dataset")?;
+        let composition =
+            Composition::of(dataset.rounds(), dataset.budget.adjacency).map_err(text)?;
+        let delta = Delta::new(1e-5).map_err(text)?;
+        Ok(Best.epsilon(&composition, delta).map_err(text)?.epsilon)
+    })?;
     println!(
-        "load: {rounds} distinct rounds in {blocks} blocks: append {appending:.2} s, verify {verifying:.2} s, account \
-         {accounting:.2} s (epsilon {epsilon:.4}), peak memory {} MB",
+        "load: {rounds} distinct rounds in {blocks} blocks: append {append}, verify {verify}, account {account} \
+         (epsilon {epsilon:.4}), peak memory {} MB",
         peak_megabytes()
     );
     // The limits are for an idle machine and the whole size.
-    let slow = [appending, verifying, accounting].into_iter().any(|seconds| seconds > 10.0);
+    let slow = [append, verify, account].into_iter().any(|seconds| seconds.clock > 10.0);
     if !quick && (slow || peak_megabytes() > 300) {
         return Err("above 10 s or 300 MB".to_owned());
     }
     drop(ledger);
+    identical()?;
+    small_blocks(if quick { 100 } else { 1000 })
+}
+
+fn identical() -> Found {
     let directory = Directory::new()?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
-    let start = Instant::now();
-    drop(run.reserve(&round(0.001, 1.0)?, 10_000_000).map_err(text)?);
-    let appending = start.elapsed().as_secs_f64();
+    let (mut append, mut verify) = (Seconds::default(), Seconds::default());
+    let round = round(0.001, 1.0)?;
+    drop(append.of(|| run.reserve(&round, 10_000_000).map_err(text))?);
     drop(run);
-    let start = Instant::now();
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+    let ledger =
+        verify.of(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
+    println!("load: {} identical rounds: append {append}, verify {verify}", charged(&ledger));
+    Ok(())
+}
+
+/// The last charges must cost what the first do, whatever was charged before.
+fn small_blocks(blocks: u64) -> Found {
+    const BLOCK: u64 = 32;
+    let directory = Directory::new()?;
+    let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
+    let mut times = [Seconds::default(); 2];
+    for block in 0..blocks {
+        let charges = schedule(block * BLOCK..(block + 1) * BLOCK, blocks * BLOCK)?;
+        let half = if 2 * block < blocks { &mut times[0] } else { &mut times[1] };
+        drop(half.of(|| run.reserve_each(&charges).map_err(text))?);
+    }
+    let [first, second] = times;
     println!(
-        "load: {} identical rounds: append {:.3} s, verify {:.3} s",
-        charged(&ledger),
-        appending,
-        start.elapsed().as_secs_f64()
+        "load: {blocks} blocks of {BLOCK} distinct rounds: first half {first}, second half {second}"
     );
+    if second.process > 2.0 * first.process + 0.5 {
+        return Err("later charges take longer than earlier ones".to_owned());
+    }
     Ok(())
 }
 

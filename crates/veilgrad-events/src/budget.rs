@@ -51,6 +51,13 @@ pub trait Pricing {
         Err(format!("epsilon would be {price}, and {} is allowed", budget.epsilon.get()))
     }
 
+    /// Which part of the budget these rounds use at most, if that can be told: rounds whose parts add up to no
+    /// more than 1 keep the budget, however they are divided into charges. With it a ledger need not price
+    /// all earlier rounds again for every charge.
+    fn part(&self, _budget: &Budget, _rounds: Charges<'_>) -> Option<f64> {
+        None
+    }
+
     /// The order at which an adaptive budget is best kept, if the pricing needs one.
     fn order(&self, epsilon: Epsilon, delta: Delta) -> Option<f64>;
 }

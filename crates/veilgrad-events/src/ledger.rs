@@ -1,6 +1,5 @@
 //! Charge first, then release: the ledger's contract and the permits it grants.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
@@ -166,7 +165,7 @@ impl<S: LedgerStore> Run<S> {
                 let (charge, noise) = (charge.clone(), NoiseMechanism::Gaussian);
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
-            let round = Arc::new(charge.round.clone());
+            let round = charge.round.clone();
             let (run, process, unit, insecure) = (self.id, self.process, self.unit, self.insecure);
             permits.push(Permits { run, process, unit, round, next, end, insecure });
             next = end;
@@ -235,7 +234,7 @@ pub struct Permits {
     run: u64,
     process: u32,
     unit: RecordUnit,
-    round: Arc<Round>,
+    round: Round,
     next: u64,
     end: u64,
     insecure: bool,
@@ -256,7 +255,7 @@ impl Iterator for Permits {
             run: self.run,
             unit: self.unit,
             number,
-            round: Arc::clone(&self.round),
+            round: self.round.clone(),
             insecure: self.insecure,
         })
     }
@@ -273,7 +272,7 @@ pub struct RoundPermit {
     run: u64,
     unit: RecordUnit,
     number: u64,
-    round: Arc<Round>,
+    round: Round,
     insecure: bool,
 }
 

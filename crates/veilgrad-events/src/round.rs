@@ -1,6 +1,8 @@
 //! Rounds: one sample and the queries asked of it.
 
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{NoiseMultiplier, Sampling, SumQuery, UnitError};
 
@@ -11,7 +13,8 @@ use crate::{NoiseMultiplier, Sampling, SumQuery, UnitError};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
     sampling: Sampling,
-    queries: Vec<SumQuery>,
+    /// Shared: charges, permits and sums all hold the round.
+    queries: Arc<[SumQuery]>,
 }
 
 /// A round that is not one.
@@ -28,7 +31,7 @@ impl Round {
         if queries.is_empty() {
             return Err(RoundError);
         }
-        Ok(Self { sampling, queries })
+        Ok(Self { sampling, queries: queries.into() })
     }
 
     /// How the sample was drawn.
@@ -93,8 +96,8 @@ impl TryFrom<&Rounds> for Folded {
 }
 
 /// A number of identical consecutive rounds, stored once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "RawRounds", into = "RawRounds")]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "RawRounds<Vec<SumQuery>>")]
 pub struct Rounds {
     /// How many.
     pub count: u64,
@@ -104,26 +107,23 @@ pub struct Rounds {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRounds {
+struct RawRounds<Q> {
     rounds: u64,
     sampling: Sampling,
-    queries: Vec<SumQuery>,
+    queries: Q,
 }
 
-impl TryFrom<RawRounds> for Rounds {
+impl TryFrom<RawRounds<Vec<SumQuery>>> for Rounds {
     type Error = RoundError;
-    fn try_from(raw: RawRounds) -> Result<Self, RoundError> {
+    fn try_from(raw: RawRounds<Vec<SumQuery>>) -> Result<Self, RoundError> {
         Ok(Self { count: raw.rounds, round: Round::new(raw.sampling, raw.queries)? })
     }
 }
 
-impl From<Rounds> for RawRounds {
-    fn from(rounds: Rounds) -> Self {
-        Self {
-            rounds: rounds.count,
-            sampling: rounds.round.sampling,
-            queries: rounds.round.queries,
-        }
+impl Serialize for Rounds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (sampling, queries) = (self.round.sampling, self.round.queries());
+        RawRounds { rounds: self.count, sampling, queries }.serialize(serializer)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
 
 /// Says that what is in the WAL stays there when the last handle closes.
+use crate::tally::Tally;
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// How long a process waits for another that writes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -256,8 +257,8 @@ impl Ledger {
             rows.push((sequence, bytes, hash));
         }
         let Some(pricing) = pricing else { return Ok(rows) };
-        for dataset in touched.into_iter().filter_map(|name| self.state.datasets.get(name)) {
-            let name = &dataset.budget.dataset;
+        for name in touched {
+            let Some(dataset) = self.state.datasets.get_mut(name) else { continue };
             if let Some(reason) = dataset.insecure() {
                 return Err(StoreError::BudgetExhausted(format!(
                     "dataset {name:?} had a run that protects nothing ({reason}); its epsilon is \
@@ -265,8 +266,8 @@ impl Ledger {
                 )));
             }
             let still = planned.iter().filter(|(of, _)| *of == name).map(|(_, rounds)| *rounds);
-            pricing
-                .check(&dataset.budget, &mut dataset.rounds().chain(still))
+            dataset
+                .check(pricing, &still.collect::<Vec<_>>())
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)
@@ -317,15 +318,17 @@ impl Ledger {
     /// # Errors
     /// When there is no such dataset.
     pub fn dataset(
-        self,
+        mut self,
         name: &str,
         pricing: Arc<dyn Pricing + Send + Sync>,
     ) -> Result<DatasetLedger, StoreError> {
-        if !self.state.datasets.contains_key(name) {
+        let Some(dataset) = self.state.datasets.get_mut(name) else {
             return Err(StoreError::Refused(format!(
                 "there is no dataset {name:?}; create its budget first"
             )));
-        }
+        };
+        // Another pricing may have counted before.
+        dataset.tally = Tally::default();
         Ok(DatasetLedger::new(self, name, pricing))
     }
 

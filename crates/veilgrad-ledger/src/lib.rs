@@ -29,6 +29,7 @@ mod place;
 mod recover;
 mod schema;
 mod state;
+mod tally;
 
 pub use chain::{Hash, Head};
 pub use dataset::DatasetLedger;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use veilgrad_events::{
-    Adjacency, Budget, Event, Folded, LedgerError, Mode, Round, RunHeader, follows,
+    Adjacency, Budget, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader, follows,
 };
 
 use crate::chain::Hash;
 use crate::entry::Entry;
+use crate::tally::Tally;
 
 /// Everything that a ledger says.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,8 @@ pub struct Dataset {
     pub runs: BTreeMap<u64, RunState>,
     /// The same numbers by the runs' ids.
     numbers: HashMap<String, u64>,
+    /// What the budget's checks counted already.
+    pub(crate) tally: Tally,
 }
 
 /// What a run did.
@@ -96,6 +99,15 @@ impl Dataset {
         self.runs.values().flat_map(|run| run.rounds.iter().copied())
     }
 
+    /// Whether everything that is charged, and `still` to come, keeps the budget.
+    pub(crate) fn check(&mut self, pricing: &dyn Pricing, still: &[Folded]) -> Result<(), String> {
+        let part = self.tally.count(pricing, &self.budget, &self.runs, still);
+        if part.is_some_and(|part| part <= 1.0) {
+            return Ok(());
+        }
+        pricing.check(&self.budget, &mut self.rounds().chain(still.iter().copied()))
+    }
+
     /// Why no epsilon holds for this dataset, if a run protected nothing.
     #[must_use]
     pub fn insecure(&self) -> Option<&str> {
@@ -160,8 +172,12 @@ impl State {
                 check(budget)?;
                 match (self.datasets.get(&budget.dataset), source) {
                     (None, _) => {
-                        let (runs, numbers) = (BTreeMap::new(), HashMap::new());
-                        let dataset = Dataset { budget: budget.clone(), runs, numbers };
+                        let dataset = Dataset {
+                            budget: budget.clone(),
+                            runs: BTreeMap::new(),
+                            numbers: HashMap::new(),
+                            tally: Tally::default(),
+                        };
                         self.datasets.insert(budget.dataset.clone(), dataset);
                     }
                     // They must protect the same, and the smaller of two promises is kept.

@@ -1,4 +1,5 @@
 //! Ledgers in temporary directories.
+#![allow(dead_code)] // Not every test needs all of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, RecordUnit, Round, Run,
     RunHeader, SampleRate, Sampling, SumQuery,
 };
-use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options, StoreError};
 
 /// A directory that is removed with its content.
 pub(crate) struct Directory(PathBuf);
@@ -74,6 +75,17 @@ pub(crate) fn create(path: &Path, epsilon: f64) -> Ledger {
 
 pub(crate) fn run(ledger: Ledger) -> Run<DatasetLedger> {
     Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap()
+}
+
+pub(crate) fn open(directory: &Directory) -> Result<Ledger, StoreError> {
+    Ledger::open(&directory.ledger(), Options::default())
+}
+
+pub(crate) fn copy_files(from: &Directory, to: &Directory) {
+    for file in std::fs::read_dir(from.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.path().join(file.file_name())).unwrap();
+    }
 }
 
 /// The rounds that a ledger says are charged.

@@ -1,0 +1,241 @@
+//! Budgets, plans, and what checks cost.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{Directory, budget, charged, create, header, open, round, run};
+use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_events::{
+    Adjacency, Budget, Charges, Delta, Epsilon, LedgerError, Mode, Pricing, RecordUnit, Rounds, Run,
+};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+#[test]
+fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
+    let directory = Directory::new();
+    let step = round(0.05, 1.0);
+    let cost = |count: u64| {
+        let rounds = [Rounds { count, round: step.clone() }];
+        let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
+        Best.epsilon(&composition, budget("data", 2.0, Mode::Planned).delta).unwrap().epsilon
+    };
+    let mut run = run(create(&directory.ledger(), 2.0));
+    let mut granted = 0;
+    loop {
+        match run.reserve(&step, 1) {
+            Ok(_) => granted += 1,
+            Err(LedgerError::BudgetExhausted(why)) => {
+                assert!(why.contains("epsilon would be") && why.contains("2 is allowed"), "{why}");
+                break;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(cost(granted) <= 2.0 && cost(granted + 1) > 2.0, "{granted}");
+    // The refusal changed nothing, and cheaper rounds still fit.
+    assert_eq!(charged(run.store().ledger()), granted);
+    assert!(run.reserve(&round(0.0001, 50.0), 1).is_ok());
+    assert_eq!(
+        charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()),
+        granted + 1
+    );
+}
+
+#[test]
+fn all_runs_of_a_dataset_share_its_budget() {
+    let directory = Directory::new();
+    let mut first = run(create(&directory.ledger(), 2.0));
+    while first.reserve(&round(0.05, 1.0), 1).is_ok() {}
+    drop(first);
+    let mut second = run(open(&directory).unwrap());
+    let refused = second.reserve(&round(0.05, 1.0), 1);
+    assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    // Another dataset has its own.
+    let mut ledger = open(&directory).unwrap();
+    ledger.create_budget(budget("other", 2.0, Mode::Planned)).unwrap();
+    let other = ledger.dataset("other", Arc::new(Best)).unwrap();
+    assert!(Run::open(other, header()).unwrap().reserve(&round(0.05, 1.0), 1).is_ok());
+}
+
+#[test]
+fn adaptive_budgets_are_kept_by_a_filter() {
+    let directory = Directory::new();
+    let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+    ledger.create_budget(budget("data", 3.0, Mode::Adaptive)).unwrap();
+    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let mut adaptive = header();
+    adaptive.mode = Mode::Adaptive;
+    let mut run = Run::open(store, adaptive).unwrap();
+    // Rates and noise that change as if outputs had chosen them.
+    let mut granted = 0;
+    while let Ok(permits) = run.reserve(&round(0.01, 1.0 + f64::from(granted % 7) * 0.1), 10) {
+        granted += 1;
+        drop(permits);
+        assert!(granted < 10_000);
+    }
+    assert!(granted > 10, "{granted}");
+    // Adaptive runs are not for planned budgets.
+    let mut ledger = open(&directory).unwrap();
+    ledger.create_budget(budget("planned", 3.0, Mode::Planned)).unwrap();
+    let store = ledger.dataset("planned", Arc::new(Best)).unwrap();
+    let mut adaptive = header();
+    adaptive.mode = Mode::Adaptive;
+    let error = Run::open(store, adaptive).err().unwrap().to_string();
+    assert!(error.contains("planned runs only"), "{error}");
+}
+
+#[test]
+fn budgets_are_lowered_never_raised_and_terms_hold() {
+    let directory = Directory::new();
+    let mut ledger = create(&directory.ledger(), 2.0);
+    ledger.tighten("data", Epsilon::new(1.0).unwrap()).unwrap();
+    assert!(ledger.tighten("data", Epsilon::new(1.5).unwrap()).is_err());
+    assert!(ledger.tighten("none", Epsilon::new(0.5).unwrap()).is_err());
+    assert!(ledger.create_budget(budget("data", 9.0, Mode::Planned)).is_err());
+    assert!(ledger.create_budget(budget("", 9.0, Mode::Planned)).is_err());
+    assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
+    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let mut other = header();
+    other.unit = RecordUnit::User;
+    let error = Run::open(store, other).err().unwrap().to_string();
+    assert!(error.contains("another unit"), "{error}");
+    assert_eq!(Ledger::read(&directory.ledger(), Options::default()).unwrap().head().sequence, 3);
+}
+
+#[test]
+fn a_run_that_protects_nothing_is_noted_for_ever_and_charges_nothing() {
+    let directory = Directory::new();
+    let store = create(&directory.ledger(), 2.0).dataset("data", Arc::new(Best)).unwrap();
+    let mut insecure = Run::open_insecure(store, header(), "seeded noise").unwrap();
+    let refused = insecure.reserve(&round(0.01, 1.0), 1);
+    assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    insecure.close().unwrap();
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    assert_eq!(ledger.state().datasets()["data"].insecure(), Some("seeded noise"));
+}
+
+#[test]
+fn a_run_whose_plan_does_not_fit_is_not_opened() {
+    let directory = Directory::new();
+    drop(create(&directory.ledger(), 2.0));
+    let planned = |plan: Vec<Rounds>| {
+        let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+        let mut header = header();
+        header.plan = Some(plan);
+        Run::open(store, header)
+    };
+    let rounds = |count, q| Rounds { count, round: round(q, 1.0) };
+    let refused = planned(vec![rounds(1_000_000, 0.05)]);
+    assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    assert_eq!(open(&directory).unwrap().state().datasets()["data"].runs.len(), 0);
+    // What was declared is charged in its order, in any blocks, and nothing else.
+    let mut run = planned(vec![rounds(3, 0.01), rounds(2, 0.02)]).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 1).err(), Some(LedgerError::NotPlanned(0)));
+    assert_eq!(run.reserve(&round(0.01, 1.0), 4).err(), Some(LedgerError::NotPlanned(0)));
+    run.reserve(&round(0.01, 1.0), 2).unwrap();
+    run.reserve_each(&[rounds(1, 0.01), rounds(1, 0.02)]).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 2).err(), Some(LedgerError::NotPlanned(4)));
+    run.reserve(&round(0.02, 1.0), 1).unwrap();
+    assert_eq!(run.reserve(&round(0.02, 1.0), 1).err(), Some(LedgerError::NotPlanned(5)));
+    run.close().unwrap();
+    assert_eq!(charged(&open(&directory).unwrap()), 5);
+}
+
+/// Counts what it is asked to price.
+struct Counting {
+    parts: AtomicUsize,
+    checks: AtomicUsize,
+    part: f64,
+}
+
+impl Counting {
+    fn new(part: f64) -> Arc<Self> {
+        Arc::new(Self { parts: AtomicUsize::new(0), checks: AtomicUsize::new(0), part })
+    }
+}
+
+impl Pricing for Counting {
+    fn price(&self, _: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        Ok(rounds.map(|rounds| rounds.count).sum::<u64>() as f64)
+    }
+
+    /// This part of the budget for every round.
+    fn part(&self, budget: &Budget, rounds: Charges<'_>) -> Option<f64> {
+        let fresh: Vec<u64> =
+            rounds.map(|rounds| rounds.count).filter(|count| *count > 0).collect();
+        self.parts.fetch_add(fresh.len(), Ordering::Relaxed);
+        Some(fresh.iter().sum::<u64>() as f64 * self.part / budget.epsilon.get())
+    }
+
+    fn order(&self, _: Epsilon, _: Delta) -> Option<f64> {
+        None
+    }
+}
+
+fn charge(run: &mut Run<DatasetLedger>, z: f64) -> Result<(), LedgerError> {
+    run.reserve(&round(0.01, z), 2).map(drop)
+}
+
+#[test]
+fn a_charge_prices_what_it_adds_and_all_only_when_parts_do_not_fit() {
+    let directory = Directory::new();
+    let pricing = Counting::new(1.0);
+    let store = create(&directory.ledger(), 61.0).dataset("data", pricing.clone()).unwrap();
+    let mut run = Run::open(store, header()).unwrap();
+    // Alike and distinct, so that entries grow and begin.
+    for i in 0..30 {
+        charge(&mut run, 1.0 + f64::from(i / 3)).unwrap();
+    }
+    assert_eq!(pricing.parts.load(Ordering::Relaxed), 30);
+    assert_eq!(pricing.checks.load(Ordering::Relaxed), 0);
+    // 60 of 61 are used; all are priced now, and again when another handle has charged something else.
+    assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));
+    assert_eq!(pricing.checks.load(Ordering::Relaxed), 1);
+    let store = open(&directory).unwrap().dataset("data", pricing.clone()).unwrap();
+    let mut other = Run::open(store, header()).unwrap();
+    other.reserve(&round(0.01, 7.0), 1).unwrap();
+    assert!(matches!(run.reserve(&round(0.01, 7.0), 1), Err(LedgerError::BudgetExhausted(_))));
+    assert_eq!(charged(&open(&directory).unwrap()), 61);
+}
+
+#[test]
+fn what_was_counted_under_other_terms_is_counted_anew() {
+    let directory = Directory::new();
+    let store = create(&directory.ledger(), 61.0).dataset("data", Counting::new(1.0)).unwrap();
+    let mut run = Run::open(store, header()).unwrap();
+    for _ in 0..10 {
+        charge(&mut run, 1.0).unwrap();
+    }
+    // 20 rounds are a third of 61 and more than all of 19.
+    open(&directory).unwrap().tighten("data", Epsilon::new(19.0).unwrap()).unwrap();
+    assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));
+    // Another pricing, for which rounds cost nothing, does not speak for the next one.
+    let directory = Directory::new();
+    let store = create(&directory.ledger(), 10.0).dataset("data", Counting::new(0.0)).unwrap();
+    let mut run = Run::open(store, header()).unwrap();
+    for _ in 0..8 {
+        charge(&mut run, 1.0).unwrap();
+    }
+    let ledger = run.close().unwrap().into_ledger();
+    let store = ledger.dataset("data", Counting::new(1.0)).unwrap();
+    let mut run = Run::open(store, header()).unwrap();
+    assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));
+}
+
+#[test]
+fn planned_rounds_count_beside_those_that_are_charged() {
+    let directory = Directory::new();
+    drop(create(&directory.ledger(), 10.0));
+    let open_planned = |count| {
+        let store = open(&directory).unwrap().dataset("data", Counting::new(1.0)).unwrap();
+        let mut header = header();
+        header.plan = Some(vec![Rounds { count, round: round(0.01, 1.0) }]);
+        Run::open(store, header)
+    };
+    open_planned(6).unwrap().reserve(&round(0.01, 1.0), 6).unwrap();
+    assert!(matches!(open_planned(5), Err(LedgerError::BudgetExhausted(_))));
+    assert!(open_planned(4).is_ok());
+}
