@@ -3,13 +3,22 @@
 //! Watches one process that creates a ledger and charges, and requires, whenever it writes to the file of
 //! releases, that every write to the WAL and to the anchor was followed by a sync of that file that began
 //! after the write and has returned; and, when the database gets its name, that all its parts were synced.
+//!
+//! Then watches one that goes on where another was killed: before it writes behind what that one wrote, all of
+//! it must have been synced again, because nobody knows whether it was.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::Found;
-use crate::scratch::{Directory, text};
+use crate::scratch::{Directory, create, text};
+
+/// What must be on disk before a release.
+const DURABLE: [&str; 2] = ["ledger.db-wal", "ledger.db.anchor"];
+
+/// The directory itself.
+const HERE: &str = ".";
 
 /// Which parts of files are not known to be on disk.
 #[derive(Default)]
@@ -18,6 +27,8 @@ struct Watch {
     dirty: HashMap<String, bool>,
     /// Syncs that have begun, by thread: their file, and whether it was written to since.
     syncing: HashMap<String, (String, bool)>,
+    /// Files as somebody who was killed left them, which this process has not synced.
+    left: HashSet<String>,
     releases: u64,
     syncs: u64,
     renames: u64,
@@ -37,10 +48,17 @@ impl Watch {
         }
         let Some((call, arguments)) = rest.split_once('(') else { return Ok(()) };
         let file = arguments.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
-        let file = file.map_or("", |(file, _)| file.strip_prefix(directory).unwrap_or(""));
-        let file = file.trim_start_matches('/').to_owned();
+        let file = match file.and_then(|(file, _)| file.strip_prefix(directory)) {
+            Some("") => HERE,
+            Some(file) => file.trim_start_matches('/'),
+            None => "elsewhere",
+        };
+        let file = file.to_owned();
         match call {
             "write" | "pwrite64" if file == "out" => self.release(),
+            "write" | "pwrite64" if !self.left.is_empty() && DURABLE.contains(&file.as_str()) => {
+                Err(format!("{file} was written before {:?} were synced", self.left))
+            }
             "write" | "pwrite64" => {
                 for (of, written) in self.syncing.values_mut() {
                     *written |= *of == file;
@@ -69,6 +87,7 @@ impl Watch {
             && !written
         {
             self.syncs += 1;
+            self.left.remove(&file);
             self.dirty.insert(file, false);
         }
     }
@@ -76,12 +95,12 @@ impl Watch {
     fn release(&mut self) -> Found {
         self.releases += 1;
         // Written at least once, and nothing since that is not on disk.
-        for file in ["ledger.db-wal", "ledger.db.anchor"] {
+        for file in DURABLE {
             if !self.dirty.contains_key(file) {
                 return Err(format!("a release before anything was written to {file}"));
             }
         }
-        self.clean(&["ledger.db-wal", "ledger.db.anchor"], "a release")
+        self.clean(&DURABLE, "a release")
     }
 
     fn clean(&self, files: &[&str], what: &str) -> Found {
@@ -97,38 +116,72 @@ impl Watch {
 pub(crate) fn sweep(quick: bool) -> Found {
     let directory = Directory::new()?;
     let path = std::fs::canonicalize(directory.path()).map_err(text)?;
-    let watch = watch(&path, if quick { "64" } else { "2048" })?;
+    let rounds = if quick { 64 } else { 2048 };
+    let watch = watch(&path, "create", rounds, Watch::default())?;
     println!(
         "order: {} releases and {} rename, each after its writes were synced ({} syncs)",
         watch.releases, watch.renames, watch.syncs
     );
+    let kills = if quick { 2 } else { 12 };
+    for number in 1..=kills {
+        after_a_kill(number)?;
+    }
+    println!("order: {kills} processes synced what one that was killed had left before they wrote");
     Ok(())
 }
 
-fn watch(path: &Path, rounds: &str) -> Result<Watch, String> {
+/// Kills a process before a sync, and watches the next.
+fn after_a_kill(number: u64) -> Found {
+    let directory = Directory::new()?;
+    let path = std::fs::canonicalize(directory.path()).map_err(text)?;
+    drop(create(&directory.ledger(), 1e3)?);
+    // Of the anchor's syncs and the WAL's, in turn.
+    let file = DURABLE[number as usize % 2];
+    let status = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-P"])
+        .arg(path.join(file))
+        .args(["-e", "trace=fsync,fdatasync", "-e"])
+        .arg(format!("inject=fsync,fdatasync:signal=KILL:when={}", 2 + number))
+        .args(victim(&path, "charge", 256)?)
+        .stderr(Stdio::null())
+        .status()
+        .map_err(|error| format!("strace: {error}"))?;
+    if status.code().is_some() {
+        return Err(format!("the process was not killed at sync {number} of {file}"));
+    }
+    let _ = std::fs::remove_file(path.join("out"));
+    let left = DURABLE.into_iter().chain([HERE]).map(str::to_owned).collect();
+    let watched = watch(&path, "charge", 64, Watch { left, ..Watch::default() });
+    watched.map(drop).map_err(|why| format!("after a kill at sync {number} of {file}: {why}"))
+}
+
+fn victim(path: &Path, task: &str, rounds: u64) -> Result<Vec<String>, String> {
+    let file = |name: &str| path.join(name).display().to_string();
+    let program = std::env::current_exe().map_err(text)?.display().to_string();
+    let (rounds, block) = (rounds.to_string(), "8".to_owned());
+    Ok(vec![program, task.to_owned(), file("ledger.db"), file("out"), rounds, block])
+}
+
+fn watch(path: &Path, task: &str, rounds: u64, mut watch: Watch) -> Result<Watch, String> {
     let log = path.join("strace");
     let calls = "trace=write,pwrite64,fdatasync,fsync,rename,renameat2";
     let status = Command::new("strace")
         .args(["-f", "-y", "-qq", "-s", "0", "-e", calls, "-o"])
         .arg(&log)
-        .arg(std::env::current_exe().map_err(text)?)
-        .args(["create".as_ref(), path.join("ledger.db").as_os_str()])
-        .arg(path.join("out"))
-        .args([rounds, "8"])
+        .args(victim(path, task, rounds)?)
         .stderr(Stdio::null())
         .status()
         .map_err(|error| format!("strace: {error}"))?;
     if !status.success() {
         return Err("an undisturbed process failed".to_owned());
     }
-    let mut watch = Watch::default();
     let text_of = std::fs::read_to_string(&log).map_err(text)?;
     let directory = path.display().to_string();
     for (number, line) in (1..).zip(text_of.lines()) {
         watch.line(line, &directory).map_err(|why| format!("line {number} of the trace: {why}"))?;
     }
-    let expected: u64 = rounds.parse().map_err(text)?;
-    if (watch.releases, watch.renames) != (expected, 1) {
+    let renames = u64::from(task == "create");
+    if (watch.releases, watch.renames) != (rounds, renames) {
         return Err(format!("{} releases and {} renames were seen", watch.releases, watch.renames));
     }
     Ok(watch)
@@ -164,5 +217,22 @@ mod tests {
         ] {
             assert!(judge(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn writes_behind_what_was_left_unsynced_are_noticed() {
+        let judge = |lines: &[&str]| {
+            let left = [DURABLE[0].to_owned(), HERE.to_owned()].into();
+            let mut watch = Watch { left, ..Watch::default() };
+            lines.iter().try_for_each(|line| watch.line(line, "/d"))
+        };
+        let here = "1 fsync(9</d>) = 0";
+        let failed = "1 fsync(9</d>) = -1 EIO (Input/output error)";
+        let elsewhere = "1 fsync(9</>) = 0";
+        assert!(judge(&[WAL_SYNC, here, ANCHOR, WAL]).is_ok());
+        for wrong in [&[WAL][..], &[WAL_SYNC, ANCHOR], &[here, WAL], &[WAL_SYNC, failed, WAL]] {
+            assert!(judge(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(judge(&[WAL_SYNC, elsewhere, WAL]).is_err());
     }
 }

@@ -165,7 +165,7 @@ impl Anchor {
     }
 
     /// Makes what was written durable.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+    fn sync(&self) -> Result<(), StoreError> {
         self.file.sync_data().map_err(|cause| file_error(&self.path, cause))
     }
 }
@@ -200,6 +200,12 @@ impl Syncer {
     /// Waits for the sync that was begun.
     pub(crate) fn end(&self) -> Result<(), StoreError> {
         self.answers.recv().unwrap_or_else(|_| Err(Self::gone()))
+    }
+
+    /// Makes what was written durable, now.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.begin()?;
+        self.end()
     }
 
     fn gone() -> StoreError {

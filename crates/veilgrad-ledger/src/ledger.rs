@@ -14,13 +14,15 @@ use crate::chain::{Hash, Head};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
 use crate::error::{StoreError, not_a_ledger};
-use crate::place::{Identity, Wrong, check_file_system, check_kind, check_version, real_path};
+use crate::place::{
+    Identity, Wrong, check_file_system, check_kind, check_version, real_path, sync_directory,
+};
 use crate::recover::open_to_read;
 use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
+use crate::tally::Tally;
 
 /// Says that what is in the WAL stays there when the last handle closes.
-use crate::tally::Tally;
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// How long a process waits for another that writes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,17 +47,19 @@ pub struct Options {
 /// others append is verified before it is believed. A handle whose files were replaced, that failed to
 /// write, or that was copied into a forked child appends nothing.
 pub struct Ledger {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(crate) connection: Connection,
     pub(crate) anchor: Anchor,
     /// What makes the anchor durable while the database is committed; none for readers.
-    syncer: Option<Syncer>,
+    pub(crate) syncer: Option<Syncer>,
     identity: Identity,
     process: u32,
     pub(crate) head: Head,
     pub(crate) state: State,
     /// Rows that the anchor holds and the database does not have yet.
     pub(crate) pending: Rows,
+    /// Whether there are rows of others that may not be on disk yet.
+    pub(crate) unsettled: bool,
     pub(crate) poisoned: bool,
 }
 
@@ -101,6 +105,8 @@ impl Ledger {
             migrate(&transaction, &STEPS, version)?;
             transaction.commit()?;
         }
+        // Whoever made the WAL may have died before its name was on disk.
+        sync_directory(path)?;
         ledger.recover()?;
         ledger.identity = Identity::of(path);
         ledger.connection.set_db_config(KEEP_LOG, false)?;
@@ -133,6 +139,7 @@ impl Ledger {
             head: Head::default(),
             state: State::default(),
             pending: Vec::new(),
+            unsettled: false,
             poisoned: false,
         }
     }
@@ -217,7 +224,7 @@ impl Ledger {
         } else {
             commit()?;
             self.anchor.write(head, &[])?;
-            self.anchor.sync()
+            syncer.sync()
         }
     }
 
@@ -449,7 +456,7 @@ pub(crate) fn number(sequence: u64) -> Result<i64, StoreError> {
     i64::try_from(sequence).map_err(|_| StoreError::Refused("too many rows".to_owned()))
 }
 
-fn only_read() -> StoreError {
+pub(crate) fn only_read() -> StoreError {
     StoreError::Refused("the ledger was opened to be read".to_owned())
 }
 

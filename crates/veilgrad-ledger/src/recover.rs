@@ -7,8 +7,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use crate::anchor::Anchored;
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
-use crate::error::{StoreError, while_reading};
-use crate::ledger::{Ledger, insert, number, prepare};
+use crate::error::{StoreError, file_error, while_reading};
+use crate::ledger::{Ledger, insert, number, only_read, prepare};
 use crate::place::{beside, open_unchanging};
 
 impl Ledger {
@@ -19,6 +19,9 @@ impl Ledger {
             self.forget();
         }
         let anchored = self.catch_up()?;
+        if self.unsettled {
+            self.settle()?;
+        }
         if !self.pending.is_empty() {
             let rows = std::mem::take(&mut self.pending);
             self.poisoned = true;
@@ -34,8 +37,30 @@ impl Ledger {
         Ok(())
     }
 
+    /// Makes rows durable that somebody else wrote, who may have died before they were: if the power fails while
+    /// rows are written behind them, only what was on disk before is there for sure.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        // A sync that failed would succeed if it were tried again, without having done anything.
+        self.poisoned = true;
+        let log = beside(&self.path, "-wal");
+        // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
+        std::fs::File::open(&log)
+            .and_then(|file| file.sync_data())
+            .map_err(|cause| file_error(&log, cause))?;
+        self.syncer.as_ref().ok_or_else(only_read)?.sync()?;
+        (self.unsettled, self.poisoned) = (false, false);
+        Ok(())
+    }
+
     /// Verifies and takes in all rows that are not known yet; returns the sequence of the anchor.
     pub(crate) fn catch_up(&mut self) -> Result<u64, StoreError> {
+        let known = self.head.sequence;
+        let anchored = self.verify()?;
+        self.unsettled |= self.head.sequence != known;
+        Ok(anchored)
+    }
+
+    fn verify(&mut self) -> Result<u64, StoreError> {
         // The anchor first: whatever it names is in the database, unless that lost something.
         let slots = self.anchor.read()?;
         let stored = self.take_rows(&slots)?;
