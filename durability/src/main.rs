@@ -1,5 +1,6 @@
 //! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|order|full|read-only|
-//! power|corruption|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits with 1 if anything was lost.
+//! power|corruption|walk|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits
+//! with 1 if anything was lost.
 #![allow(clippy::print_stdout)]
 
 mod charge;
@@ -11,6 +12,7 @@ mod load;
 mod order;
 mod power;
 mod scratch;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         ["import", ledger, export] => return charge::import(ledger, export),
         _ => {}
     }
-    let sweeps: [(&str, &dyn Fn(bool) -> Found); 10] = [
+    let sweeps: [(&str, &dyn Fn(bool) -> Found); 11] = [
         ("kill", &inject::kill),
         ("errors", &inject::errors),
         ("order", &order::sweep),
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ("read-only", &disk::read_only),
         ("power", &power::sweep),
         ("corruption", &corruption::sweep),
+        ("walk", &walk::sweep),
         ("processes", &crowd::processes),
         ("load", &load::load),
         ("rate", &load::rate),

@@ -11,7 +11,7 @@ use veilgrad_events::{Round, Rounds, Run};
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
 use crate::Found;
-use crate::scratch::{Directory, charged, create, open_run, round, text};
+use crate::scratch::{Directory, Random, charged, create, open_run, round, text};
 
 const SECTOR: usize = 512;
 const NAMES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
@@ -35,7 +35,7 @@ struct Bench {
     directory: Directory,
     states: u64,
     finished: u64,
-    random: u64,
+    random: Random,
     round: Round,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn sweep(quick: bool) -> Found {
         directory: Directory::in_memory()?,
         states: 0,
         finished: 0,
-        random: 1,
+        random: Random(1),
         round: step.clone(),
     };
     let (mut before, mut count, mut checkpoints, mut since) =
@@ -163,7 +163,7 @@ impl Bench {
             mix(&|place| place < count);
         }
         for _ in 0..6 {
-            let bits = self.next();
+            let bits = self.random.next();
             // The first sector of a file was synced before the others, where it changes.
             mix(&|place| {
                 sectors.first() == Some(&0) && place == 0
@@ -196,14 +196,5 @@ impl Bench {
             drop(run.reserve(&self.round, 1).map_err(|error| format!("{what}: {error}"))?);
         }
         Ok(())
-    }
-
-    /// SplitMix64: the same states every time.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

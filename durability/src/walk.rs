@@ -1,0 +1,338 @@
+//! A random walk: charges, crashes, branches, merges, restores and lowered budgets in any order.
+//!
+//! Every charge has a name. After every step each ledger verifies, holds every charge that it must hold exactly
+//! once, never reports a smaller epsilon than before, and never has a larger budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use veilgrad_accounting::Best;
+use veilgrad_events::{
+    ClipNorm, Epsilon, Event, NoiseStd, Pricing, Round, SampleRate, Sampling, SumQuery,
+};
+use veilgrad_ledger::{Entry, Head, Ledger, Options};
+
+use crate::Found;
+use crate::scratch::{Directory, Random, create, open_run, text};
+
+const FILES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
+
+/// A ledger and what is known about it.
+struct Branch {
+    directory: Directory,
+    /// The charges that it must hold: names and rounds.
+    charges: BTreeMap<String, u64>,
+    /// Heads that were published.
+    heads: Vec<Head>,
+    /// What was reported last.
+    epsilon: f64,
+    cap: f64,
+}
+
+struct Walk {
+    branches: Vec<Branch>,
+    random: Random,
+    names: u64,
+    steps: BTreeMap<&'static str, u64>,
+}
+
+pub(crate) fn sweep(quick: bool) -> Found {
+    let (walks, steps) = if quick { (2, 40) } else { (24, 200) };
+    let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for seed in 0..walks {
+        let mut walk = Walk::begin(seed)?;
+        for step in 0..steps {
+            walk.step().map_err(|why| format!("walk {seed}, step {step}: {why}"))?;
+        }
+        for (name, count) in walk.steps {
+            *all.entry(name).or_default() += count;
+        }
+    }
+    let steps: Vec<String> = all.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    println!(
+        "walk: {walks} walks, {}; 0 charges lost or doubled, 0 smaller epsilons, 0 larger budgets",
+        steps.join(", ")
+    );
+    Ok(())
+}
+
+type Files = Vec<Option<Vec<u8>>>;
+
+impl Branch {
+    fn path(&self) -> PathBuf {
+        self.directory.ledger()
+    }
+
+    fn open(&self) -> Result<Ledger, String> {
+        Ledger::open(&self.path(), Options::default()).map_err(text)
+    }
+
+    fn read(&self) -> Result<Ledger, String> {
+        Ledger::read(&self.path(), Options::default()).map_err(text)
+    }
+
+    fn files(&self) -> Files {
+        FILES.iter().map(|name| std::fs::read(self.directory.path().join(name)).ok()).collect()
+    }
+
+    fn put_back(&self, files: &[&Option<Vec<u8>>]) -> Found {
+        let _ = std::fs::remove_file(self.directory.path().join("ledger.db-shm"));
+        for (name, bytes) in FILES.iter().zip(files) {
+            let path = self.directory.path().join(name);
+            match bytes {
+                Some(bytes) => std::fs::write(path, bytes).map_err(text)?,
+                None => drop(std::fs::remove_file(path)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds what it must; `maybe` is a charge of which nothing was released.
+    fn check(&mut self, maybe: Option<&(String, u64)>) -> Found {
+        let ledger = self.read()?;
+        let found = charges(&ledger)?;
+        if let Some((name, rounds)) = maybe
+            && found.contains_key(name)
+        {
+            self.charges.insert(name.clone(), *rounds);
+        }
+        if found != self.charges {
+            return Err(format!("{found:?} charged, and {:?} expected", self.charges));
+        }
+        let dataset = ledger.state().datasets().get("data").ok_or("the dataset is gone")?;
+        let epsilon = Best.price(&dataset.budget, &mut dataset.rounds())?;
+        let cap = dataset.budget.epsilon.get();
+        if epsilon < self.epsilon || cap > self.cap {
+            return Err(format!(
+                "epsilon {epsilon} of {cap} after {} of {}",
+                self.epsilon, self.cap
+            ));
+        }
+        (self.epsilon, self.cap) = (epsilon, cap);
+        for head in &self.heads {
+            ledger.contains(head).map_err(text)?;
+        }
+        self.heads.push(ledger.head().clone());
+        // Few will do.
+        if self.heads.len() > 8 {
+            self.heads.remove(0);
+        }
+        Ok(())
+    }
+}
+
+/// All charges of a ledger by name; each must be there once.
+fn charges(ledger: &Ledger) -> Result<BTreeMap<String, u64>, String> {
+    let (mut found, mut double) = (BTreeMap::new(), BTreeSet::new());
+    ledger
+        .visit_rows(&mut |_, bytes, _| {
+            let mut entry =
+                Entry::from_bytes(bytes).map_err(veilgrad_ledger::StoreError::Damaged)?;
+            if let Entry::Import { entry: inner, .. } = entry {
+                entry = *inner;
+            }
+            if let Entry::Run { event: Event::Reserve(reservation), .. } = entry {
+                let charge = reservation.charge;
+                for query in charge.round.queries() {
+                    let name = query.group().to_owned();
+                    if found.insert(name.clone(), charge.count).is_some() {
+                        double.insert(name);
+                    }
+                }
+            }
+            Ok(())
+        })
+        .map_err(text)?;
+    let counted: u64 = crate::scratch::charged(ledger);
+    if !double.is_empty() || counted != found.values().sum::<u64>() {
+        return Err(format!("{double:?} charged twice, or {counted} rounds are not those of rows"));
+    }
+    Ok(found)
+}
+
+impl Walk {
+    fn begin(seed: u64) -> Result<Self, String> {
+        let directory = Directory::in_memory()?;
+        drop(create(&directory.ledger(), 50.0)?);
+        let first = Branch {
+            directory,
+            charges: BTreeMap::new(),
+            heads: Vec::new(),
+            epsilon: 0.0,
+            cap: 50.0,
+        };
+        Ok(Self { branches: vec![first], random: Random(seed), names: 0, steps: BTreeMap::new() })
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.random.next() % limit.max(1) as u64) as usize
+    }
+
+    fn step(&mut self) -> Found {
+        let here = self.below(self.branches.len());
+        let (name, maybe) = match self.below(16) {
+            0..=4 => ("charges", self.charge(here, false)?),
+            5..=8 => ("crashes", self.charge(here, true)?),
+            9 => ("lowered budgets", self.tighten(here)?),
+            10 | 11 => ("branches", self.branch(here)?),
+            12..=14 => ("merges", self.merge(here)?),
+            _ => ("rollbacks noticed", self.roll_back(here)?),
+        };
+        *self.steps.entry(name).or_default() += 1;
+        let branch = self.branches.get_mut(here).ok_or("no branch")?;
+        branch.check(maybe.as_ref()).map_err(|why| format!("{name}: {why}"))
+    }
+
+    /// Charges once or a few times; with a crash, files of before and after the last charge are mixed, and it
+    /// may or may not be there.
+    fn charge(&mut self, here: usize, crash: bool) -> Result<Option<(String, u64)>, String> {
+        let before_any = 1 + self.below(3);
+        let (long, close) = (self.below(6) == 0, self.below(3) == 0);
+        let mixture = [self.below(2), self.below(2)];
+        let mut plans = Vec::new();
+        for _ in 0..before_any {
+            // Of two kinds, so that neighbours are joined or not; some too long for a slot of the anchor.
+            let (q, z) = if self.below(2) == 0 { (0.01, 1.0) } else { (0.02, 2.0) };
+            self.names += 1;
+            let mut name = format!("c{}", self.names);
+            if long {
+                name.push_str(&"x".repeat(40_000));
+            }
+            plans.push((name, q, z, 1 + self.below(5) as u64));
+        }
+        let branch = self.branches.get_mut(here).ok_or("no branch")?;
+        let mut run = open_run(branch.open()?)?;
+        let mut last = None;
+        let mut before = branch.files();
+        for (name, q, z, rounds) in plans {
+            before = branch.files();
+            match run.reserve(&named(&name, q, z)?, rounds) {
+                Ok(_) => {
+                    branch.charges.insert(name.clone(), rounds);
+                    last = Some((name, rounds));
+                }
+                Err(veilgrad_events::LedgerError::BudgetExhausted(_)) => last = None,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if !crash {
+            if close {
+                run.close().map_err(text)?;
+            }
+            return Ok(None);
+        }
+        let after = branch.files();
+        let Some(last) = last else { return Ok(None) };
+        let long = last.0.len() > 1000;
+        // The run was open: what is on disk is what a process that died leaves.
+        let [database, anchor] = mixture;
+        // A charge that does not fit into the anchor is in the database first.
+        let database = if long { database.max(anchor) } else { database };
+        let versions = [&before, &after];
+        drop(run);
+        let chosen = [versions[database], versions[database], versions[anchor]];
+        let files: Vec<_> =
+            chosen.iter().zip(0..).filter_map(|(of, i)| of.get::<usize>(i)).collect();
+        branch.put_back(&files)?;
+        branch.charges.remove(&last.0);
+        // What was published after the charge may be gone with it, but nothing was.
+        Ok(Some(last))
+    }
+
+    fn tighten(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
+        let share = 0.8 + 0.01 * self.below(40) as f64;
+        let branch = self.branches.get_mut(here).ok_or("no branch")?;
+        let cap = branch.cap * share;
+        let result = branch.open()?.tighten("data", Epsilon::new(cap).map_err(text)?);
+        if result.is_ok() != (share <= 1.0) {
+            return Err(format!("a budget of {} was set to {cap}: {result:?}", branch.cap));
+        }
+        if result.is_ok() {
+            branch.cap = cap;
+        }
+        Ok(None)
+    }
+
+    /// Another place goes on with the same ledger: from its export, or from a copy of its files.
+    fn branch(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
+        let copied = self.below(2) == 0;
+        let branch = self.branches.get(here).ok_or("no branch")?;
+        let directory = Directory::in_memory()?;
+        if copied {
+            for name in FILES {
+                let _ =
+                    std::fs::copy(branch.directory.path().join(name), directory.path().join(name));
+            }
+        } else {
+            let export = branch.read()?.export().map_err(text)?;
+            drop(Ledger::restore(&directory.ledger(), &export, Options::default()).map_err(text)?);
+        }
+        let new = Branch {
+            directory,
+            charges: branch.charges.clone(),
+            heads: branch.heads.clone(),
+            epsilon: branch.epsilon,
+            cap: branch.cap,
+        };
+        if self.branches.len() < 4 {
+            self.branches.push(new);
+        } else {
+            let place = self.below(4);
+            if place != here {
+                self.branches[place] = new;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything of another branch is charged here, too, once.
+    fn merge(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
+        let there = self.below(self.branches.len());
+        let other = self.branches.get(there).ok_or("no branch")?;
+        let (export, charges, cap) =
+            (other.read()?.export().map_err(text)?, other.charges.clone(), other.cap);
+        let branch = self.branches.get_mut(here).ok_or("no branch")?;
+        let mut ledger = branch.open()?;
+        ledger.import(&export).map_err(text)?;
+        let again = ledger.import(&export).map_err(text)?;
+        if again.charged != 0 {
+            return Err(format!("{} rows were imported twice", again.charged));
+        }
+        branch.charges.extend(charges);
+        if cap < branch.cap {
+            branch.cap = cap;
+        }
+        Ok(None)
+    }
+
+    /// All files of an earlier time are put back: a published head tells.
+    fn roll_back(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
+        self.names += 1;
+        let name = format!("c{}", self.names);
+        let branch = self.branches.get_mut(here).ok_or("no branch")?;
+        let before = branch.files();
+        // Opening may complete what a crash left; that is of no concern here.
+        let mut run = open_run(branch.open()?)?;
+        let charged = run.reserve(&named(&name, 0.01, 1.0)?, 1).is_ok();
+        let head = run.store().ledger().head().clone();
+        let after = branch.files();
+        drop(run);
+        branch.put_back(&before.iter().collect::<Vec<_>>())?;
+        if branch.read().is_ok_and(|ledger| ledger.contains(&head).is_ok()) {
+            return Err("a rollback was not noticed".to_owned());
+        }
+        branch.put_back(&after.iter().collect::<Vec<_>>())?;
+        if charged {
+            branch.charges.insert(name, 1);
+        }
+        Ok(None)
+    }
+}
+
+/// A round whose group has this name.
+fn named(name: &str, q: f64, z: f64) -> Result<Round, String> {
+    let clip = ClipNorm::new(1.0).map_err(text)?;
+    let query = SumQuery::new(name, clip, NoiseStd::new(z).map_err(text)?);
+    let sampling = Sampling::Poisson { rate: SampleRate::new(q).map_err(text)? };
+    Round::new(sampling, vec![query]).map_err(text)
+}
