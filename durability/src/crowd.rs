@@ -1,6 +1,6 @@
 //! Many processes, one budget.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Adjacency, Delta, Rounds};
@@ -9,8 +9,54 @@ use veilgrad_ledger::{Ledger, Options};
 use crate::Found;
 use crate::scratch::{Directory, charged, create, released, round, text};
 
-/// 32 processes charge single rounds until the budget is spent.
+/// Many processes on one ledger: those that create it, those that charge it, and one that reads.
 pub(crate) fn processes(quick: bool) -> Found {
+    creators(quick)?;
+    chargers(quick)
+}
+
+/// A process that charges.
+fn start(
+    directory: &Directory,
+    task: &str,
+    number: u64,
+    rounds: [&str; 2],
+) -> Result<Child, String> {
+    Command::new(std::env::current_exe().map_err(text)?)
+        .arg(task)
+        .arg(directory.ledger())
+        .arg(directory.path().join(format!("out-{number}")))
+        .args(rounds)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(text)
+}
+
+/// All create the same ledger at once, and charge it.
+fn creators(quick: bool) -> Found {
+    let (processes, times) = if quick { (8, 1) } else { (32, 4) };
+    for _ in 0..times {
+        let directory = Directory::new()?;
+        let children: Vec<Child> = (0..processes)
+            .map(|number| start(&directory, "create", number, ["4", "2"]))
+            .collect::<Result<_, _>>()?;
+        for mut child in children {
+            let code = child.wait().map_err(text)?.code();
+            if code != Some(0) {
+                return Err(format!("one of many creators ended with {code:?}"));
+            }
+        }
+        let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+        if charged(&ledger) != 4 * processes {
+            return Err(format!("{} rounds are charged", charged(&ledger)));
+        }
+    }
+    println!("processes: {times} times {processes} created one ledger at once and charged it");
+    Ok(())
+}
+
+/// 32 processes charge single rounds until the budget is spent.
+fn chargers(quick: bool) -> Found {
     let (processes, granted) = if quick { (8, 40) } else { (32, 320) };
     let cost = |count: u64| -> Result<f64, String> {
         let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
@@ -22,24 +68,29 @@ pub(crate) fn processes(quick: bool) -> Found {
     let budget = 0.5 * (cost(granted)? + cost(granted + 1)?);
     let directory = Directory::new()?;
     drop(create(&directory.ledger(), budget)?);
-    let program = std::env::current_exe().map_err(text)?;
-    let mut children = Vec::new();
-    for number in 0..processes {
-        let child = Command::new(&program)
-            .arg("charge")
-            .arg(directory.ledger())
-            .arg(directory.path().join(format!("out-{number}")))
-            .args(["100000", "1"])
-            .stderr(Stdio::inherit())
-            .spawn()
-            .map_err(text)?;
-        children.push(child);
-    }
-    for mut child in children {
-        let code = child.wait().map_err(text)?.code();
-        if code != Some(3) {
-            return Err(format!("a process ended with {code:?} instead of a spent budget"));
+    let mut children: Vec<Child> = (0..processes)
+        .map(|number| start(&directory, "charge", number, ["100000", "1"]))
+        .collect::<Result<_, _>>()?;
+    // Whoever reads meanwhile sees ledgers that verify, and ever more charges.
+    let (mut reads, mut last) = (0, 0);
+    while !children.is_empty() {
+        let ledger = Ledger::read(&directory.ledger(), Options::default());
+        let now = charged(&ledger.map_err(|error| format!("a reader met writers: {error}"))?);
+        if now < last {
+            return Err(format!("a reader saw {now} charged after {last}"));
         }
+        (reads, last) = (reads + 1, now);
+        let mut running = Vec::new();
+        for mut child in children {
+            match child.try_wait().map_err(text)? {
+                None => running.push(child),
+                Some(status) if status.code() == Some(3) => {}
+                Some(status) => {
+                    return Err(format!("a process ended with {status} instead of a spent budget"));
+                }
+            }
+        }
+        children = running;
     }
     let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
     let sum: u64 =
@@ -47,6 +98,9 @@ pub(crate) fn processes(quick: bool) -> Found {
     if (charged(&ledger), sum) != (granted, granted) {
         return Err(format!("{sum} released, {} charged, {granted} allowed", charged(&ledger)));
     }
-    println!("processes: {processes} at once, exactly {granted} rounds granted, chain valid");
+    println!(
+        "processes: {processes} at once, exactly {granted} rounds granted, chain valid; {reads} reads meanwhile, all \
+         verified"
+    );
     Ok(())
 }

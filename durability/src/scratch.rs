@@ -77,9 +77,7 @@ pub(crate) fn create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
 /// A ledger with that dataset; whatever is there already is left as it is.
 pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
     let options = Options::default();
-    let mut ledger =
-        if path.exists() { Ledger::open(path, options) } else { Ledger::create(path, options) }
-            .map_err(text)?;
+    let mut ledger = Ledger::open_or_create(path, options).map_err(text)?;
     if ledger.state().datasets().contains_key("data") {
         return Ok(ledger);
     }
@@ -92,8 +90,11 @@ pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
         mode: Mode::Planned,
         order: None,
     };
-    ledger.create_budget(budget).map_err(text)?;
-    Ok(ledger)
+    match ledger.create_budget(budget) {
+        // Somebody else may have been faster.
+        Err(error) if !ledger.state().datasets().contains_key("data") => Err(text(error)),
+        _ => Ok(ledger),
+    }
 }
 
 /// A run on that dataset.

@@ -165,7 +165,7 @@ pub(crate) fn up(value: f64) -> String {
 }
 
 /// Five significant digits, rounded down.
-fn down(value: f64) -> String {
+pub(crate) fn down(value: f64) -> String {
     let text = rounded(value, f64::floor);
     if text.parse::<f64>().is_ok_and(|shown| shown <= value) { text } else { value.to_string() }
 }

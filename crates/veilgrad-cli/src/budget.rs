@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use veilgrad_accounting::Best;
 use veilgrad_events::{Mode, Pricing};
-use veilgrad_ledger::{Dataset, Ledger};
+use veilgrad_ledger::{Dataset, Ledger, RunState};
 
-use crate::answer::{adjacency_name, up};
+use crate::answer::{adjacency_name, down, up};
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
 use crate::output::print;
@@ -43,10 +43,7 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
             ))
         })?),
     };
-    let options = common.options();
-    let path = &create.file.ledger;
-    let mut ledger =
-        if path.exists() { Ledger::open(path, options)? } else { Ledger::create(path, options)? };
+    let mut ledger = Ledger::open_or_create(&create.file.ledger, common.options())?;
     ledger.create_budget(veilgrad_events::Budget {
         dataset: create.dataset.clone(),
         unit: create.unit,
@@ -65,6 +62,12 @@ pub(crate) fn spent(dataset: &Dataset) -> Result<f64, String> {
         return Err(format!("a run protects nothing: {reason}"));
     }
     Best.price(&dataset.budget, &mut dataset.rounds())
+}
+
+/// What a run would have cost alone; the runs of a dataset together cost less than the sum of these.
+fn alone(budget: &veilgrad_events::Budget, run: &RunState) -> Option<f64> {
+    let price = Best.price(budget, &mut run.rounds.iter().copied()).ok();
+    price.filter(|_| run.insecure.is_none())
 }
 
 fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<(), Error> {
@@ -118,13 +121,12 @@ fn document(dataset: &Dataset) -> Value {
         .runs
         .iter()
         .map(|(run, state)| {
-            let alone = Best.price(budget, &mut state.rounds.iter().copied()).ok();
             json!({
                 "run": run,
                 "id": state.id,
                 "source": state.source,
                 "rounds": state.charged(),
-                "epsilon": alone.filter(|_| state.insecure.is_none()),
+                "epsilon": alone(budget, state),
                 "insecure": state.insecure,
                 "closed": state.closed,
             })
@@ -164,13 +166,15 @@ fn table(dataset: &Dataset) -> String {
         adjacency_name(budget.adjacency),
         budget.delta.get()
     );
+    text.push_str(&format!("guarantee         epsilon {cap}, whatever is still charged\n"));
     text.push_str(&format!("assumption        {}\n", assumption(budget.mode)));
     match spent(dataset) {
         Ok(spent) => {
-            text.push_str(&format!("epsilon           {} of {cap} spent\n", up(spent)));
+            text.push_str(&format!("running           epsilon {} of {cap} spent\n", up(spent)));
             text.push_str(&format!("                  {}\n", bar(spent, cap)));
+            text.push_str(&format!("left              {}\n", down(left(cap, spent))));
         }
-        Err(reason) => text.push_str(&format!("epsilon           unknown: {reason}\n")),
+        Err(reason) => text.push_str(&format!("running           epsilon unknown: {reason}\n")),
     }
     for (run, state) in &dataset.runs {
         let from = state.source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
@@ -178,7 +182,10 @@ fn table(dataset: &Dataset) -> String {
         let insecure =
             state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
         let rounds = state.charged();
-        text.push_str(&format!("run {run:<14}{rounds} rounds, {end}{insecure}{from}\n"));
+        let alone = alone(budget, state).map_or("unknown".to_owned(), up);
+        text.push_str(&format!(
+            "run {run:<14}{rounds} rounds, epsilon {alone} alone, {end}{insecure}{from}\n"
+        ));
     }
     text
 }

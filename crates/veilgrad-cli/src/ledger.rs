@@ -80,6 +80,8 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
                 json!({
                     "dataset": name,
                     "epsilon": dataset.budget.epsilon,
+                    "guarantee": { "epsilon": dataset.budget.epsilon, "delta": dataset.budget.delta },
+                    "running": price.as_ref().ok(),
                     "spent": price.as_ref().ok(),
                     "reason": price.as_ref().err(),
                 })
@@ -94,8 +96,12 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     for (name, dataset) in datasets {
         let cap = dataset.budget.epsilon.get();
         text.push_str(&match spent(dataset) {
-            Ok(spent) => format!("{name:<24}{} epsilon {} of {cap}\n", bar(spent, cap), up(spent)),
-            Err(reason) => format!("{name:<24}epsilon unknown: {reason}\n"),
+            Ok(spent) => format!(
+                "{name:<24}{} running epsilon {}, guarantee {cap}\n",
+                bar(spent, cap),
+                up(spent)
+            ),
+            Err(reason) => format!("{name:<24}running epsilon unknown: {reason}\n"),
         });
     }
     print(&text)
@@ -217,6 +223,12 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
         (ledger.import(&text)?, ledger.head().clone())
     } else {
         let ledger = Ledger::restore(&arguments.ledger, &text, common.options())?;
+        // Data goes to stdout; this is for people.
+        eprintln!(
+            "{}: is a copy with the id {}; charge either of the two, or import one into the other",
+            arguments.ledger.display(),
+            ledger.head().id
+        );
         let charged = ledger.head().sequence;
         (veilgrad_ledger::Imported { charged, known: 0 }, ledger.head().clone())
     };

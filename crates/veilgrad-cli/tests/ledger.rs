@@ -88,6 +88,16 @@ fn a_budget_shows_what_is_spent_and_left() {
     assert_eq!(found["runs"][0]["rounds"], 14_040);
     let table = ok(&["budget", "show", "mnist", "--ledger", &ledger]);
     assert!(table.contains("2.3796 of 3 spent") && table.contains("80 %"), "{table}");
+    // Spent is rounded up, left is rounded down, and each run is shown.
+    assert!(table.contains("guarantee         epsilon 3,"), "{table}");
+    assert!(table.contains("left              0.62044\n"), "{table}");
+    assert!(table.contains("14040 rounds, epsilon 2.3796 alone, closed"), "{table}");
+    let drawn = ok(&["ledger", "show", &ledger]);
+    assert!(drawn.contains(&format!("[{}{}]", "#".repeat(32), ".".repeat(8))), "{drawn}");
+    assert!(drawn.contains("running epsilon 2.3796, guarantee 3"), "{drawn}");
+    let shown = json(&["ledger", "show", &ledger]);
+    assert_eq!(shown["datasets"][0]["running"].as_f64(), Some(spent));
+    assert_eq!(shown["datasets"][0]["guarantee"]["epsilon"], 3.0);
     assert!(ok(&["budget", "list", "--ledger", &ledger]).contains("mnist"));
     // The same number by the accountant, from the database.
     let account = json(&["account", &ledger, "--delta", "1e-5"]);
@@ -98,6 +108,27 @@ fn a_budget_shows_what_is_spent_and_left() {
     assert_eq!(account["guarantee"]["epsilon"], 3.0);
     assert_eq!(found["guarantee"]["epsilon"], 3.0);
     assert!(ok(&["account", &ledger, "--delta", "1e-5"]).contains("guarantee: epsilon 3"));
+}
+
+#[test]
+fn many_may_create_one_ledger_at_once() {
+    let directory = Directory::new("at-once");
+    let ledger = directory.file("ledger.db");
+    let name = |i: usize| format!("data-{i}");
+    let start = |i: usize| {
+        Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+            .args(["budget", "create", &name(i), "--epsilon", "1", "--delta", "1e-5", "--ledger"])
+            .args([ledger.as_str(), "-q"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<_> = (0..8).map(start).collect();
+    for mut child in children {
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    let list = json(&["budget", "list", "--ledger", &ledger]);
+    assert_eq!(list["datasets"].as_array().unwrap().len(), 8);
 }
 
 #[test]
@@ -158,7 +189,9 @@ fn ledgers_are_verified_shown_and_moved() {
     // Out and in again: the same head.
     let (export, copy) = (directory.file("export.jsonl"), directory.file("copy.db"));
     std::fs::write(&export, ok(&["ledger", "export", &ledger])).unwrap();
-    ok(&["ledger", "import", &copy, &export]);
+    let import = veilgrad(&["ledger", "import", &copy, &export]);
+    assert_eq!(import.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&import.stderr).contains("is a copy with the id"));
     assert_eq!(ok(&["ledger", "head", &copy]), later);
     assert_eq!(json(&["ledger", "import", &copy, &export])["charged"], 0);
     assert_eq!(ok(&["ledger", "export", &ledger, "--format", "csv"]).lines().count(), 9);

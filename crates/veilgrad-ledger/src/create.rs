@@ -4,7 +4,9 @@
 //! Whoever dies in between leaves the other name behind, which the next creation starts over.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
@@ -12,7 +14,7 @@ use crate::anchor::{self, Anchor};
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
-use crate::ledger::{Ledger, Options, Rows, insert, random_id};
+use crate::ledger::{Ledger, Options, PATIENCE, Rows, insert, random_id};
 use crate::place::{beside, check_file_system, new_path, sync_directory};
 use crate::schema::{APPLICATION, STEPS, migrate};
 use crate::state::State;
@@ -26,6 +28,29 @@ impl Ledger {
     pub fn create(path: &Path, options: Options) -> Result<Self, StoreError> {
         let entry = Entry::Create { id: random_id()? };
         Self::create_with(path, options, &[entry.to_bytes().map_err(StoreError::Refused)?])
+    }
+
+    /// Opens the ledger at a path to charge it, or creates an empty one if there is none, whoever else does the
+    /// same at that time.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let start = Instant::now();
+        loop {
+            if path.exists() {
+                return Self::open(path, options);
+            }
+            match Self::create(path, options) {
+                Err(StoreError::Busy(_)) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                // Somebody else was faster.
+                Err(StoreError::File { cause, .. })
+                    if cause.kind() == ErrorKind::AlreadyExists && path.exists() => {}
+                result => return result,
+            }
+        }
     }
 
     /// Creates a ledger of these rows.
@@ -71,7 +96,7 @@ fn chain(rows: &[Vec<u8>]) -> Result<(Rows, Head), StoreError> {
 fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     let anchor = anchor::path_of(path);
     let taken = |file: &Path| {
-        let cause = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "exists already");
+        let cause = std::io::Error::new(ErrorKind::AlreadyExists, "exists already");
         file_error(file, cause)
     };
     // Links that lead nowhere take a name, too.
@@ -82,6 +107,10 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     for left in [beside(path, "-wal"), beside(path, "-journal"), anchor.clone()] {
         let unfinished = left == anchor && exists(building) && anchor::is_unfinished(&anchor);
         if exists(&left) && !unfinished {
+            // Whoever was creating it may have finished in between.
+            if exists(path) {
+                return Err(taken(path));
+            }
             return Err(StoreError::Damaged(format!(
                 "{} is there without its database, which must have been removed; put it back",
                 left.display()
@@ -95,9 +124,8 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     options.write(true).create(true).truncate(false);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(building).map_err(|cause| file_error(building, cause))?;
-    file.try_lock().map_err(|_| {
-        StoreError::Refused(format!("another process is creating {}", path.display()))
-    })?;
+    file.try_lock()
+        .map_err(|_| StoreError::Busy(format!("another process is creating {}", path.display())))?;
     // It may have been renamed while we opened it.
     if exists(path) {
         let _ = std::fs::remove_file(building);
@@ -108,9 +136,7 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
         .and_then(|()| file.set_permissions(private))
         .map_err(|cause| file_error(building, cause))?;
     match std::fs::remove_file(&anchor) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-            Err(file_error(&anchor, cause))
-        }
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(file_error(&anchor, cause)),
         _ => Ok(file),
     }
 }

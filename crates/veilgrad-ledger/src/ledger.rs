@@ -25,7 +25,7 @@ use crate::tally::Tally;
 /// Says that what is in the WAL stays there when the last handle closes.
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// How long a process waits for another that writes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;

@@ -213,12 +213,7 @@ impl<'a> Job<'a> {
 
     /// The ledger with a budget for the data, both made if they are not there.
     fn open_ledger(&self) -> Result<Ledger, Error> {
-        let (path, options) = (&self.ledger, self.common.options());
-        let mut ledger = if path.exists() {
-            Ledger::open(path, options)?
-        } else {
-            Ledger::create(path, options)?
-        };
+        let mut ledger = Ledger::open_or_create(&self.ledger, self.common.options())?;
         let dataset = self.config.dataset();
         if !ledger.state().datasets().contains_key(&dataset) {
             let epsilon = self.config.privacy.epsilon.unwrap_or(self.guarantee.epsilon);
