@@ -166,6 +166,7 @@ pub(crate) struct Man {
 
 /// What is known of a run; what is missing is solved for.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Plan {
     /// Probability with which a record takes part in a round.
     #[arg(long, value_parser = probability)]
@@ -206,6 +207,7 @@ pub(crate) struct Plan {
 
 /// The rounds to account for.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Account {
     /// A ledger database, or rounds as JSON Lines; '-' is stdin.
     pub(crate) file: PathBuf,
