@@ -1,4 +1,4 @@
-"""Lets the two take turns and prints ratios: training_compare.py OURS DATA [--quick]"""
+"""Lets the two take turns and prints ratios: training_compare.py OURS DATA [--quick] [--burn]"""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 
 ours, data, *options = sys.argv[1:]
 quick = "--quick" in options
+burn = "--burn" in options
 turns = 1 if quick else 3
 here = os.path.dirname(os.path.abspath(__file__))
 modes = ["hooks", "ew", "ghost"] if quick else ["hooks", "ew", "ghost", "functorch"]
@@ -37,7 +38,7 @@ def ratio(found, case, others, key):
 # On a busy machine time on the wall says little; time of the processor says more, except about
 # threads that wait by spinning.
 keys = {"per CPU second": "per_cpu_second", "per second": "per_second"}
-for threads in [1, 2]:
+for threads in [1] if burn else [1, 2]:
     for model in ["A", "B"]:
         found = {}
         for _ in range(turns):
@@ -67,6 +68,7 @@ for threads in [1, 2]:
         memory = max(result["peak_mb"] for result in found[ours_private])
         print(f"  peak memory beside Opacus's leanest mode: {memory / leanest:.2f}", flush=True)
 for model in ["A", "B"]:
-    small = run(False, model, "private", 2, 256, 10)["peak_mb"]
-    large = run(False, model, "private", 2, 4096, 10)["peak_mb"]
+    threads = 1 if burn else 2
+    small = run(False, model, "private", threads, 256, 10)["peak_mb"]
+    large = run(False, model, "private", threads, 4096, 10)["peak_mb"]
     print(f"model {model}, memory of batch 4096 beside batch 256, ours: {large / small:.2f}")

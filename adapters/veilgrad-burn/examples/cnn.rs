@@ -1,0 +1,75 @@
+//! The convolutional network of the TensorFlow Privacy tutorial on MNIST, privately or not.
+//!
+//! `cargo run --release --example cnn private|public [ROUNDS]`
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+
+use burn::optim::{GradientsParams, SgdConfig};
+use burn::tensor::Device;
+use veilgrad::nn::Clipping;
+use veilgrad::prelude::*;
+use veilgrad_burn::{Outcome, PrivateOptimizer, Trainer, TrainingPlan, accuracy, cross_entropy};
+
+mod digits;
+mod models;
+use digits::{Batch, Digits};
+use models::{PrivateCnn, PublicCnn};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds = arguments.get(1).map_or(Ok(500), |rounds| rounds.parse())?;
+    let device = Device::flex().autodiff();
+    let data = Digits::train()?;
+    match arguments.first().map(String::as_str) {
+        Some("public") => public(&data, rounds, &device),
+        Some("private") => private(&data, rounds, &device),
+        _ => Err("cnn private|public [ROUNDS]".into()),
+    }
+}
+
+fn public(data: &Digits, rounds: u64, device: &Device) -> Result<(), Box<dyn Error>> {
+    use burn::module::Module;
+    let mut model = PublicCnn::new(device);
+    let mut optimizer = SgdConfig::new().init();
+    for round in 0..rounds {
+        let batch = data.next(round, 256, device);
+        let loss = cross_entropy(model.forward(batch.images), batch.labels).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.15, model, gradients);
+    }
+    let model = model.valid();
+    println!("test accuracy {:.4}", Digits::test(|x| model.forward(x))?);
+    Ok(())
+}
+
+/// Losses, and a metric that is estimated privately in the same rounds.
+fn watch(model: &PrivateCnn, batch: Batch) -> Outcome {
+    let logits = model.forward(batch.images);
+    let right = accuracy(logits.clone(), batch.labels.clone());
+    Outcome::new(cross_entropy(logits, batch.labels)).metric("accuracy", right)
+}
+
+fn private(data: &Digits, rounds: u64, device: &Device) -> Result<(), Box<dyn Error>> {
+    use burn::module::Module;
+    let mut model = PrivateCnn::new(device);
+    let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
+    let (clip, noise) = (ClipNorm::new(1.0)?, NoiseMultiplier::new(1.1)?);
+    let plan = TrainingPlan::new(Clipping::Flat(clip), noise, PublicCount::new(256.0)?)
+        .metric(Metric::bounded("accuracy", 0.0, 1.0)?, BudgetShare::new(0.05)?);
+    let mut trainer = Trainer::new(&model, data, plan, watch)?;
+    let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
+    let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+    for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {
+        let released = trainer.round(&model, permit, &mut sampler)?;
+        model = optimizer.step(0.15, model, &released);
+        if trainer.rounds() % 100 == 0 {
+            let training = trainer.metric("accuracy", &released).unwrap_or_default();
+            println!("round {}: private training accuracy {training:.2?}", trainer.rounds());
+        }
+    }
+    let model = model.valid();
+    println!("test accuracy {:.4}", Digits::test(|x| model.forward(x))?);
+    println!("epsilon {} at delta 1e-5", digits::epsilon(run.store(), 1e-5)?);
+    Ok(())
+}

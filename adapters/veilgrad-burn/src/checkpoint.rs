@@ -1,0 +1,66 @@
+//! Checkpoints of Burn models: enough to go on, and nothing to go back with.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::store::ModuleRecord;
+use burn::tensor::Bytes;
+use veilgrad_ledger::{Head, Ledger};
+use veilgrad_nn::{Checkpoint, FileError};
+
+use crate::{Outcome, PrivateOptimizer, Records, Trainer};
+
+fn format(error: impl std::fmt::Display) -> FileError {
+    FileError::Format(error.to_string())
+}
+
+impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
+    /// Writes model, optimizer state, clip norms, quantile estimates, the number of rounds, and where
+    /// the ledger's chain ends.
+    ///
+    /// # Guarantee
+    /// All of it is released or public if model and optimizer are; see [`Checkpoint`].
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(
+        &self,
+        path: &Path,
+        model: &M,
+        optimizer: &PrivateOptimizer,
+        head: Option<&Head>,
+    ) -> Result<(), FileError> {
+        let mut checkpoint = Checkpoint::new(self.round, &self.plan, &self.groups, head);
+        let record = model.clone().into_record().into_bytes().map_err(format)?;
+        checkpoint.insert("model", record.to_vec());
+        let state = optimizer.optimizer.into_bytes().map_err(format)?;
+        checkpoint.insert("optimizer", state.to_vec());
+        checkpoint.write(path)
+    }
+
+    /// Goes on from a checkpoint of the same model, plan and optimizer. A checkpoint that names a
+    /// ledger needs that ledger, and the ledger must contain what was charged when it was written.
+    ///
+    /// # Errors
+    /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
+    /// Nothing was changed then.
+    pub fn resume(
+        &mut self,
+        path: &Path,
+        model: M,
+        optimizer: PrivateOptimizer,
+        ledger: Option<&Ledger>,
+    ) -> Result<(M, PrivateOptimizer), FileError> {
+        let checkpoint = Checkpoint::read(path, ledger)?;
+        let (round, plan) = (checkpoint.round()?, checkpoint.plan(&self.plan, &self.groups)?);
+        let bytes =
+            |name| Ok::<_, FileError>(Bytes::from_bytes_vec(checkpoint.bytes(name)?.to_vec()));
+        let record = ModuleRecord::from_bytes(bytes("model")?).map_err(format)?;
+        let model = model.try_load_record(record).map_err(format)?;
+        let state = bytes("optimizer")?;
+        let inner = optimizer.optimizer.clone().from_bytes(state).map_err(format)?;
+        let parameters = crate::inspect::Parameters::of(&model, false).map_err(format)?;
+        (self.round, self.plan, self.shape.parameters) = (round, plan, parameters);
+        Ok((model, optimizer.with_state(inner)))
+    }
+}

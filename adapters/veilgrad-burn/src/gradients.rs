@@ -1,0 +1,151 @@
+//! From what a tile left on the tape to the rows that a book reads.
+
+use veilgrad_nn::adapter::{Rows, Vector};
+
+use crate::inspect::Parameter;
+use crate::operation::slice;
+use crate::tape::{Found, Use};
+
+/// The gradients of a tile: for each parameter its rows, or the two factors of them.
+pub(crate) struct TileGradients {
+    vectors: Vec<Source>,
+}
+
+enum Source {
+    Dense { rows: Vec<f32>, length: usize },
+    Outer { found: Found, inputs: usize, outputs: usize },
+}
+
+/// How each parameter's gradient comes: as an outer product where it is used once, by a layer that
+/// makes one.
+pub(crate) fn vectors(uses: &[Use], parameters: &[Parameter]) -> Vec<Vector> {
+    let vector = |parameter: &Parameter| {
+        let mut of = uses.iter().filter(|one| place(one, parameter).is_some());
+        let first = of.next().filter(|_| of.next().is_none());
+        let outer = first.filter(|one| place(one, parameter) == Some(0));
+        Vector {
+            name: parameter.name.clone(),
+            length: parameter.length,
+            outer: outer.and_then(|one| one.ready.kernel.outer()),
+        }
+    };
+    parameters.iter().map(vector).collect()
+}
+
+/// Which parameter of a layer's kernel a parameter is.
+fn place(one: &Use, parameter: &Parameter) -> Option<usize> {
+    one.targets.iter().position(|target| target.is_some_and(|t| t.id == parameter.id))
+}
+
+impl TileGradients {
+    /// Takes everything off a tape. None if it is not one of these vectors: a model that took another
+    /// way for these records than for made-up ones.
+    pub(crate) fn take(
+        uses: &[Use],
+        parameters: &[Parameter],
+        vectors: &[Vector],
+        records: usize,
+    ) -> Option<Self> {
+        let mut found: Vec<Option<Found>> = uses.iter().map(|one| one.slot.take()).collect();
+        let mut sources = Vec::new();
+        // Outer products last: they take what was found, and a bias may still want its part.
+        for outer in [false, true] {
+            let wanted = parameters.iter().zip(vectors).enumerate();
+            for (index, (parameter, vector)) in
+                wanted.filter(|(_, (_, v))| v.outer.is_some() == outer)
+            {
+                let source = match vector.outer {
+                    Some(factors) => outer_source(uses, &mut found, parameter, factors)?,
+                    None => dense_source(uses, &mut found, parameter, records),
+                };
+                sources.push((index, source));
+            }
+        }
+        sources.sort_by_key(|(index, _)| *index);
+        Some(Self { vectors: sources.into_iter().map(|(_, source)| source).collect() })
+    }
+
+    /// All numbers of a row, for comparison.
+    pub(crate) fn row(&self, row: usize) -> Vec<f32> {
+        let mut numbers = Vec::new();
+        for (index, source) in self.vectors.iter().enumerate() {
+            match source {
+                Source::Dense { .. } => numbers.extend(self.gradient(index, row)),
+                Source::Outer { .. } => {
+                    let (left, right) = self.factors(index, row);
+                    numbers.extend(left);
+                    numbers.extend(right);
+                }
+            }
+        }
+        numbers
+    }
+}
+
+fn outer_source(
+    uses: &[Use],
+    found: &mut [Option<Found>],
+    parameter: &Parameter,
+    (inputs, outputs): (usize, usize),
+) -> Option<Source> {
+    let mut of = uses.iter().zip(found).filter(|(one, _)| place(one, parameter).is_some());
+    let (one, found) = of.next()?;
+    if of.next().is_some() || one.ready.kernel.outer() != Some((inputs, outputs)) {
+        return None;
+    }
+    Some(Source::Outer { found: found.take()?, inputs, outputs })
+}
+
+/// The rows of a parameter, added up over all of its uses; zeros where the loss does not depend on it.
+fn dense_source(
+    uses: &[Use],
+    found: &mut [Option<Found>],
+    parameter: &Parameter,
+    records: usize,
+) -> Source {
+    let length = parameter.length;
+    let mut rows: Option<Vec<f32>> = None;
+    for (one, found) in uses.iter().zip(found) {
+        let (Some(place), Some(found)) = (place(one, parameter), found) else { continue };
+        let order = one.targets[place].map(|target| target.order);
+        let part = match one.ready.kernel.outer() {
+            Some((inputs, outputs)) if place == 0 => materialise(found, inputs, outputs),
+            _ => std::mem::take(&mut found.back.parameters[place]),
+        };
+        let part = order.map_or_else(Vec::new, |order| order.to_burn(part));
+        match &mut rows {
+            None => rows = Some(part),
+            Some(rows) => {
+                for (sum, part) in rows.iter_mut().zip(part) {
+                    *sum += part;
+                }
+            }
+        }
+    }
+    Source::Dense { rows: rows.unwrap_or_else(|| vec![0.0; records * length]), length }
+}
+
+/// The outer products of a tile, as rows.
+fn materialise(found: &Found, inputs: usize, outputs: usize) -> Vec<f32> {
+    let rows = slice(&found.x).chunks_exact(inputs).zip(slice(&found.dy).chunks_exact(outputs));
+    rows.flat_map(|(x, dy)| x.iter().flat_map(move |x| dy.iter().map(move |dy| x * dy))).collect()
+}
+
+impl Rows for TileGradients {
+    fn gradient(&self, vector: usize, row: usize) -> &[f32] {
+        match &self.vectors[vector] {
+            Source::Dense { rows, length } => &rows[row * length..][..*length],
+            Source::Outer { .. } => &[],
+        }
+    }
+
+    fn factors(&self, vector: usize, row: usize) -> (&[f32], &[f32]) {
+        match &self.vectors[vector] {
+            Source::Dense { .. } => (&[], &[]),
+            Source::Outer { found, inputs, outputs } => {
+                let of = |data, width: usize| &slice(data)[row * width..][..width];
+                (of(&found.x, *inputs), of(&found.dy, *outputs))
+            }
+        }
+    }
+}

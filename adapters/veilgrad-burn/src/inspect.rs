@@ -1,0 +1,172 @@
+//! What a model consists of.
+
+use burn::module::{Flag, Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Gradients, Tensor};
+
+use crate::TrainError;
+use crate::tape::numbers;
+
+/// A parameter of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parameter {
+    /// Its path: the name of its vector in the plan.
+    pub(crate) name: String,
+    pub(crate) id: ParamId,
+    pub(crate) length: usize,
+    /// The type that holds it.
+    owner: String,
+}
+
+/// The parameters of a model, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters {
+    pub(crate) trained: Vec<Parameter>,
+    /// Running statistics of private batch norm.
+    pub(crate) statistics: Vec<Parameter>,
+    refused: Option<(String, String)>,
+    path: Vec<(String, String)>,
+}
+
+/// Types of Burn that private training refuses wherever they train, and what to use instead.
+const CROSS_RECORD: &[(&str, &str)] = &[(
+    "BatchNorm",
+    "it mixes records; use BatchNormConfig::private with TrainingPlan::statistics, or a group norm",
+)];
+
+/// Types of Burn with a private layer of their own.
+const WITH_PRIVATE: &[(&str, &str)] = &[
+    ("Linear", "LinearConfig::private"),
+    ("Conv1d", "Conv1dConfig::private"),
+    ("Conv2d", "Conv2dConfig::private"),
+    ("Embedding", "EmbeddingConfig::private"),
+    ("LayerNorm", "LayerNormConfig::private"),
+    ("GroupNorm", "GroupNormConfig::private"),
+    ("InstanceNorm", "GroupNormConfig::private with as many groups as channels"),
+    ("MultiHeadAttention", "MultiHeadAttentionConfig::private"),
+    ("PositionWiseFeedForward", "two LinearConfig::private"),
+];
+
+impl Parameters {
+    /// Looks through a model. `recorded` says that all that is trained must be in private layers.
+    pub(crate) fn of<M: Module>(model: &M, recorded: bool) -> Result<Self, TrainError> {
+        let mut parameters = Self::default();
+        model.visit(&mut parameters);
+        if let Some((layer, instead)) = parameters.refused {
+            return Err(TrainError::Layer { layer, instead });
+        }
+        if parameters.trained.is_empty() {
+            return Err(TrainError::NothingTrained);
+        }
+        let foreign = |p: &&Parameter| !p.owner.starts_with("Private");
+        if recorded && let Some(parameter) = parameters.trained.iter().find(foreign) {
+            return Err(foreign_layer(parameter));
+        }
+        Ok(parameters)
+    }
+
+    /// Trained parameters, then statistics.
+    pub(crate) fn all(&self) -> Vec<Parameter> {
+        self.trained.iter().chain(&self.statistics).cloned().collect()
+    }
+
+    fn name(&self) -> String {
+        let names: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(".")
+    }
+
+    fn owner(&self) -> &str {
+        let owner = self.path.last().map_or("", |(_, container)| container.as_str());
+        owner.rsplit(':').next().unwrap_or(owner)
+    }
+}
+
+/// Why a parameter outside of private layers cannot be recorded.
+fn foreign_layer(parameter: &Parameter) -> TrainError {
+    let known = WITH_PRIVATE.iter().find(|(name, _)| *name == parameter.owner);
+    let instead = match known {
+        Some((_, instead)) => format!("use {instead}, or TrainingPlan::materialised"),
+        None => "it has no private layer; freeze it, build it from private layers, or use \
+                 TrainingPlan::materialised"
+            .to_owned(),
+    };
+    TrainError::Layer { layer: format!("'{}' of {}", parameter.name, parameter.owner), instead }
+}
+
+impl ModuleVisitor for Parameters {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_owned(), container_type.to_owned()));
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        let (name, owner) = (self.name(), self.owner().to_owned());
+        let length = parameter.lazy_shape().num_elements();
+        let found = Parameter { name, id: parameter.id, length, owner };
+        let known = self.trained.iter().chain(&self.statistics).any(|p| p.id == found.id);
+        if known {
+            return;
+        }
+        let last = self.path.last().map_or("", |(name, _)| name.as_str());
+        if found.owner == "PrivateBatchNorm" && last.starts_with("running_") {
+            self.statistics.push(found);
+        } else if parameter.val().is_require_grad() {
+            self.trained.push(found);
+        }
+    }
+
+    fn visit_flag(&mut self, flag: &Param<Flag>) {
+        let owner = self.owner().to_owned();
+        let refused = CROSS_RECORD.iter().find(|(name, _)| *name == owner);
+        if let Some((_, instead)) = refused.filter(|_| flag.is_enabled()) {
+            let place: Vec<&str> =
+                self.path.iter().rev().skip(1).rev().map(|(name, _)| name.as_str()).collect();
+            let layer = format!("'{}', a {owner}", place.join("."));
+            self.refused.get_or_insert((layer, (*instead).to_owned()));
+        }
+    }
+}
+
+/// The gradients that autodiff found for parameters, in the order of the visit.
+pub(crate) struct Tracked<'a> {
+    gradients: &'a mut Gradients,
+    wanted: &'a [Parameter],
+    pub(crate) found: Vec<Vec<f32>>,
+}
+
+impl<'a> Tracked<'a> {
+    pub(crate) fn of<M: Module>(
+        model: &M,
+        gradients: &'a mut Gradients,
+        wanted: &'a [Parameter],
+    ) -> Vec<Vec<f32>> {
+        let found = wanted.iter().map(|_| Vec::new()).collect();
+        let mut tracked = Self { gradients, wanted, found };
+        model.visit(&mut tracked);
+        tracked.found
+    }
+}
+
+impl ModuleVisitor for Tracked<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        let Some(index) = self.wanted.iter().position(|p| p.id == parameter.id) else { return };
+        if let Some(gradient) = parameter.val().grad_remove(self.gradients) {
+            self.found[index] = numbers(gradient);
+        }
+    }
+}
+
+/// Refuses a model that uses trained parameters otherwise than by private layers.
+pub(crate) fn check_untracked<M: Module>(
+    model: &M,
+    gradients: &mut Gradients,
+    trained: &[Parameter],
+) -> Result<(), TrainError> {
+    let tracked = Tracked::of(model, gradients, trained);
+    match trained.iter().zip(tracked).find(|(_, gradient)| !gradient.is_empty()) {
+        Some((parameter, _)) => Err(foreign_layer(parameter)),
+        None => Ok(()),
+    }
+}

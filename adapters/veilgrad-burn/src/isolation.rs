@@ -1,0 +1,109 @@
+//! Whether a model keeps records apart, found out on made-up ones.
+
+use burn::module::{Flag, Module, ModuleMapper, Param};
+use burn::tensor::Device;
+use veilgrad_events::Numerics;
+
+use crate::tape::Tape;
+use crate::tile::Shape;
+use crate::{Outcome, Records, TrainError};
+
+/// Differences beyond this, relative to the row, are no rounding.
+const ROUNDING: f64 = 1e-3;
+
+/// Takes tiles of made-up examples through the model: some examples replaced by others, all in another
+/// order. What comes from an example must stay the same, bit for bit.
+///
+/// # Errors
+/// When an example changes what comes from another by more than rounding.
+pub(crate) fn check<M: Module, R: Records>(
+    shape: &Shape,
+    model: &M,
+    records: &R,
+    loss: &impl Fn(&M, R::Batch) -> Outcome,
+) -> Result<Numerics, TrainError> {
+    let randomness = Still::default();
+    let (still, random) = randomness.apply(model.clone());
+    let rows = |numbers: &[u64]| -> Result<Vec<Vec<f32>>, TrainError> {
+        let examples = numbers.iter().map(|number| records.made_up(*number)).collect();
+        let tile = shape.run(&still, records, loss, examples, &mut Tape::default());
+        let tile = tile.ok_or(TrainError::MadeUp)?;
+        Ok((0..shape.capacity).map(|row| tile.row(row)).collect())
+    };
+    let count = shape.capacity as u64;
+    let numbers: Vec<u64> = (0..count).collect();
+    let reference = rows(&numbers)?;
+    // Every other one replaced; all of them replaced but one; the order turned round.
+    let every_other = numbers.iter().map(|i| if i % 2 == 0 { *i } else { i + count }).collect();
+    let but_first = numbers.iter().map(|i| if *i == 0 { 0 } else { i + 2 * count }).collect();
+    let turned = numbers.iter().rev().copied().collect();
+    let orders: [Vec<u64>; 4] = [numbers, every_other, but_first, turned];
+    let mut exact = is_known(&shape.device) && !random;
+    for order in orders {
+        for (number, row) in order.iter().zip(rows(&order)?) {
+            let Some(reference) = reference.get(*number as usize) else { continue };
+            if bits(reference) != bits(&row) {
+                exact = false;
+                if distance(reference, &row) > ROUNDING {
+                    return Err(TrainError::CrossRecord);
+                }
+            }
+        }
+    }
+    Ok(if exact { Numerics::Exact } else { Numerics::Unverified })
+}
+
+/// Whether what a model makes of single records is a function of them: on backends in memory, without
+/// randomness of its own.
+pub(crate) fn of_single_records<M: Module>(model: &M, device: &Device) -> Numerics {
+    let (_, random) = Still::default().apply(model.clone());
+    if is_known(device) && !random { Numerics::Exact } else { Numerics::Unverified }
+}
+
+/// Backends whose operations do not depend on what ran before: no tuning, no threads of their own.
+pub(crate) fn is_known(device: &Device) -> bool {
+    let inner = device.clone().inner();
+    inner == Device::flex() || is_ndarray(&inner)
+}
+
+#[allow(deprecated)] // Burn announces its end; while it is there, it is checked.
+fn is_ndarray(device: &Device) -> bool {
+    *device == Device::ndarray()
+}
+
+fn bits(row: &[f32]) -> impl PartialEq {
+    row.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
+}
+
+/// The largest difference beside the largest number.
+fn distance(reference: &[f32], row: &[f32]) -> f64 {
+    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let scale = largest(&mut reference.iter().map(|x| f64::from(x.abs())));
+    let pairs = reference.iter().zip(row);
+    let apart = largest(&mut pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs()));
+    if reference.iter().chain(row).all(|x| x.is_finite()) {
+        apart / scale.max(f64::MIN_POSITIVE)
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Turns randomness of layers off (dropout), and notes that there was some.
+#[derive(Default)]
+struct Still {
+    random: bool,
+}
+
+impl Still {
+    fn apply<M: Module>(mut self, model: M) -> (M, bool) {
+        let model = model.map(&mut self);
+        (model, self.random)
+    }
+}
+
+impl ModuleMapper for Still {
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        self.random |= flag.is_enabled();
+        flag.map(|flag| flag.with(false))
+    }
+}

@@ -1,0 +1,75 @@
+use burn::module::Module;
+use burn::nn::attention::MultiHeadAttentionConfig;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::activation::{quiet_softmax, softmax};
+use burn::tensor::{Bool, Device, Tensor};
+
+use super::{PrivateConfig, PrivateLinear};
+
+/// [`burn::nn::attention::MultiHeadAttention`] for private training, built from private linear layers.
+#[derive(Module, Debug)]
+pub struct PrivateMultiHeadAttention {
+    /// To queries.
+    pub query: PrivateLinear,
+    /// To keys.
+    pub key: PrivateLinear,
+    /// To values.
+    pub value: PrivateLinear,
+    /// Back from the heads.
+    pub output: PrivateLinear,
+    /// On the weights of attention.
+    pub dropout: Dropout,
+    /// Heads.
+    pub n_heads: usize,
+    /// What a masked score becomes.
+    pub min_float: f64,
+    /// Whether attention may go nowhere.
+    pub quiet_softmax: bool,
+}
+
+impl PrivateConfig for MultiHeadAttentionConfig {
+    type Layer = PrivateMultiHeadAttention;
+
+    fn private(&self, device: &Device) -> PrivateMultiHeadAttention {
+        let layer = self.init(device);
+        PrivateMultiHeadAttention {
+            query: layer.query.into(),
+            key: layer.key.into(),
+            value: layer.value.into(),
+            output: layer.output.into(),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            n_heads: layer.n_heads,
+            min_float: layer.min_float,
+            quiet_softmax: layer.quiet_softmax,
+        }
+    }
+}
+
+impl PrivateMultiHeadAttention {
+    /// Attention of `query` to `key` and `value`, all `[records, length, dimension]`. Where `mask`
+    /// (`[records, length of query, length of key]`) is true, nothing is attended to.
+    pub fn forward(
+        &self,
+        query: Tensor<3>,
+        key: Tensor<3>,
+        value: Tensor<3>,
+        mask: Option<Tensor<3, Bool>>,
+    ) -> Tensor<3> {
+        let [records, length, dimension] = query.dims();
+        let width = dimension / self.n_heads;
+        let heads = |x: Tensor<3>| {
+            let [_, length, _] = x.dims();
+            x.reshape([records, length, self.n_heads, width]).swap_dims(1, 2)
+        };
+        let (query, key) = (heads(self.query.forward(query)), heads(self.key.forward(key)));
+        let value = heads(self.value.forward(value));
+        let mut scores = query.matmul(key.transpose()).div_scalar((width as f32).sqrt());
+        if let Some(mask) = mask {
+            scores = scores.mask_fill(mask.unsqueeze_dim::<4>(1), self.min_float);
+        }
+        let weights =
+            if self.quiet_softmax { quiet_softmax(scores, 3) } else { softmax(scores, 3) };
+        let context = self.dropout.forward(weights).matmul(value);
+        self.output.forward(context.swap_dims(1, 2).reshape([records, length, dimension]))
+    }
+}

@@ -1,0 +1,216 @@
+use burn::module::{Module, Param};
+use burn::nn::conv::{Conv1dConfig, Conv2dConfig};
+use burn::nn::{PaddingConfig1d, PaddingConfig2d};
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, Tensor};
+use veilgrad_nn::adapter::Kernel;
+use veilgrad_nn::{Conv2d, Padding};
+
+use super::{PrivateConfig, same, values};
+use crate::tape::{self, Layer, Order, Target, numbers};
+
+/// [`burn::nn::conv::Conv2d`] for private training, without dilation and with one group.
+#[derive(Module, Debug)]
+pub struct PrivateConv2d {
+    /// `[filters, channels, height, width]`.
+    pub weight: Param<Tensor<4>>,
+    /// `[filters]`.
+    pub bias: Option<Param<Tensor<1>>>,
+    /// Steps down and to the right.
+    pub stride: [usize; 2],
+    /// Spacing between the places of a filter.
+    pub dilation: [usize; 2],
+    /// Groups of channels.
+    pub groups: usize,
+    /// The zeros around an image.
+    #[module(skip)]
+    pub padding: PaddingConfig2d,
+}
+
+impl PrivateConfig for Conv2dConfig {
+    type Layer = PrivateConv2d;
+
+    fn private(&self, device: &Device) -> PrivateConv2d {
+        self.init(device).into()
+    }
+}
+
+impl From<burn::nn::conv::Conv2d> for PrivateConv2d {
+    fn from(layer: burn::nn::conv::Conv2d) -> Self {
+        Self {
+            weight: layer.weight,
+            bias: layer.bias,
+            stride: layer.stride,
+            dilation: layer.dilation,
+            groups: layer.groups,
+            padding: layer.padding,
+        }
+    }
+}
+
+/// The zeros before and after one axis.
+type Pads = (usize, usize);
+
+/// As many zeros as make the output `ceil(input / stride)`.
+fn same_padding(inputs: usize, kernel: usize, stride: usize) -> Pads {
+    let needed = (inputs.div_ceil(stride).max(1) - 1) * stride + kernel;
+    let zeros = needed.saturating_sub(inputs);
+    (zeros / 2, zeros - zeros / 2)
+}
+
+/// The parts of a convolution that one and two dimensions share.
+struct Convolution<'a> {
+    name: &'static str,
+    weight: Tensor<4>,
+    target: Option<Target>,
+    bias: Option<&'a Param<Tensor<1>>>,
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    groups: usize,
+    pads: [Pads; 2],
+}
+
+impl Convolution<'_> {
+    fn forward(self, x: Tensor<4>) -> Tensor<4> {
+        if tape::is_recording()
+            && let Some(y) = self.record(&x)
+        {
+            return y;
+        }
+        let options =
+            ConvOptions::new_with_padding(self.stride, self.pads, self.dilation, self.groups);
+        conv2d(x, self.weight, self.bias.map(Param::val), options)
+    }
+
+    fn record(&self, x: &Tensor<4>) -> Option<Tensor<4>> {
+        if self.dilation != [1, 1] || self.groups != 1 {
+            tape::refuse(format!(
+                "{}: dilation {:?} and {} groups have no private layer; use dilation 1 and one group, or \
+                 TrainingPlan::materialised",
+                self.name, self.dilation, self.groups
+            ));
+            return None;
+        }
+        let [(top, bottom), (left, right)] = self.pads;
+        let [filters, channels, height, width] = self.weight.dims();
+        let order = Order::Filters { filters, channels, places: height * width };
+        let even = top == bottom && left == right;
+        // What the kernel cannot pad is padded before.
+        let x = if even { x.clone() } else { x.clone().pad((left, right, top, bottom), 0.0) };
+        let padding = if even { Padding::Explicit(top, left) } else { Padding::Valid };
+        let conv = Conv2d {
+            filters,
+            kernel: (height, width),
+            stride: (self.stride[0], self.stride[1]),
+            padding,
+        };
+        let layer = Layer {
+            name: self.name,
+            settings: vec![self.stride[0], self.stride[1], top, bottom, left, right],
+            kernel: &|shape| Kernel::new(&conv.into(), shape),
+            targets: vec![
+                self.target.map(|target| Target { order, ..target }),
+                self.bias.and_then(same),
+            ],
+            values: &|| {
+                let weight = order.to_kernel(numbers(self.weight.clone()));
+                vec![weight, values(self.bias, filters, 0.0)]
+            },
+        };
+        let y: Tensor<4> = tape::record(&x.permute([0, 2, 3, 1]), layer)?;
+        Some(y.permute([0, 3, 1, 2]))
+    }
+}
+
+impl PrivateConv2d {
+    /// Images `[records, channels, height, width]` in and out.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let [_, _, height, width] = x.dims();
+        let [_, _, kernel_height, kernel_width] = self.weight.dims();
+        let pads = match &self.padding {
+            PaddingConfig2d::Valid => [(0, 0); 2],
+            PaddingConfig2d::Same => [
+                same_padding(height, kernel_height, self.stride[0]),
+                same_padding(width, kernel_width, self.stride[1]),
+            ],
+            PaddingConfig2d::Explicit(top, left, bottom, right) => {
+                [(*top, *bottom), (*left, *right)]
+            }
+        };
+        let convolution = Convolution {
+            name: "PrivateConv2d",
+            weight: self.weight.val(),
+            target: same(&self.weight),
+            bias: self.bias.as_ref(),
+            stride: self.stride,
+            dilation: self.dilation,
+            groups: self.groups,
+            pads,
+        };
+        convolution.forward(x)
+    }
+}
+
+/// [`burn::nn::conv::Conv1d`] for private training, without dilation and with one group.
+#[derive(Module, Debug)]
+pub struct PrivateConv1d {
+    /// `[filters, channels, length]`.
+    pub weight: Param<Tensor<3>>,
+    /// `[filters]`.
+    pub bias: Option<Param<Tensor<1>>>,
+    /// Steps.
+    pub stride: usize,
+    /// Spacing between the places of a filter.
+    pub dilation: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// The zeros around a sequence.
+    #[module(skip)]
+    pub padding: PaddingConfig1d,
+}
+
+impl PrivateConfig for Conv1dConfig {
+    type Layer = PrivateConv1d;
+
+    fn private(&self, device: &Device) -> PrivateConv1d {
+        self.init(device).into()
+    }
+}
+
+impl From<burn::nn::conv::Conv1d> for PrivateConv1d {
+    fn from(layer: burn::nn::conv::Conv1d) -> Self {
+        Self {
+            weight: layer.weight,
+            bias: layer.bias,
+            stride: layer.stride,
+            dilation: layer.dilation,
+            groups: layer.groups,
+            padding: layer.padding,
+        }
+    }
+}
+
+impl PrivateConv1d {
+    /// Sequences `[records, channels, length]` in and out.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let [_, _, length] = x.dims();
+        let [_, _, kernel] = self.weight.dims();
+        let pads = match &self.padding {
+            PaddingConfig1d::Valid => (0, 0),
+            PaddingConfig1d::Same => same_padding(length, kernel, self.stride),
+            PaddingConfig1d::Explicit(left, right) => (*left, *right),
+        };
+        let convolution = Convolution {
+            name: "PrivateConv1d",
+            weight: self.weight.val().unsqueeze_dim(2),
+            target: same(&self.weight),
+            bias: self.bias.as_ref(),
+            stride: [1, self.stride],
+            dilation: [1, self.dilation],
+            groups: self.groups,
+            pads: [(0, 0), pads],
+        };
+        convolution.forward(x.unsqueeze_dim(2)).squeeze_dim(2)
+    }
+}

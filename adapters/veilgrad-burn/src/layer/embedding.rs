@@ -1,0 +1,52 @@
+use burn::module::{Module, Param};
+use burn::nn::EmbeddingConfig;
+use burn::tensor::module::embedding;
+use burn::tensor::{Device, Int, Tensor};
+use veilgrad_nn::Layer as Native;
+use veilgrad_nn::adapter::Kernel;
+
+use super::{PrivateConfig, same};
+use crate::tape::{self, Layer, numbers};
+
+/// [`burn::nn::Embedding`] for private training. In training, a record with a number that is no entry
+/// contributes zero.
+#[derive(Module, Debug)]
+pub struct PrivateEmbedding {
+    /// `[entries, dimension]`.
+    pub weight: Param<Tensor<2>>,
+}
+
+impl PrivateConfig for EmbeddingConfig {
+    type Layer = PrivateEmbedding;
+
+    fn private(&self, device: &Device) -> PrivateEmbedding {
+        self.init(device).into()
+    }
+}
+
+impl From<burn::nn::Embedding> for PrivateEmbedding {
+    fn from(layer: burn::nn::Embedding) -> Self {
+        Self { weight: layer.weight }
+    }
+}
+
+impl PrivateEmbedding {
+    /// Looks up a vector per number.
+    pub fn forward(&self, x: Tensor<2, Int>) -> Tensor<3> {
+        if tape::is_recording() {
+            let [entries, dimension] = self.weight.dims();
+            let layer = Layer {
+                name: "PrivateEmbedding",
+                settings: Vec::new(),
+                kernel: &|shape| Kernel::new(&Native::Embedding { entries, dimension }, shape),
+                targets: vec![same(&self.weight)],
+                values: &|| vec![numbers(self.weight.val())],
+            };
+            // Entries are below 2^24, so that f32 holds them exactly.
+            if let Some(y) = tape::record(&x.clone().float(), layer) {
+                return y;
+            }
+        }
+        embedding(self.weight.val(), x)
+    }
+}

@@ -1,0 +1,55 @@
+use burn::module::{Module, Param};
+use burn::nn::LinearConfig;
+use burn::tensor::module::linear;
+use burn::tensor::{Device, Tensor};
+use veilgrad_nn::Layer as Native;
+use veilgrad_nn::adapter::Kernel;
+
+use super::{PrivateConfig, same, values};
+use crate::tape::{self, Layer, numbers};
+
+/// [`burn::nn::Linear`] for private training.
+#[derive(Module, Debug)]
+pub struct PrivateLinear {
+    /// `[inputs, outputs]`.
+    pub weight: Param<Tensor<2>>,
+    /// `[outputs]`.
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+impl PrivateConfig for LinearConfig {
+    type Layer = PrivateLinear;
+
+    fn private(&self, device: &Device) -> PrivateLinear {
+        self.init(device).into()
+    }
+}
+
+impl From<burn::nn::Linear> for PrivateLinear {
+    fn from(layer: burn::nn::Linear) -> Self {
+        Self { weight: layer.weight, bias: layer.bias }
+    }
+}
+
+impl PrivateLinear {
+    /// `x W + b` over the last axis.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        if tape::is_recording() {
+            let [_, outputs] = self.weight.dims();
+            let layer = Layer {
+                name: "PrivateLinear",
+                settings: Vec::new(),
+                kernel: &|shape| Kernel::new(&Native::linear(outputs), shape),
+                targets: vec![same(&self.weight), self.bias.as_ref().and_then(same)],
+                values: &|| {
+                    let bias = values(self.bias.as_ref(), outputs, 0.0);
+                    vec![numbers(self.weight.val()), bias]
+                },
+            };
+            if let Some(y) = tape::record(&x, layer) {
+                return y;
+            }
+        }
+        linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+}

@@ -1,0 +1,45 @@
+//! Private layers: those of Burn, with its configurations and records, that say what each record's
+//! gradient is.
+//!
+//! Outside of private training they compute what Burn's do. While a [`Trainer`](crate::Trainer)
+//! records, they run on native kernels that keep records apart; weights are not tracked, and a probe
+//! leaf makes the gradient by each output known.
+
+mod attention;
+mod conv;
+mod embedding;
+mod linear;
+mod norm;
+mod pool;
+
+use burn::module::Param;
+use burn::tensor::{Device, Tensor};
+
+use crate::tape::{Order, Target, numbers};
+
+pub use attention::PrivateMultiHeadAttention;
+pub use conv::{PrivateConv1d, PrivateConv2d};
+pub use embedding::PrivateEmbedding;
+pub use linear::PrivateLinear;
+pub use norm::{PrivateBatchNorm, PrivateGroupNorm, PrivateLayerNorm};
+pub use pool::PrivateMaxPool2d;
+
+/// A configuration of Burn that makes a private layer where `init` makes an ordinary one. Parameters
+/// have the same names and shapes, so that records of the one load into the other.
+pub trait PrivateConfig {
+    /// The private layer.
+    type Layer;
+
+    /// The layer, initialised as Burn does.
+    fn private(&self, device: &Device) -> Self::Layer;
+}
+
+/// A target of the kernel that stands as it does in Burn.
+fn same<const D: usize>(parameter: &Param<Tensor<D>>) -> Option<Target> {
+    Some(Target { id: parameter.id, order: Order::Same })
+}
+
+/// The values of a parameter; of one that is not there, `length` times `otherwise`.
+fn values(parameter: Option<&Param<Tensor<1>>>, length: usize, otherwise: f32) -> Vec<f32> {
+    parameter.map_or_else(|| vec![otherwise; length], |parameter| numbers(parameter.val()))
+}

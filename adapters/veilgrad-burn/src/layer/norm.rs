@@ -1,0 +1,200 @@
+use burn::module::{Module, Param, ParamId};
+use burn::nn::{BatchNormConfig, GroupNormConfig, LayerNormConfig};
+use burn::tensor::module::layer_norm;
+use burn::tensor::{Device, Tensor};
+use veilgrad_nn::ModelError;
+use veilgrad_nn::adapter::Kernel;
+
+use super::{PrivateConfig, same, values};
+use crate::tape::{self, Layer, Target, numbers};
+
+/// [`burn::nn::LayerNorm`] for private training.
+#[derive(Module, Debug)]
+pub struct PrivateLayerNorm {
+    /// The scale.
+    pub gamma: Param<Tensor<1>>,
+    /// The shift.
+    pub beta: Option<Param<Tensor<1>>>,
+    /// Keeps the division away from zero.
+    pub epsilon: f64,
+}
+
+impl PrivateConfig for LayerNormConfig {
+    type Layer = PrivateLayerNorm;
+
+    fn private(&self, device: &Device) -> PrivateLayerNorm {
+        let layer = self.init(device);
+        PrivateLayerNorm { gamma: layer.gamma, beta: layer.beta, epsilon: self.epsilon }
+    }
+}
+
+impl PrivateLayerNorm {
+    /// Normalises the last axis.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        if tape::is_recording() {
+            let [channels] = self.gamma.dims();
+            let layer = Layer {
+                name: "PrivateLayerNorm",
+                settings: Vec::new(),
+                kernel: &|shape| Kernel::layer_norm(self.epsilon as f32, shape),
+                targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
+                values: &|| {
+                    vec![numbers(self.gamma.val()), values(self.beta.as_ref(), channels, 0.0)]
+                },
+            };
+            if let Some(y) = tape::record(&x, layer) {
+                return y;
+            }
+        }
+        layer_norm(x, self.gamma.val(), self.beta.as_ref().map(Param::val), self.epsilon)
+    }
+}
+
+/// [`burn::nn::GroupNorm`] for private training.
+#[derive(Module, Debug)]
+pub struct PrivateGroupNorm {
+    /// The scale.
+    pub gamma: Option<Param<Tensor<1>>>,
+    /// The shift.
+    pub beta: Option<Param<Tensor<1>>>,
+    /// Groups of channels.
+    pub num_groups: usize,
+    /// Channels.
+    pub num_channels: usize,
+    /// Keeps the division away from zero.
+    pub epsilon: f64,
+}
+
+impl PrivateConfig for GroupNormConfig {
+    type Layer = PrivateGroupNorm;
+
+    fn private(&self, device: &Device) -> PrivateGroupNorm {
+        self.init(device).into()
+    }
+}
+
+impl From<burn::nn::GroupNorm> for PrivateGroupNorm {
+    fn from(layer: burn::nn::GroupNorm) -> Self {
+        Self {
+            gamma: layer.gamma,
+            beta: layer.beta,
+            num_groups: layer.num_groups,
+            num_channels: layer.num_channels,
+            epsilon: layer.epsilon,
+        }
+    }
+}
+
+impl PrivateGroupNorm {
+    /// Normalises groups of channels, `[records, channels, …]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let channels = self.num_channels;
+        if tape::is_recording() {
+            let layer = Layer {
+                name: "PrivateGroupNorm",
+                settings: vec![channels, self.num_groups, self.epsilon.to_bits() as usize],
+                kernel: &|shape| Kernel::group_norm(self.num_groups, self.epsilon as f32, shape),
+                targets: vec![
+                    self.gamma.as_ref().and_then(same),
+                    self.beta.as_ref().and_then(same),
+                ],
+                values: &|| {
+                    let gamma = values(self.gamma.as_ref(), channels, 1.0);
+                    vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
+                },
+            };
+            if let Some(y) = channels_last(&x, layer) {
+                return y;
+            }
+        }
+        // As Burn does it.
+        let layer = burn::nn::GroupNorm {
+            gamma: self.gamma.clone(),
+            beta: self.beta.clone(),
+            num_groups: self.num_groups,
+            num_channels: channels,
+            epsilon: self.epsilon,
+            affine: self.gamma.is_some(),
+        };
+        layer.forward(x)
+    }
+}
+
+/// Records a layer with channels as the second axis.
+fn channels_last<const D: usize>(x: &Tensor<D>, layer: Layer<'_>) -> Option<Tensor<D>> {
+    let y: Tensor<D> = tape::record(&x.clone().movedim(1, D - 1), layer)?;
+    Some(y.movedim(D - 1, 1))
+}
+
+/// [`burn::nn::BatchNorm`] for private training: normalisation by *released* running statistics, which
+/// are constants of a round, so that records stay independent. Each record contributes its channel
+/// means and mean squares as one more group of the round
+/// ([`TrainingPlan::statistics`](crate::TrainingPlan::statistics)), and
+/// [`PrivateOptimizer::step`](crate::PrivateOptimizer::step) moves the running statistics.
+#[derive(Module, Debug)]
+pub struct PrivateBatchNorm {
+    /// The scale.
+    pub gamma: Param<Tensor<1>>,
+    /// The shift.
+    pub beta: Param<Tensor<1>>,
+    /// The running mean: released, not trained.
+    pub running_mean: Param<Tensor<1>>,
+    /// The running variance: released, not trained.
+    pub running_var: Param<Tensor<1>>,
+    /// Keeps the division away from zero.
+    pub epsilon: f64,
+}
+
+impl PrivateConfig for BatchNormConfig {
+    type Layer = PrivateBatchNorm;
+
+    fn private(&self, device: &Device) -> PrivateBatchNorm {
+        let layer = self.init(device);
+        let statistic = |tensor: Tensor<1>| Param::initialized(ParamId::new(), tensor.detach());
+        PrivateBatchNorm {
+            gamma: layer.gamma,
+            beta: layer.beta,
+            running_mean: statistic(layer.running_mean.value()),
+            running_var: statistic(layer.running_var.value()),
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl PrivateBatchNorm {
+    /// Normalises each channel, `[records, channels, …]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        if tape::is_recording() {
+            let statistic = |p: &Param<Tensor<1>>| -> Option<Target> { same(p) };
+            let layer = Layer {
+                name: "PrivateBatchNorm",
+                settings: Vec::new(),
+                kernel: &|shape| -> Result<Kernel, ModelError> {
+                    Kernel::batch_norm(self.epsilon as f32, shape)
+                },
+                targets: vec![
+                    same(&self.gamma),
+                    same(&self.beta),
+                    statistic(&self.running_mean),
+                    statistic(&self.running_var),
+                ],
+                values: &|| {
+                    let (mean, variance) = (self.running_mean.val(), self.running_var.val());
+                    let mean_square = variance + mean.clone() * mean.clone();
+                    let parameters = [self.gamma.val(), self.beta.val(), mean, mean_square];
+                    parameters.map(numbers).to_vec()
+                },
+            };
+            if let Some(y) = channels_last(&x, layer) {
+                return y;
+            }
+        }
+        let [channels] = self.gamma.dims();
+        let mut shape = [1; D];
+        shape[1] = channels;
+        let of = |tensor: Tensor<1>| tensor.reshape(shape);
+        let deviation = (self.running_var.val().detach() + self.epsilon).sqrt();
+        let normal = (x - of(self.running_mean.val().detach())) / of(deviation);
+        normal * of(self.gamma.val()) + of(self.beta.val())
+    }
+}

@@ -1,0 +1,63 @@
+use burn::module::Module;
+use burn::nn::PaddingConfig2d;
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+use veilgrad_nn::adapter::Kernel;
+use veilgrad_nn::{Layer as Native, Window};
+
+use super::PrivateConfig;
+use crate::tape::{self, Layer};
+
+/// [`burn::nn::pool::MaxPool2d`], on a native kernel in private training where windows are square and
+/// nothing is padded. It has no parameters: Burn's own may be used as well, and is slower.
+#[derive(Module, Debug)]
+pub struct PrivateMaxPool2d {
+    pool: MaxPool2d,
+    rectified: bool,
+}
+
+impl PrivateConfig for MaxPool2dConfig {
+    type Layer = PrivateMaxPool2d;
+
+    fn private(&self, _: &Device) -> PrivateMaxPool2d {
+        PrivateMaxPool2d { pool: self.init(), rectified: false }
+    }
+}
+
+impl PrivateMaxPool2d {
+    /// Takes `max(0, x)` on the way: the same as `relu` before it, and faster.
+    #[must_use]
+    pub fn rectified(mut self) -> Self {
+        self.rectified = true;
+        self
+    }
+
+    /// The largest value of each window of `[records, channels, height, width]`.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let MaxPool2d { stride, kernel_size, padding, dilation, ceil_mode } = &self.pool;
+        let plain = kernel_size[0] == kernel_size[1]
+            && stride[0] == stride[1]
+            && *padding == PaddingConfig2d::Valid
+            && *dilation == [1, 1]
+            && !ceil_mode;
+        if plain && tape::is_recording() {
+            let window = Window { size: kernel_size[0], stride: stride[0] };
+            let layer = Layer {
+                name: "PrivateMaxPool2d",
+                settings: vec![window.size, window.stride, usize::from(self.rectified)],
+                kernel: &|shape| match self.rectified {
+                    true => Kernel::rectified_max_pool(window, shape),
+                    false => Kernel::new(&Native::MaxPool2d(window), shape),
+                },
+                targets: Vec::new(),
+                values: &Vec::new,
+            };
+            let y: Option<Tensor<4>> = tape::record(&x.clone().permute([0, 2, 3, 1]), layer);
+            if let Some(y) = y {
+                return y.permute([0, 3, 1, 2]);
+            }
+        }
+        self.pool.forward(if self.rectified { relu(x) } else { x })
+    }
+}

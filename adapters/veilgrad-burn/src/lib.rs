@@ -1,0 +1,36 @@
+//! Private training for models and loops that already exist in Burn.
+//!
+//! A [`Trainer`] runs charged rounds over [`Records`] and returns what they released; a
+//! [`PrivateOptimizer`] wraps any optimizer of Burn and takes nothing else. Models made of private
+//! layers (`LinearConfig::new(784, 10).private(&device)`, see [`PrivateConfig`]) train fast; any other model
+//! trains record by record, without change ([`TrainingPlan::materialised`]). Permits, ledger, samplers,
+//! groups, metrics and checkpoints are those of `veilgrad-nn`; `docs/burn.md` shows a loop before and
+//! after.
+//!
+//! # Guarantee
+//! What a record adds to a round is a vector of integers with a certified norm. Whether it is a function
+//! of this record alone is found out for each model on its backend, with made-up records; where it is
+//! not, the run is stamped `numerics = unverified` ([`Trainer::numerics`]).
+
+mod checkpoint;
+mod gradients;
+mod inspect;
+mod isolation;
+mod layer;
+mod operation;
+mod optimizer;
+mod plan;
+mod quiet;
+mod records;
+mod tape;
+mod tile;
+mod trainer;
+
+pub use layer::{
+    PrivateBatchNorm, PrivateConfig, PrivateConv1d, PrivateConv2d, PrivateEmbedding,
+    PrivateGroupNorm, PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
+};
+pub use optimizer::PrivateOptimizer;
+pub use plan::TrainingPlan;
+pub use records::{Outcome, Records, accuracy, cross_entropy};
+pub use trainer::{TrainError, Trainer};

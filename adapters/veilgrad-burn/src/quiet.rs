@@ -1,0 +1,27 @@
+//! Panics that must not speak.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body` on private records; None if it panicked. Burn panics where a record does not fit (an
+/// index out of range), and the message may hold the record's values: it is not printed.
+pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(body));
+    QUIET.set(outer);
+    result.ok()
+}

@@ -1,0 +1,231 @@
+//! What private layers write down while a tile of records goes through a model.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::module::ParamId;
+use burn::tensor::{Device, Tensor, TensorData};
+use veilgrad_nn::ModelError;
+use veilgrad_nn::adapter::{Back, Kernel, KernelWeights};
+
+use crate::operation;
+
+thread_local! {
+    static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
+}
+
+/// The layers that a tile went through, in their order.
+#[derive(Default)]
+pub(crate) struct Tape {
+    records: usize,
+    pub(crate) uses: Vec<Use>,
+    /// The kernels of this round.
+    ready: Vec<(Key, Arc<Ready>)>,
+    /// Why a layer could not be written down.
+    pub(crate) refused: Option<String>,
+}
+
+/// What a kernel is for: a kind of layer, its settings, its parameter if it has one, a shape.
+#[derive(Clone, PartialEq)]
+struct Key {
+    name: &'static str,
+    settings: Vec<usize>,
+    parameter: Option<ParamId>,
+    shape: Vec<usize>,
+}
+
+/// A kernel and the parameters of this round.
+pub(crate) struct Ready {
+    pub(crate) kernel: Kernel,
+    pub(crate) weights: KernelWeights,
+}
+
+/// One pass through a layer with parameters.
+pub(crate) struct Use {
+    /// For each parameter of the kernel: whose it is. None for one that the layer does not have.
+    pub(crate) targets: Vec<Option<Target>>,
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) slot: Arc<Slot>,
+}
+
+/// A parameter of a model and how the kernel's numbers stand in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) id: ParamId,
+    pub(crate) order: Order,
+}
+
+/// How the numbers of a parameter stand in Burn, and in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Alike.
+    Same,
+    /// `[filters, channels, places]`, and `[places, channels, filters]`.
+    Filters { filters: usize, channels: usize, places: usize },
+}
+
+impl Order {
+    /// Calls with each place in Burn and in the kernel.
+    fn each(self, mut visit: impl FnMut(usize, usize)) {
+        let Self::Filters { filters, channels, places } = self else { return };
+        for filter in 0..filters {
+            for channel in 0..channels {
+                for place in 0..places {
+                    let burn = (filter * channels + channel) * places + place;
+                    visit(burn, (place * channels + channel) * filters + filter);
+                }
+            }
+        }
+    }
+
+    /// From the kernel's order to Burn's, row by row.
+    pub(crate) fn to_burn(self, rows: Vec<f32>) -> Vec<f32> {
+        let Self::Filters { filters, channels, places } = self else { return rows };
+        let length = filters * channels * places;
+        let mut turned = vec![0.0; rows.len()];
+        for (to, from) in turned.chunks_exact_mut(length).zip(rows.chunks_exact(length)) {
+            self.each(|burn, kernel| to[burn] = from[kernel]);
+        }
+        turned
+    }
+
+    /// From Burn's order to the kernel's.
+    pub(crate) fn to_kernel(self, values: Vec<f32>) -> Vec<f32> {
+        if self == Self::Same {
+            return values;
+        }
+        let mut turned = vec![0.0; values.len()];
+        self.each(|burn, kernel| turned[kernel] = values[burn]);
+        turned
+    }
+}
+
+/// Where the backward pass leaves what it found at a layer.
+#[derive(Default)]
+pub(crate) struct Slot(Mutex<Option<Found>>);
+
+/// Inputs of a layer, what came back, and the gradients by its parameters: rows of one record each.
+pub(crate) struct Found {
+    pub(crate) x: Arc<TensorData>,
+    pub(crate) dy: TensorData,
+    pub(crate) back: Back,
+}
+
+impl Slot {
+    pub(crate) fn fill(&self, found: Found) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    }
+
+    pub(crate) fn take(&self) -> Option<Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A layer as the tape needs it. Tensors have records first and channels last.
+pub(crate) struct Layer<'a> {
+    /// For messages.
+    pub(crate) name: &'static str,
+    /// What distinguishes layers of this name and these parameters.
+    pub(crate) settings: Vec<usize>,
+    pub(crate) kernel: &'a dyn Fn(&[usize]) -> Result<Kernel, ModelError>,
+    /// The kernel's parameters; see [`Use`].
+    pub(crate) targets: Vec<Option<Target>>,
+    /// Their values, in the kernel's order.
+    pub(crate) values: &'a dyn Fn() -> Vec<Vec<f32>>,
+}
+
+/// Runs `body` with a tape for `records` records; the kernels in it stay with `tape` for the round.
+pub(crate) fn recorded<T>(tape: &mut Tape, records: usize, body: impl FnOnce() -> T) -> T {
+    /// Takes the tape out again, whatever happens.
+    struct Guard<'a>(&'a mut Tape);
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            *self.0 = TAPE.with_borrow_mut(Option::take).unwrap_or_default();
+        }
+    }
+    (tape.records, tape.uses) = (records, Vec::new());
+    TAPE.set(Some(std::mem::take(tape)));
+    let _guard = Guard(tape);
+    body()
+}
+
+/// Whether a tape runs in this thread.
+pub(crate) fn is_recording() -> bool {
+    TAPE.with_borrow(Option::is_some)
+}
+
+/// Notes why a layer cannot be recorded.
+pub(crate) fn refuse(reason: String) {
+    TAPE.with_borrow_mut(|tape| {
+        if let Some(tape) = tape {
+            tape.refused.get_or_insert(reason);
+        }
+    });
+}
+
+/// Runs a layer natively and writes it down. None if no tape runs in this thread, or the layer does
+/// not fit: Burn's own operation is to be used then.
+pub(crate) fn record<const D: usize, const E: usize>(
+    x: &Tensor<D>,
+    layer: Layer<'_>,
+) -> Option<Tensor<E>> {
+    let call = TAPE.with_borrow_mut(|tape| tape.as_mut()?.enter(&x.dims(), layer))?;
+    let mut shape = vec![x.dims()[0]];
+    shape.extend(call.ready.kernel.output());
+    let shape = <[usize; E]>::try_from(shape).ok()?;
+    Some(operation::apply(x.clone(), call, shape))
+}
+
+impl Tape {
+    fn enter(&mut self, shape: &[usize], layer: Layer<'_>) -> Option<operation::Call> {
+        let (name, records) = (layer.name, self.records);
+        let mut refuse = |reason: String| {
+            self.refused.get_or_insert(format!("{name}: {reason}"));
+            None
+        };
+        let Some((&first, shape)) = shape.split_first() else {
+            return refuse("the input has no axis".to_owned());
+        };
+        if first != records {
+            return refuse(format!(
+                "the first axis of the input is not that of the records ({first} instead of {records}); \
+                 keep records first and give further axes to the layer as they are"
+            ));
+        }
+        let parameter = layer.targets.first().copied().flatten().map(|target| target.id);
+        let key = Key { name, settings: layer.settings, parameter, shape: shape.to_vec() };
+        let ready = match self.ready.iter().find(|(known, _)| *known == key) {
+            Some((_, ready)) => Arc::clone(ready),
+            None => {
+                let made = (layer.kernel)(shape).and_then(|kernel| {
+                    let weights = kernel.prepare((layer.values)())?;
+                    Ok(Arc::new(Ready { kernel, weights }))
+                });
+                match made {
+                    Ok(ready) => {
+                        self.ready.push((key, Arc::clone(&ready)));
+                        ready
+                    }
+                    Err(error) => return refuse(error.to_string()),
+                }
+            }
+        };
+        let slot = Arc::new(Slot::default());
+        if !layer.targets.is_empty() {
+            let (ready, slot) = (Arc::clone(&ready), Arc::clone(&slot));
+            self.uses.push(Use { targets: layer.targets, ready, slot });
+        }
+        Some(operation::Call { ready, slot })
+    }
+}
+
+/// The numbers of a tensor.
+pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+/// A leaf that anchors a layer in the graph: its step runs backwards even where its input needs no
+/// gradient, and weights need not be tracked.
+pub(crate) fn probe(device: &Device) -> Tensor<1> {
+    Tensor::<1>::zeros([1], device).require_grad()
+}

@@ -1,0 +1,114 @@
+//! A tile: a fixed number of records on their way through a model and back.
+
+use burn::module::Module;
+use burn::tensor::Device;
+use veilgrad_mechanism::Metric;
+use veilgrad_nn::adapter::Vector;
+
+use crate::gradients::{TileGradients, vectors};
+use crate::inspect::{Parameters, check_untracked};
+use crate::quiet::quietly;
+use crate::tape::{self, Tape, numbers};
+use crate::{Outcome, Records, TrainError};
+
+/// What is public about a tile.
+pub(crate) struct Shape {
+    pub(crate) device: Device,
+    pub(crate) parameters: Parameters,
+    pub(crate) metrics: Vec<Metric>,
+    /// Examples that go through the model at once: always this many, padded with made-up ones.
+    pub(crate) capacity: usize,
+    /// How gradients come, and after them statistics; known after the first pass.
+    pub(crate) vectors: Vec<Vector>,
+}
+
+/// What a tile of records led to, row by row.
+pub(crate) struct Tile {
+    /// Of the trained parameters, and after them the statistics.
+    pub(crate) gradients: TileGradients,
+    pub(crate) losses: Vec<f32>,
+    /// A row per metric of the plan.
+    pub(crate) metrics: Vec<Vec<f32>>,
+}
+
+impl Tile {
+    /// All that comes from a row, as numbers.
+    pub(crate) fn row(&self, row: usize) -> Vec<f32> {
+        let mut all = vec![self.losses[row]];
+        all.extend(self.metrics.iter().map(|values| values[row]));
+        all.extend(self.gradients.row(row));
+        all
+    }
+}
+
+/// Losses and metrics of some examples, checked for their number.
+pub(crate) fn judge(
+    outcome: &Outcome,
+    metrics: &[Metric],
+    examples: usize,
+) -> Result<(Vec<f32>, Vec<Vec<f32>>), TrainError> {
+    let [losses] = outcome.losses.dims();
+    if losses != examples {
+        return Err(TrainError::Losses { examples, losses });
+    }
+    let values = |metric: &Metric| {
+        let (name, _) = metric.vector();
+        let found = outcome.metrics.iter().find(|(n, _)| *n == name);
+        let values = found.map(|(_, values)| numbers(values.clone()));
+        values.filter(|values| values.len() == examples).ok_or(TrainError::Metric(name))
+    };
+    let metrics = metrics.iter().map(values).collect::<Result<_, _>>()?;
+    Ok((numbers(outcome.losses.clone()), metrics))
+}
+
+impl Shape {
+    /// A pass over public, made-up examples: finds out how gradients come, or why they do not.
+    pub(crate) fn explore<M: Module, R: Records>(
+        &mut self,
+        model: &M,
+        records: &R,
+        loss: &impl Fn(&M, R::Batch) -> Outcome,
+    ) -> Result<(), TrainError> {
+        let examples: Vec<_> = (0..self.capacity as u64).map(|i| records.made_up(i)).collect();
+        let mut tape = Tape::default();
+        let batch = records.batch(examples, &self.device);
+        let outcome = tape::recorded(&mut tape, self.capacity, || loss(model, batch));
+        if let Some(reason) = tape.refused {
+            return Err(TrainError::Refused(reason));
+        }
+        judge(&outcome, &self.metrics, self.capacity)?;
+        if !outcome.losses.is_tracked() {
+            return Err(TrainError::NothingTrained);
+        }
+        let mut gradients = outcome.losses.sum().backward();
+        check_untracked(model, &mut gradients, &self.parameters.trained)?;
+        self.vectors = vectors(&tape.uses, &self.parameters.all());
+        Ok(())
+    }
+
+    /// Takes exactly as many examples as there is room for through the model and back. None if that
+    /// fails; then the examples must be tried one by one.
+    pub(crate) fn run<M: Module, R: Records>(
+        &self,
+        model: &M,
+        records: &R,
+        loss: &impl Fn(&M, R::Batch) -> Outcome,
+        examples: Vec<R::Example>,
+        tape: &mut Tape,
+    ) -> Option<Tile> {
+        let outcome = quietly(|| {
+            tape::recorded(tape, self.capacity, || {
+                loss(model, records.batch(examples, &self.device))
+            })
+        })?;
+        let (losses, metrics) = quietly(|| {
+            let judged = judge(&outcome, &self.metrics, self.capacity).ok()?;
+            // Rows are apart, so the gradient of the sum is the gradient of each.
+            drop(outcome.losses.sum().backward());
+            Some(judged)
+        })??;
+        let (parameters, capacity) = (self.parameters.all(), self.capacity);
+        let gradients = TileGradients::take(&tape.uses, &parameters, &self.vectors, capacity)?;
+        Some(Tile { gradients, losses, metrics })
+    }
+}

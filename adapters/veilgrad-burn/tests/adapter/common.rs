@@ -1,0 +1,270 @@
+//! Small models, small data, rounds without noise.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv1dConfig, Conv2dConfig};
+use burn::nn::pool::MaxPool2dConfig;
+use burn::nn::{
+    BatchNormConfig, EmbeddingConfig, GroupNormConfig, LayerNormConfig, LinearConfig,
+    PaddingConfig1d, PaddingConfig2d,
+};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use veilgrad_burn::{
+    Outcome, PrivateBatchNorm, PrivateConfig, PrivateConv1d, PrivateConv2d, PrivateEmbedding,
+    PrivateGroupNorm, PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
+    Records, Trainer, TrainingPlan, cross_entropy,
+};
+use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+use veilgrad_mechanism::insecure::no_noise;
+use veilgrad_mechanism::{AllRecords, Estimates, Released, RoundPlan};
+use veilgrad_nn::Clipping;
+
+/// The backends that are offered.
+#[allow(deprecated)]
+pub(crate) fn backends() -> [(&'static str, Device); 2] {
+    [("flex", Device::flex().autodiff()), ("ndarray", Device::ndarray().autodiff())]
+}
+
+/// Numbers that a seed repeats, in [-1, 1).
+pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Rows of numbers with classes.
+#[derive(Clone)]
+pub(crate) struct Points {
+    pub(crate) rows: Vec<(Vec<f32>, i64)>,
+    pub(crate) width: usize,
+    /// Inputs are numbers of entries below this, not values.
+    pub(crate) entries: Option<u32>,
+}
+
+impl Points {
+    pub(crate) fn new(count: usize, width: usize, entries: Option<u32>) -> Self {
+        let mut points = Self { rows: Vec::new(), width, entries };
+        points.rows = (0..count as u64).map(|i| points.row(i + 1_000)).collect();
+        points
+    }
+
+    fn row(&self, seed: u64) -> (Vec<f32>, i64) {
+        let values = numbers(seed, self.width);
+        let entry = |x: f32, entries: u32| ((x + 1.0) / 2.0 * entries as f32).floor();
+        let values = match self.entries {
+            Some(entries) => values.into_iter().map(|x| entry(x, entries)).collect(),
+            None => values,
+        };
+        (values, (seed % 3) as i64)
+    }
+}
+
+pub(crate) struct Batch {
+    pub(crate) x: Tensor<2>,
+    pub(crate) y: Tensor<1, Int>,
+}
+
+impl Records for Points {
+    type Example = (Vec<f32>, i64);
+    type Batch = Batch;
+
+    fn count(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn read(&self, record: u64, _: usize) -> Self::Example {
+        self.rows[record as usize].clone()
+    }
+
+    fn made_up(&self, number: u64) -> Self::Example {
+        self.row(number + 1)
+    }
+
+    fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Batch {
+        let (count, width) = (examples.len(), self.width);
+        let (rows, classes): (Vec<_>, Vec<_>) = examples.into_iter().unzip();
+        let x = TensorData::new(rows.concat(), [count, width]);
+        Batch {
+            x: Tensor::from_data(x, device),
+            y: Tensor::from_data(TensorData::new(classes, [count]), device),
+        }
+    }
+}
+
+/// What all models here offer.
+pub(crate) trait Classify: Module {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2>;
+}
+
+pub(crate) fn judge<M: Classify>(model: &M, batch: Batch) -> Outcome {
+    Outcome::new(cross_entropy(model.logits(batch.x), batch.y))
+}
+
+#[derive(Module, Debug)]
+pub(crate) struct Mlp {
+    pub(crate) first: PrivateLinear,
+    pub(crate) second: PrivateLinear,
+}
+
+impl Mlp {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            first: LinearConfig::new(12, 7).private(device),
+            second: LinearConfig::new(7, 3).private(device),
+        }
+    }
+}
+
+impl Classify for Mlp {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        self.second.forward(relu(self.first.forward(x)))
+    }
+}
+
+/// Convolutions with all kinds of padding, a pool, and the three norms, on 6 x 6 images.
+#[derive(Module, Debug)]
+pub(crate) struct Convs {
+    pub(crate) first: PrivateConv2d,
+    pub(crate) pool: PrivateMaxPool2d,
+    pub(crate) group: PrivateGroupNorm,
+    pub(crate) second: PrivateConv2d,
+    pub(crate) batch: PrivateBatchNorm,
+    pub(crate) layer: PrivateLayerNorm,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Convs {
+    pub(crate) fn new(device: &Device) -> Self {
+        let same = Conv2dConfig::new([1, 4], [3, 3]).with_stride([2, 2]);
+        let pool = MaxPool2dConfig::new([2, 2]).with_strides([1, 1]);
+        Self {
+            first: same.with_padding(PaddingConfig2d::Same).private(device),
+            pool: pool.private(device).rectified(),
+            group: GroupNormConfig::new(2, 4).private(device),
+            second: Conv2dConfig::new([4, 5], [2, 2]).private(device),
+            batch: BatchNormConfig::new(5).private(device),
+            layer: LayerNormConfig::new(5).private(device),
+            last: LinearConfig::new(5, 3).private(device),
+        }
+    }
+}
+
+impl Classify for Convs {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let [records, _] = x.dims();
+        let x = self.pool.forward(self.first.forward(x.reshape([records, 1, 6, 6])));
+        let x = self.batch.forward(self.second.forward(self.group.forward(x)));
+        self.last.forward(relu(self.layer.forward(x.reshape([records, 5]))))
+    }
+}
+
+/// A convolution over sequences with uneven padding, without bias, and a norm without shift.
+#[derive(Module, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) conv: PrivateConv1d,
+    pub(crate) norm: PrivateLayerNorm,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Sequence {
+    pub(crate) fn new(device: &Device) -> Self {
+        let conv = Conv1dConfig::new(2, 3, 4).with_padding(PaddingConfig1d::Same);
+        Self {
+            conv: conv.with_bias(false).private(device),
+            norm: LayerNormConfig::new(6).with_bias(false).with_epsilon(1e-2).private(device),
+            last: LinearConfig::new(18, 3).private(device),
+        }
+    }
+}
+
+impl Classify for Sequence {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let [records, _] = x.dims();
+        let x = self.norm.forward(self.conv.forward(x.reshape([records, 2, 6])));
+        self.last.forward(relu(x).flatten(1, 2))
+    }
+}
+
+/// Embedding, attention and a linear layer that is used twice.
+#[derive(Module, Debug)]
+pub(crate) struct Text {
+    pub(crate) embedding: PrivateEmbedding,
+    pub(crate) attention: PrivateMultiHeadAttention,
+    pub(crate) norm: PrivateLayerNorm,
+    pub(crate) twice: PrivateLinear,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Text {
+    pub(crate) fn new(device: &Device) -> Self {
+        let attention = burn::nn::attention::MultiHeadAttentionConfig::new(8, 2).with_dropout(0.0);
+        let mut model = Self {
+            embedding: EmbeddingConfig::new(9, 8).private(device),
+            attention: attention.private(device),
+            norm: LayerNormConfig::new(8).private(device),
+            twice: LinearConfig::new(8, 8).with_bias(false).private(device),
+            last: LinearConfig::new(8, 3).private(device),
+        };
+        // Without randomness in it.
+        model.attention.dropout.training = burn::module::Param::from_bool(false);
+        model
+    }
+}
+
+impl Classify for Text {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let x = self.embedding.forward(x.int());
+        let attended = self.attention.forward(x.clone(), x.clone(), x.clone(), None);
+        let x = self.norm.forward(x + attended).mean_dim(1).squeeze_dim::<2>(1);
+        let x = self.twice.forward(relu(self.twice.forward(x)));
+        self.last.forward(x)
+    }
+}
+
+pub(crate) fn clip(value: f64) -> ClipNorm {
+    ClipNorm::new(value).unwrap()
+}
+
+pub(crate) fn flat(value: f64) -> TrainingPlan {
+    let noise = NoiseMultiplier::new(1.0).unwrap();
+    TrainingPlan::new(Clipping::Flat(clip(value)), noise, PublicCount::new(1.0).unwrap())
+}
+
+/// One round over all records without noise.
+pub(crate) fn released<M: Classify>(
+    model: &M,
+    points: &Points,
+    plan: TrainingPlan,
+    tile: usize,
+) -> (Released<Estimates>, RoundPlan) {
+    let mut trainer = Trainer::with_tile(model, points, plan, judge, tile).unwrap();
+    let plan = trainer.plan().clone();
+    let mut run =
+        Run::open_insecure(MemoryLedger::new(), trainer.header(Adjacency::ZeroOut), "test")
+            .unwrap();
+    let mut sampler = AllRecords;
+    let permit = run.reserve(&trainer.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
+    let noise = no_noise(&plan);
+    (trainer.round_insecure(model, permit, &mut sampler, noise).unwrap(), plan)
+}
+
+/// The integer sums of one vector.
+pub(crate) fn integers(released: &Released<Estimates>, plan: &RoundPlan, name: &str) -> Vec<i64> {
+    let group = plan.group_names().find(|group| plan.members(group).any(|m| m.vector == name));
+    let group = group.unwrap();
+    let s_int = f64::from(plan.grid(group).unwrap().s_int());
+    let step = plan.clip_norm(group).unwrap().get() / s_int;
+    let estimate = released.vector(name).unwrap();
+    estimate.iter().map(|value| (value / step - 0.5).round() as i64).collect()
+}
+
+/// All integer sums of the plan's vectors, one after the other.
+pub(crate) fn all_integers((released, plan): &(Released<Estimates>, RoundPlan)) -> Vec<i64> {
+    let names: Vec<String> = plan.structure().vectors().map(|(n, _)| n.to_owned()).collect();
+    names.iter().flat_map(|name| integers(released, plan, name)).collect()
+}

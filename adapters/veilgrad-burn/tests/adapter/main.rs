@@ -1,0 +1,11 @@
+//! The adapter beside `veilgrad-nn`, beside Burn, and on its own.
+#![allow(missing_docs)]
+
+mod common;
+
+mod checkpoints;
+mod document;
+mod layers;
+mod misfits;
+mod refusals;
+mod sums;
