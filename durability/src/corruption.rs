@@ -9,6 +9,8 @@ use crate::scratch::{Directory, charged, create, open_run, round, text};
 
 /// Events of the ledger that is altered.
 const EVENTS: u64 = 200;
+/// How many of them are charges that are still in the WAL: more than the anchor holds.
+const RECENT: u64 = 18;
 
 #[derive(Default)]
 struct Count {
@@ -80,14 +82,15 @@ fn build(directory: &Path) -> Result<Original, String> {
     let path = building.ledger();
     let round = round(0.01, 1.0)?;
     let mut run = open_run(create(&path, 1e3)?)?;
-    for _ in 0..EVENTS - 8 {
+    // The others create the ledger and its budget and open two runs.
+    for _ in 0..EVENTS - 4 - RECENT {
         run.reserve(&round, 1).map_err(text)?;
     }
     // Closing the last handle empties the WAL into the database.
     drop(run);
     let mut run = open_run(Ledger::open(&path, Options::default()).map_err(text)?)?;
     let earlier_anchor = std::fs::read(Ledger::anchor_path(&path)).map_err(text)?;
-    for _ in 0..4 {
+    for _ in 0..RECENT {
         run.reserve(&round, 1).map_err(text)?;
     }
     let target = directory.join("state");
@@ -203,7 +206,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     let old = Directory::inside(directory)?;
     let (database, anchor) = (old.ledger(), Ledger::anchor_path(&old.ledger()));
     original.restore(None)?;
-    // The state some rows ago: the original without its WAL is one, with an anchor to match.
+    // The state before the recent charges: the original without its WAL.
     let earlier = |name: &str| {
         let found = original.files.iter().find(|(path, _)| path.ends_with(name));
         found.map(|(_, bytes)| bytes.clone()).ok_or_else(|| format!("no {name}"))

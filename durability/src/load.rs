@@ -138,7 +138,7 @@ fn peak_megabytes() -> u64 {
 /// Durable rounds per second beside a bare loop of small writes with a sync each, in turns.
 pub(crate) fn rate(quick: bool) -> Found {
     let turns = if quick { 2 } else { 10 };
-    let writes = if quick { 20 } else { 100 };
+    let writes = 100;
     let directory = Directory::new()?;
     let mut file = std::fs::File::create(directory.path().join("bare")).map_err(text)?;
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;

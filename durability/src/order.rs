@@ -1,8 +1,9 @@
 //! The order of system calls: what is released must have been made durable before.
 //!
 //! Watches one process that creates a ledger and charges, and requires, whenever it writes to the file of
-//! releases, that every write to the WAL and to the anchor was followed by a sync of that file that began
-//! after the write and has returned; and, when the database gets its name, that all its parts were synced.
+//! releases, that every write to the anchor was followed by a sync of it that began after the write and has
+//! returned; that the same holds for the WAL before the anchor is written without the rows it names, and
+//! before the WAL goes into the database; and, when the database gets its name, that all its parts were synced.
 //!
 //! Then watches one that goes on where another was killed: before it writes behind what that one wrote, all of
 //! it must have been synced again, because nobody knows whether it was.
@@ -14,8 +15,12 @@ use std::process::{Command, Stdio};
 use crate::Found;
 use crate::scratch::{Directory, create, text};
 
-/// What must be on disk before a release.
-const DURABLE: [&str; 2] = ["ledger.db-wal", "ledger.db.anchor"];
+const LOG: &str = "ledger.db-wal";
+const ANCHOR: &str = "ledger.db.anchor";
+/// What a process that was killed may have left unsynced.
+const DURABLE: [&str; 2] = [LOG, ANCHOR];
+/// The size of a slot without rows.
+const EMPTY_SLOT: &str = "256";
 
 /// The directory itself.
 const HERE: &str = ".";
@@ -32,6 +37,8 @@ struct Watch {
     releases: u64,
     syncs: u64,
     renames: u64,
+    /// How often the WAL had to be on disk, and was.
+    logs: u64,
 }
 
 impl Watch {
@@ -59,7 +66,13 @@ impl Watch {
             "write" | "pwrite64" if !self.left.is_empty() && DURABLE.contains(&file.as_str()) => {
                 Err(format!("{file} was written before {:?} were synced", self.left))
             }
+            "pwrite64" if file == "ledger.db" => self.clean(&[LOG], "a write to the database"),
             "write" | "pwrite64" => {
+                // The last arguments are the length and the place.
+                if file == ANCHOR && arguments.rsplit(", ").nth(1) == Some(EMPTY_SLOT) {
+                    self.logs += 1;
+                    self.clean(&[LOG], "an anchor without rows")?;
+                }
                 for (of, written) in self.syncing.values_mut() {
                     *written |= *of == file;
                 }
@@ -100,7 +113,7 @@ impl Watch {
                 return Err(format!("a release before anything was written to {file}"));
             }
         }
-        self.clean(&DURABLE, "a release")
+        self.clean(&[ANCHOR], "a release")
     }
 
     fn clean(&self, files: &[&str], what: &str) -> Found {
@@ -119,9 +132,14 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let rounds = if quick { 64 } else { 2048 };
     let watch = watch(&path, "create", rounds, Watch::default())?;
     println!(
-        "order: {} releases and {} rename, each after its writes were synced ({} syncs)",
-        watch.releases, watch.renames, watch.syncs
+        "order: {} releases and {} rename, each after its writes were synced ({} syncs); the WAL before {} \
+         slots without rows",
+        watch.releases, watch.renames, watch.syncs, watch.logs
     );
+    // The first slot is written when there is no WAL yet.
+    if !quick && watch.logs < 2 {
+        return Err("the WAL was never synced".to_owned());
+    }
     let kills = if quick { 2 } else { 12 };
     for number in 1..=kills {
         after_a_kill(number)?;
@@ -142,7 +160,7 @@ fn after_a_kill(number: u64) -> Found {
         .arg(path.join(file))
         .args(["-e", "trace=fsync,fdatasync", "-e"])
         .arg(format!("inject=fsync,fdatasync:signal=KILL:when={}", 2 + number))
-        .args(victim(&path, "charge", 256)?)
+        .args(victim(&path, "charge", 2048)?)
         .stderr(Stdio::null())
         .status()
         .map_err(|error| format!("strace: {error}"))?;
@@ -197,8 +215,11 @@ mod tests {
     }
 
     const WAL: &str = "1 pwrite64(5</d/ledger.db-wal>, \"\"..., 24, 0) = 24";
-    const ANCHOR: &str = "1 pwrite64(6</d/ledger.db.anchor>, \"\"..., 24, 0) = 24";
+    const ROWS: &str = "1 pwrite64(6</d/ledger.db.anchor>, \"\"..., 612, 32768) = 612";
+    const NO_ROWS: &str = "1 pwrite64(6</d/ledger.db.anchor>, \"\"..., 256, 0) = 256";
+    const DATABASE: &str = "1 pwrite64(4</d/ledger.db>, \"\"..., 4096, 0) = 4096";
     const WAL_SYNC: &str = "1 fdatasync(5</d/ledger.db-wal>)  = 0";
+    const SYNC: &str = "1 fdatasync(6</d/ledger.db.anchor>)  = 0";
     const OUT: &str = "1 write(7</d/out>, \"\"..., 2) = 2";
 
     #[test]
@@ -206,14 +227,19 @@ mod tests {
         let begin = "2 fdatasync(6</d/ledger.db.anchor> <unfinished ...>";
         let end = "2 <... fdatasync resumed>)      = 0";
         let failed = "2 <... fdatasync resumed>) = -1 EIO (Input/output error)";
-        assert!(judge(&[ANCHOR, begin, WAL, WAL_SYNC, end, OUT]).is_ok());
+        assert!(
+            judge(&[WAL, ROWS, SYNC, OUT, WAL, WAL_SYNC, NO_ROWS, SYNC, OUT, DATABASE]).is_ok()
+        );
+        assert!(judge(&[WAL, ROWS, begin, end, OUT]).is_ok());
         for wrong in [
             &[OUT][..],
-            &[ANCHOR, begin, WAL, WAL_SYNC, OUT, end],
-            &[ANCHOR, begin, WAL, end, OUT],
-            &[ANCHOR, begin, WAL, WAL_SYNC, failed, OUT],
-            &[begin, ANCHOR, WAL, WAL_SYNC, end, OUT],
-            &[ANCHOR, begin, WAL_SYNC, WAL, end, OUT],
+            &[WAL, ROWS, OUT],
+            &[WAL, ROWS, begin, OUT, end],
+            &[WAL, ROWS, begin, failed, OUT],
+            &[WAL, begin, ROWS, end, OUT],
+            &[WAL, NO_ROWS, SYNC, OUT],
+            &[WAL, NO_ROWS, WAL_SYNC, SYNC, OUT],
+            &[WAL, ROWS, SYNC, OUT, DATABASE],
         ] {
             assert!(judge(wrong).is_err(), "{wrong:?}");
         }
@@ -229,8 +255,8 @@ mod tests {
         let here = "1 fsync(9</d>) = 0";
         let failed = "1 fsync(9</d>) = -1 EIO (Input/output error)";
         let elsewhere = "1 fsync(9</>) = 0";
-        assert!(judge(&[WAL_SYNC, here, ANCHOR, WAL]).is_ok());
-        for wrong in [&[WAL][..], &[WAL_SYNC, ANCHOR], &[here, WAL], &[WAL_SYNC, failed, WAL]] {
+        assert!(judge(&[WAL_SYNC, here, ROWS, WAL]).is_ok());
+        for wrong in [&[WAL][..], &[WAL_SYNC, ROWS], &[here, WAL], &[WAL_SYNC, failed, WAL]] {
             assert!(judge(wrong).is_err(), "{wrong:?}");
         }
         assert!(judge(&[WAL_SYNC, elsewhere, WAL]).is_err());

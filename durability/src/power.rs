@@ -2,8 +2,10 @@
 //!
 //! What was synced is on the disk; of what was written since, any sectors may be. The three files are
 //! taken before and after a charge, and sectors of one and of the other are mixed as the order of syncs
-//! allows: the anchor's slot and the WAL go at once; the database is written only when the WAL is synced;
-//! the WAL's header is synced before its frames when it starts over.
+//! allows. Mostly only the anchor's slot is synced, and the WAL may be anything between what it was when it
+//! was last synced and what it is now. A charge after which the slot holds no rows synced the WAL before it
+//! wrote the slot, and the database is written only after that. The WAL's header is synced before its frames
+//! when it starts over.
 
 use std::path::Path;
 
@@ -14,6 +16,8 @@ use crate::Found;
 use crate::scratch::{Directory, Random, charged, create, open_run, round, text};
 
 const SECTOR: usize = 512;
+/// The size of a slot of the anchor.
+const SLOT: usize = 1 << 15;
 const NAMES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
 
 /// The files of a ledger at one time: database, WAL, anchor.
@@ -28,10 +32,27 @@ impl Files {
         }
         Ok(Self(files))
     }
+
+    /// Whether the newer slot of the anchor holds no rows: whoever wrote it synced the WAL first.
+    fn log_is_synced(&self) -> Result<bool, String> {
+        let [_, _, anchor] = &self.0;
+        // A line is: name, version, id, sequence, hash, length of the rows.
+        let slots = [anchor.get(..SLOT), anchor.get(SLOT..)].map(|slot| {
+            let line = slot.and_then(|slot| slot.get(..256))?;
+            let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace().skip(3);
+            let sequence: u64 = words.next()?.parse().ok()?;
+            let length: usize = words.nth(1)?.parse().ok()?;
+            Some((sequence, length))
+        });
+        let newer = slots.into_iter().flatten().max().ok_or("the anchor has no slot")?;
+        Ok(newer.1 == 0)
+    }
 }
 
 /// Where the power fails, over and over.
 struct Bench {
+    /// The WAL as it was last synced.
+    synced_log: Vec<u8>,
     directory: Directory,
     states: u64,
     finished: u64,
@@ -43,15 +64,18 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let directory = Directory::in_memory()?;
     let step = round(0.01, 1.0)?;
     let mut run = open_run(create(&directory.ledger(), 1e3)?)?;
+    let (mut before, mut count, mut checkpoints, mut since) =
+        (Files::of(directory.path())?, 0, 0, u64::MAX);
     let mut bench = Bench {
+        synced_log: before.0[1].clone(),
         directory: Directory::in_memory()?,
         states: 0,
         finished: 0,
         random: Random(1),
         round: step.clone(),
     };
-    let (mut before, mut count, mut checkpoints, mut since) =
-        (Files::of(directory.path())?, 0, 0, u64::MAX);
+    let mut most_lagging = 0;
+    let mut lagging = 0;
     // The WAL goes into the database every thousand pages: some hundred charges.
     let charges = if quick { 600 } else { 1200 };
     for number in 0..charges {
@@ -61,19 +85,29 @@ pub(crate) fn sweep(quick: bool) -> Found {
         checkpoints += u64::from(checkpoint);
         since = if checkpoint { 0 } else { since.saturating_add(1) };
         let stride = if quick { 100 } else { 25 };
-        if number < 4 || since < 3 || number % stride == 0 {
-            bench.fail(&before, &after, count, 1)?;
+        let synced = after.log_is_synced()?;
+        // Before, while and after the WAL is synced, and now and then.
+        if number < 20 || since < 3 || synced && number < 100 || number % stride == 0 {
+            bench.fail(&before, &after, count, synced)?;
+        }
+        lagging = if synced { 0 } else { lagging + 1 };
+        most_lagging = lagging.max(most_lagging);
+        if synced {
+            bench.synced_log.clone_from(&after.0[1]);
         }
         (before, count) = (after, count + 1);
     }
     if checkpoints == 0 {
         return Err("the WAL never went into the database".to_owned());
     }
+    if most_lagging < 2 {
+        return Err("the WAL was never behind the anchor".to_owned());
+    }
     long_block(&mut run, directory.path(), &mut bench, before, count)?;
     println!(
-        "power: {} states of the disk over {} checkpoints, 0 refused, 0 charges lost; the charge that \
-         was being written was on disk in {}",
-        bench.states, checkpoints, bench.finished
+        "power: {} states of the disk over {} checkpoints, the WAL up to {} charges behind, 0 refused, 0 \
+         charges lost; the charge that was being written was on disk in {}",
+        bench.states, checkpoints, most_lagging, bench.finished
     );
     Ok(())
 }
@@ -90,8 +124,8 @@ fn long_block(
     let charges = (0..150).map(distinct).collect::<Result<Vec<_>, String>>()?;
     drop(run.reserve_each(&charges).map_err(text)?);
     let after = Files::of(directory)?;
-    let [database, log, anchor] = &before.0;
-    for log in bench.mixes(log, &after.0[1]) {
+    let [database, _, anchor] = &before.0;
+    for log in bench.log_mixes(&after) {
         bench.judge([database, &log, anchor], count, count + 150)?;
     }
     for anchor in bench.mixes(anchor, &after.0[2]) {
@@ -101,26 +135,35 @@ fn long_block(
 }
 
 impl Bench {
-    /// The power fails while a charge of `rounds` after `count` is written.
-    fn fail(&mut self, before: &Files, after: &Files, count: u64, rounds: u64) -> Found {
+    /// What the WAL may be when `after` was written and it was not synced.
+    fn log_mixes(&mut self, after: &Files) -> Vec<Vec<u8>> {
+        let synced = std::mem::take(&mut self.synced_log);
+        let mixes = self.mixes(&synced, &after.0[1]);
+        self.synced_log = synced;
+        mixes
+    }
+
+    /// The power fails while a charge after `count` is written, which syncs the WAL or not.
+    fn fail(&mut self, before: &Files, after: &Files, count: u64, synced: bool) -> Found {
         let anchors = self.mixes(&before.0[2], &after.0[2]);
-        let logs = self.mixes(&before.0[1], &after.0[1]);
+        let logs = self.log_mixes(after);
         // Few of the one with all of the other.
         let few = [0, anchors.len() / 3, anchors.len() / 2, anchors.len() - 1];
         for (number, log) in logs.iter().enumerate() {
             for (place, anchor) in anchors.iter().enumerate() {
-                let chosen = few.contains(&place) || number % 7 == place % 7;
-                if chosen {
-                    self.judge([&before.0[0], log, anchor], count, count + rounds)?;
+                let possible = !synced || place == 0 || number + 1 == logs.len();
+                let chosen = synced || few.contains(&place) || number % 7 == place % 7;
+                if possible && chosen {
+                    self.judge([&before.0[0], log, anchor], count, count + 1)?;
                 }
             }
         }
         if before.0[0] != after.0[0] {
+            if !synced {
+                return Err("the database was written before the WAL was synced".to_owned());
+            }
             for database in self.mixes(&before.0[0], &after.0[0]) {
-                for place in few {
-                    let anchor = anchors.get(place).ok_or("no anchor")?;
-                    self.judge([&database, &after.0[1], anchor], count + rounds, count + rounds)?;
-                }
+                self.judge([&database, &after.0[1], &after.0[2]], count + 1, count + 1)?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::chain::{Hash, Head};
@@ -29,7 +29,7 @@ pub(crate) const MOST: usize = SLOT - LINE;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Anchored {
     pub(crate) head: Head,
-    /// The rows that this head was written with, oldest first; none if they were too many.
+    /// The last rows up to this head, oldest first: all that were not in the database for sure.
     pub(crate) rows: Vec<Vec<u8>>,
 }
 
@@ -39,6 +39,14 @@ pub(crate) struct Anchored {
 pub(crate) struct Anchor {
     file: File,
     path: PathBuf,
+    /// The slots as they were last read or written.
+    slots: [Option<Slot>; 2],
+}
+
+/// A slot that verified, and its bytes.
+struct Slot {
+    bytes: Vec<u8>,
+    says: Arc<Anchored>,
 }
 
 /// The anchor file of a database.
@@ -54,7 +62,7 @@ impl Anchor {
         options.read(true).write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(&path).map_err(|cause| file_error(&path, cause))?;
-        Ok(Self { file, path })
+        Ok(Self { file, path, slots: [None, None] })
     }
 
     /// Opens the anchor of a ledger that is there.
@@ -69,7 +77,7 @@ impl Anchor {
         }
         let file = OpenOptions::new().read(true).write(writable).open(&path);
         match file {
-            Ok(file) => Ok(Self { file, path }),
+            Ok(file) => Ok(Self { file, path, slots: [None, None] }),
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
                 Err(StoreError::Damaged(format!(
                     "its anchor {} is missing, so a lost tail could not be noticed",
@@ -85,78 +93,94 @@ impl Anchor {
     pub(crate) fn lock(&self, patience: Duration) -> Result<Lock, StoreError> {
         let file = self.file.try_clone().map_err(|cause| file_error(&self.path, cause))?;
         let written = || file.metadata().and_then(|metadata| metadata.modified()).ok();
-        let (mut start, mut last) = (Instant::now(), written());
+        let mut waiting = None;
         let mut pause = Duration::from_micros(200);
         loop {
-            let now = written();
-            if now != last {
-                (start, last) = (Instant::now(), now);
-            }
             match file.try_lock() {
                 Ok(()) => return Ok(Lock(file)),
-                Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(4));
-                }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(StoreError::Busy(format!(
-                        "another process has held it for {} s without writing anything",
-                        patience.as_secs()
-                    )));
-                }
+                Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(file_error(&self.path, cause)),
             }
+            // Asked only by who has to wait: the time of a write that nobody asked for need not be synced.
+            let now = written();
+            let since = match waiting {
+                Some((since, last)) if last == now => since,
+                _ => Instant::now(),
+            };
+            waiting = Some((since, now));
+            if since.elapsed() >= patience {
+                return Err(StoreError::Busy(format!(
+                    "another process has held it for {} s without writing anything",
+                    patience.as_secs()
+                )));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(4));
         }
     }
 
     /// What the slots that verify say, the older first.
-    pub(crate) fn read(&self) -> Result<Vec<Anchored>, StoreError> {
+    pub(crate) fn read(&mut self) -> Result<Vec<Arc<Anchored>>, StoreError> {
         // A reader that is overtaken by two writes may see both slots torn.
         const TRIES: u32 = 4;
-        let mut slots = Vec::new();
         for attempt in 0..TRIES {
-            slots = self.slots()?.into_iter().flatten().collect();
-            if !slots.is_empty() {
+            self.slots = [self.slot(0)?, self.slot(1)?];
+            if self.slots.iter().any(Option::is_some) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(u64::from(attempt)));
         }
+        let mut slots: Vec<_> =
+            self.slots.iter().flatten().map(|slot| Arc::clone(&slot.says)).collect();
         slots.sort_by_key(|slot| slot.head.sequence);
         Ok(slots)
     }
 
-    fn slots(&self) -> Result<[Option<Anchored>; 2], StoreError> {
-        let mut bytes = vec![0; 2 * SLOT];
-        let mut length = 0;
-        while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, length as u64) {
+    /// A slot as it is now; one whose bytes are known is not verified again.
+    fn slot(&mut self, place: usize) -> Result<Option<Slot>, StoreError> {
+        let start = (place * SLOT) as u64;
+        if let Some(known) = self.slots.get_mut(place).and_then(Option::take)
+            && self.bytes(start, known.bytes.len())? == known.bytes
+        {
+            return Ok(Some(known));
+        }
+        Ok(parse(&self.bytes(start, SLOT)?))
+    }
+
+    fn bytes(&self, place: u64, length: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, place + filled as u64) {
                 Ok(0) => break,
-                Ok(read) => length += read,
+                Ok(read) => filled += read,
                 Err(cause) if cause.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(cause) => return Err(file_error(&self.path, cause)),
             }
         }
-        bytes.truncate(length);
-        let mut slots = bytes.chunks(SLOT).map(parse);
-        Ok([slots.next().flatten(), slots.next().flatten()])
+        bytes.truncate(filled);
+        Ok(bytes)
     }
 
-    /// Writes the next head over the older slot, not yet durably.
-    pub(crate) fn write(&self, head: &Head, rows: &[&[u8]]) -> Result<(), StoreError> {
-        let slot = match self.slots()? {
-            [Some(first), Some(second)] if second.head.sequence < first.head.sequence => 1,
+    /// Writes the next head over the older slot, not yet durably. The slots must have been read since the lock was
+    /// taken.
+    pub(crate) fn write(&mut self, head: &Head, rows: &[Vec<u8>]) -> Result<(), StoreError> {
+        let place = match &self.slots {
+            [Some(first), Some(second)] if second.says.head.sequence < first.says.head.sequence => {
+                1
+            }
             [Some(_), None] => 1,
             _ => 0,
         };
+        let bytes = slot_bytes(head, rows);
         self.file
-            .write_all_at(&slot_bytes(head, rows), slot * SLOT as u64)
-            .map_err(|cause| file_error(&self.path, cause))
-    }
-
-    /// Another handle on the same file, for another thread.
-    pub(crate) fn handle(&self) -> Result<Self, StoreError> {
-        let file = self.file.try_clone().map_err(|cause| file_error(&self.path, cause))?;
-        Ok(Self { file, path: self.path.clone() })
+            .write_all_at(&bytes, (place * SLOT) as u64)
+            .map_err(|cause| file_error(&self.path, cause))?;
+        let says = Arc::new(Anchored { head: head.clone(), rows: rows.to_vec() });
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = Some(Slot { bytes, says });
+        }
+        Ok(())
     }
 
     /// Makes a new anchor durable, with its size.
@@ -165,51 +189,8 @@ impl Anchor {
     }
 
     /// Makes what was written durable.
-    fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|cause| file_error(&self.path, cause))
-    }
-}
-
-/// A thread that makes the anchor durable while its owner commits the database.
-pub(crate) struct Syncer {
-    asks: Sender<()>,
-    answers: Receiver<Result<(), StoreError>>,
-}
-
-impl Syncer {
-    pub(crate) fn start(anchor: Anchor) -> Result<Self, StoreError> {
-        let (asks, asked) = std::sync::mpsc::channel();
-        let (answer, answers) = std::sync::mpsc::channel();
-        let path = anchor.path.clone();
-        let work = move || {
-            // Ends with its owner.
-            while asked.recv().is_ok() && answer.send(anchor.sync()).is_ok() {}
-        };
-        std::thread::Builder::new()
-            .name("anchor".to_owned())
-            .spawn(work)
-            .map_err(|cause| file_error(&path, cause))?;
-        Ok(Self { asks, answers })
-    }
-
-    /// Begins to sync what was written.
-    pub(crate) fn begin(&self) -> Result<(), StoreError> {
-        self.asks.send(()).map_err(|_| Self::gone())
-    }
-
-    /// Waits for the sync that was begun.
-    pub(crate) fn end(&self) -> Result<(), StoreError> {
-        self.answers.recv().unwrap_or_else(|_| Err(Self::gone()))
-    }
-
-    /// Makes what was written durable, now.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.begin()?;
-        self.end()
-    }
-
-    fn gone() -> StoreError {
-        StoreError::Refused("the anchor could not be synced: its thread is gone".to_owned())
+        self.file.sync_data().map_err(|cause| file_error(&self.path, cause))
     }
 }
 
@@ -232,10 +213,10 @@ pub(crate) fn is_unfinished(path: &Path) -> bool {
     })
 }
 
-fn slot_bytes(head: &Head, rows: &[&[u8]]) -> Vec<u8> {
+fn slot_bytes<Row: AsRef<[u8]>>(head: &Head, rows: &[Row]) -> Vec<u8> {
     let mut payload = Vec::new();
     for row in rows {
-        payload.extend_from_slice(row);
+        payload.extend_from_slice(row.as_ref());
         payload.push(b'\n');
     }
     let text =
@@ -249,7 +230,7 @@ fn slot_bytes(head: &Head, rows: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A slot is what it was written as, byte for byte, or nothing.
-fn parse(slot: &[u8]) -> Option<Anchored> {
+fn parse(slot: &[u8]) -> Option<Slot> {
     let (line, rest) = slot.split_at_checked(LINE)?;
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace().skip(2);
     let (id, sequence, hash) = (words.next()?, words.next()?, words.next()?);
@@ -262,7 +243,8 @@ fn parse(slot: &[u8]) -> Option<Anchored> {
     };
     let written = slot_bytes(&head, &rows);
     let same = slot.get(..written.len())? == written.as_slice();
-    same.then(|| Anchored { head, rows: rows.into_iter().map(<[u8]>::to_vec).collect() })
+    let rows = rows.into_iter().map(<[u8]>::to_vec).collect();
+    same.then(|| Slot { bytes: written, says: Arc::new(Anchored { head, rows }) })
 }
 
 #[cfg(test)]
@@ -271,19 +253,20 @@ mod tests {
 
     #[test]
     fn a_slot_with_any_byte_changed_is_no_slot() {
+        let says = |bytes: &[u8]| parse(bytes).map(|slot| (*slot.says).clone());
         let head = Head { id: "a".repeat(32), sequence: 12, hash: Hash::default().after(b"x") };
         for rows in [vec![], vec![b"{}".as_slice()], vec![b"{\"a\":1}".as_slice(), b"{}"]] {
             let good = slot_bytes(&head, &rows);
             let rows = rows.into_iter().map(<[u8]>::to_vec).collect();
-            assert_eq!(parse(&good), Some(Anchored { head: head.clone(), rows }));
+            assert_eq!(says(&good), Some(Anchored { head: head.clone(), rows }));
             for place in 0..good.len() {
                 for flip in [1u8, 0x80] {
                     let mut bytes = good.clone();
                     bytes[place] ^= flip;
-                    assert_eq!(parse(&bytes), None, "{place}");
+                    assert_eq!(says(&bytes), None, "{place}");
                 }
             }
-            assert_eq!(parse(&good[..good.len() - 1]), None);
+            assert_eq!(says(&good[..good.len() - 1]), None);
         }
     }
 

@@ -5,6 +5,12 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
+/// Two digits for every byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+    bytes.iter().flat_map(digits).flatten().collect()
+}
+
 /// A SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Hash(pub(crate) [u8; 32]);
@@ -31,7 +37,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hexadecimal(&self.0))
     }
 }
 

@@ -66,7 +66,7 @@ impl Ledger {
         let building = beside(path, ".creating");
         let lock = begin(path, &building)?;
         build(&building, &rows)?;
-        let anchor = Anchor::create(path)?;
+        let mut anchor = Anchor::create(path)?;
         anchor.write(&head, &[])?;
         anchor.sync_new()?;
         sync_directory(path)?;

@@ -9,13 +9,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{Budget, Epsilon, Event, Folded, LedgerError, Pricing, RunHeader};
 
-use crate::anchor::{self, Anchor, Syncer};
-use crate::chain::{Hash, Head};
+use crate::anchor::{self, Anchor};
+use crate::chain::{Hash, Head, hexadecimal};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
-use crate::error::{StoreError, not_a_ledger};
+use crate::error::{StoreError, file_error, not_a_ledger};
 use crate::place::{
-    Identity, Wrong, check_file_system, check_kind, check_version, real_path, sync_directory,
+    Identity, Wrong, beside, check_file_system, check_kind, check_version, real_path,
+    sync_directory,
 };
 use crate::recover::open_to_read;
 use crate::schema::{STEPS, migrate};
@@ -26,6 +27,13 @@ use crate::tally::Tally;
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// How long a process waits for another that writes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So many rows at most are durable in the anchor only: syncing the WAL with every charge would take twice as long.
+const MOST_LAGGING: usize = 16;
+/// A WAL of so many bytes goes into the database.
+const LONG_LOG: usize = 4 << 20;
+/// What a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
+const PAGES: usize = 2 << 12;
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
@@ -50,14 +58,17 @@ pub struct Ledger {
     pub(crate) path: PathBuf,
     pub(crate) connection: Connection,
     pub(crate) anchor: Anchor,
-    /// What makes the anchor durable while the database is committed; none for readers.
-    pub(crate) syncer: Option<Syncer>,
     identity: Identity,
     process: u32,
     pub(crate) head: Head,
     pub(crate) state: State,
     /// Rows that the anchor holds and the database does not have yet.
     pub(crate) pending: Rows,
+    /// The bytes of rows that this handle put into the database since its WAL was last synced. The anchor has
+    /// them, durably.
+    pub(crate) lagging: Vec<Vec<u8>>,
+    /// How many bytes went into the WAL since it last went into the database.
+    logged: usize,
     /// Whether there are rows of others that may not be on disk yet.
     pub(crate) unsettled: bool,
     pub(crate) poisoned: bool,
@@ -86,8 +97,7 @@ impl Ledger {
         // Until all of it is verified, nothing of it may be tidied away when this handle closes.
         connection.set_db_config(KEEP_LOG, true)?;
         prepare(path, &connection)?;
-        let syncer = Some(Syncer::start(anchor.handle()?)?);
-        let mut ledger = Self::with(path, connection, anchor, syncer);
+        let mut ledger = Self::with(path, connection, anchor);
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
         let _lock = ledger.anchor.lock(PATIENCE)?;
@@ -98,7 +108,9 @@ impl Ledger {
         if mode != "wal" {
             return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
         }
-        ledger.connection.pragma_update(None, "synchronous", "FULL")?;
+        // The WAL is synced here, not by SQLite: what it does not have for sure is in the anchor.
+        ledger.connection.pragma_update(None, "synchronous", "NORMAL")?;
+        ledger.connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         if let Err(Wrong::Old(version)) = check_version(&ledger.connection) {
             let transaction =
                 ledger.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -123,22 +135,23 @@ impl Ledger {
         check_file_system(path, options.allow_network)?;
         check_kind(path)?;
         let anchor = Anchor::open(path, false)?;
-        let mut ledger = Self::with(path, open_to_read(path)?, anchor, None);
+        let mut ledger = Self::with(path, open_to_read(path)?, anchor);
         ledger.catch_up()?;
         Ok(ledger)
     }
 
-    fn with(path: &Path, connection: Connection, anchor: Anchor, syncer: Option<Syncer>) -> Self {
+    fn with(path: &Path, connection: Connection, anchor: Anchor) -> Self {
         Self {
             path: path.to_owned(),
             connection,
             anchor,
-            syncer,
             identity: Identity::of(path),
             process: std::process::id(),
             head: Head::default(),
             state: State::default(),
             pending: Vec::new(),
+            lagging: Vec::new(),
+            logged: 0,
             unsettled: false,
             poisoned: false,
         }
@@ -189,16 +202,16 @@ impl Ledger {
         let Some((sequence, _, hash)) = rows.last() else { return Ok(()) };
         let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
         // The database first: if somebody keeps it, nothing has been written.
-        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
+        if let Err(error) = execute(&self.connection, "BEGIN IMMEDIATE") {
             self.forget();
             self.catch_up()?;
             return Err(StoreError::Busy(error.to_string()));
         }
         // From here on nobody knows what is on disk until all of it is.
         self.poisoned = true;
-        if let Err(error) = self.put(&head, &rows) {
+        if let Err(error) = self.put(&head, rows) {
             // Nobody else should wait for a handle that failed.
-            let _ = self.connection.execute_batch("ROLLBACK");
+            let _ = execute(&self.connection, "ROLLBACK");
             return Err(error);
         }
         self.head = head;
@@ -206,26 +219,37 @@ impl Ledger {
         Ok(())
     }
 
-    /// Puts rows into the database and the anchor, durably, and ends the transaction that was begun.
-    fn put(&self, head: &Head, rows: &Rows) -> Result<(), StoreError> {
-        let syncer = self.syncer.as_ref().ok_or_else(only_read)?;
-        let commit = || {
-            insert(&self.connection, rows)?;
-            Ok::<_, StoreError>(self.connection.execute_batch("COMMIT")?)
-        };
-        let bytes: Vec<&[u8]> = rows.iter().map(|(_, bytes, _)| bytes.as_slice()).collect();
-        if bytes.iter().map(|row| row.len() + 1).sum::<usize>() <= anchor::MOST {
-            // Either can be completed from the other, so both may reach the disk at once.
-            self.anchor.write(head, &bytes)?;
-            syncer.begin()?;
-            let committed = commit();
-            let synced = syncer.end();
-            committed.and(synced)
-        } else {
-            commit()?;
-            self.anchor.write(head, &[])?;
-            syncer.sync()
+    /// Puts rows into the database and ends the transaction that was begun; makes them durable, in the anchor
+    /// if it has room for them, else in the database's WAL.
+    fn put(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
+        insert(&self.connection, &rows)?;
+        execute(&self.connection, "COMMIT")?;
+        self.logged += rows.iter().map(|(_, bytes, _)| bytes.len()).sum::<usize>() + PAGES;
+        self.lagging.extend(rows.into_iter().map(|(_, bytes, _)| bytes));
+        let bytes = self.lagging.iter().map(|row| row.len() + 1).sum::<usize>();
+        if self.lagging.len() <= MOST_LAGGING && bytes <= anchor::MOST {
+            self.anchor.write(head, &self.lagging)?;
+            return self.anchor.sync();
         }
+        self.sync_log()?;
+        self.anchor.write(head, &[])?;
+        self.anchor.sync()?;
+        if self.logged > LONG_LOG {
+            self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+            self.logged = 0;
+        }
+        Ok(())
+    }
+
+    /// Makes all that is in the WAL durable.
+    pub(crate) fn sync_log(&mut self) -> Result<(), StoreError> {
+        let log = beside(&self.path, "-wal");
+        // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
+        std::fs::File::open(&log)
+            .and_then(|file| file.sync_data())
+            .map_err(|cause| file_error(&log, cause))?;
+        self.lagging.clear();
+        Ok(())
     }
 
     /// Takes rows into the state, checks the budgets that they touch, and forms what is to be stored.
@@ -419,7 +443,7 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         // What failed is left as it is, for whoever looks into it.
-        if self.poisoned {
+        if self.poisoned || !self.lagging.is_empty() && self.sync_log().is_err() {
             let _ = self.connection.set_db_config(KEEP_LOG, true);
         }
     }
@@ -434,6 +458,11 @@ pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreE
         // Whoever reads rows will see what it is.
         Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
     }
+}
+
+/// Executes a statement that is used often.
+fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> {
+    connection.prepare_cached(statement)?.execute([])
 }
 
 /// Puts rows behind the last one, and the head on them.
@@ -456,13 +485,9 @@ pub(crate) fn number(sequence: u64) -> Result<i64, StoreError> {
     i64::try_from(sequence).map_err(|_| StoreError::Refused("too many rows".to_owned()))
 }
 
-pub(crate) fn only_read() -> StoreError {
-    StoreError::Refused("the ledger was opened to be read".to_owned())
-}
-
 pub(crate) fn random_id() -> Result<String, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::Refused(format!("no random numbers: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&bytes))
 }

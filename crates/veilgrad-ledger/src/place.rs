@@ -125,11 +125,15 @@ pub(crate) struct Identity(Vec<Option<(u64, u64)>>);
 impl Identity {
     /// The database, its WAL and its anchor as the file system knows them now.
     pub(crate) fn of(path: &Path) -> Self {
-        use std::os::unix::fs::MetadataExt;
+        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
         let files = [path.to_owned(), beside(path, "-wal"), anchor::path_of(path)];
         let identity = |file: &PathBuf| {
-            let metadata = std::fs::metadata(file).ok()?;
-            Some((metadata.dev(), metadata.ino()))
+            // No times: those that were asked for are synced with the next write.
+            let found = statx(CWD, file, AtFlags::empty(), StatxFlags::INO).ok()?;
+            Some((
+                (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor),
+                found.stx_ino,
+            ))
         };
         Self(files.iter().map(identity).collect())
     }

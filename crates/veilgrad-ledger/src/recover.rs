@@ -1,14 +1,15 @@
 //! What is on disk is verified, and what a writer that died left behind is completed.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use crate::anchor::Anchored;
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
-use crate::error::{StoreError, file_error, while_reading};
-use crate::ledger::{Ledger, insert, number, only_read, prepare};
+use crate::error::{StoreError, while_reading};
+use crate::ledger::{Ledger, insert, number, prepare};
 use crate::place::{beside, open_unchanging};
 
 impl Ledger {
@@ -29,6 +30,7 @@ impl Ledger {
                 self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             insert(&transaction, &rows)?;
             transaction.commit()?;
+            self.sync_log()?;
             self.poisoned = false;
         }
         if anchored < self.head.sequence {
@@ -42,12 +44,8 @@ impl Ledger {
     fn settle(&mut self) -> Result<(), StoreError> {
         // A sync that failed would succeed if it were tried again, without having done anything.
         self.poisoned = true;
-        let log = beside(&self.path, "-wal");
-        // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
-        std::fs::File::open(&log)
-            .and_then(|file| file.sync_data())
-            .map_err(|cause| file_error(&log, cause))?;
-        self.syncer.as_ref().ok_or_else(only_read)?.sync()?;
+        self.sync_log()?;
+        self.anchor.sync()?;
         (self.unsettled, self.poisoned) = (false, false);
         Ok(())
     }
@@ -89,7 +87,7 @@ impl Ledger {
     }
 
     /// Takes in the rows of the database that are not known yet; returns the head that it names.
-    fn take_rows(&mut self, slots: &[Anchored]) -> Result<(u64, Hash), StoreError> {
+    fn take_rows(&mut self, slots: &[Arc<Anchored>]) -> Result<(u64, Hash), StoreError> {
         let damaged = StoreError::Damaged;
         let transaction = self.connection.unchecked_transaction()?;
         let mut statement = transaction
@@ -133,13 +131,14 @@ impl Ledger {
 
     /// Takes in the rows of a slot that the database does not have, if they go on where it ends.
     fn complete(&mut self, slot: &Anchored) -> Result<(), StoreError> {
-        let before = slot.head.sequence.checked_sub(slot.rows.len() as u64);
-        if slot.head.sequence <= self.head.sequence || before != Some(self.head.sequence) {
+        let before = slot.head.sequence.saturating_sub(slot.rows.len() as u64);
+        let Some(known) = self.head.sequence.checked_sub(before) else { return Ok(()) };
+        if slot.head.sequence <= self.head.sequence {
             return Ok(());
         }
         let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
         let mut rows = Vec::new();
-        for bytes in &slot.rows {
+        for bytes in slot.rows.iter().skip(usize::try_from(known).unwrap_or(usize::MAX)) {
             sequence += 1;
             hash = hash.after(bytes);
             rows.push((sequence, bytes.clone(), hash));

@@ -14,6 +14,8 @@ pub(crate) struct Tally {
     part: f64,
     /// For every run, how many of its entries were counted, and how many rounds of the last of these.
     counted: BTreeMap<u64, (usize, u64)>,
+    /// What was counted last, and its part: mostly the next charge is the same.
+    last: Option<(Vec<Folded>, f64)>,
 }
 
 impl Tally {
@@ -30,7 +32,12 @@ impl Tally {
         if self.cap != Some(budget.epsilon) {
             *self = Self { cap: Some(budget.epsilon), ..Self::default() };
         }
-        let part = pricing.part(budget, &mut self.fresh(runs))?;
+        let fresh: Vec<Folded> = self.fresh(runs).filter(|rounds| rounds.count > 0).collect();
+        let part = match &self.last {
+            Some((last, part)) if *last == fresh => *part,
+            _ => pricing.part(budget, &mut fresh.iter().copied())?,
+        };
+        self.last = Some((fresh, part));
         self.part = (self.part + part).next_up();
         let end =
             |run: &RunState| (run.rounds.len(), run.rounds.last().map_or(0, |last| last.count));
