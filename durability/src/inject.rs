@@ -27,7 +27,7 @@ const FILES: [&str; 7] = [
     "",
 ];
 /// How much a victim charges.
-const ROUNDS: u64 = 288;
+const ROUNDS: u64 = 360;
 const BLOCK: u64 = 8;
 
 /// What a victim is told to do.

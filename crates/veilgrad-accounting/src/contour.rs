@@ -35,6 +35,8 @@ const FEW_ROUNDS: u64 = 200;
 /// And never more products of frequencies and outputs.
 const MOST_WORK: f64 = 4e7;
 const MOST_AIDED_WORK: f64 = 1e8;
+/// Of many distinct steps, more: anything else would take longer.
+const WORK_PER_STEP: f64 = 1e5;
 /// How far, in its deviations, a smoothed profile is read from where it was smoothed.
 pub(crate) const REACH: f64 = 6.5;
 
@@ -95,7 +97,7 @@ impl Contour {
         let most = if aid.variance > 0.0 {
             (MOST_AIDED, MOST_AIDED_WORK)
         } else {
-            (MOST_FREQUENCIES, MOST_WORK)
+            (MOST_FREQUENCIES, MOST_WORK.max(WORK_PER_STEP * composition.steps().len() as f64))
         };
         let line = Line { tilt, k, period, wraps, aid };
         Self::along(composition, direction, line, most, HOPELESS)
@@ -461,4 +463,28 @@ fn lane_sum(values: &[f64]) -> f64 {
         }
     }
     lanes.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Step;
+
+    /// What one round's moment is off by, all rounds are off by together.
+    #[test]
+    fn errors_of_moments_count_once_per_round() {
+        use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
+        let (rate, noise) = (SampleRate::new(0.01).unwrap(), NoiseMultiplier::new(1.0).unwrap());
+        let count = 1_000_000;
+        let rounds = Composition::poisson(rate, noise, count, Adjacency::AddRemove).unwrap();
+        for aid in [Aid::default(), Aid { tail: 1e-20, variance: 1e-6 }] {
+            let mut cumulant = Cumulant::aided(&rounds, Direction::Remove, aid);
+            let tilt = 0.5;
+            let contour = Contour::new(&rounds, Direction::Remove, &mut cumulant, tilt, aid);
+            let step = Step { sampled: Sampled::Poisson(0.01), z: 1.0 };
+            let step = TiltedStep::new(step, Direction::Remove, tilt, 16, aid.tail).unwrap();
+            assert!(step.moment_error >= 8.0 * UNIT);
+            assert!(contour.unwrap().rounding >= count as f64 * step.moment_error, "{aid:?}");
+        }
+    }
 }

@@ -86,7 +86,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
     }
     let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
     // Addition counts only where it may cost more.
-    if !composition.is_symmetric() && !addition_settled(composition, bounds.lower, delta.get()) {
+    if !Addition::new(composition).settled(bounds.lower, delta.get()) {
         bounds = bounds.or(epsilon_towards(composition, Direction::Add, delta.get()));
     }
     if Epsilon::new(bounds.upper).is_err() {
@@ -103,23 +103,38 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     let epsilon = epsilon.get();
     let mut bounds = delta_towards(composition, Direction::Remove, epsilon, FINE).0;
-    if !composition.is_symmetric() && !addition_settled(composition, epsilon, bounds.lower) {
+    if !Addition::new(composition).settled(epsilon, bounds.lower) {
         bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon, FINE).0);
     }
     Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
 }
 
-/// Whether addition provably costs at most `delta` at `epsilon`: by its largest loss, or by its Rényi
+/// Whether addition provably costs at most some delta at some epsilon: by its largest loss, or by its Rényi
 /// divergence at some order. Both take little time, and mostly removal is what counts.
-fn addition_settled(composition: &Composition, epsilon: f64, delta: f64) -> bool {
-    let largest = |(step, count): &(Step, u64)| match step.sampled {
-        Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
-        _ => f64::INFINITY,
-    };
-    if composition.steps().iter().map(largest).sum::<f64>() * (1.0 + 1e-12) <= epsilon {
-        return true;
+struct Addition<'a> {
+    composition: &'a Composition,
+    orders: Option<rdp::Orders>,
+}
+
+impl<'a> Addition<'a> {
+    const fn new(composition: &'a Composition) -> Self {
+        Self { composition, orders: None }
     }
-    rdp::order_with(composition, Direction::Add, epsilon, delta)
+
+    fn settled(&mut self, epsilon: f64, delta: f64) -> bool {
+        let largest = |(step, count): &(Step, u64)| match step.sampled {
+            Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
+            _ => f64::INFINITY,
+        };
+        let steps = self.composition.steps();
+        if self.composition.is_symmetric()
+            || steps.iter().map(largest).sum::<f64>() * (1.0 + 1e-12) <= epsilon
+        {
+            return true;
+        }
+        let orders = || rdp::Orders::new(self.composition, Direction::Add);
+        self.orders.get_or_insert_with(orders).show(epsilon, delta)
+    }
 }
 
 /// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
@@ -127,6 +142,7 @@ pub(crate) struct Deltas<'a> {
     composition: &'a Composition,
     remove: Known,
     add: Known,
+    addition: Addition<'a>,
 }
 
 /// The transforms of one direction that were made so far.
@@ -138,15 +154,14 @@ struct Known {
 
 impl<'a> Deltas<'a> {
     pub(crate) fn new(composition: &'a Composition) -> Self {
-        Self { composition, remove: Known::default(), add: Known::default() }
+        let addition = Addition::new(composition);
+        Self { composition, remove: Known::default(), add: Known::default(), addition }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         let composition = self.composition;
         let remove = self.remove.at(composition, Direction::Remove, epsilon);
-        let settled =
-            composition.is_symmetric() || addition_settled(composition, epsilon, remove.lower);
-        let add = match settled {
+        let add = match self.addition.settled(epsilon, remove.lower) {
             true => remove,
             false => self.add.at(composition, Direction::Add, epsilon),
         };

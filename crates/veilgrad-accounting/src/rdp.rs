@@ -104,29 +104,49 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
 }
 
 fn delta_at(cumulant: &mut Cumulant, tilt: f64, epsilon: f64) -> f64 {
-    let exponent = cumulant.at(tilt).value + conversion(tilt).value - tilt * epsilon;
+    delta_of(cumulant.at(tilt).value, tilt, epsilon)
+}
+
+/// From the cumulant at a tilt.
+fn delta_of(value: f64, tilt: f64, epsilon: f64) -> f64 {
+    let exponent = value + conversion(tilt).value - tilt * epsilon;
     let delta = (exponent + 1e-14 * exponent.abs()).exp() * (1.0 + 1e-14);
     if delta.is_nan() { 1.0 } else { delta.min(1.0) }
 }
 
-/// Whether there is an order, not too high, that shows at most `delta` at `epsilon` in this direction.
-pub(crate) fn order_with(
-    composition: &Composition,
-    direction: Direction,
-    epsilon: f64,
-    delta: f64,
-) -> bool {
-    let mut cumulant = Cumulant::new(composition, direction);
-    let mut last = f64::INFINITY;
-    for power in -2..12 {
-        let found = delta_at(&mut cumulant, f64::from(power).exp2(), epsilon);
-        // Convex in the order: once it rises it will not fall again.
-        if found <= delta || found > last {
-            return found <= delta;
-        }
-        last = found;
+/// The cumulant at a few tilts, none too high, as far as they were needed.
+pub(crate) struct Orders {
+    cumulant: Cumulant,
+    values: Vec<f64>,
+}
+
+impl Orders {
+    pub(crate) fn new(composition: &Composition, direction: Direction) -> Self {
+        Self { cumulant: Cumulant::new(composition, direction), values: Vec::new() }
     }
-    false
+
+    /// Whether one of them shows at most `delta` at `epsilon`.
+    pub(crate) fn show(&mut self, epsilon: f64, delta: f64) -> bool {
+        let mut last = f64::INFINITY;
+        for (place, power) in (-2..12).enumerate() {
+            let tilt = f64::from(power).exp2();
+            let value = match self.values.get(place) {
+                Some(value) => *value,
+                None => {
+                    let value = self.cumulant.at(tilt).value;
+                    self.values.push(value);
+                    value
+                }
+            };
+            let found = delta_of(value, tilt, epsilon);
+            // Convex in the order: once it rises it will not fall again.
+            if found <= delta || found > last {
+                return found <= delta;
+            }
+            last = found;
+        }
+        false
+    }
 }
 
 /// The orders that TensorFlow Privacy's `compute_dp_sgd_privacy` tries.

@@ -456,6 +456,7 @@ mod tests {
     fn characteristic_functions_are_the_same_beside_the_real_line_and_on_it() {
         let poisson = |q: f64, z: f64| Step { sampled: Sampled::Poisson(q), z };
         let replaced = |q: f64, z: f64| Step { sampled: Sampled::PoissonReplaced(q), z };
+        let mut differ = false;
         for step in [poisson(0.3, 0.7), poisson(1e-4, 2.0), replaced(0.1, 1.0), replaced(0.6, 6.0)]
         {
             for direction in [Direction::Remove, Direction::Add] {
@@ -464,7 +465,11 @@ mod tests {
                     let on = TiltedStep::new(step, direction, tilt, 16, 0.0).unwrap();
                     let beside = TiltedStep::new(step, direction, tilt, 16, tail).unwrap();
                     let what = format!("{step:?} {direction:?} {tail} {tilt}");
-                    assert!((on.log_moment - beside.log_moment).abs() < 1e-12, "{what}");
+                    // They are off by roundings of their own, which are counted.
+                    let off = (on.log_moment - beside.log_moment).abs();
+                    let counted = on.moment_error + beside.moment_error;
+                    assert!(off <= counted && counted < 1e-9, "{what}: {off} {counted}");
+                    differ |= off > 0.0;
                     for t in [0.1, 1.0, 5.0] {
                         let (value, shifted) = transform(&beside, t, 1e5);
                         let (exact, not_shifted) = transform(&on, t, t);
@@ -474,5 +479,6 @@ mod tests {
                 }
             }
         }
+        assert!(differ);
     }
 }
