@@ -7,7 +7,9 @@
 #![allow(clippy::print_stdout)]
 
 use veilgrad_accounting::{Accountant, Best, Composition, Target, pld, rdp};
-use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+use veilgrad_events::{
+    Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
+};
 
 /// Numbers that are the same in every run.
 struct Draws(u64);
@@ -81,24 +83,48 @@ fn calibrated_noise_is_optimal_also_for_few_rounds() {
     for (q, rounds, budget, delta) in
         [(0.004, 2, 0.5, 1e-6), (0.1, 3, 2.0, 1e-5), (0.02, 20, 0.1, 1e-9), (1e-4, 300, 1.0, 1e-8)]
     {
-        optimal(q, rounds, budget, delta);
+        let sampling = Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
+        optimal(sampling, Adjacency::AddRemove, rounds, budget, delta);
     }
 }
 
-fn optimal(q: f64, rounds: u64, budget: f64, delta: f64) {
+/// The same for other ways to sample and other neighbours, drawn at random.
+#[test]
+fn calibrated_noise_is_optimal_however_it_is_sampled() {
+    let mut draws = Draws(5);
+    for _ in 0..4 {
+        let (budget, delta) = (draws.between(0.2, 8.0), draws.between(1e-9, 1e-4));
+        let (rounds, q) = (draws.between(20.0, 2e4) as u64, draws.between(1e-3, 0.2));
+        let batch = FixedBatch::new(10_000, (q * 1e4) as u64).unwrap();
+        let rate = SampleRate::new(q).unwrap();
+        for sampling in [
+            Sampling::Poisson { rate },
+            Sampling::Fixed(batch),
+            Sampling::Shuffle(batch),
+            Sampling::All {},
+        ] {
+            optimal(sampling, Adjacency::ReplaceOne, rounds, budget, delta);
+        }
+        optimal(Sampling::Fixed(batch), Adjacency::AddRemove, rounds, budget, delta);
+    }
+}
+
+fn optimal(sampling: Sampling, adjacency: Adjacency, count: u64, budget: f64, delta: f64) {
     let target = Target {
         epsilon: Epsilon::new(budget).unwrap(),
         delta: Delta::new(delta).unwrap(),
         accountant: &Best,
     };
-    let rate = SampleRate::new(q).unwrap();
-    let with = |z| Composition::poisson(rate, z, rounds, Adjacency::AddRemove);
+    let with = |noise_multiplier| {
+        Composition::of(&mut [Folded { count, sampling, noise_multiplier }].into_iter(), adjacency)
+    };
+    let what = format!("{sampling:?} {adjacency} T {count} eps {budget} delta {delta:e}");
     let z = target.noise_multiplier(with).unwrap();
     let again = Best.epsilon(&with(z).unwrap(), target.delta).unwrap().epsilon;
-    assert!(again <= budget, "q {q} T {rounds}: {z:?} costs {again}");
-    let less = poisson(q, z.get() * (1.0 - 1e-4), rounds);
+    assert!(again <= budget, "{what}: {z:?} costs {again}");
+    let less = with(NoiseMultiplier::new(z.get() * (1.0 - 1e-4)).unwrap()).unwrap();
     let less = epsilon(&less, delta);
-    assert!(less.lower > budget, "q {q} T {rounds} eps {budget} delta {delta:e}: {z:?} {less:?}");
+    assert!(less.lower > budget, "{what}: {z:?} {less:?}");
 }
 
 #[test]
