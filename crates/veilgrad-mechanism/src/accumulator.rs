@@ -2,6 +2,7 @@
 
 use veilgrad_events::IntegerGrid;
 
+use crate::kernel::Part;
 use crate::{Private, kernel};
 
 /// A sum in Z/2^64, with the records since the last flush kept in 32 bits.
@@ -43,14 +44,28 @@ impl Accumulator {
 
     /// Adds an integer vector modulo 2^64.
     pub(crate) fn add_wide(&mut self, values: &[i64]) {
+        self.add_parts(&[Part::Wide(values)]);
+    }
+
+    /// Adds an integer vector modulo 2^64 that comes in parts, one behind the other.
+    pub(crate) fn add_parts(&mut self, parts: &[Part<'_>]) {
+        let wide = &mut self.sums.expose_mut().wide;
+        wide.resize(self.dimension, 0);
+        let mut rest = wide.as_mut_slice();
+        for part in parts {
+            let (here, behind) = rest.split_at_mut(part.len().min(rest.len()));
+            part.add_to(here);
+            rest = behind;
+        }
+    }
+
+    /// Adds an integer vector modulo 2^64, in its own memory if nothing was added yet.
+    pub(crate) fn add_owned(&mut self, values: Vec<i64>) {
         let wide = &mut self.sums.expose_mut().wide;
         if wide.is_empty() && values.len() == self.dimension {
-            wide.extend_from_slice(values);
-            return;
-        }
-        wide.resize(self.dimension, 0);
-        for (sum, value) in wide.iter_mut().zip(values) {
-            *sum = sum.wrapping_add(*value);
+            *wide = values;
+        } else {
+            self.add_wide(&values);
         }
     }
 
@@ -58,7 +73,7 @@ impl Accumulator {
         other.flush();
         let sums = other.sums.into_exposed().wide;
         if !sums.is_empty() {
-            self.add_wide(&sums);
+            self.add_owned(sums);
         }
     }
 

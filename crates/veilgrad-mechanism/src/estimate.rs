@@ -96,6 +96,19 @@ impl VectorEstimate<'_> {
         self.sums.iter().map(move |sum| decode(*sum, step))
     }
 
+    /// The coordinates, rounded to `f32`, in runs of at most 1024 from the first on: where each begins, and its
+    /// values. Much faster than one after the other.
+    pub fn for_each_run(&self, mut run: impl FnMut(usize, &[f32])) {
+        const RUN: usize = 1024;
+        let mut values = [0.0; RUN];
+        for (sums, first) in self.sums.chunks(RUN).zip((0..).step_by(RUN)) {
+            if let Some(values) = values.get_mut(..sums.len()) {
+                decode_run(sums, self.step, values);
+                run(first, values);
+            }
+        }
+    }
+
     /// The coordinates as a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f64> {
@@ -110,7 +123,48 @@ fn step(group: &PlannedGroup) -> f64 {
     sensitivity / f64::from(group.grid.s_int())
 }
 
+/// Decodes sums, as fast as the processor can if they are below 2^51: it cannot convert 64-bit integers at once, but it
+/// can add them to the bits of `1.5 2^52`, which makes them the last bits of a number.
+fn decode_run(sums: &[i64], step: f64, values: &mut [f32]) {
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    pulp::Arch::new().dispatch(|| {
+        let bits = sums.iter().fold(0, |bits, sum| bits | sum.unsigned_abs());
+        if bits < 1 << 51 {
+            for (value, sum) in values.iter_mut().zip(sums) {
+                let sum =
+                    f64::from_bits((SHIFT.to_bits() as i64).wrapping_add(*sum) as u64) - SHIFT;
+                *value = ((sum + 0.5) * step) as f32;
+            }
+        } else {
+            for (value, sum) in values.iter_mut().zip(sums) {
+                *value = decode(*sum, step) as f32;
+            }
+        }
+    });
+}
+
 /// The middle of the grid cell: noise is rounded down.
 fn decode(sum: i64, step: f64) -> f64 {
     (sum as f64 + 0.5) * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_decoded_as_single_sums_are() {
+        let edges = [0, 1, -1, (1 << 51) - 1, 1 - (1 << 51), 123_456_789_012_345, -77];
+        let beyond = [1 << 51, i64::MAX, i64::MIN, -(1 << 60) + 3];
+        for sums in [edges.to_vec(), [edges.as_slice(), &beyond].concat(), edges.repeat(700)] {
+            let estimate = VectorEstimate { sums: &sums, step: 0.37e-6 };
+            let mut values = Vec::new();
+            estimate.for_each_run(|first, run| {
+                assert_eq!(first, values.len());
+                values.extend_from_slice(run);
+            });
+            let one_by_one: Vec<f32> = estimate.iter().map(|value| value as f32).collect();
+            assert_eq!(values, one_by_one);
+        }
+    }
 }

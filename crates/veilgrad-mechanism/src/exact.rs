@@ -2,4 +2,4 @@
 //! ([`Group::summed_outside`](crate::Group::summed_outside)).
 
 pub use crate::clip::round_down;
-pub use crate::kernel::{Direction, flush, quantise, squared_norm};
+pub use crate::kernel::{Direction, Part, flush, quantise, squared_norm};

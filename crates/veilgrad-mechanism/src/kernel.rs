@@ -46,6 +46,59 @@ pub enum Direction {
     TakeBack,
 }
 
+/// A run of coordinates of an integer sum.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// In 32 bits.
+    Narrow(&'a [i32]),
+    /// In 64 bits.
+    Wide(&'a [i64]),
+}
+
+impl Part<'_> {
+    /// The number of coordinates.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Narrow(values) => values.len(),
+            Self::Wide(values) => values.len(),
+        }
+    }
+
+    /// Whether no absolute value is above this.
+    pub(crate) fn is_within(&self, bound: u64) -> bool {
+        // First without an early exit, which would keep the loop from being vectorised.
+        match self {
+            Self::Narrow(values) => {
+                let bits = pulp::Arch::new()
+                    .dispatch(|| values.iter().fold(0, |most, value| most | value.unsigned_abs()));
+                u64::from(bits) <= bound
+                    || values.iter().all(|value| u64::from(value.unsigned_abs()) <= bound)
+            }
+            Self::Wide(values) => {
+                let bits = pulp::Arch::new()
+                    .dispatch(|| values.iter().fold(0, |most, value| most | value.unsigned_abs()));
+                bits <= bound || values.iter().all(|value| value.unsigned_abs() <= bound)
+            }
+        }
+    }
+
+    /// Adds it to 64-bit sums, modulo 2^64.
+    pub(crate) fn add_to(&self, sums: &mut [i64]) {
+        pulp::Arch::new().dispatch(|| match self {
+            Self::Narrow(values) => {
+                for (sum, value) in sums.iter_mut().zip(*values) {
+                    *sum = sum.wrapping_add(i64::from(*value));
+                }
+            }
+            Self::Wide(values) => {
+                for (sum, value) in sums.iter_mut().zip(*values) {
+                    *sum = sum.wrapping_add(*value);
+                }
+            }
+        });
+    }
+}
+
 /// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
 pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
     pulp::Arch::new().dispatch(Flush { narrow, wide });

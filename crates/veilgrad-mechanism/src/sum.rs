@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use veilgrad_events::{ClipNorm, RoundPermit};
-use zeroize::Zeroizing;
 
 use crate::accumulator::Accumulator;
 use crate::clip::{Certificate, certified, factor, relative_weight, round_down};
-use crate::kernel::{self, Direction};
+use crate::kernel::{self, Direction, Part};
 use crate::plan::{Member, Plan, PlanError, PlannedContent, PlannedGroup};
 use crate::{Estimates, Noise, Released, Sample};
 
@@ -31,6 +30,14 @@ pub struct ClippedSum {
     /// What each group needs to know of the record being added (a squared norm, or the value that a
     /// quantile follows), kept here to spare an allocation per record.
     measures: Vec<f64>,
+    /// The noise that is in the sum already.
+    cover: Option<Cover>,
+}
+
+/// Which noise a sum began from.
+struct Cover {
+    process: u32,
+    insecure: bool,
 }
 
 /// Something does not fit a sum. Values of records never matter.
@@ -70,6 +77,9 @@ pub enum SumError {
     /// Two sums of different plans or rounds.
     #[error("the two sums belong to different plans or rounds")]
     Foreign,
+    /// Of two sums, only the one that the other is added to may have its noise already.
+    #[error("a sum that has its noise is released, not added to another")]
+    Covered,
 }
 
 /// A sum was not released.
@@ -88,6 +98,12 @@ pub enum ReleaseError {
     /// The noise was drawn for other groups.
     #[error("the noise was drawn for another plan")]
     ForeignNoise,
+    /// The sum has its noise already.
+    #[error("the sum has its noise already")]
+    Covered,
+    /// The sum has no noise yet.
+    #[error("the sum has no noise yet")]
+    Uncovered,
     /// The event of the round cannot be written.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -105,7 +121,7 @@ impl ClippedSum {
                 if plan.is_outside(vector) { 0 } else { dimension }
             });
         let lengths = lengths.collect();
-        Self { plan: Arc::clone(plan), permit, groups, lengths, measures }
+        Self { plan: Arc::clone(plan), permit, groups, lengths, measures, cover: None }
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
@@ -182,13 +198,26 @@ impl ClippedSum {
         values: &[i64],
         certificates: Vec<Certificate>,
     ) -> Result<(), SumError> {
+        self.add_exact_parts(group, &[Part::Wide(values)], certificates)
+    }
+
+    /// As [`add_exact`](Self::add_exact), of values that come in parts, one behind the other.
+    ///
+    /// # Errors
+    /// As for [`add_exact`](Self::add_exact).
+    pub fn add_exact_parts(
+        &mut self,
+        group: &str,
+        parts: &[Part<'_>],
+        certificates: Vec<Certificate>,
+    ) -> Result<(), SumError> {
         let name = || group.to_owned();
         let (index, planned) =
             self.plan.group(group).ok_or_else(|| SumError::NotOutside(name()))?;
         if !matches!(planned.content, PlannedContent::Vectors { outside: true, .. }) {
             return Err(SumError::NotOutside(name()));
         }
-        let (expected, found) = (planned.dimension, values.len());
+        let (expected, found) = (planned.dimension, parts.iter().map(Part::len).sum());
         if found != expected {
             return Err(SumError::Dimension { name: name(), expected, found });
         }
@@ -198,13 +227,11 @@ impl ClippedSum {
         // No coordinate of a certified vector exceeds the sensitivity. (Beyond 2^63 sums wrap.)
         let bound = (certificates.len() as u64).checked_mul(u64::from(planned.grid.s_int()));
         let bound = bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX);
-        // Without an early exit, which would keep the loop from being vectorised.
-        let largest = values.iter().fold(0, |most, value| most | value.unsigned_abs());
-        if largest > bound && values.iter().any(|value| value.unsigned_abs() > bound) {
+        if !parts.iter().all(|part| part.is_within(bound)) {
             return Err(SumError::Uncertified(name()));
         }
         if let Some(sums) = self.groups.get_mut(index) {
-            sums.add_wide(values);
+            sums.add_parts(parts);
         }
         Ok(())
     }
@@ -218,6 +245,10 @@ impl ClippedSum {
         let same_plan = Arc::ptr_eq(&self.plan, &other.plan) || self.plan.same_sums(&other.plan);
         if !same_plan || self.permit != other.permit {
             return Err(SumError::Foreign);
+        }
+        // One round has one noise.
+        if other.cover.is_some() {
+            return Err(SumError::Covered);
         }
         for (mine, theirs) in self.groups.iter_mut().zip(other.groups) {
             mine.merge(theirs);
@@ -237,36 +268,54 @@ impl ClippedSum {
     /// drawn for other groups, or it is for tests and the run is not stamped. Nothing is released
     /// then, and the round stays charged.
     pub fn release(
-        self,
+        mut self,
         sample: Sample,
         noise: Noise,
     ) -> Result<Released<Estimates>, ReleaseError> {
-        let permit = sample.permit();
-        if permit.id() != self.permit {
-            return Err(ReleaseError::ForeignSample);
-        }
-        if !permit.is_of_this_process() || noise.process != std::process::id() {
-            return Err(ReleaseError::OtherProcess);
-        }
-        self.check_charged(permit)?;
-        if noise.insecure && !permit.is_insecure() {
-            return Err(ReleaseError::InsecureNoise);
+        self.cover(noise)?;
+        self.release_covered(sample)
+    }
+
+    /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. What is added
+    /// afterwards is never in memory without noise, and takes no memory of its own.
+    ///
+    /// # Errors
+    /// When the noise was drawn for other groups, or the sum has its noise already.
+    pub fn cover(&mut self, noise: Noise) -> Result<(), ReleaseError> {
+        if self.cover.is_some() {
+            return Err(ReleaseError::Covered);
         }
         let groups = self.plan.groups.iter();
         let drawn = noise.groups.iter().map(|noise| (noise.k, noise.values.len()));
         if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
             return Err(ReleaseError::ForeignNoise);
         }
-        // The sum is added to the noise and wiped, so that neither is left behind on its own.
-        let released = noise.groups.into_iter().zip(self.groups).map(|(mut noise, sums)| {
-            let mut values = std::mem::take(&mut *noise.values);
-            let sums = Zeroizing::new(sums.into_sums());
-            for (value, sum) in values.iter_mut().zip(sums.iter()) {
-                *value = value.wrapping_add(*sum);
-            }
-            values
-        });
-        let estimates = Estimates::new(self.plan, released.collect(), permit.is_insecure());
+        self.cover = Some(Cover { process: noise.process, insecure: noise.insecure });
+        for (mut noise, sums) in noise.groups.into_iter().zip(&mut self.groups) {
+            sums.add_owned(std::mem::take(&mut *noise.values));
+        }
+        Ok(())
+    }
+
+    /// As [`release`](Self::release), of a sum that has its noise.
+    ///
+    /// # Errors
+    /// As for [`release`](Self::release), and when the sum has no noise.
+    pub fn release_covered(self, sample: Sample) -> Result<Released<Estimates>, ReleaseError> {
+        let Some(cover) = &self.cover else { return Err(ReleaseError::Uncovered) };
+        let permit = sample.permit();
+        if permit.id() != self.permit {
+            return Err(ReleaseError::ForeignSample);
+        }
+        if !permit.is_of_this_process() || cover.process != std::process::id() {
+            return Err(ReleaseError::OtherProcess);
+        }
+        self.check_charged(permit)?;
+        if cover.insecure && !permit.is_insecure() {
+            return Err(ReleaseError::InsecureNoise);
+        }
+        let released = self.groups.into_iter().map(Accumulator::into_sums).collect();
+        let estimates = Estimates::new(self.plan, released, permit.is_insecure());
         Ok(Released::new(estimates))
     }
 

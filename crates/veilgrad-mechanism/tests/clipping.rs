@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use veilgrad_events::BudgetShare;
+use veilgrad_mechanism::exact::Part;
 use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure, SumError};
 
 #[test]
@@ -278,7 +279,10 @@ fn sums_formed_outside_equal_sums_formed_here() {
         certificates.push(outside.certify("grad", squared).unwrap());
         values.iter_mut().zip(u).for_each(|(sum, u)| *sum += u);
     }
-    there.add_exact("grad", &values, certificates).unwrap();
+    // In two parts, one of them in 32 bits.
+    let narrow = [values[0], values[1]].map(|value| i32::try_from(value).unwrap());
+    let parts = [Part::Narrow(&narrow), Part::Wide(&values[2..])];
+    there.add_exact_parts("grad", &parts, certificates).unwrap();
     let here = release(&inside, here_sample, here);
     let there = release(&outside, there_sample, there);
     for name in ["w", "v", "loss"] {
@@ -310,6 +314,9 @@ fn sums_formed_outside_equal_sums_formed_here() {
     let large = [0, 0, i64::from(s_int) + 1, 0, 0];
     let certificate = || outside.certify("grad", bound).unwrap();
     assert_eq!(sum.add_exact("grad", &large, vec![certificate()]), uncertified);
+    let narrow = [i32::MIN; 5];
+    let parts = [Part::Narrow(&narrow)];
+    assert_eq!(sum.add_exact_parts("grad", &parts, vec![certificate()]), uncertified);
     assert!(sum.add_exact("grad", &large, vec![certificate(), certificate()]).is_ok());
     assert!(sum.add_exact("loss", &[1], vec![]).is_err());
     assert!(sum.add_exact("grad", &values[1..], vec![]).is_err());

@@ -84,6 +84,51 @@ fn a_release_needs_its_own_sample_and_noise() {
 }
 
 #[test]
+fn noise_may_come_first_and_comes_once() {
+    let plan = flat();
+    let released = |first: bool| {
+        let sample = insecure_sample(&plan);
+        let (mut sum, mut other) = (sample.begin(&plan), sample.begin(&plan));
+        let noise = seeded_noise(&plan, 7).unwrap();
+        other.add(&[&[0.25]]).unwrap();
+        if first {
+            sum.cover(noise).unwrap();
+            assert_eq!(sum.cover(no_noise(&plan)), Err(ReleaseError::Covered));
+            sum.add(&[&[0.5]]).unwrap();
+            sum.merge(other).unwrap();
+            return vector(&sum.release_covered(sample).unwrap(), "x");
+        }
+        sum.add(&[&[0.5]]).unwrap();
+        sum.merge(other).unwrap();
+        vector(&sum.release(sample, noise).unwrap(), "x")
+    };
+    assert_eq!(released(true), released(false));
+    // Without noise nothing is released, and two noises are not added up.
+    let sample = insecure_sample(&plan);
+    let (mut one, mut two) = (sample.begin(&plan), sample.begin(&plan));
+    two.cover(no_noise(&plan)).unwrap();
+    assert_eq!(one.merge(two), Err(SumError::Covered));
+    let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
+    assert_eq!(one.cover(no_noise(&larger)), Err(ReleaseError::ForeignNoise));
+    assert_eq!(one.release_covered(sample).err(), Some(ReleaseError::Uncovered));
+}
+
+#[test]
+fn covered_sums_are_checked_when_they_are_released() {
+    let plan = flat();
+    let (one, two) = (insecure_sample(&plan), insecure_sample(&plan));
+    let mut sum = one.begin(&plan);
+    sum.cover(no_noise(&plan)).unwrap();
+    assert_eq!(sum.release_covered(two).err(), Some(ReleaseError::ForeignSample));
+    let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
+    let permit = run.reserve(&plan.round(&AllRecords).unwrap(), 1).unwrap().next().unwrap();
+    let sample = Sample::draw(permit, &mut AllRecords, 3).unwrap();
+    let mut sum = sample.begin(&plan);
+    sum.cover(seeded_noise(&plan, 1).unwrap()).unwrap();
+    assert_eq!(sum.release_covered(sample).err(), Some(ReleaseError::InsecureNoise));
+}
+
+#[test]
 fn test_noise_is_refused_in_a_run_that_is_not_stamped() {
     let plan = flat();
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();

@@ -1,7 +1,7 @@
 //! Book-keeping: from a tile's gradients to exact sums with certificates.
 
 use veilgrad_events::IntegerGrid;
-use veilgrad_mechanism::exact::{self, Direction, round_down};
+use veilgrad_mechanism::exact::{self, Direction, Part, round_down};
 use veilgrad_mechanism::{Certificate, ClippedSum, RoundPlan, SumError};
 
 use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
@@ -44,7 +44,6 @@ struct GroupBook {
     name: String,
     s_int: u32,
     members: Vec<Member>,
-    wide: Vec<i64>,
     certificates: Vec<Certificate>,
     /// Records in the members' 32-bit sums.
     unflushed: u32,
@@ -53,13 +52,12 @@ struct GroupBook {
 struct Member {
     vector: usize,
     alpha: f64,
-    range: std::ops::Range<usize>,
     kind: Kind,
 }
 
 enum Kind {
-    /// The gradient is there: integers of up to 2^27, summed in 32 bits for up to 15 records.
-    Dense(Vec<i32>),
+    /// The gradient is there: integers of up to 2^27, summed in 32 bits for up to 15 records, then in 64.
+    Dense { narrow: Vec<i32>, wide: Vec<i64> },
     /// The gradient is the outer product of the input of a step and what came back.
     Outer(Box<Outer>),
 }
@@ -89,13 +87,11 @@ impl Book {
                 .filter_map(|member| {
                     let vector = vectors.iter().position(|v| v.name == member.vector)?;
                     let kind = Kind::new(&vectors[vector], s_int);
-                    let (alpha, range) = (member.alpha.get(), member.range);
-                    Some(Member { vector, alpha, range, kind })
+                    Some(Member { vector, alpha: member.alpha.get(), kind })
                 })
                 .collect();
-            let dimension = members.last().map_or(0, |member| member.range.end);
-            let (name, wide, certificates) = (name.clone(), vec![0; dimension], Vec::new());
-            GroupBook { name, s_int, members, wide, certificates, unflushed: 0 }
+            let (name, certificates) = (name.clone(), Vec::new());
+            GroupBook { name, s_int, members, certificates, unflushed: 0 }
         };
         Self { groups: groups.iter().map(group).collect() }
     }
@@ -113,22 +109,27 @@ impl Book {
         norms.iter_mut().for_each(|norm| *norm = norm.sqrt());
     }
 
-    /// Empties everything into the 64-bit sums.
+    /// Adds up what waits.
     pub fn finish(&mut self) {
         for group in &mut self.groups {
             group.flush();
             for member in &mut group.members {
                 if let Kind::Outer(outer) = &mut member.kind {
-                    outer.sum.finish(&mut group.wide[member.range.clone()]);
+                    outer.sum.finish();
                 }
             }
         }
     }
 
-    /// The 64-bit sums of the groups.
+    /// The sums of the groups.
     #[cfg(test)]
     pub(crate) fn sums(&self) -> Vec<Vec<i64>> {
-        self.groups.iter().map(|group| group.wide.clone()).collect()
+        let values = |part: Part<'_>| match part {
+            Part::Narrow(values) => values.iter().map(|value| i64::from(*value)).collect(),
+            Part::Wide(values) => values.to_vec(),
+        };
+        let group = |group: &GroupBook| group.parts().into_iter().flat_map(values).collect();
+        self.groups.iter().map(group).collect()
     }
 
     /// Hands the sums and certificates on and starts anew.
@@ -139,10 +140,10 @@ impl Book {
         self.finish();
         for group in &mut self.groups {
             let certificates = std::mem::take(&mut group.certificates);
-            sum.add_exact(&group.name, &group.wide, certificates)?;
+            sum.add_exact_parts(&group.name, &group.parts(), certificates)?;
             for member in &mut group.members {
                 match &mut member.kind {
-                    Kind::Dense(_) => group.wide[member.range.clone()].fill(0),
+                    Kind::Dense { wide, .. } => wide.fill(0),
                     Kind::Outer(outer) => outer.sum.restart(),
                 }
             }
@@ -154,7 +155,7 @@ impl Book {
 impl Kind {
     fn new(vector: &Vector, s_int: u32) -> Self {
         let Some((inputs, outputs)) = vector.outer else {
-            return Self::Dense(vec![0; vector.length]);
+            return Self::Dense { narrow: vec![0; vector.length], wide: vec![0; vector.length] };
         };
         // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record has all of
         // the group's norm, |A||B| = S_int; but no shorter an A than makes every such B fit its bits.
@@ -206,7 +207,7 @@ impl GroupBook {
         members
             .map(|member| {
                 let squared = match &mut member.kind {
-                    Kind::Dense(_) => exact::squared_norm(rows.gradient(member.vector, row)),
+                    Kind::Dense { .. } => exact::squared_norm(rows.gradient(member.vector, row)),
                     Kind::Outer(outer) => {
                         let (left, right) = rows.factors(member.vector, row);
                         outer.squared_norm(left, right)
@@ -224,7 +225,7 @@ impl GroupBook {
         self.unflushed += 1;
         // Rounding moves each place of a right factor by at most 1/2.
         let slack = self.members.iter().map(|member| match &member.kind {
-            Kind::Dense(_) => 0.0,
+            Kind::Dense { .. } => 0.0,
             Kind::Outer(outer) => outer.squares as f64 * outer.right.len() as f64 / 4.0,
         });
         let slack = slack.sum::<f64>().sqrt();
@@ -234,9 +235,10 @@ impl GroupBook {
         for member in &mut self.members {
             let factor = factor / member.alpha;
             squares += match &mut member.kind {
-                Kind::Dense(sums) => {
+                Kind::Dense { narrow, .. } => {
                     let gradient = rows.gradient(member.vector, row);
-                    exact::quantise(gradient, within_f32(factor), self.s_int, Direction::Add, sums)
+                    let factor = within_f32(factor);
+                    exact::quantise(gradient, factor, self.s_int, Direction::Add, narrow)
                 }
                 Kind::Outer(outer) => {
                     let (_, right) = rows.factors(member.vector, row);
@@ -250,13 +252,12 @@ impl GroupBook {
         for member in &mut self.members {
             match (&mut member.kind, &certificate) {
                 (Kind::Outer(outer), Some(_)) => {
-                    let wide = &mut self.wide[member.range.clone()];
-                    outer.sum.push(&outer.left, &outer.right, wide);
+                    outer.sum.push(&outer.left, &outer.right);
                 }
-                (Kind::Dense(sums), None) => {
+                (Kind::Dense { narrow, .. }, None) => {
                     let gradient = rows.gradient(member.vector, row);
                     let factor = within_f32(factor / member.alpha);
-                    exact::quantise(gradient, factor, self.s_int, Direction::TakeBack, sums);
+                    exact::quantise(gradient, factor, self.s_int, Direction::TakeBack, narrow);
                 }
                 _ => {}
             }
@@ -269,11 +270,21 @@ impl GroupBook {
             return;
         }
         for member in &mut self.members {
-            if let Kind::Dense(sums) = &mut member.kind {
-                exact::flush(sums, &mut self.wide[member.range.clone()]);
+            if let Kind::Dense { narrow, wide } = &mut member.kind {
+                exact::flush(narrow, wide);
             }
         }
         self.unflushed = 0;
+    }
+
+    /// The sums of the members, one behind the other, when they are finished.
+    fn parts(&self) -> Vec<Part<'_>> {
+        let members = self.members.iter();
+        let parts = members.map(|member| match &member.kind {
+            Kind::Dense { wide, .. } => Part::Wide(wide),
+            Kind::Outer(outer) => outer.sum.sum(),
+        });
+        parts.collect()
     }
 }
 

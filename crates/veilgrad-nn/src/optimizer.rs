@@ -100,10 +100,12 @@ impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
             }
             let Some(memory) = self.memory.get_mut(name) else { continue };
             memory.resize(weights.len(), [0.0; N]);
-            for ((weight, memory), gradient) in weights.iter_mut().zip(memory).zip(gradient.iter())
-            {
-                *weight = self.rule.update(*weight, gradient as f32, memory, step);
-            }
+            gradient.for_each_run(|first, gradient| {
+                let weights = weights.iter_mut().skip(first).zip(memory.iter_mut().skip(first));
+                for ((weight, memory), gradient) in weights.zip(gradient) {
+                    *weight = self.rule.update(*weight, *gradient, memory, step);
+                }
+            });
         }
     }
 

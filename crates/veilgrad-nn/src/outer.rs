@@ -4,7 +4,7 @@
 //! Both factors become integers of 13 and 14 bits, and the sum over records is formed without ever
 //! holding one record's matrix.
 
-use veilgrad_mechanism::exact;
+use veilgrad_mechanism::exact::{self, Part};
 
 /// Rows and columns of a block.
 const HEIGHT: usize = 4;
@@ -15,7 +15,7 @@ pub(crate) const LEFT_MAX: f32 = 8191.0;
 pub(crate) const RIGHT_MAX: f32 = 16383.0;
 
 /// Records whose factors wait for being multiplied; the sum does not depend on it.
-const DEPTH: usize = 128;
+const DEPTH: usize = 256;
 /// Pairs of records of which no product can leave 32 bits.
 const SAFE_PAIRS: usize = 8;
 
@@ -38,7 +38,8 @@ pub(crate) struct OuterSum {
     products: u64,
     narrow: Vec<i32>,
     bound: u64,
-    /// Whether `wide` holds sums of this round; what it holds otherwise is overwritten.
+    /// What did not fit 32 bits; empty until that happens, and overwritten unless it has `begun`.
+    wide: Vec<i64>,
     begun: bool,
 }
 
@@ -56,15 +57,16 @@ impl OuterSum {
             products: 0,
             narrow: vec![0; inputs * outputs],
             bound: 0,
+            wide: Vec::new(),
             begun: false,
         }
     }
 
     /// Adds the outer product of two integer vectors, `|left| <= 8191` and `|right| <= 16383`, to the
-    /// sum, which will be in `wide` after [`finish`](Self::finish).
-    pub(crate) fn push(&mut self, left: &[i16], right: &[i16], wide: &mut [i64]) {
+    /// sum, which [`sum`](Self::sum) gives after [`finish`](Self::finish).
+    pub(crate) fn push(&mut self, left: &[i16], right: &[i16]) {
         if self.waiting == DEPTH {
-            self.multiply(wide);
+            self.multiply();
         }
         let (pair, lane) = (self.waiting / 2, self.waiting % 2);
         let a = place::<HEIGHT>(&mut self.left, pair, lane, left);
@@ -73,20 +75,31 @@ impl OuterSum {
         self.waiting += 1;
     }
 
-    /// Leaves the sum since the last [`restart`](Self::restart) in `wide`.
-    pub(crate) fn finish(&mut self, wide: &mut [i64]) {
-        self.multiply(wide);
-        if self.bound > 0 || !self.begun {
-            self.flush(wide);
+    /// Multiplies what waits.
+    pub(crate) fn finish(&mut self) {
+        self.multiply();
+        if self.begun && self.bound > 0 {
+            self.flush();
+        }
+    }
+
+    /// The sum since the last [`restart`](Self::restart), when it is finished.
+    pub(crate) fn sum(&self) -> Part<'_> {
+        match self.begun {
+            true => Part::Wide(&self.wide),
+            false => Part::Narrow(&self.narrow),
         }
     }
 
     /// Begins another sum.
     pub(crate) fn restart(&mut self) {
-        self.begun = false;
+        if self.bound > 0 {
+            self.narrow.fill(0);
+        }
+        (self.bound, self.begun) = (0, false);
     }
 
-    fn multiply(&mut self, wide: &mut [i64]) {
+    fn multiply(&mut self) {
         if self.waiting == 0 {
             return;
         }
@@ -99,7 +112,7 @@ impl OuterSum {
         for first in (0..pairs).step_by(step) {
             let products = self.products.min(LARGEST);
             if self.bound + products > LARGEST {
-                self.flush(wide);
+                self.flush();
             }
             self.bound += products;
             let pairs = first..(first + step).min(pairs);
@@ -114,14 +127,13 @@ impl OuterSum {
         (self.waiting, self.products) = (0, 0);
     }
 
-    fn flush(&mut self, wide: &mut [i64]) {
+    fn flush(&mut self) {
         if self.begun {
-            exact::flush(&mut self.narrow, wide);
+            exact::flush(&mut self.narrow, &mut self.wide);
         } else {
-            for (wide, narrow) in wide.iter_mut().zip(&mut self.narrow) {
-                *wide = i64::from(*narrow);
-                *narrow = 0;
-            }
+            self.wide.clear();
+            self.wide.extend(self.narrow.iter().map(|narrow| i64::from(*narrow)));
+            self.narrow.fill(0);
         }
         (self.bound, self.begun) = (0, true);
     }
@@ -223,11 +235,12 @@ impl<K: Kernel> Add<'_, K> {
     #[inline(always)]
     fn run(self) {
         let Sizes { inputs, outputs, pairs } = self.sizes;
-        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
-        for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
-            let width = WIDTH.min(outputs - column);
-            let blocks = self.left.as_chunks::<HEIGHT>().0.chunks_exact(DEPTH / 2);
-            for (a, row) in blocks.zip((0..inputs).step_by(HEIGHT)) {
+        // Along rows of the sums, which are larger than any cache near by.
+        let blocks = self.left.as_chunks::<HEIGHT>().0.chunks_exact(DEPTH / 2);
+        for (a, row) in blocks.zip((0..inputs).step_by(HEIGHT)) {
+            let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
+            for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
+                let width = WIDTH.min(outputs - column);
                 let mut sums = [[0; WIDTH]; HEIGHT];
                 self.kernel.block(&a[pairs.clone()], &b[pairs.clone()], &mut sums);
                 for (sums, row) in sums.iter().zip(row..inputs) {
@@ -283,26 +296,35 @@ mod tests {
 
     fn check(inputs: usize, outputs: usize, records: usize, mut factor: impl FnMut(bool) -> i16) {
         let mut sum = OuterSum::new(inputs, outputs);
-        let (mut wide, mut expected) = (vec![99; inputs * outputs], vec![0; inputs * outputs]);
+        let mut expected = vec![0; inputs * outputs];
         // A sum before, of which nothing may be left.
-        sum.push(&vec![7; inputs], &vec![8; outputs], &mut wide);
-        sum.finish(&mut wide);
-        assert_eq!(wide, vec![56; inputs * outputs]);
+        sum.push(&vec![7; inputs], &vec![8; outputs]);
+        sum.finish();
+        assert_eq!(values(&sum), vec![56; inputs * outputs]);
         sum.restart();
         for _ in 0..records {
             let left: Vec<i16> = (0..inputs).map(|_| factor(true)).collect();
             let right: Vec<i16> = (0..outputs).map(|_| factor(false)).collect();
-            sum.push(&left, &right, &mut wide);
+            sum.push(&left, &right);
             for (i, a) in left.iter().enumerate() {
                 for (j, b) in right.iter().enumerate() {
                     expected[i * outputs + j] += i64::from(*a) * i64::from(*b);
                 }
             }
         }
-        sum.finish(&mut wide);
+        sum.finish();
         // Once more changes nothing.
-        sum.finish(&mut wide);
-        assert_eq!(wide, expected);
+        sum.finish();
+        assert_eq!(values(&sum), expected);
+        sum.restart();
+        assert!(values(&sum).iter().all(|value| *value == 0));
+    }
+
+    fn values(sum: &OuterSum) -> Vec<i64> {
+        match sum.sum() {
+            Part::Narrow(values) => values.iter().map(|value| i64::from(*value)).collect(),
+            Part::Wide(values) => values.to_vec(),
+        }
     }
 
     proptest! {

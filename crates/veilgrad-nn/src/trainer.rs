@@ -38,7 +38,7 @@ impl Performance {
         let steps = model.network.steps.iter();
         let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
         let weights = 4 * model.size();
-        let tile = (CACHE / values).max(weights / values).clamp(8, 32) / 8 * 8;
+        let tile = (CACHE / values).max(weights / values).clamp(8, 128) / 8 * 8;
         let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
         let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
         tile.min(HELD / held.max(1)).max(1)
@@ -280,18 +280,18 @@ impl<O: Optimizer> Trainer<O> {
             return Err(TrainError::Unit { run, plan });
         }
         let sample = Sample::draw(permit, sampler, records.count())?;
-        let (sum, noise) = self.sum(&sample, records, noise)?;
-        let estimates = sum.release(sample, noise?)?;
+        let sum = self.sum(&sample, records, noise)?;
+        let estimates = sum.release_covered(sample)?;
         self.step(estimates)
     }
 
-    /// The sums over the sample. The first thread draws the noise before it takes any record.
-    fn sum<R: Records, N>(
+    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record.
+    fn sum<R: Records>(
         &mut self,
         sample: &Sample,
         records: &R,
-        noise: impl FnOnce() -> N,
-    ) -> Result<(ClippedSum, N), TrainError> {
+        noise: impl FnOnce() -> Result<Noise, NoiseError>,
+    ) -> Result<ClippedSum, TrainError> {
         self.prepared.prepare(&self.model);
         let mut workers = std::mem::take(&mut self.workers);
         if workers.is_empty() {
@@ -310,7 +310,10 @@ impl<O: Optimizer> Trainer<O> {
             records,
         };
         let ids: Vec<u64> = sample.ids().collect();
-        let capacity = workers.first().map_or(1, Worker::capacity);
+        // Two tiles or more for each thread, so that none waits long for the others.
+        let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
+        let share = if workers.len() > 1 { share } else { usize::MAX };
+        let capacity = workers.first().map_or(1, Worker::capacity).min(share).max(1);
         let (next, tiles) = (AtomicUsize::new(0), ids.chunks(capacity).collect::<Vec<_>>());
         let work = |worker: &mut Worker| -> Result<ClippedSum, SumError> {
             let mut sum = sample.begin(shared.plan);
@@ -332,12 +335,13 @@ impl<O: Optimizer> Trainer<O> {
             (noise, sums)
         });
         let mut total = sample.begin(&self.plan);
+        total.cover(noise?)?;
         for (worker, sum) in workers.iter_mut().zip(sums) {
             total.merge(sum.map_err(|_| TrainError::Worker)??)?;
             worker.hand_over(&mut total)?;
         }
         self.workers = workers;
-        Ok((total, noise))
+        Ok(total)
     }
 
     /// Post-processing: the optimizer, running statistics, adaptive clip norms, the average.
