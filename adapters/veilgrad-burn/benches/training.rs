@@ -103,7 +103,7 @@ fn private<M: Module>(
     let losses = |model: &M, batch: Batch| {
         Outcome::new(cross_entropy(forward(model, batch.images), batch.labels))
     };
-    let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(32), |tile| tile.parse())?;
+    let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
     let mut trainer = Trainer::with_tile(&model, data, plan, losses, tile)?;
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);

@@ -128,7 +128,8 @@ impl ModuleVisitor for Decode<'_> {
             return;
         }
         let Some(estimate) = self.released.vector(&name) else { return };
-        let values: Vec<f32> = estimate.iter().map(|value| value as f32).collect();
+        let mut values = Vec::with_capacity(parameter.val().shape().num_elements());
+        estimate.for_each_run(|_, run| values.extend_from_slice(run));
         let (shape, device) = (parameter.val().shape(), parameter.val().device().inner());
         let gradient = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
         self.gradients.register(parameter.id, gradient);

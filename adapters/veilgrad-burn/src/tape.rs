@@ -221,7 +221,8 @@ impl Tape {
 
 /// The numbers of a tensor.
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().iter::<f32>().collect()
+    // Its memory as it is, where it is f32 already.
+    tensor.into_data().convert::<f32>().try_into_vec().unwrap_or_default()
 }
 
 /// A leaf that anchors a layer in the graph: its step runs backwards even where its input needs no

@@ -16,11 +16,16 @@ pub(crate) struct Shape {
     pub(crate) device: Device,
     pub(crate) parameters: Parameters,
     pub(crate) metrics: Vec<Metric>,
-    /// Examples that go through the model at once: always this many, padded with made-up ones.
+    /// Examples that go through the model at once.
     pub(crate) capacity: usize,
+    /// Whether fewer, in multiples of [`STEP`], lead to the same numbers; otherwise tiles are always full.
+    pub(crate) partial: bool,
     /// How gradients come, and after them statistics; known after the first pass.
     pub(crate) vectors: Vec<Vector>,
 }
+
+/// Tiles have a multiple of so many examples, padded with made-up ones.
+pub(crate) const STEP: usize = 8;
 
 /// What a tile of records led to, row by row.
 pub(crate) struct Tile {
@@ -86,8 +91,13 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes exactly as many examples as there is room for through the model and back. None if that
-    /// fails; then the examples must be tried one by one.
+    /// How many examples a tile for so many records has.
+    pub(crate) fn size(&self, records: usize) -> usize {
+        if self.partial { records.next_multiple_of(STEP).min(self.capacity) } else { self.capacity }
+    }
+
+    /// Takes examples through the model and back. None if that fails; then the examples must be tried one
+    /// by one.
     pub(crate) fn run<M: Module, R: Records>(
         &self,
         model: &M,
@@ -96,19 +106,18 @@ impl Shape {
         examples: Vec<R::Example>,
         tape: &mut Tape,
     ) -> Option<Tile> {
+        let count = examples.len();
         let outcome = quietly(|| {
-            tape::recorded(tape, self.capacity, || {
-                loss(model, records.batch(examples, &self.device))
-            })
+            tape::recorded(tape, count, || loss(model, records.batch(examples, &self.device)))
         })?;
         let (losses, metrics) = quietly(|| {
-            let judged = judge(&outcome, &self.metrics, self.capacity).ok()?;
+            let judged = judge(&outcome, &self.metrics, count).ok()?;
             // Rows are apart, so the gradient of the sum is the gradient of each.
             drop(outcome.losses.sum().backward());
             Some(judged)
         })??;
-        let (parameters, capacity) = (self.parameters.all(), self.capacity);
-        let gradients = TileGradients::take(&tape.uses, &parameters, &self.vectors, capacity)?;
+        let parameters = self.parameters.all();
+        let gradients = TileGradients::take(&tape.uses, &parameters, &self.vectors, count)?;
         Some(Tile { gradients, losses, metrics })
     }
 }

@@ -134,8 +134,10 @@ pub struct Trainer<M, R, F> {
 }
 
 impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
-    /// Examples that go through a model at once, unless told otherwise.
-    pub const TILE: usize = 32;
+    /// Examples that go through a model at once, at most, unless told otherwise.
+    const TILE: usize = 128;
+    /// Bytes of gradients that are held for them, about, unless told otherwise.
+    const HELD: usize = 64 << 20;
 
     /// Checks a model and a plan: layers by name, losses, and on made-up examples whether the model
     /// keeps records apart. `loss` gives the losses of a batch, one for each example.
@@ -143,10 +145,11 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
     /// # Errors
     /// Says what cannot be used, and what to use instead.
     pub fn new(model: &M, records: R, training: TrainingPlan, loss: F) -> Result<Self, TrainError> {
-        Self::with_tile(model, records, training, loss, Self::TILE)
+        Self::with_tile(model, records, training, loss, 0)
     }
 
-    /// As [`new`](Trainer::new), with `tile` examples at once: more are faster and need more memory.
+    /// As [`new`](Trainer::new), with `tile` examples at once: more are faster and need more memory. 0 lets
+    /// the model decide.
     ///
     /// # Errors
     /// As for [`new`](Trainer::new).
@@ -180,10 +183,17 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let metrics = training.queries.metrics().cloned().collect();
         // A tile of one would show no record that meddles with another.
         let capacity = if recorded { tile.max(2) } else { 1 };
-        let mut shape = Shape { device, parameters, metrics, capacity, vectors: Vec::new() };
+        let (partial, vectors) = (false, Vec::new());
+        let mut shape = Shape { device, parameters, metrics, capacity, partial, vectors };
         let numerics = if recorded {
             shape.explore(model, &records, &loss)?;
-            isolation::check(&shape, model, &records, &loss)?
+            if tile == 0 {
+                let dense = shape.vectors.iter().filter(|vector| vector.outer.is_none());
+                let held = dense.map(|vector| 4 * vector.length).sum::<usize>().max(1);
+                shape.capacity = (Self::HELD / held).clamp(8, Self::TILE) / 8 * 8;
+                shape.explore(model, &records, &loss)?;
+            }
+            isolation::check(&mut shape, model, &records, &loss)?
         } else {
             let batch = records.batch(vec![records.made_up(0)], &shape.device);
             judge(&loss(model, batch), &shape.metrics, 1)?;
@@ -284,6 +294,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         }
         let sample = Sample::draw(permit, sampler, self.records.count())?;
         let mut sum = sample.begin(&self.plan);
+        sum.cover(noise)?;
         if recorded {
             self.add_recorded(model, &sample, &mut sum)?;
         } else {
@@ -291,7 +302,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
                 self.add_single(model, id, &mut sum)?;
             }
         }
-        let released = sum.release(sample, noise)?;
+        let released = sum.release_covered(sample)?;
         self.round = self.round.saturating_add(1);
         self.plan.adapt(&released)?;
         Ok(released)
@@ -329,7 +340,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
 
     /// A tile of records, filled up with made-up ones.
     fn tile(&self, model: &M, ids: &[u64], tape: &mut Tape) -> Option<Tile> {
-        let padding = 0..(self.shape.capacity - ids.len()) as u64;
+        let padding = 0..(self.shape.size(ids.len()) - ids.len()) as u64;
         let examples = quietly(|| {
             let read = ids.iter().map(|id| self.records.read(*id, 0));
             read.chain(padding.map(|number| self.records.made_up(number))).collect()

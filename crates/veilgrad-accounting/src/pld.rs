@@ -143,6 +143,7 @@ pub(crate) struct Deltas<'a> {
     remove: Known,
     add: Known,
     addition: Addition<'a>,
+    absurd: bool,
 }
 
 /// The transforms of one direction that were made so far.
@@ -154,11 +155,17 @@ struct Known {
 
 impl<'a> Deltas<'a> {
     pub(crate) fn new(composition: &'a Composition) -> Self {
-        let addition = Addition::new(composition);
-        Self { composition, remove: Known::default(), add: Known::default(), addition }
+        let (remove, add, addition) =
+            (Known::default(), Known::default(), Addition::new(composition));
+        let absurd = composition.gaussian_only().is_none()
+            && Delta::new(0.5).is_ok_and(|delta| is_absurd(composition, delta));
+        Self { composition, remove, add, addition, absurd }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
+        if self.absurd {
+            return 1.0;
+        }
         let composition = self.composition;
         let remove = self.remove.at(composition, Direction::Remove, epsilon);
         let add = match self.addition.settled(epsilon, remove.lower) {
@@ -304,6 +311,9 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
         return Bounds { lower, upper, method: Method::Contour };
     }
     let mut best = Bounds { lower, upper, method: Method::Contour };
+    if Delta::new(delta).is_ok_and(|delta| is_absurd(composition, delta)) {
+        return best;
+    }
     // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
     let mut attempts = [
         (Method::Contour, aided_epsilon as fn(&Composition, Direction, f64) -> Option<(f64, f64)>),
@@ -321,6 +331,12 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
         }
     }
     best
+}
+
+/// Whether epsilon is so large that nobody needs it closely: Rényi's bound will do.
+fn is_absurd(composition: &Composition, delta: Delta) -> bool {
+    const ABSURD: f64 = 1e6;
+    rdp::epsilon(composition, delta).is_ok_and(|found| found.epsilon.get() > ABSURD)
 }
 
 fn aided_epsilon(

@@ -116,7 +116,7 @@ fn optimal(sampling: Sampling, adjacency: Adjacency, count: u64, budget: f64, de
         accountant: &Best,
     };
     let with = |noise_multiplier| {
-        Composition::of(&mut [Folded { count, sampling, noise_multiplier }].into_iter(), adjacency)
+        Composition::of([Folded { count, sampling, noise_multiplier }], adjacency)
     };
     let what = format!("{sampling:?} {adjacency} T {count} eps {budget} delta {delta:e}");
     let z = target.noise_multiplier(with).unwrap();

@@ -1,5 +1,7 @@
 //! Layers one by one, for adapters of other frameworks.
 
+use std::sync::OnceLock;
+
 use crate::gemm::Panels;
 use crate::layer::{Compiled, Gradients, Layer, Operation, Pass, Ready, Spare, compile};
 use crate::{ModelError, Window};
@@ -20,6 +22,8 @@ pub struct Kernel {
 pub struct KernelWeights {
     values: Vec<Vec<f32>>,
     panels: Vec<Panels>,
+    /// With those for gradients by inputs, which not everybody wants.
+    all_panels: OnceLock<Vec<Panels>>,
 }
 
 /// What comes back through a kernel.
@@ -112,8 +116,8 @@ impl Kernel {
             return Err(ModelError::Shape("a parameter has another length".to_owned()));
         }
         let mut panels = Vec::new();
-        self.operation.prepare(&values, true, &mut panels);
-        Ok(KernelWeights { values, panels })
+        self.operation.prepare(&values, false, &mut panels);
+        Ok(KernelWeights { values, panels, all_panels: OnceLock::new() })
     }
 
     /// The outputs of some records. Their number is that of whole records in `x`.
@@ -122,7 +126,8 @@ impl Kernel {
         let records = x.len() / self.inputs;
         let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
         let x = &x[..records * self.inputs];
-        self.operation.forward(weights.ready(), records, x, &mut y, &mut Spare::default());
+        let ready = Ready { values: &weights.values, panels: &weights.panels };
+        self.operation.forward(ready, records, x, &mut y, &mut Spare::default());
         y
     }
 
@@ -144,15 +149,17 @@ impl Kernel {
         let (buffers, lengths) = (&mut parameters[..], &self.lengths[..]);
         let mut gradients = Gradients { buffers, lengths, summed: false };
         let (pass, dx) = (Pass { records, x, y, dy }, wants_input.then_some(&mut input[..]));
-        let spare = &mut Spare::default();
-        self.operation.backward(weights.ready(), pass, dx, &mut gradients, spare);
+        let panels = match wants_input {
+            false => &weights.panels,
+            true => weights.all_panels.get_or_init(|| {
+                let mut panels = Vec::new();
+                self.operation.prepare(&weights.values, true, &mut panels);
+                panels
+            }),
+        };
+        let (ready, spare) = (Ready { values: &weights.values, panels }, &mut Spare::default());
+        self.operation.backward(ready, pass, dx, &mut gradients, spare);
         Back { input, parameters }
-    }
-}
-
-impl KernelWeights {
-    fn ready(&self) -> Ready<'_> {
-        Ready { values: &self.values, panels: &self.panels }
     }
 }
 
