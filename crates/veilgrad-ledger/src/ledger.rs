@@ -31,9 +31,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// So many rows at most are durable in the anchor only: syncing the WAL with every charge would take twice as long.
 const MOST_LAGGING: usize = 16;
 /// A WAL of so many bytes goes into the database.
-const LONG_LOG: usize = 4 << 20;
+const LONG_LOG: u64 = 4 << 20;
 /// What a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
-const PAGES: usize = 2 << 12;
+const PAGES: u64 = 2 << 12;
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
@@ -68,7 +68,7 @@ pub struct Ledger {
     /// them, durably.
     pub(crate) lagging: Vec<Vec<u8>>,
     /// How many bytes went into the WAL since it last went into the database.
-    logged: usize,
+    logged: u64,
     /// Whether there are rows of others that may not be on disk yet.
     pub(crate) unsettled: bool,
     pub(crate) poisoned: bool,
@@ -121,6 +121,9 @@ impl Ledger {
         sync_directory(path)?;
         ledger.recover()?;
         ledger.identity = Identity::of(path);
+        // Processes that were killed may have left a long one.
+        let log = std::fs::metadata(beside(path, "-wal"));
+        ledger.logged = log.map_or(0, |log| log.len());
         ledger.connection.set_db_config(KEEP_LOG, false)?;
         Ok(ledger)
     }
@@ -224,7 +227,7 @@ impl Ledger {
     fn put(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
         insert(&self.connection, &rows)?;
         execute(&self.connection, "COMMIT")?;
-        self.logged += rows.iter().map(|(_, bytes, _)| bytes.len()).sum::<usize>() + PAGES;
+        self.logged += rows.iter().map(|(_, bytes, _)| bytes.len() as u64).sum::<u64>() + PAGES;
         self.lagging.extend(rows.into_iter().map(|(_, bytes, _)| bytes));
         let bytes = self.lagging.iter().map(|row| row.len() + 1).sum::<usize>();
         if self.lagging.len() <= MOST_LAGGING && bytes <= anchor::MOST {

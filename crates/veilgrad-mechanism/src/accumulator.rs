@@ -1,6 +1,7 @@
 //! The running integer sum of one group.
 
 use veilgrad_events::IntegerGrid;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::kernel::Part;
 use crate::{Private, kernel};
@@ -16,10 +17,18 @@ pub(crate) struct Accumulator {
     unflushed: u32,
 }
 
-/// Both parts are empty, which means zero, until they are needed.
+/// Both parts are empty, which means zero, until they are needed. What is not taken out is wiped: it may be a
+/// sum without its noise, or noise that nobody may see.
 struct Sums {
     narrow: Vec<i32>,
     wide: Vec<i64>,
+}
+
+impl Drop for Sums {
+    fn drop(&mut self) {
+        self.narrow.zeroize();
+        self.wide.zeroize();
+    }
 }
 
 /// Records that fit 32 bits: 15 * 2^27 < 2^31.
@@ -65,13 +74,13 @@ impl Accumulator {
         if wide.is_empty() && values.len() == self.dimension {
             *wide = values;
         } else {
-            self.add_wide(&values);
+            self.add_wide(&Zeroizing::new(values));
         }
     }
 
     pub(crate) fn merge(&mut self, mut other: Self) {
         other.flush();
-        let sums = other.sums.into_exposed().wide;
+        let sums = std::mem::take(&mut other.sums.expose_mut().wide);
         if !sums.is_empty() {
             self.add_owned(sums);
         }
@@ -80,7 +89,7 @@ impl Accumulator {
     /// The sum modulo 2^64. Private until noise is added.
     pub(crate) fn into_sums(mut self) -> Vec<i64> {
         self.flush();
-        let mut sums = self.sums.into_exposed().wide;
+        let mut sums = std::mem::take(&mut self.sums.expose_mut().wide);
         sums.resize(self.dimension, 0);
         sums
     }

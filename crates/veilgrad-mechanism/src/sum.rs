@@ -268,12 +268,13 @@ impl ClippedSum {
     /// drawn for other groups, or it is for tests and the run is not stamped. Nothing is released
     /// then, and the round stays charged.
     pub fn release(
-        mut self,
+        self,
         sample: Sample,
         noise: Noise,
     ) -> Result<Released<Estimates>, ReleaseError> {
-        self.cover(noise)?;
-        self.release_covered(sample)
+        let mut sum = self;
+        sum.cover(noise)?;
+        sum.release_covered(sample)
     }
 
     /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. What is added
