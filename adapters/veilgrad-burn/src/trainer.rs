@@ -136,6 +136,8 @@ pub struct Trainer<M, R, F> {
 impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
     /// Examples that go through a model at once, at most, unless told otherwise.
     const TILE: usize = 128;
+    /// Examples of the first, made-up tile, from which the model decides.
+    const FIRST: usize = 32;
     /// Bytes of gradients that are held for them, about, unless told otherwise.
     const HELD: usize = 64 << 20;
 
@@ -182,7 +184,8 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let (plan, groups) = training.queries.resolve(&trained, &statistics, recorded)?;
         let metrics = training.queries.metrics().cloned().collect();
         // A tile of one would show no record that meddles with another.
-        let capacity = if recorded { tile.max(2) } else { 1 };
+        let first = if tile == 0 { Self::FIRST } else { tile.max(2) };
+        let capacity = if recorded { first } else { 1 };
         let (partial, vectors) = (false, Vec::new());
         let mut shape = Shape { device, parameters, metrics, capacity, partial, vectors };
         let numerics = if recorded {

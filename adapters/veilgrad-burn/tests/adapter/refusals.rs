@@ -20,7 +20,7 @@ fn device() -> Device {
 /// Why a model is refused.
 fn refusal<M: Classify>(model: &M, width: usize, plan: TrainingPlan) -> String {
     let points = Points::new(1, width, None);
-    match Trainer::new(model, &points, plan, judge) {
+    match Trainer::with_tile(model, &points, plan, judge, 32) {
         Ok(_) => "accepted".to_owned(),
         Err(error) => error.to_string(),
     }
