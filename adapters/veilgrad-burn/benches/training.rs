@@ -71,25 +71,27 @@ fn timed(
 }
 
 fn public<M: Module>(
-    mut model: M,
+    model: M,
     forward: impl Fn(&M, Tensor<2>) -> Tensor<2>,
     data: &Digits,
     (batch, rounds): (u64, u64),
 ) -> Result<(f64, f64), Box<dyn Error>> {
-    let (device, mut round) = (Device::flex().autodiff(), 0);
+    let (device, mut round, mut model) = (Device::flex().autodiff(), 0, Some(model));
     let mut optimizer = SgdConfig::new().init();
     timed(rounds, || {
         let batch = data.next(round, batch, &device);
         round += 1;
-        let loss = cross_entropy(forward(&model, batch.images), batch.labels).mean();
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimizer.step(0.15, model.clone(), gradients);
+        let mut own = model.take().ok_or("no model")?;
+        let loss = cross_entropy(forward(&own, batch.images), batch.labels).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &own);
+        own = optimizer.step(0.15, own, gradients);
+        model = Some(own);
         Ok(())
     })
 }
 
 fn private<M: Module>(
-    mut model: M,
+    model: M,
     forward: impl Fn(&M, Tensor<2>) -> Tensor<2>,
     data: &Digits,
     (batch, rounds): (u64, u64),
@@ -127,6 +129,7 @@ fn private<M: Module>(
     let store = ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Best))?;
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
     let mut permits = run.reserve(&trainer.event(&sampler)?, 0)?;
+    let mut model = Some(model);
     let times = timed(rounds, || {
         let permit = match permits.next() {
             Some(permit) => permit,
@@ -135,8 +138,9 @@ fn private<M: Module>(
                 permits.next().ok_or("no permit")?
             }
         };
-        let released = trainer.round(&model, permit, &mut sampler)?;
-        model = optimizer.step(0.15, model.clone(), &released);
+        let own = model.take().ok_or("no model")?;
+        let released = trainer.round(&own, permit, &mut sampler)?;
+        model = Some(optimizer.step(0.15, own, &released));
         Ok(())
     })?;
     std::fs::remove_dir_all(directory)?;

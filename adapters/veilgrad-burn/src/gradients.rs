@@ -3,7 +3,6 @@
 use veilgrad_nn::adapter::{Rows, Vector};
 
 use crate::inspect::Parameter;
-use crate::operation::slice;
 use crate::tape::{Found, Use};
 
 /// The gradients of a tile: for each parameter its rows, or the two factors of them.
@@ -13,7 +12,7 @@ pub(crate) struct TileGradients {
 
 enum Source {
     Dense { rows: Vec<f32>, length: usize },
-    Outer { found: Found, inputs: usize, outputs: usize },
+    Outer { found: Box<Found>, inputs: usize, outputs: usize },
 }
 
 /// How each parameter's gradient comes: as an outer product where it is used once, by a layer that
@@ -93,7 +92,7 @@ fn outer_source(
     if of.next().is_some() || one.ready.kernel.outer() != Some((inputs, outputs)) {
         return None;
     }
-    Some(Source::Outer { found: found.take()?, inputs, outputs })
+    Some(Source::Outer { found: Box::new(found.take()?), inputs, outputs })
 }
 
 /// The rows of a parameter, added up over all of its uses; zeros where the loss does not depend on it.
@@ -127,7 +126,7 @@ fn dense_source(
 
 /// The outer products of a tile, as rows.
 fn materialise(found: &Found, inputs: usize, outputs: usize) -> Vec<f32> {
-    let rows = slice(&found.x).chunks_exact(inputs).zip(slice(&found.dy).chunks_exact(outputs));
+    let rows = found.x.slice().chunks_exact(inputs).zip(found.dy.slice().chunks_exact(outputs));
     rows.flat_map(|(x, dy)| x.iter().flat_map(move |x| dy.iter().map(move |dy| x * dy))).collect()
 }
 
@@ -143,8 +142,8 @@ impl Rows for TileGradients {
         match &self.vectors[vector] {
             Source::Dense { .. } => (&[], &[]),
             Source::Outer { found, inputs, outputs } => {
-                let of = |data, width: usize| &slice(data)[row * width..][..width];
-                (of(&found.x, *inputs), of(&found.dy, *outputs))
+                let row = |width: usize| row * width..(row + 1) * width;
+                (&found.x.slice()[row(*inputs)], &found.dy.slice()[row(*outputs)])
             }
         }
     }

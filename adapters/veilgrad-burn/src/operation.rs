@@ -2,7 +2,7 @@
 #![allow(deprecated)] // Burn announces the end of ndarray; while it is there, it is offered.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -10,9 +10,10 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
-    Autodiff, Backend, Dispatch, Flex, NdArray, TensorMetadata, backend_extension, read_sync,
+    Autodiff, AutodiffBackend, Backend, Dispatch, Flex, NdArray, TensorMetadata, backend_extension,
+    read_sync,
 };
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Shape, Tensor, TensorData};
 
 use crate::tape::{Found, Ready, Slot, probe};
 
@@ -41,16 +42,63 @@ pub(crate) fn apply<const D: usize, const E: usize>(
     Tensor::<E>::from_dispatch(y).reshape(shape)
 }
 
+/// The numbers of a tensor, without a copy where that can be.
+pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
+    let eye = Eye::default();
+    <Dispatch as Native>::look(tensor.into_dispatch(), eye.clone());
+    let seen = eye.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    seen.unwrap_or(Values::Own(Vec::new()))
+}
+
+/// Numbers of f32.
+#[derive(Clone)]
+pub(crate) enum Values {
+    /// Where the backend has them.
+    Flex(FloatTensor<Flex>),
+    /// As they were handed over.
+    Data(Arc<TensorData>),
+    /// Made here.
+    Own(Vec<f32>),
+}
+
+impl Values {
+    pub(crate) fn slice(&self) -> &[f32] {
+        match self {
+            Self::Flex(tensor) => tensor.as_slice(),
+            Self::Data(data) => data.as_slice().ok(),
+            Self::Own(values) => Some(values.as_slice()),
+        }
+        .expect("layers are of f32")
+    }
+}
+
+/// What a tensor that is looked at shows.
+#[derive(Clone, Default)]
+pub(crate) struct Eye(Arc<Mutex<Option<Values>>>);
+
+impl fmt::Debug for Eye {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Eye")
+    }
+}
+
 /// Backends that can run native kernels.
 #[backend_extension(Flex, NdArray, Autodiff)]
 pub(crate) trait Native: Backend {
     /// The output of a kernel. `probe` anchors it in the graph and has no other use.
     fn native(x: FloatTensor<Self>, probe: FloatTensor<Self>, call: Call) -> FloatTensor<Self>;
+
+    /// Shows the numbers of `x`, which is the output.
+    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self>;
 }
 
 impl Native for Flex {
     fn native(x: FloatTensor<Self>, _: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
         forward::<Self>(x, &call).0
+    }
+
+    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
+        look::<Self>(x, &eye)
     }
 }
 
@@ -58,26 +106,58 @@ impl Native for NdArray {
     fn native(x: FloatTensor<Self>, _: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
         forward::<Self>(x, &call).0
     }
+
+    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
+        look::<Self>(x, &eye)
+    }
 }
 
+fn look<B: Read>(x: FloatTensor<B>, eye: &Eye) -> FloatTensor<B> {
+    *eye.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(B::read(x.clone()));
+    x
+}
+
+/// Backends with numbers in memory.
+pub(crate) trait Read: Backend {
+    fn read(tensor: FloatTensor<Self>) -> Values {
+        // All of them compute at once; there is nothing that could have failed meanwhile.
+        let data = read_sync(Self::float_into_data(tensor)).expect("tensors in memory can be read");
+        Values::Data(Arc::new(data.convert::<f32>()))
+    }
+}
+
+impl Read for Flex {
+    fn read(tensor: FloatTensor<Self>) -> Values {
+        if tensor.as_slice::<f32>().is_some() {
+            return Values::Flex(tensor);
+        }
+        let data = tensor.into_data().convert::<f32>();
+        Values::Data(Arc::new(data))
+    }
+}
+
+impl Read for NdArray {}
+
 /// The output, and what the backward pass needs.
-fn forward<B: Backend>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
-    let (device, records) = (x.device(), x.shape().iter().next().copied().unwrap_or(0));
-    let x = data::<B>(x);
+fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
+    let (device, input) = (x.device(), x.shape());
+    let x = B::read(x);
     let Ready { kernel, weights } = &*call.ready;
-    let y = kernel.forward(weights, slice(&x));
-    let mut shape = vec![records];
+    let y = kernel.forward(weights, x.slice());
+    let mut shape = vec![input.iter().next().copied().unwrap_or(0)];
     shape.extend(kernel.output());
     // Only kernels without parameters look at their outputs.
     let kept = if kernel.lengths().is_empty() { y.clone() } else { Vec::new() };
-    let saved = Saved { call: call.clone(), x: Arc::new(x), y: Arc::new(kept) };
+    let saved = Saved { call: call.clone(), x, input, y: Arc::new(kept) };
     (B::float_from_data(TensorData::new(y, shape), &device), saved)
 }
 
 #[derive(Clone)]
 struct Saved {
     call: Call,
-    x: Arc<TensorData>,
+    x: Values,
+    /// The shape of `x`.
+    input: Shape,
     y: Arc<Vec<f32>>,
 }
 
@@ -90,7 +170,7 @@ impl fmt::Debug for Saved {
 #[derive(Debug)]
 struct NativeBackward;
 
-impl<B: Backend> Backward<B, 2> for NativeBackward {
+impl<B: Read> Backward<B, 2> for NativeBackward {
     type State = Saved;
 
     fn backward(
@@ -102,19 +182,19 @@ impl<B: Backend> Backward<B, 2> for NativeBackward {
         let [input, _probe] = ops.parents;
         let dy = gradients.consume::<B>(&ops.node);
         let device = dy.device();
-        let dy = data::<B>(dy);
-        let Saved { call, x, y } = ops.state;
+        let dy = B::read(dy);
+        let Saved { call, x, input: shape, y } = ops.state;
         let Ready { kernel, weights } = &*call.ready;
-        let mut back = kernel.backward(weights, (slice(&x), &y, slice(&dy)), input.is_some());
+        let mut back = kernel.backward(weights, (x.slice(), &y, dy.slice()), input.is_some());
         if let Some(input) = input {
-            let dx = TensorData::new(std::mem::take(&mut back.input), x.shape().clone());
+            let dx = TensorData::new(std::mem::take(&mut back.input), shape);
             gradients.register::<B>(input.id, B::float_from_data(dx, &device));
         }
         call.slot.fill(Found { x, dy, back });
     }
 }
 
-impl<B: Backend + Native, C: CheckpointStrategy> Native for Autodiff<B, C> {
+impl<B: Native + Read, C: CheckpointStrategy> Native for Autodiff<B, C> {
     fn native(x: FloatTensor<Self>, probe: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
         let nodes = [x.node(), probe.node()];
         let (y, saved) = forward::<B>(x.into_primitive(), &call);
@@ -123,14 +203,8 @@ impl<B: Backend + Native, C: CheckpointStrategy> Native for Autodiff<B, C> {
             OpsKind::UnTracked(step) => step.finish(y),
         }
     }
-}
 
-fn data<B: Backend>(tensor: FloatTensor<B>) -> TensorData {
-    // Both backends compute at once; there is nothing that could have failed meanwhile.
-    read_sync(B::float_into_data(tensor)).expect("tensors in memory can be read")
-}
-
-/// The numbers of data that a layer handed over.
-pub(crate) fn slice(data: &TensorData) -> &[f32] {
-    data.as_slice().expect("layers are of f32")
+    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
+        Self::from_inner(B::look(x.into_primitive(), eye))
+    }
 }

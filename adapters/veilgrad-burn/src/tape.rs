@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::ParamId;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use veilgrad_nn::ModelError;
 use veilgrad_nn::adapter::{Back, Kernel, KernelWeights};
 
-use crate::operation;
+use crate::operation::{self, Values};
 
 thread_local! {
     static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
@@ -19,10 +19,17 @@ thread_local! {
 pub(crate) struct Tape {
     records: usize,
     pub(crate) uses: Vec<Use>,
-    /// The kernels of this round.
-    ready: Vec<(Key, Arc<Ready>)>,
+    /// The kernels, from round to round.
+    known: Vec<Known>,
     /// Why a layer could not be written down.
     pub(crate) refused: Option<String>,
+}
+
+struct Known {
+    key: Key,
+    ready: Arc<Ready>,
+    /// Whether the parameters are those of this round.
+    fresh: bool,
 }
 
 /// What a kernel is for: a kind of layer, its settings, its parameter if it has one, a shape.
@@ -106,8 +113,8 @@ pub(crate) struct Slot(Mutex<Option<Found>>);
 
 /// Inputs of a layer, what came back, and the gradients by its parameters: rows of one record each.
 pub(crate) struct Found {
-    pub(crate) x: Arc<TensorData>,
-    pub(crate) dy: TensorData,
+    pub(crate) x: Values,
+    pub(crate) dy: Values,
     pub(crate) back: Back,
 }
 
@@ -131,10 +138,10 @@ pub(crate) struct Layer<'a> {
     /// The kernel's parameters; see [`Use`].
     pub(crate) targets: Vec<Option<Target>>,
     /// Their values, in the kernel's order.
-    pub(crate) values: &'a dyn Fn() -> Vec<Vec<f32>>,
+    pub(crate) values: &'a dyn Fn() -> Vec<Values>,
 }
 
-/// Runs `body` with a tape for `records` records; the kernels in it stay with `tape` for the round.
+/// Runs `body` with a tape for `records` records; the kernels in it stay with `tape`.
 pub(crate) fn recorded<T>(tape: &mut Tape, records: usize, body: impl FnOnce() -> T) -> T {
     /// Takes the tape out again, whatever happens.
     struct Guard<'a>(&'a mut Tape);
@@ -177,6 +184,41 @@ pub(crate) fn record<const D: usize, const E: usize>(
 }
 
 impl Tape {
+    /// Forgets records; kernels stay, for other parameters.
+    pub(crate) fn turn_over(&mut self) {
+        self.uses.clear();
+        self.known.iter_mut().for_each(|known| known.fresh = false);
+    }
+
+    /// The kernel of a layer, with its parameters of this round.
+    fn ready(&mut self, key: Key, layer: &Layer<'_>) -> Result<Arc<Ready>, ModelError> {
+        let found = self.known.iter().position(|known| known.key == key);
+        let mut known = match found.map(|index| self.known.swap_remove(index)) {
+            Some(known) => known,
+            None => {
+                let (kernel, weights) = ((layer.kernel)(&key.shape)?, KernelWeights::default());
+                Known { key, ready: Arc::new(Ready { kernel, weights }), fresh: false }
+            }
+        };
+        if !known.fresh {
+            if Arc::get_mut(&mut known.ready).is_none() {
+                // Somebody kept the old one.
+                let (kernel, weights) =
+                    ((layer.kernel)(&known.key.shape)?, KernelWeights::default());
+                known.ready = Arc::new(Ready { kernel, weights });
+            }
+            if let Some(Ready { kernel, weights }) = Arc::get_mut(&mut known.ready) {
+                let values = (layer.values)();
+                let values: Vec<&[f32]> = values.iter().map(Values::slice).collect();
+                kernel.prepare(weights, &values)?;
+            }
+            known.fresh = true;
+        }
+        let ready = Arc::clone(&known.ready);
+        self.known.push(known);
+        Ok(ready)
+    }
+
     fn enter(&mut self, shape: &[usize], layer: Layer<'_>) -> Option<operation::Call> {
         let (name, records) = (layer.name, self.records);
         let mut refuse = |reason: String| {
@@ -193,21 +235,13 @@ impl Tape {
             ));
         }
         let parameter = layer.targets.first().copied().flatten().map(|target| target.id);
-        let key = Key { name, settings: layer.settings, parameter, shape: shape.to_vec() };
-        let ready = match self.ready.iter().find(|(known, _)| *known == key) {
-            Some((_, ready)) => Arc::clone(ready),
-            None => {
-                let made = (layer.kernel)(shape).and_then(|kernel| {
-                    let weights = kernel.prepare((layer.values)())?;
-                    Ok(Arc::new(Ready { kernel, weights }))
-                });
-                match made {
-                    Ok(ready) => {
-                        self.ready.push((key, Arc::clone(&ready)));
-                        ready
-                    }
-                    Err(error) => return refuse(error.to_string()),
-                }
+        let settings = layer.settings.clone();
+        let key = Key { name, settings, parameter, shape: shape.to_vec() };
+        let ready = match self.ready(key, &layer) {
+            Ok(ready) => ready,
+            Err(error) => {
+                self.refused.get_or_insert(format!("{name}: {error}"));
+                return None;
             }
         };
         let slot = Arc::new(Slot::default());

@@ -130,6 +130,7 @@ pub struct Trainer<M, R, F> {
     numerics: Numerics,
     /// None while a round is under way: sums of a round that failed must not enter another.
     book: Option<Book>,
+    tape: Tape,
     model: PhantomData<fn(&M)>,
 }
 
@@ -202,8 +203,19 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
             judge(&loss(model, batch), &shape.metrics, 1)?;
             isolation::of_single_records(model, &shape.device)
         };
-        let (round, book, model) = (0, None, PhantomData);
-        Ok(Self { plan, groups, round, shape, training, records, loss, numerics, book, model })
+        Ok(Self {
+            plan,
+            groups,
+            round: 0,
+            shape,
+            training,
+            records,
+            loss,
+            numerics,
+            book: None,
+            tape: Tape::default(),
+            model: PhantomData,
+        })
     }
 
     /// Whether record isolation is established: the header of a run says the same.
@@ -321,7 +333,8 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let vectors = &self.shape.vectors[..self.shape.parameters.trained.len()];
         let book = self.book.take();
         let mut book = book.unwrap_or_else(|| Book::new(vectors, &self.plan, &self.groups));
-        let (mut tape, ids) = (Tape::default(), sample.ids().collect::<Vec<u64>>());
+        let (mut tape, ids) = (std::mem::take(&mut self.tape), sample.ids().collect::<Vec<u64>>());
+        tape.turn_over();
         for ids in ids.chunks(self.shape.capacity) {
             match self.tile(model, ids, &mut tape) {
                 Some(tile) => self.add_tile(&tile, ids.len(), &mut book, sum)?,
@@ -337,7 +350,8 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
             }
         }
         book.hand_over(sum)?;
-        self.book = Some(book);
+        tape.turn_over();
+        (self.book, self.tape) = (Some(book), tape);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ const STEPS: usize = 512;
 /// The square of an f32 is exact in f64 and cannot overflow, so only the additions round.
 pub fn squared_norm(x: &[f32]) -> f64 {
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+    if let Some(v3) = pulp::x86::V3::try_new() {
         return avx2::squared_norm(v3, x);
     }
     portable::squared_norm(x)
@@ -31,7 +31,7 @@ pub fn squared_norm(x: &[f32]) -> f64 {
 pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut [i32]) -> u128 {
     let bound = round_down(f64::from(s_int));
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
+    if let Some(v3) = pulp::x86::V3::try_new() {
         return avx2::quantise(v3, x, c, bound, direction, sums);
     }
     portable::quantise(x, c, bound, direction, sums)

@@ -4,14 +4,17 @@
 //! Element `(i, j)` of a product is the chain `fma(a_i,k-1, b_k-1,j, … fma(a_i0, b_0j, start))`: one
 //! multiply-add after the other, in the order of the inner index, whatever the number of rows, their
 //! place in the matrix, the machine or the kernel. So a row of a product depends on its own row of
-//! `a` alone. The portable kernel is that sentence as code; a test compares the AVX2 kernel with it
-//! bit for bit.
+//! `a` alone. The portable kernel is that sentence as code; a test compares the kernels for AVX2 and
+//! AVX-512 with it bit for bit.
 
 use std::ops::Range;
 
-/// Columns that a kernel computes at once.
+/// Columns of a panel.
 const WIDTH: usize = 16;
-/// Rows that a kernel computes at once; 6 rows of 16 columns fill the registers of AVX2.
+/// Panels that lie side by side, row by row, where there are as many and the machine has AVX-512.
+const WIDE: usize = 4;
+/// Rows that a kernel computes at once: those of a panel fill the registers of AVX2, those of a wide one the
+/// registers of AVX-512.
 const HEIGHT: usize = 6;
 
 /// Numbers of a panel that stay close to the processor while all rows use them.
@@ -54,46 +57,89 @@ pub(crate) enum Start<'a> {
 /// A right matrix of `k` rows and `n` columns, cut into panels of sixteen columns.
 #[derive(Default)]
 pub(crate) struct Panels {
+    /// From the first whole line of the cache on, see [`unaligned`].
     values: Vec<f32>,
     k: usize,
     n: usize,
+    /// Columns that are in wide panels; they come first.
+    wide: usize,
 }
 
 impl Panels {
     /// Cuts a matrix that is stored row after row.
     pub(crate) fn pack(&mut self, matrix: &[f32], k: usize, n: usize) {
-        self.resize(k, n);
-        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
+        self.pack_with(is_wide(), matrix, k, n);
+    }
+
+    fn pack_with(&mut self, wide: bool, matrix: &[f32], k: usize, n: usize) {
+        self.cut(wide, k, n, |p, first, row| {
             let width = WIDTH.min(n - first);
-            for (row, from) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().zip(matrix.chunks(n)) {
-                match from[first..first + width].first_chunk() {
-                    Some(from) => *row = *from,
-                    None => {
-                        row[..width].copy_from_slice(&from[first..first + width]);
-                        row[width..].fill(0.0);
-                    }
+            let from = &matrix[p * n + first..][..width];
+            match from.first_chunk() {
+                Some(from) => *row = *from,
+                None => {
+                    row[..width].copy_from_slice(from);
+                    row[width..].fill(0.0);
                 }
             }
-        }
+        });
     }
 
     /// Cuts the transpose of a matrix of `n` rows of `k` numbers.
     pub(crate) fn pack_transposed(&mut self, matrix: &[f32], k: usize, n: usize) {
-        self.resize(k, n);
-        for (panel, first) in self.values.chunks_exact_mut(k * WIDTH).zip((0..n).step_by(WIDTH)) {
-            let width = WIDTH.min(n - first);
-            for (p, row) in panel.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-                for (column, value) in row.iter_mut().enumerate() {
-                    *value = if column < width { matrix[(first + column) * k + p] } else { 0.0 };
+        self.cut(is_wide(), k, n, |p, first, row| {
+            for (column, value) in (first..).zip(row) {
+                *value = if column < n { matrix[column * k + p] } else { 0.0 };
+            }
+        });
+    }
+
+    /// Writes all panels: `write(p, first, row)` fills row p from column `first` on.
+    fn cut(
+        &mut self,
+        wide: bool,
+        k: usize,
+        n: usize,
+        write: impl Fn(usize, usize, &mut [f32; WIDTH]),
+    ) {
+        let panels = n.div_ceil(WIDTH);
+        (self.k, self.n) = (k, n);
+        self.wide = if wide { n / (WIDE * WIDTH) * (WIDE * WIDTH) } else { 0 };
+        self.values.resize(panels * WIDTH * k + LINE, 0.0);
+        let first = unaligned(&self.values);
+        let mut rows = self.values[first..].as_chunks_mut::<WIDTH>().0.iter_mut();
+        let mut column = 0;
+        while column < n {
+            let together = if column < self.wide { WIDE } else { 1 };
+            for p in 0..k {
+                for (panel, row) in (0..together).zip(&mut rows) {
+                    write(p, column + panel * WIDTH, row);
                 }
             }
+            column += together * WIDTH;
         }
     }
 
-    fn resize(&mut self, k: usize, n: usize) {
-        (self.k, self.n) = (k, n);
-        self.values.resize(n.div_ceil(WIDTH) * WIDTH * k, 0.0);
+    fn right(&self) -> Right<'_> {
+        Right::Panels { values: &self.values[unaligned(&self.values)..], wide: self.wide }
     }
+}
+
+/// Whether this machine has a kernel for wide panels.
+fn is_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return pulp::x86::V4::is_available();
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+/// Numbers of four bytes in a line of the cache.
+pub(crate) const LINE: usize = 16;
+
+/// How many numbers of four bytes are in front of the first whole line of the cache: where a row of a panel
+/// is a line, no load of one is to touch two.
+pub(crate) fn unaligned<T>(values: &[T]) -> usize {
+    values.as_ptr().align_offset(64).min(values.len().min(LINE))
 }
 
 /// `c = start + a b`: `c` has `m` rows of as many columns as `b`.
@@ -102,8 +148,7 @@ pub(crate) fn multiply(m: usize, a: Left<'_>, b: &Panels, start: Start<'_>, c: &
     if m == 0 || n == 0 {
         return;
     }
-    let panels = |first: usize| (&b.values[first * k..], WIDTH);
-    each_block(Shape { m, n, k }, a, &panels, start, c);
+    each_block(Shape { m, n, k }, a, b.right(), start, c);
 }
 
 /// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Cuts it into
@@ -117,8 +162,7 @@ pub(crate) fn multiply_plain(
     spare: &mut Panels,
 ) {
     if n % WIDTH == 0 && k > 0 && m > 0 {
-        let panels = |first: usize| (&b[first..], n);
-        each_block(Shape { m, n, k }, a, &panels, start, c);
+        each_block(Shape { m, n, k }, a, Right::Rows(b), start, c);
     } else {
         spare.pack(b, k, n);
         multiply(m, a, spare, start, c);
@@ -132,21 +176,43 @@ struct Shape {
     k: usize,
 }
 
-/// Cuts the product into blocks that a kernel can do. `panel` gives the numbers of sixteen columns
-/// and the distance between their rows.
-#[inline(always)]
-fn each_block<'b>(
-    shape: Shape,
-    a: Left<'_>,
-    panel: &impl Fn(usize) -> (&'b [f32], usize),
-    start: Start<'_>,
-    c: &mut [f32],
-) {
-    #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
-        return pulp::Arch::V3(v3).dispatch(Blocks { kernel: v3, shape, a, panel, start, c });
+/// The right matrix.
+#[derive(Clone, Copy)]
+enum Right<'a> {
+    /// Cut into panels, of which those for the first `wide` columns are wide.
+    Panels { values: &'a [f32], wide: usize },
+    /// Row after row, of whole panels.
+    Rows(&'a [f32]),
+}
+
+impl<'a> Right<'a> {
+    /// The panel that begins with this column, and the distance between its rows.
+    fn panel(self, Shape { n, k, .. }: Shape, column: usize) -> (&'a [f32], usize) {
+        match self {
+            // All panels before have `k` numbers per column.
+            Self::Panels { values, wide } if column < wide => {
+                let width = WIDE * WIDTH;
+                let first = column / width * width;
+                (&values[first * k + (column - first)..], width)
+            }
+            Self::Panels { values, .. } => (&values[column * k..], WIDTH),
+            Self::Rows(values) => (&values[column..], n),
+        }
     }
-    Blocks { kernel: Portable, shape, a, panel, start, c }.run();
+}
+
+/// Cuts the product into blocks that a kernel can do.
+fn each_block(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
+    let blocks = Blocks { kernel: Portable, shape, a, b, start, c, column: 0 };
+    #[cfg(target_arch = "x86_64")]
+    if let Some(v3) = pulp::x86::V3::try_new() {
+        let mut blocks = blocks.with(v3);
+        if let (Left::Rows(rows), Some(v4)) = (a, pulp::x86::V4::try_new()) {
+            blocks = v4.vectorize(wide::Wide { v4, rows, blocks });
+        }
+        return v3.vectorize(blocks);
+    }
+    blocks.run();
 }
 
 /// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
@@ -280,18 +346,18 @@ impl Kernel for pulp::x86::V3 {
     }
 }
 
-struct Blocks<'a, 'b, K, P: Fn(usize) -> (&'b [f32], usize)> {
+struct Blocks<'a, K> {
     kernel: K,
     shape: Shape,
     a: Left<'a>,
-    panel: &'a P,
+    b: Right<'a>,
     start: Start<'a>,
     c: &'a mut [f32],
+    /// The first column that is not done yet.
+    column: usize,
 }
 
-impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> pulp::NullaryFnOnce
-    for Blocks<'_, 'b, K, P>
-{
+impl<K: Kernel> pulp::NullaryFnOnce for Blocks<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -300,11 +366,17 @@ impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> pulp::NullaryFnOnce
     }
 }
 
-impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
+impl<'a, K: Kernel> Blocks<'a, K> {
+    /// The same for another kernel.
+    fn with<L>(self, kernel: L) -> Blocks<'a, L> {
+        let Self { shape, a, b, start, c, column, .. } = self;
+        Blocks { kernel, shape, a, b, start, c, column }
+    }
+
     #[inline(always)]
     fn run(mut self) {
         let Shape { m, n, k } = self.shape;
-        for column in (0..n).step_by(WIDTH) {
+        for column in (self.column..n).step_by(WIDTH) {
             match self.a {
                 // The chains of a long panel are continued part by part.
                 Left::Rows(_) => {
@@ -359,7 +431,7 @@ impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
                 None => sums[..width].copy_from_slice(from),
             }
         }
-        let (b, stride) = (self.panel)(column);
+        let (b, stride) = self.b.panel(self.shape, column);
         let b = (&b[part.start * stride..], stride);
         match self.a {
             Left::Rows(a) => {
@@ -389,6 +461,9 @@ impl<'b, K: Kernel, P: Fn(usize) -> (&'b [f32], usize)> Blocks<'_, 'b, K, P> {
         }
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 #[cfg(test)]
 mod tests;

@@ -19,10 +19,11 @@ pub struct Kernel {
 }
 
 /// The parameters of a kernel, cut for it: once per round.
+#[derive(Default)]
 pub struct KernelWeights {
     values: Vec<Vec<f32>>,
     panels: Vec<Panels>,
-    /// With those for gradients by inputs, which not everybody wants.
+    /// With those for gradients by inputs, instead of the others once somebody wants them.
     all_panels: OnceLock<Vec<Panels>>,
 }
 
@@ -107,17 +108,28 @@ impl Kernel {
         self.operation.outer()
     }
 
-    /// Cuts parameters for the kernel.
+    /// Cuts parameters for the kernel, in the memory of those that were there before.
     ///
     /// # Errors
     /// When their number or lengths are wrong.
-    pub fn prepare(&self, values: Vec<Vec<f32>>) -> Result<KernelWeights, ModelError> {
-        if !values.iter().map(Vec::len).eq(self.lengths.iter().copied()) {
+    pub fn prepare(
+        &self,
+        weights: &mut KernelWeights,
+        values: &[&[f32]],
+    ) -> Result<(), ModelError> {
+        if !values.iter().map(|values| values.len()).eq(self.lengths.iter().copied()) {
             return Err(ModelError::Shape("a parameter has another length".to_owned()));
         }
-        let mut panels = Vec::new();
-        self.operation.prepare(&values, false, &mut panels);
-        Ok(KernelWeights { values, panels, all_panels: OnceLock::new() })
+        weights.values.resize_with(values.len(), Vec::new);
+        for (to, from) in weights.values.iter_mut().zip(values) {
+            to.clear();
+            to.extend_from_slice(from);
+        }
+        match weights.all_panels.get_mut() {
+            Some(panels) => self.operation.prepare(&weights.values, true, panels),
+            None => self.operation.prepare(&weights.values, false, &mut weights.panels),
+        }
+        Ok(())
     }
 
     /// The outputs of some records. Their number is that of whole records in `x`.
@@ -126,7 +138,8 @@ impl Kernel {
         let records = x.len() / self.inputs;
         let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
         let x = &x[..records * self.inputs];
-        let ready = Ready { values: &weights.values, panels: &weights.panels };
+        let panels = weights.all_panels.get().unwrap_or(&weights.panels);
+        let ready = Ready { values: &weights.values, panels };
         self.operation.forward(ready, records, x, &mut y, &mut Spare::default());
         y
     }
@@ -183,8 +196,10 @@ mod tests {
         let mut numbers =
             |count: usize| (0..count).map(|_| words.next() as i8 as f32 / 64.0).collect::<Vec<_>>();
         for kernel in kernels {
-            let values = kernel.lengths().to_vec().into_iter().map(&mut numbers).collect();
-            let weights = kernel.prepare(values).unwrap();
+            let values: Vec<_> = kernel.lengths().iter().map(|length| numbers(*length)).collect();
+            let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
+            let mut weights = KernelWeights::default();
+            kernel.prepare(&mut weights, &values).unwrap();
             let (inputs, outputs) = (120, kernel.output().iter().product::<usize>());
             let (x, dy) = (numbers(3 * inputs), numbers(3 * outputs));
             let y = kernel.forward(&weights, &x);
@@ -205,12 +220,31 @@ mod tests {
     }
 
     #[test]
+    fn weights_that_are_prepared_again_leave_nothing_behind() {
+        let kernel = Kernel::new(&Layer::linear(3), &[20]).unwrap();
+        let (old, new) = ([[2.0; 60], [1.0; 60]], [[0.5; 3], [0.25; 3]]);
+        let (mut again, mut fresh) = <(KernelWeights, KernelWeights)>::default();
+        let (x, dy) = ([1.0; 40], [1.0; 6]);
+        kernel.prepare(&mut fresh, &[&old[1], &new[1]]).unwrap();
+        for wants_input in [false, true] {
+            kernel.prepare(&mut again, &[&old[0], &new[0]]).unwrap();
+            let y = kernel.forward(&again, &x);
+            let _ = kernel.backward(&again, (&x, &y, &dy), wants_input);
+            kernel.prepare(&mut again, &[&old[1], &new[1]]).unwrap();
+            assert_eq!(kernel.forward(&again, &x), kernel.forward(&fresh, &x));
+            let back = |weights| kernel.backward(weights, (&x, &y, &dy), true).input;
+            assert_eq!(back(&again), back(&fresh));
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         assert!(Kernel::new(&Layer::Flatten, &[3]).is_err());
         assert!(Kernel::new(&Layer::linear(2), &[0]).is_err());
         assert!(Kernel::group_norm(3, 1e-5, &[4]).is_err());
         let kernel = Kernel::new(&Layer::linear(2), &[3]).unwrap();
-        assert!(kernel.prepare(vec![vec![0.0; 6]]).is_err());
-        assert!(kernel.prepare(vec![vec![0.0; 5], vec![0.0; 2]]).is_err());
+        let mut weights = KernelWeights::default();
+        assert!(kernel.prepare(&mut weights, &[&[0.0; 6]]).is_err());
+        assert!(kernel.prepare(&mut weights, &[&[0.0; 5], &[0.0; 2]]).is_err());
     }
 }

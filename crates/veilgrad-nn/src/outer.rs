@@ -6,6 +6,8 @@
 
 use veilgrad_mechanism::exact::{self, Part};
 
+use crate::gemm::{LINE, unaligned};
+
 /// Rows and columns of a block.
 const HEIGHT: usize = 4;
 const WIDTH: usize = 16;
@@ -30,7 +32,8 @@ type Pair = [i16; 2];
 pub(crate) struct OuterSum {
     inputs: usize,
     outputs: usize,
-    /// Blocks of four places, each for all pairs; and panels of sixteen.
+    /// Blocks of four places, each for all pairs; and panels of sixteen, from the first whole line of the
+    /// cache on.
     left: Vec<Pair>,
     right: Vec<Pair>,
     /// The records that wait, and the largest products of each.
@@ -52,7 +55,7 @@ impl OuterSum {
             inputs,
             outputs,
             left: vec![[0; 2]; inputs.next_multiple_of(HEIGHT) * pairs],
-            right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs],
+            right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs + LINE],
             waiting: 0,
             products: 0,
             narrow: vec![0; inputs * outputs],
@@ -70,7 +73,8 @@ impl OuterSum {
         }
         let (pair, lane) = (self.waiting / 2, self.waiting % 2);
         let a = place::<HEIGHT>(&mut self.left, pair, lane, left);
-        let b = place::<WIDTH>(&mut self.right, pair, lane, right);
+        let first = unaligned(&self.right);
+        let b = place::<WIDTH>(&mut self.right[first..], pair, lane, right);
         self.products += u64::from(a) * u64::from(b);
         self.waiting += 1;
     }
@@ -116,7 +120,7 @@ impl OuterSum {
             }
             self.bound += products;
             let pairs = first..(first + step).min(pairs);
-            let (left, right) = (&self.left, &self.right);
+            let (left, right) = (&self.left, &self.right[unaligned(&self.right)..]);
             add(
                 Sizes { inputs: self.inputs, outputs: self.outputs, pairs },
                 left,
@@ -162,28 +166,54 @@ struct Sizes {
 /// Adds the products of some pairs to `sums`.
 fn add(sizes: Sizes, left: &[Pair], right: &[Pair], sums: &mut [i32]) {
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = pulp::Arch::new() {
-        return pulp::Arch::V3(v3).dispatch(Add { kernel: v3, sizes, left, right, sums });
+    {
+        if let Some(v4) = pulp::x86::V4::try_new() {
+            return v4.vectorize(Add { kernel: v4, sizes, left, right, sums });
+        }
+        if let Some(v3) = pulp::x86::V3::try_new() {
+            return v3.vectorize(Add { kernel: v3, sizes, left, right, sums });
+        }
     }
     Add { kernel: Portable, sizes, left, right, sums }.run();
 }
 
-/// `sums[i][j] += sum over pairs of a_i b_j` for the two records of each pair.
+/// The sums of some blocks of rows.
+type Sums<const B: usize> = [[[i32; WIDTH]; HEIGHT]; B];
+
+/// `sums[i][j] = sum over pairs of a_i b_j` for the two records of each pair, and B blocks of rows.
 trait Kernel: Copy {
-    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]);
+    /// How many blocks are best at once.
+    const BLOCKS: usize;
+
+    fn sum<const B: usize>(
+        self,
+        a: [&[[Pair; HEIGHT]]; B],
+        b: &[[Pair; WIDTH]],
+        sums: &mut Sums<B>,
+    );
 }
 
 #[derive(Clone, Copy)]
 struct Portable;
 
 impl Kernel for Portable {
-    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
-        for (a, b) in a.iter().zip(b) {
-            for (sums, a) in sums.iter_mut().zip(a) {
-                for (sum, b) in sums.iter_mut().zip(b) {
-                    let [a_0, a_1] = a.map(i32::from);
-                    let [b_0, b_1] = b.map(i32::from);
-                    *sum = sum.wrapping_add(a_0 * b_0 + a_1 * b_1);
+    const BLOCKS: usize = 1;
+
+    fn sum<const B: usize>(
+        self,
+        a: [&[[Pair; HEIGHT]]; B],
+        b: &[[Pair; WIDTH]],
+        sums: &mut Sums<B>,
+    ) {
+        *sums = [[[0; WIDTH]; HEIGHT]; B];
+        for (a, sums) in a.into_iter().zip(sums) {
+            for (a, b) in a.iter().zip(b) {
+                for (sums, a) in sums.iter_mut().zip(a) {
+                    for (sum, b) in sums.iter_mut().zip(b) {
+                        let [a_0, a_1] = a.map(i32::from);
+                        let [b_0, b_1] = b.map(i32::from);
+                        *sum = sum.wrapping_add(a_0 * b_0 + a_1 * b_1);
+                    }
                 }
             }
         }
@@ -192,24 +222,64 @@ impl Kernel for Portable {
 
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V3 {
+    const BLOCKS: usize = 1;
+
     #[inline(always)]
-    fn block(self, a: &[[Pair; HEIGHT]], b: &[[Pair; WIDTH]], sums: &mut [[i32; WIDTH]; HEIGHT]) {
+    fn sum<const B: usize>(
+        self,
+        a: [&[[Pair; HEIGHT]]; B],
+        b: &[[Pair; WIDTH]],
+        sums: &mut Sums<B>,
+    ) {
         use core::arch::x86_64::__m256i;
         use pulp::cast;
-        let mut lanes: [[__m256i; 2]; HEIGHT] =
-            [cast(sums[0]), cast(sums[1]), cast(sums[2]), cast(sums[3])];
-        for (a, b) in a.iter().zip(b) {
-            let [b_0, b_1]: [__m256i; 2] = cast(*b);
+        let mut lanes: [[[__m256i; 2]; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
+        let a = a.map(|block| &block[..b.len()]);
+        for (p, b) in b.iter().enumerate() {
+            let b: [__m256i; 2] = cast(*b);
             for (lanes, a) in lanes.iter_mut().zip(a) {
-                let a: __m256i = cast(self.splat_i32x8(cast(*a)));
-                let products =
-                    [self.avx2._mm256_madd_epi16(a, b_0), self.avx2._mm256_madd_epi16(a, b_1)];
-                lanes[0] = self.avx2._mm256_add_epi32(lanes[0], products[0]);
-                lanes[1] = self.avx2._mm256_add_epi32(lanes[1], products[1]);
+                for (lanes, a) in lanes.iter_mut().zip(&a[p]) {
+                    let a: __m256i = cast(self.splat_i32x8(cast(*a)));
+                    for (lanes, b) in lanes.iter_mut().zip(b) {
+                        let products = self.avx2._mm256_madd_epi16(a, b);
+                        *lanes = self.avx2._mm256_add_epi32(*lanes, products);
+                    }
+                }
             }
         }
-        for (sums, lanes) in sums.iter_mut().zip(lanes) {
-            *sums = cast(lanes);
+        for (sums, lanes) in sums.as_flattened_mut().iter_mut().zip(lanes.as_flattened()) {
+            *sums = cast(*lanes);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for pulp::x86::V4 {
+    const BLOCKS: usize = 4;
+
+    #[inline(always)]
+    fn sum<const B: usize>(
+        self,
+        a: [&[[Pair; HEIGHT]]; B],
+        b: &[[Pair; WIDTH]],
+        sums: &mut Sums<B>,
+    ) {
+        use core::arch::x86_64::__m512i;
+        use pulp::cast;
+        let mut lanes: [[__m512i; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
+        let a = a.map(|block| &block[..b.len()]);
+        for (p, b) in b.iter().enumerate() {
+            let b: __m512i = cast(*b);
+            for (lanes, a) in lanes.iter_mut().zip(a) {
+                for (lanes, a) in lanes.iter_mut().zip(&a[p]) {
+                    let a: __m512i = cast(self.splat_i32x16(cast(*a)));
+                    let products = self.avx512bw._mm512_madd_epi16(a, b);
+                    *lanes = self.avx512f._mm512_add_epi32(*lanes, products);
+                }
+            }
+        }
+        for (sums, lanes) in sums.as_flattened_mut().iter_mut().zip(lanes.as_flattened()) {
+            *sums = cast(*lanes);
         }
     }
 }
@@ -233,24 +303,38 @@ impl<K: Kernel> pulp::NullaryFnOnce for Add<'_, K> {
 
 impl<K: Kernel> Add<'_, K> {
     #[inline(always)]
-    fn run(self) {
-        let Sizes { inputs, outputs, pairs } = self.sizes;
+    fn run(mut self) {
         // Along rows of the sums, which are larger than any cache near by.
-        let blocks = self.left.as_chunks::<HEIGHT>().0.chunks_exact(DEPTH / 2);
-        for (a, row) in blocks.zip((0..inputs).step_by(HEIGHT)) {
-            let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
-            for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
-                let width = WIDTH.min(outputs - column);
-                let mut sums = [[0; WIDTH]; HEIGHT];
-                self.kernel.block(&a[pairs.clone()], &b[pairs.clone()], &mut sums);
-                for (sums, row) in sums.iter().zip(row..inputs) {
-                    let to = &mut self.sums[row * outputs + column..][..width];
-                    for (to, sum) in to.iter_mut().zip(sums) {
-                        *to = to.wrapping_add(*sum);
-                    }
+        let blocks = self.sizes.inputs.div_ceil(HEIGHT);
+        let mut block = 0;
+        while block < blocks {
+            block += match K::BLOCKS.min(blocks - block) {
+                4 => self.rows::<4>(block),
+                _ => self.rows::<1>(block),
+            };
+        }
+    }
+
+    /// Adds the rows of B blocks; returns their number.
+    #[inline(always)]
+    fn rows<const B: usize>(&mut self, block: usize) -> usize {
+        let Sizes { inputs, outputs, ref pairs } = self.sizes;
+        let left = self.left.as_chunks::<HEIGHT>().0;
+        let a: [&[[Pair; HEIGHT]]; B] =
+            std::array::from_fn(|i| &left[(block + i) * (DEPTH / 2)..][pairs.clone()]);
+        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
+        for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
+            let width = WIDTH.min(outputs - column);
+            let mut sums = [[[0; WIDTH]; HEIGHT]; B];
+            self.kernel.sum(a, &b[pairs.clone()], &mut sums);
+            for (sums, row) in sums.as_flattened().iter().zip(block * HEIGHT..inputs) {
+                let to = &mut self.sums[row * outputs + column..][..width];
+                for (to, sum) in to.iter_mut().zip(sums) {
+                    *to = to.wrapping_add(*sum);
                 }
             }
         }
+        B
     }
 }
 
@@ -329,7 +413,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_exact(inputs in 1usize..20, outputs in 1usize..40, records in 0usize..150, seed: u64, bits in 1u32..14) {
+        fn the_sum_is_exact(inputs in 1usize..40, outputs in 1usize..40, records in 0usize..150, seed: u64, bits in 1u32..14) {
             let mut words = Words(seed);
             check(inputs, outputs, records, |left| {
                 let limit = (1i64 << (bits + u32::from(!left))) - 1;
@@ -338,18 +422,27 @@ mod tests {
         }
 
         #[test]
-        fn both_kernels_agree(seed: u64, pairs in 1usize..20) {
+        fn all_kernels_agree(seed: u64, pairs in 1usize..20) {
             let mut words = Words(seed);
             let mut pair = || [words.next() as i16 >> 2, words.next() as i16 >> 1];
-            let a: Vec<[Pair; HEIGHT]> = (0..pairs).map(|_| [(); HEIGHT].map(|()| pair())).collect();
+            let mut a = || (0..pairs).map(|_| [(); HEIGHT].map(|()| pair())).collect::<Vec<_>>();
+            let a = [a(), a(), a(), a()];
             let b: Vec<[Pair; WIDTH]> = (0..pairs).map(|_| [(); WIDTH].map(|()| pair())).collect();
-            let mut slow = [[3; WIDTH]; HEIGHT];
-            Portable.block(&a, &b, &mut slow);
+            let (mut slow, a) = ([[[3; WIDTH]; HEIGHT]; 4], a.each_ref().map(Vec::as_slice));
+            Portable.sum(a, &b, &mut slow);
             #[cfg(target_arch = "x86_64")]
-            if let pulp::Arch::V3(v3) = pulp::Arch::new() {
-                let mut fast = [[3; WIDTH]; HEIGHT];
-                v3.block(&a, &b, &mut fast);
-                prop_assert_eq!(fast, slow);
+            {
+                let fast = [[[3; WIDTH]; HEIGHT]; 4];
+                if let Some(v3) = pulp::x86::V3::try_new() {
+                    let mut fast = fast;
+                    v3.sum(a, &b, &mut fast);
+                    prop_assert_eq!(fast, slow);
+                }
+                if let Some(v4) = pulp::x86::V4::try_new() {
+                    let mut fast = fast;
+                    v4.sum(a, &b, &mut fast);
+                    prop_assert_eq!(fast, slow);
+                }
             }
         }
 

@@ -8,6 +8,7 @@ use veilgrad_nn::adapter::Kernel;
 use veilgrad_nn::{Conv2d, Padding};
 
 use super::{PrivateConfig, same, values};
+use crate::operation::Values;
 use crate::tape::{self, Layer, Order, Target, numbers};
 
 /// [`burn::nn::conv::Conv2d`] for private training, without dilation and with one group.
@@ -115,7 +116,7 @@ impl Convolution<'_> {
             ],
             values: &|| {
                 let weight = order.to_kernel(numbers(self.weight.clone()));
-                vec![weight, values(self.bias, filters, 0.0)]
+                vec![Values::Own(weight), values(self.bias, filters, 0.0)]
             },
         };
         let y: Tensor<4> = tape::record(&x.permute([0, 2, 3, 1]), layer)?;

@@ -6,7 +6,8 @@ use veilgrad_nn::Layer as Native;
 use veilgrad_nn::adapter::Kernel;
 
 use super::{PrivateConfig, same};
-use crate::tape::{self, Layer, numbers};
+use crate::operation;
+use crate::tape::{self, Layer};
 
 /// [`burn::nn::Embedding`] for private training. In training, a record with a number that is no entry
 /// contributes zero.
@@ -40,7 +41,7 @@ impl PrivateEmbedding {
                 settings: Vec::new(),
                 kernel: &|shape| Kernel::new(&Native::Embedding { entries, dimension }, shape),
                 targets: vec![same(&self.weight)],
-                values: &|| vec![numbers(self.weight.val())],
+                values: &|| vec![operation::values(self.weight.val())],
             };
             // Entries are below 2^24, so that f32 holds them exactly.
             if let Some(y) = tape::record(&x.clone().float(), layer) {

@@ -6,7 +6,8 @@ use veilgrad_nn::Layer as Native;
 use veilgrad_nn::adapter::Kernel;
 
 use super::{PrivateConfig, same, values};
-use crate::tape::{self, Layer, numbers};
+use crate::operation;
+use crate::tape::{self, Layer};
 
 /// [`burn::nn::Linear`] for private training.
 #[derive(Module, Debug)]
@@ -43,7 +44,7 @@ impl PrivateLinear {
                 targets: vec![same(&self.weight), self.bias.as_ref().and_then(same)],
                 values: &|| {
                     let bias = values(self.bias.as_ref(), outputs, 0.0);
-                    vec![numbers(self.weight.val()), bias]
+                    vec![operation::values(self.weight.val()), bias]
                 },
             };
             if let Some(y) = tape::record(&x, layer) {

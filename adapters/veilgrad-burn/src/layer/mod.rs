@@ -15,7 +15,8 @@ mod pool;
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
 
-use crate::tape::{Order, Target, numbers};
+use crate::operation::{self, Values};
+use crate::tape::{Order, Target};
 
 pub use attention::PrivateMultiHeadAttention;
 pub use conv::{PrivateConv1d, PrivateConv2d};
@@ -40,6 +41,9 @@ fn same<const D: usize>(parameter: &Param<Tensor<D>>) -> Option<Target> {
 }
 
 /// The values of a parameter; of one that is not there, `length` times `otherwise`.
-fn values(parameter: Option<&Param<Tensor<1>>>, length: usize, otherwise: f32) -> Vec<f32> {
-    parameter.map_or_else(|| vec![otherwise; length], |parameter| numbers(parameter.val()))
+fn values(parameter: Option<&Param<Tensor<1>>>, length: usize, otherwise: f32) -> Values {
+    match parameter {
+        Some(parameter) => operation::values(parameter.val()),
+        None => Values::Own(vec![otherwise; length]),
+    }
 }

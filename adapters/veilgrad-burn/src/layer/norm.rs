@@ -6,7 +6,8 @@ use veilgrad_nn::ModelError;
 use veilgrad_nn::adapter::Kernel;
 
 use super::{PrivateConfig, same, values};
-use crate::tape::{self, Layer, Target, numbers};
+use crate::operation;
+use crate::tape::{self, Layer, Target};
 
 /// [`burn::nn::LayerNorm`] for private training.
 #[derive(Module, Debug)]
@@ -39,7 +40,10 @@ impl PrivateLayerNorm {
                 kernel: &|shape| Kernel::layer_norm(self.epsilon as f32, shape),
                 targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
                 values: &|| {
-                    vec![numbers(self.gamma.val()), values(self.beta.as_ref(), channels, 0.0)]
+                    vec![
+                        operation::values(self.gamma.val()),
+                        values(self.beta.as_ref(), channels, 0.0),
+                    ]
                 },
             };
             if let Some(y) = tape::record(&x, layer) {
@@ -182,7 +186,7 @@ impl PrivateBatchNorm {
                     let (mean, variance) = (self.running_mean.val(), self.running_var.val());
                     let mean_square = variance + mean.clone() * mean.clone();
                     let parameters = [self.gamma.val(), self.beta.val(), mean, mean_square];
-                    parameters.map(numbers).to_vec()
+                    parameters.map(operation::values).to_vec()
                 },
             };
             if let Some(y) = channels_last(&x, layer) {

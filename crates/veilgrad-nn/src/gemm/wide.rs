@@ -1,0 +1,104 @@
+//! Rows times wide panels, for AVX-512.
+
+use std::ops::Range;
+
+use pulp::x86::V4;
+use pulp::{cast, f32x16};
+
+use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
+
+/// Does the columns of as many wide panels as there are, and returns the other blocks.
+pub(super) struct Wide<'a, K> {
+    pub(super) v4: V4,
+    /// The left matrix.
+    pub(super) rows: &'a [f32],
+    pub(super) blocks: Blocks<'a, K>,
+}
+
+impl<'a, K> pulp::NullaryFnOnce for Wide<'a, K> {
+    type Output = Blocks<'a, K>;
+
+    #[inline(always)]
+    fn call(mut self) -> Blocks<'a, K> {
+        let Shape { m, n, k } = self.blocks.shape;
+        while n - self.blocks.column >= WIDE * WIDTH && self.panel().1 >= WIDE * WIDTH {
+            for first in (0..k).step_by(DEPTH) {
+                let part = first..(first + DEPTH).min(k);
+                let mut row = 0;
+                while row < m {
+                    row += match m - row {
+                        1 => self.block::<1>(row, &part),
+                        2 | 3 => self.block::<2>(row, &part),
+                        4 | 5 => self.block::<4>(row, &part),
+                        _ => self.block::<HEIGHT>(row, &part),
+                    };
+                }
+            }
+            self.blocks.column += WIDE * WIDTH;
+        }
+        self.blocks
+    }
+}
+
+// With indices, the compiler sees that all rows have one length.
+#[allow(clippy::needless_range_loop)]
+impl<K> Wide<'_, K> {
+    fn panel(&self) -> (&[f32], usize) {
+        self.blocks.b.panel(self.blocks.shape, self.blocks.column)
+    }
+
+    /// H rows of a wide panel; returns H.
+    #[inline(always)]
+    fn block<const H: usize>(&mut self, row: usize, part: &Range<usize>) -> usize {
+        let (Self { v4, rows, .. }, Shape { n, k, .. }) = (&self, self.blocks.shape);
+        let column = self.blocks.column;
+        let start = if part.start == 0 { self.blocks.start } else { Start::Existing };
+        let mut sums = [[v4.splat_f32x16(0.0); WIDE]; H];
+        for i in 0..H {
+            let from = match start {
+                Start::Zero => break,
+                Start::Bias(bias) => &bias[column..],
+                Start::Existing => &self.blocks.c[(row + i) * n + column..],
+            };
+            let from = &from[..WIDE * WIDTH];
+            for j in 0..WIDE {
+                sums[i][j] = vector(&from[j * WIDTH..]);
+            }
+        }
+        let mut a: [&[f32]; H] = [&[]; H];
+        for i in 0..H {
+            a[i] = &rows[(row + i) * k..][part.clone()];
+        }
+        let (b, stride) = self.panel();
+        let mut b = &b[part.start * stride..];
+        for p in 0..part.len() {
+            let numbers = &b[..WIDE * WIDTH];
+            let mut right = [v4.splat_f32x16(0.0); WIDE];
+            for j in 0..WIDE {
+                right[j] = vector(&numbers[j * WIDTH..]);
+            }
+            b = b.get(stride..).unwrap_or(&[]);
+            for i in 0..H {
+                let left = v4.splat_f32x16(a[i][p]);
+                for j in 0..WIDE {
+                    sums[i][j] = v4.mul_add_f32x16(left, right[j], sums[i][j]);
+                }
+            }
+        }
+        for i in 0..H {
+            let to = &mut self.blocks.c[(row + i) * n + column..][..WIDE * WIDTH];
+            for (to, sums) in to.as_chunks_mut::<WIDTH>().0.iter_mut().zip(sums[i]) {
+                *to = cast(sums);
+            }
+        }
+        H
+    }
+}
+
+/// The first sixteen numbers.
+#[inline(always)]
+fn vector(numbers: &[f32]) -> f32x16 {
+    let mut vector = [0.0; WIDTH];
+    vector.copy_from_slice(&numbers[..WIDTH]);
+    cast(vector)
+}
