@@ -10,9 +10,6 @@ use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 use crate::output::print;
 
-/// The first bytes of a ledger database.
-const DATABASE: &[u8] = b"SQLite format 3\0";
-
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let source = read(arguments, common)?;
     let adjacency = match (arguments.view.adjacency, &source.budget) {
@@ -110,7 +107,7 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
         return read_ledger(arguments, common);
     }
     let bytes = crate::ledger::read_bytes(&arguments.file)?;
-    if bytes.starts_with(DATABASE) {
+    if bytes.starts_with(crate::ledger::DATABASE) {
         return read_ledger(arguments, common);
     }
     let text = String::from_utf8(bytes)
@@ -124,22 +121,7 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
 
 fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     let ledger = Ledger::read(&arguments.file, common.options())?;
-    let datasets = ledger.state().datasets();
-    let dataset = match (&arguments.dataset, datasets.len()) {
-        (Some(name), _) => datasets
-            .get(name)
-            .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?,
-        (None, 1) => {
-            datasets.values().next().ok_or_else(|| Error::Usage("no dataset".to_owned()))?
-        }
-        (None, count) => {
-            let names: Vec<&str> = datasets.keys().map(String::as_str).collect();
-            return Err(Error::Usage(format!(
-                "the ledger has {count} datasets; name one with --dataset: {}",
-                names.join(", ")
-            )));
-        }
-    };
+    let dataset = crate::ledger::dataset(&ledger, arguments.dataset.as_deref())?;
     Ok(Source {
         rounds: dataset.rounds().collect(),
         budget: Some(dataset.budget.clone()),

@@ -138,8 +138,8 @@ pub(crate) struct Predict {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportOf {
-    /// The directory of a run, or its report.json.
-    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) of: RunOf,
     /// The page; stdout if it is not given.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -147,8 +147,11 @@ pub(crate) struct ReportOf {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunOf {
-    /// The directory of a run, or its report.json.
+    /// The directory of a run, its report.json, or the ledger of a run that another program did.
     pub(crate) run: PathBuf,
+    /// The dataset, if the ledger has several.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dataset: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -22,7 +22,11 @@ pub(crate) const REPORT: &str = concat!(
     "  veilgrad report runs/mnist-eps3 -o report.html\n",
     "  veilgrad report runs/mnist-eps3 --json",
 );
-pub(crate) const STATEMENT: &str = concat!("Examples:\n", "  veilgrad statement runs/mnist-eps3",);
+pub(crate) const STATEMENT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad statement runs/mnist-eps3\n",
+    "  veilgrad statement ledger.db --dataset mnist",
+);
 pub(crate) const PLAN: &str = concat!(
     "Examples:\n",
     "  veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3\n",

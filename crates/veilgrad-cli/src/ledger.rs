@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_events::{Event, Mode, rounds_to_jsonl, run_length};
+use veilgrad_events::{Event, Mode, Rounds, rounds_to_jsonl, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError};
 
 use crate::answer::{adjacency_name, up};
@@ -34,6 +34,46 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     };
     result.map_err(|cause| Error::File { path: path.display().to_string(), cause })?;
     Ok(bytes)
+}
+
+/// The first bytes of a ledger database.
+pub(crate) const DATABASE: &[u8] = b"SQLite format 3\0";
+
+/// The dataset of this name; without a name the only one.
+pub(crate) fn dataset<'a>(ledger: &'a Ledger, name: Option<&str>) -> Result<&'a Dataset, Error> {
+    let datasets = ledger.state().datasets();
+    let found = match name {
+        Some(name) => {
+            datasets.get(name).ok_or_else(|| format!("the ledger has no dataset {name:?}"))
+        }
+        None if datasets.len() == 1 => {
+            datasets.values().next().ok_or_else(|| "no dataset".to_owned())
+        }
+        None => {
+            let names: Vec<&str> = datasets.keys().map(String::as_str).collect();
+            let (count, names) = (datasets.len(), names.join(", "));
+            Err(format!("the ledger has {count} datasets; name one with --dataset: {names}"))
+        }
+    };
+    found.map_err(Error::Usage)
+}
+
+/// Everything that is charged to a dataset, or to all of them.
+pub(crate) fn charges(ledger: &Ledger, only: Option<&str>) -> Result<Vec<Rounds>, Error> {
+    let mut rounds = Vec::new();
+    ledger.visit_rows(&mut |_, bytes, _| {
+        let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
+        while let Entry::Import { entry: inner, .. } = entry {
+            entry = *inner;
+        }
+        if let Entry::Run { dataset, event: Event::Reserve(reservation), .. } = entry
+            && only.is_none_or(|only| *only == dataset)
+        {
+            rounds.push(reservation.charge);
+        }
+        Ok(())
+    })?;
+    Ok(run_length(rounds))
 }
 
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
@@ -165,20 +205,7 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
                     );
                 }
             }
-            let mut rounds = Vec::new();
-            ledger.visit_rows(&mut |_, bytes, _| {
-                let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
-                while let Entry::Import { entry: inner, .. } = entry {
-                    entry = *inner;
-                }
-                if let Entry::Run { dataset, event: Event::Reserve(reservation), .. } = entry
-                    && arguments.dataset.as_ref().is_none_or(|only| *only == dataset)
-                {
-                    rounds.push(reservation.charge);
-                }
-                Ok(())
-            })?;
-            let rounds = run_length(rounds);
+            let rounds = charges(&ledger, arguments.dataset.as_deref())?;
             rounds_to_jsonl(&rounds).map_err(|error| Error::Failure(error.to_string()))?
         }
     };

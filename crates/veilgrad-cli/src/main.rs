@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Command::Train(train) => train::run(train, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),
-        Command::Statement(of) => report::say(&of.run, &arguments.common),
+        Command::Statement(of) => report::say(of, &arguments.common),
         Command::Plan(plan) => plan::run(plan, &arguments.common),
         Command::Account(account) => account::run(account, &arguments.common),
         Command::Budget(budget) => budget::run(budget, &arguments.common),

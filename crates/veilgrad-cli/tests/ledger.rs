@@ -1,9 +1,12 @@
 //! Budgets and ledgers, as people and programs call them.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 
+use common::{Directory, ok, refused, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Best;
 use veilgrad_events::{
@@ -12,46 +15,8 @@ use veilgrad_events::{
 };
 use veilgrad_ledger::{Ledger, Options};
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("veilgrad-cli-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn veilgrad(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
-}
-
-fn ok(arguments: &[&str]) -> String {
-    let output = veilgrad(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(&[arguments, &["--json"]].concat())).unwrap()
-}
-
-fn refused(arguments: &[&str], code: i32, what: &str) {
-    let output = veilgrad(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    assert!(error.contains(what), "{arguments:?}: {error}");
 }
 
 /// A ledger with a budget of 3 for "mnist".
@@ -72,6 +37,46 @@ fn charge(ledger: &str, rounds: u64) {
     let mut run = Run::open(store, header).unwrap();
     drop(run.reserve(&round, rounds).unwrap());
     run.close().unwrap();
+}
+
+#[test]
+fn a_ledger_has_a_report_and_a_statement_whoever_trained() {
+    let directory = Directory::new("ledger-report");
+    let ledger = create(&directory);
+    refused(&["statement", &ledger], 2, "nothing is charged");
+    charge(&ledger, 14_040);
+    let report = json(&["report", &ledger]);
+    // One run of a fixed plan: 60 epochs of the MNIST tutorial.
+    let epsilon = report["epsilon"].as_f64().unwrap();
+    assert!((2.379..2.381).contains(&epsilon), "{epsilon}");
+    assert_eq!((&report["rounds"], &report["runs"]), (&14_040.into(), &1.into()));
+    assert_eq!((&report["sampling"], &report["numerics"]), (&"poisson".into(), &"exact".into()));
+    assert_eq!(report["groups"][0]["name"], "g");
+    assert!((report["noise_multiplier"].as_f64().unwrap() - 1.1).abs() < 1e-9);
+    for key in ["test_accuracy", "seconds", "model"] {
+        assert!(report[key].is_null(), "{key}");
+    }
+    assert!(report["groups"][0]["dimension"].is_null());
+    let statement = ok(&["statement", &ledger]);
+    for part in [
+        "(2.3796, 1e-5)",
+        "one example",
+        "add-remove",
+        "Poisson sampling",
+        "g (clipped to norm 1, noise 1.1",
+        "one run on this data",
+        "no floating-point rounding",
+        report["ledger"]["head"].as_str().unwrap(),
+    ] {
+        assert!(statement.contains(part), "{part}: {statement}");
+    }
+    let page = ok(&["report", &ledger]);
+    assert!(page.contains("<svg") && page.contains("Epsilon after every round"));
+    // A second run may have been chosen from the first: only the budget holds for both.
+    charge(&ledger, 10);
+    let report = json(&["report", &ledger, "--dataset", "mnist"]);
+    assert_eq!((&report["epsilon"], &report["runs"]), (&3.0.into(), &2.into()));
+    refused(&["statement", &ledger, "--dataset", "other"], 2, "no dataset");
 }
 
 #[test]

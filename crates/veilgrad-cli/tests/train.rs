@@ -111,7 +111,13 @@ fn what_name(what: &str) -> String {
 
 #[test]
 fn an_interrupted_run_goes_on_where_it_was_and_stays_within_the_budget() {
-    let directory = Directory::new("interrupted");
+    // Somebody presses Ctrl-C; a service is stopped.
+    interrupt("INT");
+    interrupt("TERM");
+}
+
+fn interrupt(signal: &str) {
+    let directory = Directory::new(&format!("interrupted-{signal}"));
     table(&directory.file("data.csv"), 400);
     let (config, out) = (config(&directory, 3000, ""), directory.file("out"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
@@ -120,7 +126,7 @@ fn an_interrupted_run_goes_on_where_it_was_and_stays_within_the_budget() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // When it has charged something, somebody presses Ctrl-C.
+    // When it has charged something.
     let ledger = PathBuf::from(format!("{out}/ledger.db-wal"));
     while !std::fs::metadata(&ledger).is_ok_and(|metadata| metadata.len() > 40_000) {
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -129,7 +135,8 @@ fn an_interrupted_run_goes_on_where_it_was_and_stays_within_the_budget() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed =
+        Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let ledger = format!("{out}/ledger.db");

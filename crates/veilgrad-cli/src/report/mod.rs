@@ -8,12 +8,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use veilgrad_accounting::{Accountant, Best, Composition, Profile, Unsupported, spent};
-use veilgrad_events::{Delta, Epsilon, Pricing, RecordUnit, Rounds, Sampling};
+use veilgrad_events::{Delta, Epsilon, Mode, Pricing, RecordUnit, Rounds, Sampling};
 use veilgrad_ledger::Ledger;
 use veilgrad_mechanism::RoundPlan;
 
 use crate::answer::{adjacency_name, up};
-use crate::argument::{Common, ReportOf};
+use crate::argument::{Common, ReportOf, RunOf};
 use crate::error::Error;
 use crate::output::{print, write_file};
 
@@ -42,18 +42,19 @@ pub(crate) struct Report {
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<Metric>,
-    pub(crate) seconds: f64,
+    pub(crate) seconds: Option<f64>,
     pub(crate) dataset: String,
     pub(crate) runs: usize,
     pub(crate) ledger: Head,
-    pub(crate) model: Model,
+    pub(crate) model: Option<Model>,
     pub(crate) curves: Curves,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    pub(crate) dimension: usize,
+    /// None where only the ledger is known, which has events and no models.
+    pub(crate) dimension: Option<usize>,
     pub(crate) clip: f64,
     pub(crate) noise: f64,
     /// Its part of a round's squared privacy loss.
@@ -94,15 +95,35 @@ pub(crate) struct Curves {
 pub(crate) struct Facts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) dataset: &'a str,
-    /// All rounds of the plan.
-    pub(crate) rounds: &'a Rounds,
+    /// All rounds of the plan, or all that were charged.
+    pub(crate) rounds: &'a [Rounds],
     /// How many of them were done; fewer, where an interrupted run left charged ones unused.
     pub(crate) done: u64,
-    pub(crate) plan: &'a RoundPlan,
+    pub(crate) plan: Option<&'a RoundPlan>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    pub(crate) seconds: f64,
-    pub(crate) model: usize,
+    pub(crate) seconds: Option<f64>,
+    /// Its parameters.
+    pub(crate) model: Option<usize>,
+}
+
+/// The report of what a ledger knows about a dataset, whoever trained.
+fn of_ledger(path: &Path, name: Option<&str>, common: &Common) -> Result<Report, Error> {
+    let ledger = Ledger::read(path, common.options())?;
+    let dataset = crate::ledger::dataset(&ledger, name)?;
+    let name = &dataset.budget.dataset;
+    let rounds = crate::ledger::charges(&ledger, Some(name))?;
+    of_run(&Facts {
+        ledger: &ledger,
+        dataset: name,
+        rounds: &rounds,
+        done: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
+        plan: None,
+        test_accuracy: None,
+        metrics: Vec::new(),
+        seconds: None,
+        model: None,
+    })
 }
 
 /// The report of a run that is finished.
@@ -113,44 +134,56 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let dataset = datasets
         .get(facts.dataset)
         .ok_or_else(|| Error::Failure(format!("the ledger has no dataset {:?}", facts.dataset)))?;
-    let (budget, plan) = (&dataset.budget, std::slice::from_ref(facts.rounds));
-    let composition = Composition::fold(plan, budget.adjacency).map_err(unsupported)?;
+    let budget = &dataset.budget;
+    let round = match facts.rounds.iter().rfind(|entry| entry.count > 0) {
+        Some(last) => &last.round,
+        None => return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset))),
+    };
+    let composition = Composition::fold(facts.rounds, budget.adjacency).map_err(unsupported)?;
     let guarantee = Best.epsilon(&composition, budget.delta).map_err(unsupported)?;
     let running = Best.price(budget, &mut dataset.rounds()).ok();
     let last = Epsilon::new(1.5 * guarantee.epsilon).map_err(|error| failure(&error))?;
     let profile = Profile::new(&composition, last, POINTS as usize);
     let header = dataset.runs.values().last().map(|run| &run.header);
-    let queries = facts.rounds.round.queries();
+    let queries = round.queries();
     let loss = |clip: f64, noise: f64| (clip / noise).powi(2);
     let total: f64 =
         queries.iter().map(|query| loss(query.clip().get(), query.noise().get())).sum();
     let groups = queries.iter().map(|query| Group {
         name: query.group().to_owned(),
-        dimension: facts.plan.members(query.group()).map(|member| member.range.len()).sum(),
+        dimension: facts
+            .plan
+            .map(|plan| plan.members(query.group()).map(|member| member.range.len()).sum()),
         clip: query.clip().get(),
         noise: query.noise().get(),
         share: loss(query.clip().get(), query.noise().get()) / total,
     });
     let head = facts.ledger.head();
-    let several = dataset.runs.len() > 1;
+    let noise = match facts.plan {
+        Some(plan) => plan.noise_multiplier().map_err(|error| failure(&error))?.get(),
+        None => smallest_noise(facts.rounds).map_err(|error| failure(&error))?,
+    };
+    let samplings = facts.rounds.iter().map(|entry| entry.round.sampling());
+    let alike = samplings.clone().all(|sampling| sampling == round.sampling());
+    // One run of a fixed plan costs what the plan costs; others together at most the budget.
+    let fixed = dataset.runs.len() == 1 && budget.mode == Mode::Planned;
     Ok(Report {
         schema: 1,
-        // One run of a fixed plan costs what the plan costs; several together at most the budget.
-        epsilon: if several { budget.epsilon.get() } else { guarantee.epsilon },
+        epsilon: if fixed { guarantee.epsilon } else { budget.epsilon.get() },
         delta: budget.delta.get(),
         epsilon_running: running,
         accountant: guarantee.accountant.to_owned(),
         adjacency: adjacency_name(budget.adjacency).to_owned(),
         unit: unit_name(budget.unit),
-        sampling: sampling_name(facts.rounds.round.sampling()).to_owned(),
-        rate: rate(facts.rounds.round.sampling()),
+        sampling: if alike { sampling_name(round.sampling()) } else { "mixed" }.to_owned(),
+        rate: rate(round.sampling()).filter(|_| alike),
         numerics: header
             .and_then(|header| serde_json::to_value(header.numerics).ok())
             .and_then(|value| value.as_str().map(str::to_owned))
             .unwrap_or_else(|| "unknown".to_owned()),
         insecure: dataset.insecure().is_some(),
         rounds: facts.done,
-        noise_multiplier: facts.plan.noise_multiplier().map_err(|error| failure(&error))?.get(),
+        noise_multiplier: noise,
         groups: groups.collect(),
         test_accuracy: facts.test_accuracy,
         metrics: facts
@@ -159,23 +192,32 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             .map(|(name, values)| Metric { name: name.clone(), values: values.clone() })
             .collect(),
         // Whole ones: what is finer depends on how large samples were.
-        seconds: facts.seconds.ceil(),
+        seconds: facts.seconds.map(f64::ceil),
         dataset: facts.dataset.to_owned(),
         runs: dataset.runs.len(),
         ledger: Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() },
-        model: Model { file: "model.safetensors".to_owned(), parameters: facts.model },
+        model: facts
+            .model
+            .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
         curves: curves(facts.rounds, budget.adjacency, budget.delta, &profile)
             .map_err(unsupported)?,
     })
 }
 
+/// The weakest noise of any round.
+fn smallest_noise(rounds: &[Rounds]) -> Result<f64, veilgrad_events::UnitError> {
+    rounds.iter().try_fold(f64::INFINITY, |least, entry| {
+        Ok(least.min(entry.round.noise_multiplier()?.get()))
+    })
+}
+
 fn curves(
-    rounds: &Rounds,
+    rounds: &[Rounds],
     adjacency: veilgrad_events::Adjacency,
     delta: Delta,
     profile: &Profile,
 ) -> Result<Curves, Unsupported> {
-    let spent = spent(std::slice::from_ref(rounds), adjacency, delta, &Best, POINTS)?;
+    let spent = spent(rounds, adjacency, delta, &Best, POINTS)?;
     let rates = (0..=100).map(|i| f64::from(i) / 100.0);
     Ok(Curves {
         spent: spent.iter().map(|(round, epsilon)| (*round as f64, *epsilon)).collect(),
@@ -199,6 +241,7 @@ fn sampling_name(sampling: Sampling) -> &'static str {
         Sampling::Poisson { .. } => "poisson",
         Sampling::Fixed(_) => "fixed",
         Sampling::Shuffle(_) => "shuffle",
+        Sampling::TruncatedPoisson(_) => "truncated-poisson",
         Sampling::All {} => "all",
         _ => "unknown",
     }
@@ -219,13 +262,22 @@ impl Report {
         serde_json::to_string(self).map_err(|error| Error::Failure(error.to_string()))
     }
 
-    /// The report of a run's directory, or of its file.
-    fn read(path: &Path) -> Result<Self, Error> {
-        let file = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
+    /// The report of a run's directory, of its file, or of a ledger.
+    fn read(of: &RunOf, common: &Common) -> Result<Self, Error> {
+        let (path, dataset) = (&of.run, of.dataset.as_deref());
+        let file = if path.is_dir() { path.join("report.json") } else { path.clone() };
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(&file)
-            .map_err(|cause| Error::File { path: name.clone(), cause })?;
-        serde_json::from_str(&text)
+        if Ledger::anchor_path(&file).exists() {
+            return of_ledger(&file, dataset, common);
+        }
+        let bytes = crate::ledger::read_bytes(&file)?;
+        if bytes.starts_with(crate::ledger::DATABASE) {
+            return of_ledger(&file, dataset, common);
+        }
+        if dataset.is_some() {
+            return Err(Error::Usage(format!("--dataset is for ledgers, and {name} is none")));
+        }
+        serde_json::from_slice(&bytes)
             .map_err(|error| Error::Data { path: name, cause: error.to_string() })
     }
 }
@@ -253,7 +305,7 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
 
 /// `veilgrad report RUN -o FILE.html`.
 pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
-    let report = Report::read(&arguments.run)?;
+    let report = Report::read(&arguments.of, common)?;
     let page = page::page(&report);
     match &arguments.output {
         None if common.json => print(&format!("{}\n", report.json()?)),
@@ -263,8 +315,8 @@ pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
 }
 
 /// `veilgrad statement RUN`.
-pub(crate) fn say(run: &Path, common: &Common) -> Result<(), Error> {
-    let statement = statement::statement(&Report::read(run)?);
+pub(crate) fn say(of: &RunOf, common: &Common) -> Result<(), Error> {
+    let statement = statement::statement(&Report::read(of, common)?);
     if common.json {
         let document = serde_json::json!({ "schema": 1, "statement": statement });
         return print(&format!("{document}\n"));

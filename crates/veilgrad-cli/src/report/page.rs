@@ -206,7 +206,7 @@ fn groups(body: &mut String, report: &Report) {
             "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{:.2} %</td></tr>",
             escape(&group.name),
-            group.dimension,
+            group.dimension.map_or_else(|| "\u{2013}".to_owned(), |numbers| numbers.to_string()),
             up(group.clip),
             up(group.noise),
             100.0 * group.share

@@ -53,16 +53,19 @@ pub(crate) fn statement(report: &Report) -> String {
                       protection"
                 .to_owned()
         }
-        _ => "all records were used in every round".to_owned(),
+        "all" => "all records were used in every round".to_owned(),
+        "mixed" => "samples were drawn as the ledger says, not alike in all rounds".to_owned(),
+        other => format!("samples were drawn as the ledger says ({other})"),
     };
     let groups: Vec<String> = report
         .groups
         .iter()
         .map(|group| {
+            let numbers =
+                group.dimension.map_or(String::new(), |numbers| format!("{numbers} numbers, "));
             format!(
-                "{} ({} numbers, clipped to norm {}, noise {} on the sum)",
+                "{} ({numbers}clipped to norm {}, noise {} on the sum)",
                 group.name,
-                group.dimension,
                 group.clip,
                 up(group.noise)
             )
@@ -104,9 +107,13 @@ pub(crate) fn statement(report: &Report) -> String {
         Some(_) => "The test set was declared public and has no protection. ",
         None => "",
     };
+    let seconds = match report.seconds {
+        Some(_) => ", of which the report gives whole seconds",
+        None => "",
+    };
     text.push_str(&format!(
         "What is not covered. {test}The input file and the ledger's own protection against theft are not, nor is \
-         the time that training took, of which the report gives whole seconds. \
+         the time that training took{seconds}. \
          Copies of the ledger that go different ways each keep only what they know; ledger {} ended at row \
          {}, and its head is:\n{}\n",
         report.ledger.id, report.ledger.sequence, report.ledger.head

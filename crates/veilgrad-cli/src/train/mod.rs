@@ -317,13 +317,13 @@ impl<'a> Job<'a> {
         report::of_run(&report::Facts {
             ledger,
             dataset: &self.config.dataset(),
-            rounds: &self.rounds,
+            rounds: std::slice::from_ref(&self.rounds),
             done: self.trainer.rounds(),
-            plan: self.trainer.plan(),
+            plan: Some(self.trainer.plan()),
             test_accuracy,
             metrics,
-            seconds,
-            model: self.trainer.model().size(),
+            seconds: Some(seconds),
+            model: Some(self.trainer.model().size()),
         })
     }
 }
