@@ -1,12 +1,18 @@
 //! The convolutional network of the TensorFlow Privacy tutorial on MNIST, privately or not.
 //!
-//! `cargo run --release --example cnn private|public [ROUNDS]`
+//! `cargo run --release --example cnn private|public [ROUNDS [LEDGER]]`, where LEDGER has a budget for "mnist":
+//! `veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger LEDGER`.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
 
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::Device;
+use veilgrad::accounting::Best;
+use veilgrad::events::LedgerStore;
+use veilgrad::ledger::{Ledger, Options};
 use veilgrad::nn::Clipping;
 use veilgrad::prelude::*;
 use veilgrad_burn::{Outcome, PrivateOptimizer, Trainer, TrainingPlan, accuracy, cross_entropy};
@@ -23,8 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let data = Digits::train()?;
     match arguments.first().map(String::as_str) {
         Some("public") => public(&data, rounds, &device),
-        Some("private") => private(&data, rounds, &device),
-        _ => Err("cnn private|public [ROUNDS]".into()),
+        Some("private") => match arguments.get(2) {
+            None => private(&data, rounds, &device, MemoryLedger::new()),
+            Some(path) => {
+                let ledger = Ledger::open(Path::new(path), Options::default())?;
+                private(&data, rounds, &device, ledger.dataset("mnist", Arc::new(Best))?)
+            }
+        },
+        _ => Err("cnn private|public [ROUNDS [LEDGER]]".into()),
     }
 }
 
@@ -50,7 +62,12 @@ fn watch(model: &PrivateCnn, batch: Batch) -> Outcome {
     Outcome::new(cross_entropy(logits, batch.labels)).metric("accuracy", right)
 }
 
-fn private(data: &Digits, rounds: u64, device: &Device) -> Result<(), Box<dyn Error>> {
+fn private(
+    data: &Digits,
+    rounds: u64,
+    device: &Device,
+    store: impl LedgerStore,
+) -> Result<(), Box<dyn Error>> {
     use burn::module::Module;
     let mut model = PrivateCnn::new(device);
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
@@ -59,7 +76,7 @@ fn private(data: &Digits, rounds: u64, device: &Device) -> Result<(), Box<dyn Er
         .metric(Metric::bounded("accuracy", 0.0, 1.0)?, BudgetShare::new(0.05)?);
     let mut trainer = Trainer::new(&model, data, plan, watch)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
-    let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
     for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {
         let released = trainer.round(&model, permit, &mut sampler)?;
         model = optimizer.step(0.15, model, &released);

@@ -44,11 +44,13 @@ pub(crate) struct Points {
     pub(crate) width: usize,
     /// Inputs are numbers of entries below this, not values.
     pub(crate) entries: Option<u32>,
+    /// Rows of a record.
+    pub(crate) examples: usize,
 }
 
 impl Points {
     pub(crate) fn new(count: usize, width: usize, entries: Option<u32>) -> Self {
-        let mut points = Self { rows: Vec::new(), width, entries };
+        let mut points = Self { rows: Vec::new(), width, entries, examples: 1 };
         points.rows = (0..count as u64).map(|i| points.row(i + 1_000)).collect();
         points
     }
@@ -74,11 +76,15 @@ impl Records for Points {
     type Batch = Batch;
 
     fn count(&self) -> u64 {
-        self.rows.len() as u64
+        (self.rows.len() / self.examples) as u64
     }
 
-    fn read(&self, record: u64, _: usize) -> Self::Example {
-        self.rows[record as usize].clone()
+    fn examples(&self, _: u64) -> usize {
+        self.examples
+    }
+
+    fn read(&self, record: u64, example: usize) -> Self::Example {
+        self.rows[record as usize * self.examples + example].clone()
     }
 
     fn made_up(&self, number: u64) -> Self::Example {
@@ -160,6 +166,60 @@ impl Classify for Convs {
         let x = self.pool.forward(self.first.forward(x.reshape([records, 1, 6, 6])));
         let x = self.batch.forward(self.second.forward(self.group.forward(x)));
         self.last.forward(relu(self.layer.forward(x.reshape([records, 5]))))
+    }
+}
+
+/// A convolution with uneven padding and strides, and a group norm: what brute force can do as well.
+#[derive(Module, Debug)]
+pub(crate) struct Images {
+    pub(crate) first: PrivateConv2d,
+    pub(crate) group: PrivateGroupNorm,
+    pub(crate) conv: PrivateConv2d,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Images {
+    pub(crate) fn new(device: &Device) -> Self {
+        let first = Conv2dConfig::new([1, 4], [3, 2]).with_stride([2, 1]);
+        Self {
+            first: first.with_padding(PaddingConfig2d::Explicit(1, 0, 2, 3)).private(device),
+            group: GroupNormConfig::new(2, 4).private(device),
+            conv: Conv2dConfig::new([4, 5], [2, 2]).with_bias(false).private(device),
+            last: LinearConfig::new(5, 3).private(device),
+        }
+    }
+}
+
+impl Classify for Images {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let [records, _] = x.dims();
+        let x = self.first.forward(x.reshape([records, 1, 6, 6]));
+        let x = self.conv.forward(relu(self.group.forward(x)));
+        // The average over all places of a filter.
+        let x = x.flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2);
+        self.last.forward(relu(x))
+    }
+}
+
+/// An embedding and a linear layer over all of its numbers.
+#[derive(Module, Debug)]
+pub(crate) struct Bag {
+    pub(crate) embedding: PrivateEmbedding,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Bag {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(9, 4).private(device),
+            last: LinearConfig::new(24, 3).private(device),
+        }
+    }
+}
+
+impl Classify for Bag {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        self.last.forward(self.embedding.forward(x.int()).flatten(1, 2))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Clipped sums: beside `veilgrad-nn`, beside brute force, and one record at a time.
 
+use std::num::NonZeroU32;
+
 use burn::module::Module;
 use burn::tensor::Device;
 use veilgrad_burn::TrainingPlan;
@@ -9,12 +11,13 @@ use veilgrad_events::{
 use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_mechanism::{AllRecords, Group};
 use veilgrad_nn::{
-    Clipping, Conv2d, InMemory, Layer, Loss, Model, Padding, Performance, Schedule, Sgd, Trainer,
+    Clipping, Conv2d, InMemory, Layer, Loss, Microbatches, Model, Padding, Performance, Schedule,
+    Sgd, Trainer, Unit,
 };
 
 use crate::common::{
-    Classify, Convs, Mlp, Points, Sequence, Text, all_integers, backends, clip, flat, integers,
-    judge, released,
+    Bag, Classify, Convs, Images, Mlp, Points, Sequence, Text, all_integers, backends, clip, flat,
+    integers, judge, released,
 };
 
 fn statistics(plan: TrainingPlan) -> TrainingPlan {
@@ -91,6 +94,9 @@ fn recorded_sums_are_those_of_brute_force() {
             agrees_with_brute_force(&Sequence::new(&device), &points, flat(bound));
             let points = Points::new(11, 6, Some(9));
             agrees_with_brute_force(&Text::new(&device), &points, flat(bound));
+            agrees_with_brute_force(&Bag::new(&device), &points, flat(bound));
+            let points = Points::new(11, 36, None);
+            agrees_with_brute_force(&Images::new(&device), &points, flat(bound));
         }
     }
 }
@@ -164,6 +170,8 @@ fn native(
     let rows = points.rows.iter().flat_map(|(x, _)| x.clone()).collect();
     let classes = points.rows.iter().map(|(_, y)| *y as f32).collect();
     let records = InMemory::new(rows, points.width, classes, 1);
+    let size = NonZeroU32::new(points.examples as u32).unwrap();
+    let records = Microbatches::new(records, size);
     let performance = Performance { threads: 1, tile: 8 };
     let rate = Schedule::Constant(0.0);
     let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, performance).unwrap();
@@ -213,6 +221,50 @@ fn sums_are_those_of_the_native_engine() {
         let native_plan = native_plan.clone().statistics(clip(2.0), share);
         let turned = [("first.weight", 4, 1), ("second.weight", 5, 4)];
         compare(&convs, model, &names, &points, statistics(flat(0.5)), native_plan, &turned);
+    }
+}
+
+#[test]
+fn sums_of_embeddings_are_those_of_the_native_engine() {
+    let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
+    let loss = Loss::SoftmaxCrossEntropy;
+    let native_plan = veilgrad_nn::TrainingPlan::new(loss, Clipping::Flat(clip(0.5)), noise, one);
+    for (_, device) in backends() {
+        let layers =
+            [Layer::Embedding { entries: 9, dimension: 4 }, Layer::Flatten, Layer::linear(3)];
+        let names = [("embedding1", "embedding"), ("linear1", "last")];
+        let model = Model::new(&[6], layers, 1).unwrap();
+        let points = Points::new(21, 6, Some(9));
+        let bag = Bag::new(&device);
+        compare(&bag, model, &names, &points, flat(0.5), native_plan.clone(), &[]);
+    }
+}
+
+#[test]
+fn sums_of_microbatches_are_those_of_the_native_engine_and_averages() {
+    let examples = NonZeroU32::new(3).unwrap();
+    let unit = Unit::Microbatch { examples };
+    let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
+    let loss = Loss::SoftmaxCrossEntropy;
+    let mut points = Points::new(21, 12, None);
+    for (_, device) in backends() {
+        let mlp = Mlp::new(&device);
+        for bound in [0.2, 10.0] {
+            let clipping = Clipping::Flat(clip(bound));
+            let native_plan = veilgrad_nn::TrainingPlan::new(loss, clipping, noise, one).unit(unit);
+            let layers = [Layer::linear(7), Layer::Relu, Layer::linear(3)];
+            let names = [("linear1", "first"), ("linear2", "second")];
+            let model = Model::new(&[12], layers, 1).unwrap();
+            points.examples = 3;
+            compare(&mlp, model, &names, &points, flat(bound).unit(unit), native_plan, &[]);
+        }
+        // Where nothing is clipped, three averages of three examples are a third of nine gradients.
+        points.examples = 3;
+        let averages = all_integers(&released(&mlp, &points, flat(10.0).unit(unit), 1));
+        points.examples = 1;
+        let all = all_integers(&released(&mlp, &points, flat(10.0).materialised(), 1));
+        let near = |(a, b): (&i64, &i64)| (3 * a - b).abs() <= 200 + b.abs() / 10_000;
+        assert!(averages.iter().zip(&all).all(near) && all.iter().any(|sum| sum.abs() > 10_000));
     }
 }
 
