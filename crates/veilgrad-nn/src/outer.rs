@@ -36,6 +36,8 @@ pub(crate) struct OuterSum {
     /// cache on.
     left: Vec<Pair>,
     right: Vec<Pair>,
+    /// The factors of a record that is not in a pair yet.
+    single: [Vec<i16>; 2],
     /// The records that wait, and the largest products of each.
     waiting: usize,
     products: u64,
@@ -56,6 +58,7 @@ impl OuterSum {
             outputs,
             left: vec![[0; 2]; inputs.next_multiple_of(HEIGHT) * pairs],
             right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs + LINE],
+            single: [vec![0; inputs], vec![0; outputs]],
             waiting: 0,
             products: 0,
             narrow: vec![0; inputs * outputs],
@@ -71,12 +74,28 @@ impl OuterSum {
         if self.waiting == DEPTH {
             self.multiply();
         }
-        let (pair, lane) = (self.waiting / 2, self.waiting % 2);
-        let a = place::<HEIGHT>(&mut self.left, pair, lane, left);
-        let first = unaligned(&self.right);
-        let b = place::<WIDTH>(&mut self.right[first..], pair, lane, right);
-        self.products += u64::from(a) * u64::from(b);
+        self.products += u64::from(largest(left)) * u64::from(largest(right));
+        if self.waiting % 2 == 0 {
+            let [single_left, single_right] = &mut self.single;
+            single_left.copy_from_slice(left);
+            single_right.copy_from_slice(right);
+        } else {
+            self.pair(left, right);
+        }
         self.waiting += 1;
+    }
+
+    /// Pairs the single record with another.
+    fn pair(&mut self, left: &[i16], right: &[i16]) {
+        let (pair, first) = (self.waiting / 2, unaligned(&self.right));
+        let [single_left, single_right] = &self.single;
+        crate::layer::fast(
+            #[inline(always)]
+            || {
+                place::<HEIGHT>(&mut self.left, pair, single_left, left);
+                place::<WIDTH>(&mut self.right[first..], pair, single_right, right);
+            },
+        );
     }
 
     /// Multiplies what waits.
@@ -108,8 +127,7 @@ impl OuterSum {
             return;
         }
         if self.waiting % 2 == 1 {
-            // The other half of the last pair may hold an older record.
-            place::<HEIGHT>(&mut self.left, self.waiting / 2, 1, &vec![0; self.inputs]);
+            self.pair(&vec![0; self.inputs], &vec![0; self.outputs]);
         }
         let pairs = self.waiting.div_ceil(2);
         let step = if self.products <= LARGEST { pairs } else { SAFE_PAIRS };
@@ -143,18 +161,27 @@ impl OuterSum {
     }
 }
 
-/// Writes a record's factor into its lane of a pair; returns its largest absolute value.
+/// Writes the factors of two records as a pair.
 #[inline(always)]
-fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, lane: usize, factor: &[i16]) -> u16 {
-    let mut largest = 0;
+fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i16]) {
     let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(DEPTH / 2);
-    for (block, factor) in blocks.zip(factor.chunks(BLOCK)) {
-        for (to, from) in block[pair].iter_mut().zip(factor) {
-            to[lane] = *from;
-            largest = largest.max(from.unsigned_abs());
+    for ((block, a), b) in blocks.zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
+        let to = &mut block[pair];
+        match (a.first_chunk::<BLOCK>(), b.first_chunk::<BLOCK>()) {
+            (Some(a), Some(b)) => *to = std::array::from_fn(|i| [a[i], b[i]]),
+            _ => to.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (a, b))| *to = [*a, *b]),
         }
     }
-    largest
+}
+
+/// The largest absolute value.
+fn largest(factor: &[i16]) -> u16 {
+    let mut most = 0;
+    crate::layer::fast(
+        #[inline(always)]
+        || most = factor.iter().fold(0, |most, value| most.max(value.unsigned_abs())),
+    );
+    most
 }
 
 struct Sizes {

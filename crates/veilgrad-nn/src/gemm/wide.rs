@@ -65,19 +65,19 @@ impl<K> Wide<'_, K> {
                 sums[i][j] = vector(&from[j * WIDTH..]);
             }
         }
+        // Of one length, so that no check is left inside.
+        let length = part.len();
         let mut a: [&[f32]; H] = [&[]; H];
         for i in 0..H {
-            a[i] = &rows[(row + i) * k..][part.clone()];
+            a[i] = &rows[(row + i) * k + part.start..][..length];
         }
         let (b, stride) = self.panel();
-        let mut b = &b[part.start * stride..];
-        for p in 0..part.len() {
-            let numbers = &b[..WIDE * WIDTH];
+        for (p, numbers) in (0..length).zip(b[part.start * stride..].chunks(stride)) {
+            let numbers = &numbers[..WIDE * WIDTH];
             let mut right = [v4.splat_f32x16(0.0); WIDE];
             for j in 0..WIDE {
                 right[j] = vector(&numbers[j * WIDTH..]);
             }
-            b = b.get(stride..).unwrap_or(&[]);
             for i in 0..H {
                 let left = v4.splat_f32x16(a[i][p]);
                 for j in 0..WIDE {

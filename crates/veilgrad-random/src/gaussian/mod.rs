@@ -62,19 +62,28 @@ const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);
 /// # Guarantee
 /// As for the module. The same key and group give the same noise again: a key serves one round.
 pub fn add(key: &RoundKey, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
-    in_blocks(key, group, grid.k(), sums, threads, |sums, noise| {
-        for (sum, noise) in sums.iter_mut().zip(noise) {
+    in_blocks(key, group, grid.k(), sums, threads, |sums, draw| {
+        let mut noise = [0; CHUNK];
+        draw(&mut noise);
+        for (sum, noise) in sums.iter_mut().zip(&noise) {
             *sum = sum.wrapping_add(*noise);
         }
+        noise.zeroize();
     });
 }
 
 /// Writes noise into `values`: the same that [`add`] would add.
 pub fn fill(key: &RoundKey, group: u16, grid: IntegerGrid, values: &mut [i64], threads: usize) {
-    in_blocks(key, group, grid.k(), values, threads, |values, noise| {
-        for (value, noise) in values.iter_mut().zip(noise) {
+    in_blocks(key, group, grid.k(), values, threads, |values, draw| {
+        if let Ok(values) = values.try_into() {
+            return draw(values);
+        }
+        let mut noise = [0; CHUNK];
+        draw(&mut noise);
+        for (value, noise) in values.iter_mut().zip(&noise) {
             *value = *noise;
         }
+        noise.zeroize();
     });
 }
 
@@ -84,18 +93,16 @@ fn in_blocks(
     k: u8,
     values: &mut [i64],
     threads: usize,
-    put: impl Fn(&mut [i64], &[i64]) + Sync,
+    put: impl Fn(&mut [i64], &mut dyn FnMut(&mut [i64; CHUNK])) + Sync,
 ) {
     let work = |first: usize, values: &mut [i64]| {
-        let (mut scratch, mut noise) = (Scratch::new(), [0; CHUNK]);
+        let mut scratch = Scratch::new();
         for (index, values) in values.chunks_mut(BLOCK).enumerate() {
             let mut stream = key.stream(Purpose::Noise, group, (first + index) as u64);
             for values in values.chunks_mut(CHUNK) {
-                chunk(&mut stream, k, &mut scratch, &mut noise);
-                put(values, &noise);
+                put(values, &mut |noise| chunk(&mut stream, k, &mut scratch, noise));
             }
         }
-        noise.zeroize();
     };
     let blocks = values.len().div_ceil(BLOCK);
     // A thread is worth starting for some blocks.
