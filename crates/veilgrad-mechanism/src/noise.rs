@@ -90,8 +90,7 @@ impl Noise {
         for (index, group) in plan.inner.groups.iter().enumerate() {
             let number = u16::try_from(index).map_err(|_| NoiseError::TooManyGroups)?;
             let mut values = Zeroizing::new(old.next().unwrap_or_default());
-            values.resize(group.dimension, 0);
-            gaussian::fill(key, number, group.grid, &mut values, threads);
+            gaussian::fill(key, number, group.grid, &mut values, group.dimension, threads);
             groups.push(GroupNoise { k: group.grid.k(), values });
         }
         Ok(Self { groups, process: std::process::id(), insecure })

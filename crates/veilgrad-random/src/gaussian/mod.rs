@@ -62,55 +62,67 @@ const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);
 /// # Guarantee
 /// As for the module. The same key and group give the same noise again: a key serves one round.
 pub fn add(key: &RoundKey, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
-    in_blocks(key, group, grid.k(), sums, threads, |sums, draw| {
-        let mut noise = [0; CHUNK];
-        draw(&mut noise);
-        for (sum, noise) in sums.iter_mut().zip(&noise) {
-            *sum = sum.wrapping_add(*noise);
-        }
-        noise.zeroize();
+    on_threads(sums, threads, |first, mut sums| {
+        each_chunk(key, group, grid.k(), first, sums.len(), |noise| {
+            for (sum, noise) in sums.iter_mut().zip(noise) {
+                *sum = sum.wrapping_add(*noise);
+            }
+            sums = std::mem::take(&mut sums).get_mut(noise.len()..).unwrap_or_default();
+        });
     });
 }
 
-/// Writes noise into `values`: the same that [`add`] would add.
-pub fn fill(key: &RoundKey, group: u16, grid: IntegerGrid, values: &mut [i64], threads: usize) {
-    in_blocks(key, group, grid.k(), values, threads, |values, draw| {
-        if let Ok(values) = values.try_into() {
-            return draw(values);
-        }
-        let mut noise = [0; CHUNK];
-        draw(&mut noise);
-        for (value, noise) in values.iter_mut().zip(&noise) {
-            *value = *noise;
-        }
-        noise.zeroize();
-    });
+/// Makes `values` the noise of `count` coordinates: the same that [`add`] would add.
+pub fn fill(
+    key: &RoundKey,
+    group: u16,
+    grid: IntegerGrid,
+    values: &mut Vec<i64>,
+    count: usize,
+    threads: usize,
+) {
+    values.clear();
+    if threads_for(count, threads) == 1 {
+        // Without zeros first.
+        values.reserve_exact(count);
+        return each_chunk(key, group, grid.k(), 0, count, |noise| values.extend_from_slice(noise));
+    }
+    values.resize(count, 0);
+    add(key, group, grid, values, threads);
 }
 
-fn in_blocks(
+/// Draws chunk after chunk, from the first of a block on.
+fn each_chunk(
     key: &RoundKey,
     group: u16,
     k: u8,
-    values: &mut [i64],
-    threads: usize,
-    put: impl Fn(&mut [i64], &mut dyn FnMut(&mut [i64; CHUNK])) + Sync,
+    first_block: usize,
+    count: usize,
+    mut put: impl FnMut(&[i64]),
 ) {
-    let work = |first: usize, values: &mut [i64]| {
-        let mut scratch = Scratch::new();
-        for (index, values) in values.chunks_mut(BLOCK).enumerate() {
-            let mut stream = key.stream(Purpose::Noise, group, (first + index) as u64);
-            for values in values.chunks_mut(CHUNK) {
-                put(values, &mut |noise| chunk(&mut stream, k, &mut scratch, noise));
-            }
+    let (mut scratch, mut noise) = (Scratch::new(), [0; CHUNK]);
+    for (block, first) in (first_block..).zip((0..count).step_by(BLOCK)) {
+        let mut stream = key.stream(Purpose::Noise, group, block as u64);
+        for first in (first..count.min(first + BLOCK)).step_by(CHUNK) {
+            chunk(&mut stream, k, &mut scratch, &mut noise);
+            put(noise.get(..count - first).unwrap_or(&noise));
         }
-    };
-    let blocks = values.len().div_ceil(BLOCK);
-    // A thread is worth starting for some blocks.
-    let threads = threads.min(blocks / 8).max(1);
+    }
+    noise.zeroize();
+}
+
+/// How many threads are worth starting, for some blocks each.
+fn threads_for(count: usize, threads: usize) -> usize {
+    threads.min(count.div_ceil(BLOCK) / 8).max(1)
+}
+
+/// Gives each thread whole blocks: the number of the first, and its values.
+fn on_threads(values: &mut [i64], threads: usize, work: impl Fn(usize, &mut [i64]) + Sync) {
+    let threads = threads_for(values.len(), threads);
     if threads == 1 {
         return work(0, values);
     }
-    let share = blocks.div_ceil(threads);
+    let share = values.len().div_ceil(BLOCK).div_ceil(threads);
     std::thread::scope(|scope| {
         for (part, values) in values.chunks_mut(share * BLOCK).enumerate() {
             let work = &work;
