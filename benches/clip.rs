@@ -48,6 +48,9 @@ impl pulp::NullaryFnOnce for Plain<'_> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let (turns, elements) = if quick { (5, 4_000_000) } else { (15, 30_000_000) };
+    #[cfg(target_arch = "x86_64")]
+    let arch = pulp::x86::V3::try_new().map_or(pulp::Arch::Scalar, pulp::Arch::V3);
+    #[cfg(not(target_arch = "x86_64"))]
     let arch = pulp::Arch::new();
     println!("ns per f32 element, best of {turns} alternating turns");
     println!(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains the six recipes on MNIST and Fashion-MNIST and prints a table: certified epsilon and test accuracy of each
-# run, and the mean. usage: examples/accuracy.sh [RUNS]
+# Trains the six recipes on MNIST and Fashion-MNIST, or those named, and prints a table: certified epsilon and test
+# accuracy of each run, and the mean. usage: examples/accuracy.sh [RUNS [RECIPE...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --release -p veilgrad-cli
@@ -9,8 +9,12 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 number() { grep -o "\"$2\":[0-9.e-]*" "$1" | head -n 1 | cut -d: -f2; }
 
+recipes=("${@:2}")
+if [ "${#recipes[@]}" = 0 ]; then
+    recipes=(mnist-eps1 mnist-eps3 mnist-eps8 fashion-mnist-eps1 fashion-mnist-eps3 fashion-mnist-eps8)
+fi
 printf '%-20s %-8s %-6s %s\n' recipe epsilon mean "test accuracy of each run, %"
-for recipe in mnist-eps1 mnist-eps3 mnist-eps8 fashion-mnist-eps1 fashion-mnist-eps3 fashion-mnist-eps8; do
+for recipe in "${recipes[@]}"; do
     found=""
     for run in $(seq "${1:-3}"); do
         "$program" train "examples/$recipe.toml" --out "$place/$recipe-$run" -q --json >"$place/report.json"

@@ -59,9 +59,9 @@ fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
     const VECTOR: u64 = 1 << 20;
     let grid = IntegerGrid::new(1, k)?;
     let part = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
-        let (mut battery, mut values) = (Battery::new(k), vec![0; VECTOR as usize]);
+        let (mut battery, mut values) = (Battery::new(k), Vec::new());
         for _ in 0..vectors {
-            gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, 1);
+            gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, VECTOR as usize, 1);
             battery.add(&values);
         }
         Ok(battery)
@@ -91,9 +91,9 @@ fn ends(vectors: u64) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
     let (mut checks, grid) = (Vec::new(), IntegerGrid::new(1, 27)?);
     for length in [1usize, 2, 511, 513, 4097] {
         let (mut first, mut last) = (Battery::new(27), Battery::new(27));
-        let mut values = vec![0; length];
+        let mut values = Vec::new();
         for _ in 0..vectors.max(20_000) {
-            gaussian::fill(&RoundKey::from_os()?, 3, grid, &mut values, 2);
+            gaussian::fill(&RoundKey::from_os()?, 3, grid, &mut values, length, 2);
             first.add(&values[..1]);
             last.add(&values[length - 1..]);
         }

@@ -87,6 +87,6 @@ fn private(
     }
     let model = model.valid();
     println!("test accuracy {:.4}", Digits::test(|x| model.forward(x))?);
-    println!("epsilon {} at delta 1e-5", digits::epsilon(run.store(), 1e-5)?);
+    println!("epsilon {} at delta 1e-5", digits::epsilon(&run.close()?, 1e-5)?);
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
     let eye = Eye::default();
     <Dispatch as Native>::look(tensor.into_dispatch(), eye.clone());
     let seen = eye.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    seen.unwrap_or(Values::Own(Vec::new()))
+    seen.expect("every backend shows its numbers")
 }
 
 /// Numbers of f32.

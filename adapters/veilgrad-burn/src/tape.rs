@@ -32,12 +32,12 @@ struct Known {
     fresh: bool,
 }
 
-/// What a kernel is for: a kind of layer, its settings, its parameter if it has one, a shape.
+/// What a kernel is for: a kind of layer, its settings, its parameters, a shape.
 #[derive(Clone, PartialEq)]
 struct Key {
     name: &'static str,
     settings: Vec<usize>,
-    parameter: Option<ParamId>,
+    parameters: Vec<Option<ParamId>>,
     shape: Vec<usize>,
 }
 
@@ -184,38 +184,34 @@ pub(crate) fn record<const D: usize, const E: usize>(
 }
 
 impl Tape {
-    /// Forgets records; kernels stay, for other parameters.
+    /// Forgets records; the kernels of this round stay, for the parameters of the next.
     pub(crate) fn turn_over(&mut self) {
+        (self.records, self.refused) = (0, None);
         self.uses.clear();
-        self.known.iter_mut().for_each(|known| known.fresh = false);
+        self.known.retain_mut(|known| std::mem::take(&mut known.fresh));
     }
 
     /// The kernel of a layer, with its parameters of this round.
     fn ready(&mut self, key: Key, layer: &Layer<'_>) -> Result<Arc<Ready>, ModelError> {
         let found = self.known.iter().position(|known| known.key == key);
-        let mut known = match found.map(|index| self.known.swap_remove(index)) {
-            Some(known) => known,
+        if let Some(known) = found.and_then(|index| self.known.get(index))
+            && known.fresh
+        {
+            return Ok(Arc::clone(&known.ready));
+        }
+        // In the memory of the last round, unless somebody kept it.
+        let old = found.map(|index| self.known.swap_remove(index));
+        let mut ready = match old.and_then(|known| Arc::into_inner(known.ready)) {
+            Some(ready) => ready,
             None => {
-                let (kernel, weights) = ((layer.kernel)(&key.shape)?, KernelWeights::default());
-                Known { key, ready: Arc::new(Ready { kernel, weights }), fresh: false }
+                Ready { kernel: (layer.kernel)(&key.shape)?, weights: KernelWeights::default() }
             }
         };
-        if !known.fresh {
-            if Arc::get_mut(&mut known.ready).is_none() {
-                // Somebody kept the old one.
-                let (kernel, weights) =
-                    ((layer.kernel)(&known.key.shape)?, KernelWeights::default());
-                known.ready = Arc::new(Ready { kernel, weights });
-            }
-            if let Some(Ready { kernel, weights }) = Arc::get_mut(&mut known.ready) {
-                let values = (layer.values)();
-                let values: Vec<&[f32]> = values.iter().map(Values::slice).collect();
-                kernel.prepare(weights, &values)?;
-            }
-            known.fresh = true;
-        }
-        let ready = Arc::clone(&known.ready);
-        self.known.push(known);
+        let values = (layer.values)();
+        let values: Vec<&[f32]> = values.iter().map(Values::slice).collect();
+        ready.kernel.prepare(&mut ready.weights, &values)?;
+        let ready = Arc::new(ready);
+        self.known.push(Known { key, ready: Arc::clone(&ready), fresh: true });
         Ok(ready)
     }
 
@@ -234,9 +230,10 @@ impl Tape {
                  keep records first and give further axes to the layer as they are"
             ));
         }
-        let parameter = layer.targets.first().copied().flatten().map(|target| target.id);
+        let parameters =
+            layer.targets.iter().map(|target| target.map(|target| target.id)).collect();
         let settings = layer.settings.clone();
-        let key = Key { name, settings, parameter, shape: shape.to_vec() };
+        let key = Key { name, settings, parameters, shape: shape.to_vec() };
         let ready = match self.ready(key, &layer) {
             Ok(ready) => ready,
             Err(error) => {

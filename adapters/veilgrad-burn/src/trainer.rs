@@ -334,7 +334,6 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let book = self.book.take();
         let mut book = book.unwrap_or_else(|| Book::new(vectors, &self.plan, &self.groups));
         let (mut tape, ids) = (std::mem::take(&mut self.tape), sample.ids().collect::<Vec<u64>>());
-        tape.turn_over();
         for ids in ids.chunks(self.shape.capacity) {
             match self.tile(model, ids, &mut tape) {
                 Some(tile) => self.add_tile(&tile, ids.len(), &mut book, sum)?,

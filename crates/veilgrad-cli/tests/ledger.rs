@@ -10,8 +10,8 @@ use common::{Directory, ok, refused, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Best;
 use veilgrad_events::{
-    Adjacency, ClipNorm, NoiseStd, RecordUnit, Round, Run, RunHeader, SampleRate, Sampling,
-    SumQuery,
+    Adjacency, ClipNorm, LedgerStore, NoiseStd, Numerics, RecordUnit, Round, Rounds, Run,
+    RunHeader, SampleRate, Sampling, SumQuery,
 };
 use veilgrad_ledger::{Ledger, Options};
 
@@ -28,15 +28,24 @@ fn create(directory: &Directory) -> String {
 
 /// Charges rounds like those of the MNIST tutorial.
 fn charge(ledger: &str, rounds: u64) {
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    run(ledger, rounds, header).close().unwrap();
+}
+
+fn tutorial() -> Round {
     let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(1.1).unwrap());
     let rate = SampleRate::new(256.0 / 60000.0).unwrap();
-    let round = Round::new(Sampling::Poisson { rate }, vec![query]).unwrap();
+    Round::new(Sampling::Poisson { rate }, vec![query]).unwrap()
+}
+
+/// The same in a run of one's own, which stays open.
+fn run(ledger: &str, rounds: u64, header: RunHeader) -> Run<impl LedgerStore> {
+    let round = tutorial();
     let open = Ledger::open(Path::new(ledger), Options::default()).unwrap();
     let store = open.dataset("mnist", Arc::new(Best)).unwrap();
-    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(store, header).unwrap();
     drop(run.reserve(&round, rounds).unwrap());
-    run.close().unwrap();
+    run
 }
 
 #[test]
@@ -77,6 +86,60 @@ fn a_ledger_has_a_report_and_a_statement_whoever_trained() {
     let report = json(&["report", &ledger, "--dataset", "mnist"]);
     assert_eq!((&report["epsilon"], &report["runs"]), (&3.0.into(), &2.into()));
     refused(&["statement", &ledger, "--dataset", "other"], 2, "no dataset");
+    assert_eq!((&report["accountant"], &report["mode"]), (&"budget".into(), &"planned".into()));
+    assert_eq!(report["curves"]["profile"].as_array().unwrap().len(), 0);
+    assert!(ok(&["statement", &ledger]).contains("what the ledger"));
+    // A cap below what is spent is no promise.
+    ok(&["budget", "tighten", "mnist", "--epsilon", "1", "--ledger", &ledger]);
+    let report = json(&["report", &ledger]);
+    let epsilon = report["epsilon"].as_f64().unwrap();
+    assert!((2.38..2.39).contains(&epsilon) && report["epsilon_running"] == epsilon, "{epsilon}");
+}
+
+#[test]
+fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
+    let directory = Directory::new("ledger-weakest");
+    let ledger = create(&directory);
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    // More may still be charged: only the budget is known.
+    let mut unverified = header.clone();
+    unverified.numerics = Numerics::Unverified;
+    let open = run(&ledger, 10, unverified);
+    let report = json(&["report", &ledger]);
+    assert_eq!((&report["epsilon"], &report["accountant"]), (&3.0.into(), &"budget".into()));
+    open.close().unwrap();
+    let report = json(&["report", &ledger]);
+    assert!(report["epsilon"].as_f64().unwrap() < 1.0, "{}", report["epsilon"]);
+    assert_eq!(report["numerics"], "unverified");
+    // An exact run after it does not mend it.
+    charge(&ledger, 10);
+    assert_eq!(json(&["report", &ledger])["numerics"], "unverified");
+    assert!(ok(&["statement", &ledger]).contains("NOT established"));
+    // A plan that was declared counts from the beginning.
+    std::fs::create_dir(directory.0.join("planned")).unwrap();
+    let planned = directory.file("planned/ledger.db");
+    ok(&["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5", "--ledger", &planned]);
+    let mut header = header;
+    header.plan = Some(vec![Rounds { count: 14_040, round: tutorial() }]);
+    drop(run(&planned, 10, header));
+    let report = json(&["report", &planned]);
+    let epsilon = report["epsilon"].as_f64().unwrap();
+    assert!((2.379..2.381).contains(&epsilon), "{epsilon}");
+    assert_eq!(report["rounds"], 10);
+}
+
+#[test]
+fn a_statement_of_an_adaptive_ledger_promises_its_budget() {
+    let directory = Directory::new("ledger-adaptive");
+    let ledger = directory.file("ledger.db");
+    let create = ["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5"];
+    ok(&[&create[..], &["--mode", "adaptive", "--ledger", &ledger]].concat());
+    charge(&ledger, 10);
+    let report = json(&["report", &ledger]);
+    assert_eq!((&report["epsilon"], &report["mode"]), (&3.0.into(), &"adaptive".into()));
+    assert_eq!(report["curves"]["attack"].as_array().unwrap().len(), 0);
+    let statement = ok(&["statement", &ledger]);
+    assert!(statement.contains("may have been chosen") && !statement.contains("fixed before"));
 }
 
 #[test]

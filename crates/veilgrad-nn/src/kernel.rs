@@ -163,7 +163,7 @@ impl Kernel {
         let mut gradients = Gradients { buffers, lengths, summed: false };
         let (pass, dx) = (Pass { records, x, y, dy }, wants_input.then_some(&mut input[..]));
         let panels = match wants_input {
-            false => &weights.panels,
+            false => weights.all_panels.get().unwrap_or(&weights.panels),
             true => weights.all_panels.get_or_init(|| {
                 let mut panels = Vec::new();
                 self.operation.prepare(&weights.values, true, &mut panels);
@@ -222,15 +222,16 @@ mod tests {
     #[test]
     fn weights_that_are_prepared_again_leave_nothing_behind() {
         let kernel = Kernel::new(&Layer::linear(3), &[20]).unwrap();
-        let (old, new) = ([[2.0; 60], [1.0; 60]], [[0.5; 3], [0.25; 3]]);
+        // Of an older round and of this one.
+        let (matrix, bias) = ([[2.0; 60], [1.0; 60]], [[0.5; 3], [0.25; 3]]);
         let (mut again, mut fresh) = <(KernelWeights, KernelWeights)>::default();
         let (x, dy) = ([1.0; 40], [1.0; 6]);
-        kernel.prepare(&mut fresh, &[&old[1], &new[1]]).unwrap();
+        kernel.prepare(&mut fresh, &[&matrix[1], &bias[1]]).unwrap();
         for wants_input in [false, true] {
-            kernel.prepare(&mut again, &[&old[0], &new[0]]).unwrap();
+            kernel.prepare(&mut again, &[&matrix[0], &bias[0]]).unwrap();
             let y = kernel.forward(&again, &x);
             let _ = kernel.backward(&again, (&x, &y, &dy), wants_input);
-            kernel.prepare(&mut again, &[&old[1], &new[1]]).unwrap();
+            kernel.prepare(&mut again, &[&matrix[1], &bias[1]]).unwrap();
             assert_eq!(kernel.forward(&again, &x), kernel.forward(&fresh, &x));
             let back = |weights| kernel.backward(weights, (&x, &y, &dy), true).input;
             assert_eq!(back(&again), back(&fresh));

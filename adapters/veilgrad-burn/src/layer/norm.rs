@@ -36,7 +36,7 @@ impl PrivateLayerNorm {
             let [channels] = self.gamma.dims();
             let layer = Layer {
                 name: "PrivateLayerNorm",
-                settings: Vec::new(),
+                settings: vec![self.epsilon.to_bits() as usize],
                 kernel: &|shape| Kernel::layer_norm(self.epsilon as f32, shape),
                 targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
                 values: &|| {
@@ -172,7 +172,7 @@ impl PrivateBatchNorm {
             let statistic = |p: &Param<Tensor<1>>| -> Option<Target> { same(p) };
             let layer = Layer {
                 name: "PrivateBatchNorm",
-                settings: Vec::new(),
+                settings: vec![self.epsilon.to_bits() as usize],
                 kernel: &|shape| -> Result<Kernel, ModelError> {
                     Kernel::batch_norm(self.epsilon as f32, shape)
                 },
@@ -186,7 +186,7 @@ impl PrivateBatchNorm {
                     let (mean, variance) = (self.running_mean.val(), self.running_var.val());
                     let mean_square = variance + mean.clone() * mean.clone();
                     let parameters = [self.gamma.val(), self.beta.val(), mean, mean_square];
-                    parameters.map(operation::values).to_vec()
+                    parameters.map(operation::values).into()
                 },
             };
             if let Some(y) = channels_last(&x, layer) {

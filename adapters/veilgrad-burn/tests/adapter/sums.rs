@@ -67,6 +67,58 @@ fn models_of_private_layers_are_isolated_on_every_backend() {
     }
 }
 
+/// A trainer keeps kernels from round to round, but not the weights of an older one.
+fn second_round_is_like_a_first<M: Classify>(
+    old: &M,
+    new: &M,
+    points: &Points,
+    plan: &TrainingPlan,
+) {
+    let mut trainer = veilgrad_burn::Trainer::new(old, points, plan.clone(), judge).unwrap();
+    let header = trainer.header(Adjacency::ZeroOut);
+    let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
+    let mut sampler = AllRecords;
+    let rounds = trainer.plan().clone();
+    // `new` begins with other values, and is the same model otherwise.
+    let mut sums = |model: &M| {
+        let permit = run.reserve(&trainer.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
+        let noise = no_noise(&rounds);
+        let released = trainer.round_insecure(model, permit, &mut sampler, noise).unwrap();
+        all_integers(&(released, rounds.clone()))
+    };
+    let (first, second) = (sums(old), sums(new));
+    assert_ne!(first, second);
+    assert_eq!(second, all_integers(&released(new, points, plan.clone(), 0)));
+    assert_eq!(sums(old), first);
+}
+
+#[test]
+fn weights_of_an_older_round_are_not_used_again() {
+    fn moved<M: Module>(model: &M) -> M {
+        struct Move;
+        impl burn::module::ModuleMapper for Move {
+            fn map_float<const D: usize>(
+                &mut self,
+                parameter: burn::module::Param<burn::tensor::Tensor<D>>,
+            ) -> burn::module::Param<burn::tensor::Tensor<D>> {
+                parameter.map(|values| {
+                    let tracked = values.is_require_grad();
+                    (values.detach() * 1.25 + 0.125).set_require_grad(tracked)
+                })
+            }
+        }
+        model.clone().map(&mut Move)
+    }
+    for (_, device) in backends() {
+        let (mlp, points) = (Mlp::new(&device), Points::new(9, 12, None));
+        second_round_is_like_a_first(&mlp, &moved(&mlp), &points, &flat(0.5));
+        let (convs, points) = (Convs::new(&device), Points::new(9, 36, None));
+        second_round_is_like_a_first(&convs, &moved(&convs), &points, &statistics(flat(0.5)));
+        let (text, points) = (Text::new(&device), Points::new(9, 6, Some(9)));
+        second_round_is_like_a_first(&text, &moved(&text), &points, &flat(0.5));
+    }
+}
+
 /// The sums of recorded gradients beside those of Burn's own, record by record.
 fn agrees_with_brute_force<M: Classify>(model: &M, points: &Points, plan: TrainingPlan) {
     let fast = released(model, points, plan.clone(), 8);

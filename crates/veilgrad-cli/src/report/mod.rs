@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use veilgrad_accounting::{Accountant, Best, Composition, Profile, Unsupported, spent};
-use veilgrad_events::{Delta, Epsilon, Mode, Pricing, RecordUnit, Rounds, Sampling};
-use veilgrad_ledger::Ledger;
+use veilgrad_events::{Delta, Epsilon, Mode, Numerics, Pricing, RecordUnit, Rounds, Sampling};
+use veilgrad_ledger::{Ledger, RunState};
 use veilgrad_mechanism::RoundPlan;
 
 use crate::answer::{adjacency_name, up};
@@ -30,7 +30,10 @@ pub(crate) struct Report {
     pub(crate) delta: f64,
     /// What all runs of the dataset have cost so far.
     pub(crate) epsilon_running: Option<f64>,
+    /// Which accountant computed the guarantee; "budget" where it is what the ledger allows.
     pub(crate) accountant: String,
+    /// Whether rounds may have been chosen from earlier outputs.
+    pub(crate) mode: String,
     pub(crate) adjacency: String,
     pub(crate) unit: String,
     pub(crate) sampling: String,
@@ -38,6 +41,9 @@ pub(crate) struct Report {
     pub(crate) numerics: String,
     pub(crate) insecure: bool,
     pub(crate) rounds: u64,
+    /// Whether all rounds were alike; if not, the groups are those of the last.
+    pub(crate) uniform: bool,
+    /// The smallest of any round.
     pub(crate) noise_multiplier: f64,
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
@@ -112,12 +118,16 @@ fn of_ledger(path: &Path, name: Option<&str>, common: &Common) -> Result<Report,
     let ledger = Ledger::read(path, common.options())?;
     let dataset = crate::ledger::dataset(&ledger, name)?;
     let name = &dataset.budget.dataset;
-    let rounds = crate::ledger::charges(&ledger, Some(name))?;
+    let charged = crate::ledger::charges(&ledger, Some(name))?;
+    let done = charged.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.count));
+    // What a run declared it will do counts from its beginning.
+    let mut plans = dataset.runs.values().map(|run| run.header.plan.clone());
+    let plan = plans.next().flatten().filter(|_| plans.next().is_none());
     of_run(&Facts {
         ledger: &ledger,
         dataset: name,
-        rounds: &rounds,
-        done: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
+        rounds: plan.as_deref().unwrap_or(&charged),
+        done,
         plan: None,
         test_accuracy: None,
         metrics: Vec::new(),
@@ -141,10 +151,10 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     };
     let composition = Composition::fold(facts.rounds, budget.adjacency).map_err(unsupported)?;
     let guarantee = Best.epsilon(&composition, budget.delta).map_err(unsupported)?;
-    let running = Best.price(budget, &mut dataset.rounds()).ok();
+    let running = Best.price(budget, &mut dataset.rounds()).map_err(Error::Failure)?;
     let last = Epsilon::new(1.5 * guarantee.epsilon).map_err(|error| failure(&error))?;
     let profile = Profile::new(&composition, last, POINTS as usize);
-    let header = dataset.runs.values().last().map(|run| &run.header);
+    let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);
     let queries = round.queries();
     let loss = |clip: f64, noise: f64| (clip / noise).powi(2);
     let total: f64 =
@@ -165,24 +175,31 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     };
     let samplings = facts.rounds.iter().map(|entry| entry.round.sampling());
     let alike = samplings.clone().all(|sampling| sampling == round.sampling());
-    // One run of a fixed plan costs what the plan costs; others together at most the budget.
-    let fixed = dataset.runs.len() == 1 && budget.mode == Mode::Planned;
+    // One run of a plan that is known costs what the plan costs. Others keep to the budget, unless it was
+    // lowered, or runs of another ledger were added, after that was spent.
+    let mut runs = dataset.runs.values();
+    let known = |run: &RunState| run.closed || run.header.plan.is_some() || facts.plan.is_some();
+    let fixed =
+        runs.next().is_some_and(known) && runs.next().is_none() && budget.mode == Mode::Planned;
+    let curves = match fixed {
+        true => curves(facts.rounds, budget.adjacency, budget.delta, &profile),
+        false => Ok(Curves::default()),
+    };
     Ok(Report {
         schema: 1,
-        epsilon: if fixed { guarantee.epsilon } else { budget.epsilon.get() },
+        epsilon: if fixed { guarantee.epsilon } else { budget.epsilon.get().max(running) },
         delta: budget.delta.get(),
-        epsilon_running: running,
-        accountant: guarantee.accountant.to_owned(),
+        epsilon_running: Some(running),
+        accountant: if fixed { guarantee.accountant } else { "budget" }.to_owned(),
+        mode: if budget.mode == Mode::Adaptive { "adaptive" } else { "planned" }.to_owned(),
         adjacency: adjacency_name(budget.adjacency).to_owned(),
         unit: unit_name(budget.unit),
         sampling: if alike { sampling_name(round.sampling()) } else { "mixed" }.to_owned(),
         rate: rate(round.sampling()).filter(|_| alike),
-        numerics: header
-            .and_then(|header| serde_json::to_value(header.numerics).ok())
-            .and_then(|value| value.as_str().map(str::to_owned))
-            .unwrap_or_else(|| "unknown".to_owned()),
+        numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
         insecure: dataset.insecure().is_some(),
         rounds: facts.done,
+        uniform: facts.rounds.iter().all(|entry| entry.round == *round),
         noise_multiplier: noise,
         groups: groups.collect(),
         test_accuracy: facts.test_accuracy,
@@ -199,8 +216,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         model: facts
             .model
             .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
-        curves: curves(facts.rounds, budget.adjacency, budget.delta, &profile)
-            .map_err(unsupported)?,
+        curves: curves.map_err(unsupported)?,
     })
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::chart::{Line, Scale, bars, escape};
 use super::statement::statement;
 use super::{Curves, Report};
-use crate::answer::up;
+use crate::answer::{down, up};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
@@ -99,7 +99,7 @@ fn numbers(body: &mut String, report: &Report) {
             up(report.epsilon),
             format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
         ),
-        (up(report.noise_multiplier), "noise multiplier".to_owned()),
+        (down(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
     if let Some(accuracy) = report.test_accuracy {
         cards.push((
@@ -136,6 +136,9 @@ pub(crate) fn privacy_charts(
     attack: &[(f64, f64)],
     delta: f64,
 ) {
+    if spent.is_empty() {
+        return;
+    }
     body.push_str("<h2>How much is spent, and what it means</h2>\n<div class=\"charts\">\n");
     let spent = Line {
         title: "Epsilon after every round",

@@ -1,7 +1,7 @@
 //! The promise in plain words, with its conditions.
 
 use super::Report;
-use crate::answer::up;
+use crate::answer::{down, up};
 
 /// A few paragraphs that a privacy officer can sign or refuse.
 pub(crate) fn statement(report: &Report) -> String {
@@ -31,14 +31,12 @@ pub(crate) fn statement(report: &Report) -> String {
         "What is promised. Everything that training on {:?} released (the model, and the numbers in this \
          report that are marked as private estimates) is ({}, {:e})-differentially private for {records}, \
          under {} adjacency: whoever sees all of it, and knows everything else, can hardly tell whether \
-         {records} {change}. Epsilon is an upper bound that includes its own numerical error, computed by \
-         the accountant '{}' of veilgrad {} from the ledger's events.\n\n",
+         {records} {change}. {}\n\n",
         report.dataset,
         up(report.epsilon),
         report.delta,
         report.adjacency,
-        report.accountant,
-        env!("CARGO_PKG_VERSION")
+        source(report)
     ));
     let rate = report.rate.map_or(String::new(), |rate| format!(" at rate {rate:.6}"));
     let sampling = match report.sampling.as_str() {
@@ -67,17 +65,19 @@ pub(crate) fn statement(report: &Report) -> String {
                 "{} ({numbers}clipped to norm {}, noise {} on the sum)",
                 group.name,
                 group.clip,
-                up(group.noise)
+                down(group.noise)
             )
         })
         .collect();
     text.push_str(&format!(
-        "What was done. In each of {} rounds, {sampling}. From that one sample were released: {}. All of a \
-         round together is one Gaussian mechanism with noise multiplier {}. Every round was charged to the \
+        "What was done. In each of {} rounds, {sampling}. From that one sample were released{}: {}. All of a \
+         round together is one Gaussian mechanism with noise multiplier {}{}. Every round was charged to the \
          ledger, on disk, before its sample was drawn.\n\n",
         report.rounds,
+        if report.uniform { "" } else { ", in the last round (the ledger has all of them)" },
         groups.join("; "),
-        up(report.noise_multiplier)
+        down(report.noise_multiplier),
+        if report.uniform { "" } else { " or more" },
     ));
     text.push_str(match report.numerics.as_str() {
         "exact" => {
@@ -96,9 +96,18 @@ pub(crate) fn statement(report: &Report) -> String {
             format!("This ledger has {runs} runs on this data, and the number covers all of them.")
         }
     };
+    let chosen = match report.mode.as_str() {
+        "adaptive" => {
+            "Rounds may have been chosen from what earlier ones released, as the ledger's budget allows for; \
+             nothing else about them was chosen by looking at this data"
+        }
+        _ => {
+            "The number of rounds, sampling and noise were fixed before the first round and not chosen by \
+             looking at this data"
+        }
+    };
     text.push_str(&format!(
-        "What is assumed. {runs} The number of rounds, sampling and noise were fixed before the first round \
-         and not chosen by looking at this data; settings that were tuned on it in other runs are covered \
+        "What is assumed. {runs} {chosen}; settings that were tuned on it in other runs are covered \
          only if those runs are in the same ledger. The declared sizes, bounds and classes are public. The \
          generator is as good as ideal randomness. Nobody saw the memory of the machine or measured its \
          time.\n\n"
@@ -119,4 +128,23 @@ pub(crate) fn statement(report: &Report) -> String {
         report.ledger.id, report.ledger.sequence, report.ledger.head
     ));
     text
+}
+
+/// Where epsilon comes from.
+fn source(report: &Report) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    if report.accountant == "budget" {
+        let running = report.epsilon_running.map_or(String::new(), |running| {
+            format!(" All rounds charged so far come to {}.", up(running))
+        });
+        return format!(
+            "Epsilon is what the ledger of veilgrad {version} allows all runs together, whatever is still \
+             charged.{running}"
+        );
+    }
+    format!(
+        "Epsilon is an upper bound that includes its own numerical error, computed by the accountant '{}' of \
+         veilgrad {version} from the ledger's events.",
+        report.accountant
+    )
 }
