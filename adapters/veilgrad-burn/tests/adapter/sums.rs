@@ -103,7 +103,8 @@ fn weights_of_an_older_round_are_not_used_again() {
             ) -> burn::module::Param<burn::tensor::Tensor<D>> {
                 parameter.map(|values| {
                     let tracked = values.is_require_grad();
-                    (values.detach() * 1.25 + 0.125).set_require_grad(tracked)
+                    let moved = values.inner() * 1.25 + 0.125;
+                    burn::tensor::Tensor::from_inner(moved).set_require_grad(tracked)
                 })
             }
         }
