@@ -11,7 +11,7 @@ use crate::answer::{adjacency_name, up};
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::{bar, spent};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{print, say};
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
@@ -164,6 +164,10 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
     if let Some(head) = &arguments.against {
         ledger.contains(head)?;
     }
+    let warnings = ledger.audit()?;
+    for warning in &warnings {
+        say(&format!("warning: {warning}\n"));
+    }
     let runs = ledger.state().datasets().values().flat_map(|dataset| dataset.runs.values());
     let rounds = runs.fold(0u64, |sum, run| sum.saturating_add(run.charged()));
     let head = ledger.head();
@@ -174,6 +178,7 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
             "rows": head.sequence,
             "rounds": rounds,
             "head": head.to_string(),
+            "warnings": warnings,
         });
         print(&format!("{document}\n"))
     } else {

@@ -9,6 +9,7 @@
 //! first, so that both are synced at once: whichever is behind is completed from the other.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::chain::{Hash, Head};
 use crate::error::{StoreError, file_error};
-use crate::place::beside;
+use crate::place::{beside, open_itself, open_left_over};
 
 /// The size of a slot, and of its first line.
 const SLOT: usize = 1 << 15;
@@ -49,6 +50,15 @@ struct Slot {
     says: Arc<Anchored>,
 }
 
+/// A slot that holds something and does not verify.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Spoiled {
+    /// Which of the two: 0 or 1.
+    pub(crate) place: usize,
+    /// The row that its first line seems to name.
+    pub(crate) names: Option<u64>,
+}
+
 /// The anchor file of a database.
 pub(crate) fn path_of(database: &Path) -> PathBuf {
     beside(database, ".anchor")
@@ -68,14 +78,7 @@ impl Anchor {
     /// Opens the anchor of a ledger that is there.
     pub(crate) fn open(database: &Path, writable: bool) -> Result<Self, StoreError> {
         let path = path_of(database);
-        // Whatever else has this name might never answer.
-        if std::fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(StoreError::Damaged(format!(
-                "its anchor {} is not a file",
-                path.display()
-            )));
-        }
-        let file = OpenOptions::new().read(true).write(writable).open(&path);
+        let file = open_itself(&path, writable);
         match file {
             Ok(file) => Ok(Self { file, path, slots: [None, None] }),
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
@@ -83,6 +86,9 @@ impl Anchor {
                     "its anchor {} is missing, so a lost tail could not be noticed",
                     path.display()
                 )))
+            }
+            Err(cause) if cause.kind() == std::io::ErrorKind::Other => {
+                Err(StoreError::Damaged(format!("its anchor {} {cause}", path.display())))
             }
             Err(cause) => Err(file_error(&path, cause)),
         }
@@ -134,6 +140,25 @@ impl Anchor {
             self.slots.iter().flatten().map(|slot| Arc::clone(&slot.says)).collect();
         slots.sort_by_key(|slot| slot.head.sequence);
         Ok(slots)
+    }
+
+    /// What is to be said about slots that hold something and do not verify, as of now.
+    pub(crate) fn spoiled(&self) -> Result<Vec<Spoiled>, StoreError> {
+        let mut spoiled = Vec::new();
+        for place in 0..2 {
+            let start = (place * SLOT) as u64;
+            let bytes = self.bytes(start, SLOT)?;
+            if parse(&bytes).is_some() || bytes.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            // A writer may be at work; what it leaves is whole.
+            std::thread::sleep(Duration::from_millis(20));
+            let again = self.bytes(start, SLOT)?;
+            if parse(&again).is_none() {
+                spoiled.push(Spoiled { place, names: named_row(&again) });
+            }
+        }
+        Ok(spoiled)
     }
 
     /// A slot as it is now; one whose bytes are known is not verified again.
@@ -207,7 +232,12 @@ impl Drop for Lock {
 /// Whether a file may be what a creation left that was cut short: at most a head without rows. The anchor of
 /// a ledger that was ever charged is longer.
 pub(crate) fn is_unfinished(path: &Path) -> bool {
-    std::fs::read(path).is_ok_and(|bytes| {
+    let read = |path| {
+        let mut bytes = Vec::new();
+        open_left_over(path, false)?.take(LINE as u64 + 1).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    read(path).is_ok_and(|bytes| {
         let common = bytes.iter().zip(MAGIC.as_bytes()).all(|(byte, magic)| byte == magic);
         bytes.len() <= LINE && (common || bytes.iter().all(|byte| *byte == 0))
     })
@@ -245,6 +275,12 @@ fn parse(slot: &[u8]) -> Option<Slot> {
     let same = slot.get(..written.len())? == written.as_slice();
     let rows = rows.into_iter().map(<[u8]>::to_vec).collect();
     same.then(|| Slot { bytes: written, says: Arc::new(Anchored { head, rows }) })
+}
+
+/// The row that the first line of a spoiled slot seems to name.
+fn named_row(slot: &[u8]) -> Option<u64> {
+    let line = std::str::from_utf8(slot.get(..LINE)?).ok()?;
+    line.strip_prefix(MAGIC)?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! Whoever dies in between leaves the other name behind, which the next creation starts over.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::ledger::{Ledger, Options, PATIENCE, Rows, insert, random_id};
-use crate::place::{beside, check_file_system, new_path, sync_directory};
+use crate::place::{beside, check_file_system, new_path, open_left_over, sync_directory};
 use crate::schema::{APPLICATION, STEPS, migrate};
 use crate::state::State;
 
@@ -117,13 +118,7 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
             )));
         }
     }
-    if std::fs::read(building).is_ok_and(|bytes| !may_be_half_built(&bytes)) {
-        return Err(taken(building));
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(building).map_err(|cause| file_error(building, cause))?;
+    let file = open_building(building)?;
     file.try_lock()
         .map_err(|_| StoreError::Busy(format!("another process is creating {}", path.display())))?;
     // It may have been renamed while we opened it.
@@ -131,7 +126,7 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
         let _ = std::fs::remove_file(building);
         return Err(taken(path));
     }
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    let private = PermissionsExt::from_mode(0o600);
     file.set_len(0)
         .and_then(|()| file.set_permissions(private))
         .map_err(|cause| file_error(building, cause))?;
@@ -141,14 +136,40 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Whether a file may be a database that was not finished: nobody else's file is overwritten.
+/// The file in which the ledger is built: a new one, or one that an unfinished creation left. Anything else
+/// under that name is refused and left as it is.
+fn open_building(building: &Path) -> Result<File, StoreError> {
+    let refused = |cause| file_error(building, cause);
+    let mut new = OpenOptions::new();
+    match new.write(true).create_new(true).mode(0o600).open(building) {
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
+        result => return result.map_err(refused),
+    }
+    let mut file = open_left_over(building, true).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => StoreError::Busy("another process has just created it".to_owned()),
+        _ => refused(cause),
+    })?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(refused)?;
+    if !may_be_half_built(&bytes) {
+        let cause = std::io::Error::new(ErrorKind::AlreadyExists, "is not what a creation leaves");
+        return Err(refused(cause));
+    }
+    Ok(file)
+}
+
+/// Whether a file may be a database that was not finished: nobody else's file is overwritten. The first page
+/// is written whole, with the number that names a ledger.
 fn may_be_half_built(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"SQLite format 3\0") || bytes.iter().all(|byte| *byte == 0)
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    let application = bytes.get(68..72).is_none_or(|id| id == APPLICATION.to_be_bytes());
+    bytes.starts_with(MAGIC) && application || bytes.iter().all(|byte| *byte == 0)
 }
 
 /// The whole database in one file, durably.
 fn build(building: &Path, rows: &Rows) -> Result<(), StoreError> {
-    let mut connection = Connection::open_with_flags(building, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(building, flags)?;
     // What is half built is built again from the beginning, so that no journal is needed.
     connection.pragma_update(None, "journal_mode", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;

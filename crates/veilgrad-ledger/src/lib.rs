@@ -18,6 +18,7 @@
 )]
 
 mod anchor;
+mod audit;
 mod chain;
 mod create;
 mod dataset;

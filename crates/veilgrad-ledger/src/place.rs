@@ -1,5 +1,7 @@
 //! Where a ledger lies: which files it has, whether they are still the same ones, on what disk.
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
@@ -42,6 +44,35 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     std::fs::File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|cause| file_error(directory, cause))
+}
+
+/// Opens a file by its own name: a symbolic link is not followed, and nothing is waited for.
+pub(crate) fn open_itself(path: &Path, writable: bool) -> std::io::Result<File> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(writable)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|cause| match rustix::io::Errno::from_io_error(&cause) {
+            Some(rustix::io::Errno::LOOP) => std::io::Error::other("is a symbolic link"),
+            _ => cause,
+        })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("is not a file")) }
+}
+
+/// Opens what a creation of this user may have left: a file that no other name leads to and nobody else owns.
+pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<File> {
+    let file = open_itself(path, writable)?;
+    let metadata = file.metadata()?;
+    if metadata.nlink() != 1 {
+        return Err(std::io::Error::other("has another name, too"));
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other("belongs to another user"));
+    }
+    Ok(file)
 }
 
 /// Refuses what is no ledger of this version, by the file alone: nothing is locked, created or changed.
