@@ -164,22 +164,19 @@ impl Composition {
         fold.finish(parts.len())
     }
 
-    /// The distance in standard deviations, rounded up, if all steps together are one Gaussian.
-    pub(crate) fn gaussian_only(&self) -> Option<f64> {
+    /// The mu of Gaussian differential privacy, rounded up; none if any step is sampled.
+    ///
+    /// # Guarantee
+    /// The Gaussian trade-off curve of mu dominates these rounds at every delta. The far tails of a sampled
+    /// Gaussian are those of one that is always sampled, so sampling never lowers such a mu: there is none
+    /// to report then.
+    #[must_use]
+    pub fn mu(&self) -> Option<f64> {
         match self.steps.as_slice() {
             [] => Some(0.0),
             [(Step { sampled: Sampled::Always, z }, 1)] => Some(1.0 / z * (1.0 + f64::EPSILON)),
             _ => None,
         }
-    }
-
-    /// The distance in standard deviations, rounded up, of the same rounds without sampling.
-    pub(crate) fn mu_without_sampling(&self) -> f64 {
-        let squares = self.steps.iter().map(|(step, count)| {
-            let z = step.without_sampling();
-            *count as f64 / (z * z)
-        });
-        squares.sum::<f64>().sqrt() * (1.0 + (self.steps.len() as f64 + 8.0) * f64::EPSILON)
     }
 
     /// Whether there are neighbours that these steps cost as much as their analysis says.

@@ -13,6 +13,8 @@ const REACH: f64 = 13.5;
 pub(crate) const SMALLEST: f64 = 0.01;
 /// At most so many nodes; what needs more is infinite.
 const MOST: usize = 1 << 14;
+/// How closely the logs of tilts are found on which only work and tightness depend.
+const ROUGH_TILT: f64 = 0.01;
 /// Terms above e^MODERATE are summed as logs.
 const MODERATE: f64 = 200.0;
 
@@ -81,19 +83,23 @@ impl Cumulant {
     /// The smallest `psi(tilt)/tilt` over tilts, where `psi = K + extra` is convex: returns that tilt.
     /// Any tilt gives a bound; this only looks for a good one.
     pub(crate) fn best_ratio(&mut self, extra: impl Fn(f64) -> Jet) -> f64 {
-        // The minimum is where tilt psi' - psi, which increases, passes zero.
-        self.increasing_root(|tilt, k| {
-            let e = extra(tilt);
-            tilt * (k.first + e.first) - (k.value + e.value)
-        })
+        self.increasing_root(ROUGH_TILT, |tilt, k| ratio_slope(tilt, k, extra(tilt)))
     }
 
     /// The tilt at which `K'(tilt) + extra'(tilt)` passes `slope`.
     pub(crate) fn best_slope(&mut self, slope: f64, extra: impl Fn(f64) -> Jet) -> f64 {
-        self.increasing_root(|tilt, k| k.first + extra(tilt).first - slope)
+        self.increasing_root(ROUGH_TILT, |tilt, k| k.first + extra(tilt).first - slope)
     }
 
-    fn increasing_root(&mut self, f: impl Fn(f64, Jet) -> f64) -> f64 {
+    /// The tilt at which `f(tilt, K(tilt))`, which increases, passes zero; the log of the tilt is this close.
+    ///
+    /// K can grow by hundreds of orders of magnitude between two tilts, so secants are only taken while
+    /// they at least halve the bracket.
+    pub(crate) fn increasing_root(
+        &mut self,
+        close: f64,
+        mut f: impl FnMut(f64, Jet) -> f64,
+    ) -> f64 {
         const LARGEST: f64 = 40.0;
         let mut at = |log_tilt: f64| {
             let tilt = log_tilt.exp();
@@ -102,38 +108,42 @@ impl Cumulant {
             if value.is_nan() { f64::INFINITY } else { value }
         };
         let (mut low, mut high) = (1.0, 1.0);
-        if at(low) > 0.0 {
-            while low > -LARGEST && at(low) > 0.0 {
-                (low, high) = (low - 1.0 - (1.0 - low) / 2.0, low);
-            }
-        } else {
-            while high < LARGEST && at(high) <= 0.0 {
-                (low, high) = (high, high + 1.0);
-            }
+        let mut at_low = at(low);
+        let mut at_high = at_low;
+        while at_low > 0.0 && low > -LARGEST {
+            (high, at_high) = (low, at_low);
+            low -= 1.0 + (1.0 - low) / 2.0;
+            at_low = at(low);
         }
-        // A percent is plenty for a tilt.
-        let mut middle = 0.5 * (low + high);
-        let (mut at_low, mut at_high) = (at(low), at(high));
-        for _ in 0..24 {
-            let secant = low - at_low * (high - low) / (at_high - at_low);
-            let inside = secant > low && secant < high && at_high.is_finite();
-            middle = if inside { secant } else { 0.5 * (low + high) };
-            if high - low < 0.01 {
-                break;
-            }
+        while at_high <= 0.0 && high < LARGEST {
+            (low, at_low) = (high, at_high);
+            high += 1.0;
+            at_high = at(high);
+        }
+        let mut halve = false;
+        while high - low > close {
+            let before = high - low;
+            let secant = low - at_low * before / (at_high - at_low);
+            // A little into the larger part, so that both ends move.
+            let room = 0.3 * close;
+            let secant = if secant - low < high - secant { secant + room } else { secant - room };
+            let usable = !halve && at_high.is_finite() && secant > low && secant < high;
+            let middle = if usable { secant } else { 0.5 * (low + high) };
             let value = at(middle);
-            if value.abs() < 1e-3 {
-                break;
-            }
             if value > 0.0 {
-                // Illinois: an end that stays put counts half.
-                (high, at_high, at_low) = (middle, value, 0.5 * at_low);
+                (high, at_high) = (middle, value);
             } else {
-                (low, at_low, at_high) = (middle, value, 0.5 * at_high);
+                (low, at_low) = (middle, value);
             }
+            halve = high - low > 0.5 * before;
         }
-        middle.exp()
+        (0.5 * (low + high)).exp()
     }
+}
+
+/// `tilt psi' - psi`, which increases and is zero where `psi(tilt)/tilt` is smallest, for `psi = K + extra`.
+pub(crate) fn ratio_slope(tilt: f64, k: Jet, extra: Jet) -> f64 {
+    tilt * (k.first + extra.first) - (k.value + extra.value)
 }
 
 enum StepCumulant {

@@ -4,18 +4,15 @@
 use veilgrad_events::{Adjacency, Delta, Epsilon, Rounds};
 
 use crate::account::Accountant;
+use crate::attack::{bound_against_the_record, bound_for_the_record};
 use crate::pld::Deltas;
-use crate::{Composition, Unsupported, gaussian};
+use crate::{Composition, Unsupported};
 
 /// Points of the privacy profile, both directions together; without points it promises nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     /// Epsilons, ascending from 0, with an upper bound of delta at each.
     points: Vec<(f64, f64)>,
-    /// The mu of a composition that is a Gaussian.
-    gaussian: Option<f64>,
-    /// The mu of the same rounds without sampling, which dominates everywhere.
-    ceiling: f64,
 }
 
 impl Profile {
@@ -44,11 +41,7 @@ impl Profile {
             least = f64::min(least, *delta);
             *delta = least;
         }
-        Self {
-            points,
-            gaussian: composition.gaussian_only(),
-            ceiling: composition.mu_without_sampling(),
-        }
+        Self { points }
     }
 
     /// The points: epsilon, and never less than delta there.
@@ -72,53 +65,10 @@ impl Profile {
             return f64::NAN;
         }
         let bound = |(epsilon, delta): &(f64, f64)| {
-            // From the test for the record, and from the test against it.
-            let one = delta + epsilon.exp() * false_positive_rate;
-            let other = 1.0 - (-epsilon).exp() * (1.0 - delta - false_positive_rate);
-            one.min(other)
+            bound_for_the_record(*epsilon, *delta, false_positive_rate)
+                .min(bound_against_the_record(*epsilon, *delta, false_positive_rate))
         };
         self.points.iter().map(bound).fold(1.0, f64::min)
-    }
-
-    /// The mu of the closest Gaussian trade-off curve that lies below this one up to the last point:
-    /// its profile is at least as high everywhere from 0 to there, so it holds together with the delta
-    /// of that point.
-    ///
-    /// (Beyond any last point the tails of a sampled Gaussian are those of one that is always sampled,
-    /// so that a mu for all epsilons would say nothing about sampling.)
-    #[must_use]
-    pub fn mu(&self) -> f64 {
-        const PARTS: u32 = 16;
-        match (self.gaussian, self.points.as_slice()) {
-            (Some(mu), _) => return mu,
-            (None, []) => return f64::INFINITY,
-            (None, _) => {}
-        }
-        let mut largest: f64 = 0.0;
-        for pair in self.points.windows(2) {
-            let [(from, high), (to, low)] = pair else { continue };
-            if to == from {
-                largest = largest.max(gaussian::mu(*from, *high));
-                continue;
-            }
-            // Between points delta is convex in e^epsilon: below the chord. On parts of the interval
-            // the chord's left end has to be below the Gaussian's right end.
-            let growth = libm::expm1(to - from);
-            let at = |part: u32| {
-                let epsilon = from + (to - from) * f64::from(part) / f64::from(PARTS);
-                let share = libm::expm1(epsilon - from) / growth;
-                (epsilon, high + (low - high) * share)
-            };
-            for part in 0..PARTS {
-                let ((_, delta), (epsilon, _)) = (at(part), at(part + 1));
-                // Only what exceeds the largest so far needs an inversion.
-                if !(gaussian::delta(largest, epsilon).lower >= delta) {
-                    largest = largest.max(gaussian::mu(epsilon, delta));
-                }
-            }
-        }
-        // What is no number is no bound.
-        if largest <= self.ceiling { largest } else { self.ceiling }
     }
 }
 

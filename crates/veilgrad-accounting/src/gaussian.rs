@@ -1,7 +1,7 @@
 //! The Gaussian without sampling: closed forms.
 
 use crate::contour::Interval;
-use crate::number::{UNIT, bracket_root, upper_tail};
+use crate::number::{UNIT, upper_tail};
 
 /// `P(y > a) - e^eps P(y > b)` with `a = eps/mu - mu/2`, `b = eps/mu + mu/2`: the profile of a
 /// Gaussian whose neighbours are mu standard deviations apart.
@@ -34,36 +34,21 @@ fn log_tail(x: f64) -> f64 {
     -0.5 * x * x - 0.5 * (2.0 * std::f64::consts::PI).ln() - fraction.ln()
 }
 
-/// At least the smallest mu whose profile is at least `delta_wanted` at `epsilon`.
-pub(crate) fn mu(epsilon: f64, delta_wanted: f64) -> f64 {
-    if delta_wanted <= 0.0 {
-        return 0.0;
-    }
-    if delta_wanted >= 1.0 {
-        return f64::INFINITY;
-    }
-    let below = |mu: f64| delta_wanted - delta(mu, epsilon).lower;
-    let mut high = 1e-3;
-    while below(high) > 0.0 && high < 1e8 {
-        high *= 2.0;
-    }
-    if below(high) > 0.0 {
-        return f64::INFINITY;
-    }
-    bracket_root(below, if high > 1e-3 { 0.5 * high } else { 0.0 }, high, 1e-10).1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Values by 40 digits: `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)`.
     #[test]
-    fn epsilon_and_mu_undo_delta() {
-        for (mu_true, wanted) in [(1.0, 1e-5), (0.01, 1e-9), (10.0, 1e-12), (100.0, 1e-300)] {
-            let log_ratio = |e: f64| (delta(mu_true, e).upper / wanted).ln();
-            let (_, upper) = bracket_root(log_ratio, 0.0, 50.0 * mu_true * (mu_true + 1.0), 1e-13);
-            let found = mu(upper, wanted);
-            assert!((found / mu_true - 1.0).abs() < 1e-6, "{mu_true} {found}");
+    fn the_profile_of_a_gaussian_is_enclosed() {
+        for (mu, epsilon, exact) in [
+            (1.0, 1.0, 0.126_936_737_506_643_95),
+            (0.1, 0.0, 0.039_877_611_676_744_92),
+            (4.0, 10.0, 0.233_698_807_862_186_17),
+        ] {
+            let found = delta(mu, epsilon);
+            assert!(found.lower <= exact && exact <= found.upper, "{mu} {epsilon}: {found:?}");
+            assert!(found.upper - found.lower < 1e-12, "{mu} {epsilon}: {found:?}");
         }
     }
 }

@@ -24,6 +24,7 @@
 mod account;
 pub mod adaptive;
 mod aided;
+mod attack;
 mod calibrate;
 mod composed;
 mod composition;
@@ -45,6 +46,7 @@ mod tilted;
 
 pub use account::{Accountant, Best, Guarantee, Pld, Rdp, check_accountant};
 pub use adaptive::Envelope;
+pub use attack::{advantage, true_positive_rate};
 pub use calibrate::Target;
 pub use composition::{Composition, Sampled, Step, Unsupported};
 pub use curve::{Profile, spent};

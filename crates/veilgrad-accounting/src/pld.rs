@@ -157,7 +157,7 @@ impl<'a> Deltas<'a> {
     pub(crate) fn new(composition: &'a Composition) -> Self {
         let (remove, add, addition) =
             (Known::default(), Known::default(), Addition::new(composition));
-        let absurd = composition.gaussian_only().is_none()
+        let absurd = composition.mu().is_none()
             && Delta::new(0.5).is_ok_and(|delta| is_absurd(composition, delta));
         Self { composition, remove, add, addition, absurd }
     }
@@ -237,7 +237,7 @@ fn closed_form(
     composition: &Composition,
     direction: Direction,
 ) -> Option<impl Fn(f64) -> Interval> {
-    let mu = composition.gaussian_only();
+    let mu = composition.mu();
     let step = match composition.steps() {
         [(step, 1)] => Some(*step),
         _ if mu.is_some() => None,

@@ -2,9 +2,15 @@
 
 use veilgrad_events::{Delta, Epsilon};
 
-use crate::cumulant::{Cumulant, Jet};
+use crate::cumulant::{Cumulant, Jet, ratio_slope};
 use crate::output::Direction;
 use crate::{Composition, Unsupported};
+
+/// The lowest order that is tried, less 1.
+const LOWEST_TILT: f64 = 1e-3;
+/// How closely the log of `order - 1` is found: epsilon is then within 1e-9 of the best order's, also where
+/// moments explode (its second derivative there is below 1e4).
+const CLOSE_TILT: f64 = 1e-7;
 
 /// The Rényi divergence of a composition at order `alpha > 1`, rounded up; infinite where it cannot be
 /// computed.
@@ -54,19 +60,29 @@ fn conversion(tilt: f64) -> Jet {
 /// The smallest epsilon over all orders.
 ///
 /// # Guarantee
-/// Any order gives a valid bound; the search only looks for a good one. An epsilon below 0 is 0.
+/// Any order gives a valid bound; the search only looks for the best one. `epsilon(order)` falls and then
+/// rises, because `K` and what the conversion adds to it are convex. An epsilon below 0 is 0.
 ///
 /// # Errors
 /// When no order gives a finite bound.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Unsupported> {
     let mut cumulant = Cumulant::new(composition, Direction::Remove);
-    let extra = |tilt: f64| {
-        let conversion = conversion(tilt);
-        Jet { value: conversion.value - delta.get().ln(), ..conversion }
+    let (mut best, mut order) = (f64::INFINITY, f64::NAN);
+    let mut try_tilt = |tilt: f64, k: f64| {
+        let bound = epsilon_at(k, tilt, delta.get());
+        if bound < best {
+            (best, order) = (bound, 1.0 + tilt);
+        }
     };
-    let tilt = cumulant.best_ratio(extra);
-    let bound = epsilon_at(cumulant.at(tilt).value, tilt, delta.get());
-    finish(bound, 1.0 + tilt)
+    // Divergences rise with the order, so low ones show best that epsilon is 0.
+    try_tilt(LOWEST_TILT, cumulant.at(LOWEST_TILT).value);
+    cumulant.increasing_root(CLOSE_TILT, |tilt, k| {
+        try_tilt(tilt, k.value);
+        let conversion = conversion(tilt);
+        let extra = Jet { value: conversion.value - delta.get().ln(), ..conversion };
+        ratio_slope(tilt, k, extra)
+    });
+    finish(best, order)
 }
 
 /// The smallest epsilon over these orders: what libraries with a fixed grid of orders report.

@@ -2,12 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::pld::Method;
-use veilgrad_accounting::{Composition, Guarantee, Profile};
-use veilgrad_events::{Adjacency, Epsilon};
+use veilgrad_accounting::{Composition, Guarantee, advantage, true_positive_rate};
+use veilgrad_events::Adjacency;
 
-/// Points of the profile behind mu and attack rates; fewer where each takes long.
-const POINTS: usize = 64;
-const FEW_POINTS: usize = 9;
 /// The false positive rate at which attacks are quoted.
 const FALSE_POSITIVES: f64 = 0.01;
 
@@ -32,31 +29,24 @@ pub(crate) struct Answer {
 }
 
 /// A guarantee and what follows from it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) guarantee: Guarantee,
-    pub(crate) profile: Profile,
+    /// The mu of a Gaussian trade-off curve that dominates at every delta, if there is one.
+    mu: Option<f64>,
+    /// At most what the best attack achieves.
+    advantage: f64,
+    true_positive_rate: f64,
 }
 
 impl Outcome {
     pub(crate) fn new(composition: &Composition, guarantee: Guarantee) -> Self {
-        // Few rounds have no smooth sum, and their profile takes longer.
-        let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
-        let slow = match guarantee.method {
-            Some(Method::ClosedForm) => false,
-            Some(Method::Lattice) => true,
-            Some(Method::Contour) | None => rounds < 200,
-        };
-        let points = if slow { FEW_POINTS } else { POINTS };
-        let last = Epsilon::new(guarantee.epsilon).ok();
-        let zero = Epsilon::new(0.0).ok();
-        let profile = last.or(zero).map(|last| Profile::new(composition, last, points));
-        Self { guarantee, profile: profile.unwrap_or_default() }
-    }
-
-    /// The mu of the Gaussian trade-off curve that dominates; none if none does.
-    fn mu(&self) -> Option<f64> {
-        Some(self.profile.mu()).filter(|mu| mu.is_finite())
+        Self {
+            guarantee,
+            mu: composition.mu().filter(|mu| mu.is_finite()),
+            advantage: advantage(composition),
+            true_positive_rate: true_positive_rate(composition, FALSE_POSITIVES),
+        }
     }
 }
 
@@ -98,8 +88,10 @@ impl Answer {
         put("method", json!(guarantee.and_then(|g| g.method).map(method_name)));
         put("adjacency", json!(p.adjacency));
         put("sampling", json!(p.sampling));
-        put("mu", json!(outcome.and_then(Outcome::mu)));
-        put("advantage", json!(outcome.map(|o| o.profile.advantage())));
+        put("mu", json!(outcome.and_then(|o| o.mu)));
+        put("advantage", json!(outcome.map(|o| o.advantage)));
+        let attacker = |o: &Outcome| json!({"advantage": o.advantage, "tpr_at_fpr_1e-2": o.true_positive_rate});
+        put("attacker", json!(outcome.map(attacker)));
         put("valid", json!(outcome.is_some()));
         if let Err(reason) = &self.outcome {
             put("reason", json!(reason));
@@ -130,14 +122,12 @@ impl Answer {
                 rows.push(("delta", format!("{:e}", g.delta)));
                 let method = g.method.map_or(String::new(), |m| format!(" ({})", method_name(m)));
                 rows.push(("accountant", format!("{}{method}", g.accountant)));
-                if let Some(mu) = outcome.mu() {
-                    rows.push((
-                        "mu",
-                        format!("{}   (a Gaussian trade-off dominates, down to delta)", up(mu)),
-                    ));
+                if let Some(mu) = outcome.mu {
+                    let curve = "the Gaussian trade-off curve dominates at every delta";
+                    rows.push(("mu", format!("{}   ({curve})", up(mu))));
                 }
-                let advantage = up(100.0 * outcome.profile.advantage());
-                let found = up(100.0 * outcome.profile.true_positive_rate(FALSE_POSITIVES));
+                let advantage = up(100.0 * outcome.advantage);
+                let found = up(100.0 * outcome.true_positive_rate);
                 rows.push(("attacker", format!(
                     "advantage at most {advantage} %; finds at most {found} % at {} % false alarms",
                     100.0 * FALSE_POSITIVES

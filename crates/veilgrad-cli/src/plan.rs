@@ -1,7 +1,7 @@
 //! `veilgrad plan`: solve for what is missing of a run.
 
 use serde_json::{Value, json};
-use veilgrad_accounting::{Composition, Target, Unsupported, spent};
+use veilgrad_accounting::{Composition, Profile, Target, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
@@ -15,6 +15,8 @@ use crate::output::{print, write_file};
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
+/// Epsilons at which the profile is drawn.
+const PROFILE: usize = 48;
 
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     let solve = solve(arguments)?;
@@ -46,7 +48,12 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
             .map_err(|error| Error::Failure(error.to_string()))?;
         let table = answer.table(solved_row(solve));
-        let page = html::page(&curve, &outcome.profile, arguments.delta.get(), &table);
+        let composition =
+            request.composition(&parameters).map_err(|error| Error::Failure(error.to_string()))?;
+        let last = Epsilon::new(outcome.guarantee.epsilon)
+            .map_err(|error| Error::Failure(error.to_string()))?;
+        let profile = Profile::new(&composition, last, PROFILE);
+        let page = html::page(&curve, &profile, arguments.delta.get(), &table);
         write_file(path, page.as_bytes())?;
     }
     if common.json {
