@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use veilgrad_events::{Event, Mode, Rounds, rounds_to_jsonl, run_length};
-use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError};
+use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::answer::{adjacency_name, up};
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
@@ -250,6 +250,7 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
     let path = arguments.file.display().to_string();
     let text = String::from_utf8(read_bytes(&arguments.file)?)
         .map_err(|_| Error::Data { path, cause: "is not UTF-8 text".to_owned() })?;
+    let text = if arguments.allow_no_head { with_head(&text)? } else { text };
     let (imported, head) = if arguments.ledger.exists() {
         let mut ledger = Ledger::open(&arguments.ledger, common.options())?;
         (ledger.import(&text)?, ledger.head().clone())

@@ -21,6 +21,38 @@ pub struct Line {
     pub bytes: String,
 }
 
+/// The last line of an export: the head that it must end with, so that a part of one is not taken for all.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    head: String,
+}
+
+/// An export with the head of its last row as its last line: for those of versions before 0.2, which end without
+/// one. Whoever calls it vouches that no row is missing at the end.
+///
+/// # Errors
+/// When the text is no export, or has its head.
+pub fn with_head(text: &str) -> Result<String, StoreError> {
+    let wrong = |why: &str| StoreError::Damaged(format!("the export {why}"));
+    if text.lines().last().is_some_and(|line| serde_json::from_str::<End>(line).is_ok()) {
+        return Err(wrong("has its head"));
+    }
+    let line = |line: Option<&str>| -> Option<Line> { serde_json::from_str(line?).ok() };
+    let first = line(text.lines().next()).ok_or_else(|| wrong("has no first row"))?;
+    let last = line(text.lines().last()).ok_or_else(|| wrong("has no last row"))?;
+    let Ok(Entry::Create { id }) = Entry::from_bytes(first.bytes.as_bytes()) else {
+        return Err(wrong("does not begin with its ledger"));
+    };
+    let end = end_line(&format!("{id}:{}:{}", last.sequence, last.hash))?;
+    Ok(format!("{}\n{end}", text.trim_end_matches('\n')))
+}
+
+fn end_line(head: &str) -> Result<String, StoreError> {
+    let end = serde_json::to_string(&End { head: head.to_owned() });
+    end.map(|line| line + "\n").map_err(|error| StoreError::Refused(error.to_string()))
+}
+
 /// What an import did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
@@ -31,7 +63,7 @@ pub struct Imported {
 }
 
 impl Ledger {
-    /// All rows as JSON Lines.
+    /// All rows as JSON Lines, and the head as the last of them.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -47,6 +79,7 @@ impl Ledger {
             text.push('\n');
             Ok(())
         })?;
+        text.push_str(&end_line(&self.head().to_string())?);
         Ok(text)
     }
 
@@ -115,11 +148,21 @@ struct Row {
     entry: Entry,
 }
 
-/// The rows of an export whose chain holds.
+/// The rows of an export whose chain holds and ends with its head.
 fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
     let mut hash = Hash::default();
     let mut rows = Vec::new();
-    for (index, line) in text.lines().enumerate() {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let Some(last) = lines.pop() else {
+        return Err(StoreError::Damaged("the export is empty".to_owned()));
+    };
+    let Ok(end) = serde_json::from_str::<End>(last) else {
+        return Err(StoreError::Damaged(format!(
+            "the export does not end with its head, so rows after line {} may be missing",
+            lines.len() + 1
+        )));
+    };
+    for (index, line) in lines.into_iter().enumerate() {
         let place = format!("line {}", index + 1);
         let wrong = |why: String| StoreError::Damaged(format!("{place}: {why}"));
         let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
@@ -130,8 +173,16 @@ fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
         let entry = Entry::from_bytes(line.bytes.as_bytes()).map_err(wrong)?;
         rows.push(Row { bytes: line.bytes.into_bytes(), hash, entry });
     }
-    if rows.is_empty() {
-        return Err(StoreError::Damaged("the export is empty".to_owned()));
+    let id = match rows.first() {
+        Some(Row { entry: Entry::Create { id }, .. }) => id,
+        _ => return Err(StoreError::Damaged("the export does not begin with its ledger".into())),
+    };
+    if end.head != format!("{id}:{}:{hash}", rows.len()) {
+        return Err(StoreError::Damaged(format!(
+            "the export ends at row {}, and its head is {}: rows are missing",
+            rows.len(),
+            end.head
+        )));
     }
     Ok(rows)
 }

@@ -328,7 +328,17 @@ impl Ledger {
     /// When there is no such dataset, or the budget would be raised.
     pub fn tighten(&mut self, dataset: &str, epsilon: Epsilon) -> Result<(), StoreError> {
         let dataset = dataset.to_owned();
-        self.append(|_| Ok(vec![Entry::Tighten { dataset, epsilon }]), None)
+        self.append(
+            |ledger| {
+                let known = ledger.state.datasets.get(&dataset);
+                if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
+                    let why = "a budget may be lowered, never raised";
+                    return Err(StoreError::Refused(why.to_owned()));
+                }
+                Ok(vec![Entry::Tighten { dataset, epsilon }])
+            },
+            None,
+        )
     }
 
     pub(crate) fn append_import(

@@ -36,6 +36,6 @@ pub use chain::{Hash, Head};
 pub use dataset::DatasetLedger;
 pub use entry::Entry;
 pub use error::StoreError;
-pub use exchange::{Imported, Line};
+pub use exchange::{Imported, Line, with_head};
 pub use ledger::{Ledger, Options};
 pub use state::{Dataset, RunState, State};

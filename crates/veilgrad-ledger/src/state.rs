@@ -180,7 +180,8 @@ impl State {
                         };
                         self.datasets.insert(budget.dataset.clone(), dataset);
                     }
-                    // They must protect the same, and the smaller of two promises is kept.
+                    // They must protect the same. Both promises are kept: the smaller epsilon at the smaller
+                    // delta implies either.
                     (Some(known), Some(_)) => {
                         let ours = (known.budget.unit, known.budget.adjacency);
                         if ours != (budget.unit, budget.adjacency) {
@@ -189,9 +190,12 @@ impl State {
                                 budget.dataset
                             ));
                         }
-                        let smaller = budget.epsilon.get() < known.budget.epsilon.get();
-                        if smaller && budget.delta == known.budget.delta {
-                            self.dataset_mut(&budget.dataset)?.budget.epsilon = budget.epsilon;
+                        let ours = &mut self.dataset_mut(&budget.dataset)?.budget;
+                        if budget.epsilon.get() < ours.epsilon.get() {
+                            ours.epsilon = budget.epsilon;
+                        }
+                        if budget.delta.get() < ours.delta.get() {
+                            ours.delta = budget.delta;
                         }
                     }
                     (Some(_), None) => {
@@ -201,12 +205,9 @@ impl State {
             }
             Entry::Tighten { dataset, epsilon } => {
                 let known = self.dataset_mut(dataset)?;
-                let raised = epsilon.get() > known.budget.epsilon.get();
-                if raised && source.is_none() {
-                    return Err("a budget may be lowered, never raised".to_owned());
-                }
-                // Another ledger's promise is kept here, too, if it is the smaller one.
-                if !raised {
+                // A row that would raise it changes nothing: whoever appends one is refused, but an import
+                // may keep a smaller promise today than when an old row behind it was written.
+                if epsilon.get() < known.budget.epsilon.get() {
                     known.budget.epsilon = *epsilon;
                 }
             }

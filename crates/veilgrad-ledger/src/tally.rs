@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use veilgrad_events::{Budget, Epsilon, Folded, Pricing};
+use veilgrad_events::{Budget, Delta, Epsilon, Folded, Pricing};
 
 use crate::state::RunState;
 
 /// Which part of a budget is used at most, by what was counted so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
-    /// The cap of which it is a part.
-    cap: Option<Epsilon>,
+    /// The cap of which it is a part, and its delta.
+    cap: Option<(Epsilon, Delta)>,
     part: f64,
     /// For every run, how many of its entries were counted, and how many rounds of the last of these.
     counted: BTreeMap<u64, (usize, u64)>,
@@ -29,8 +29,9 @@ impl Tally {
         still: &[Folded],
     ) -> Option<f64> {
         // Another cap is another whole.
-        if self.cap != Some(budget.epsilon) {
-            *self = Self { cap: Some(budget.epsilon), ..Self::default() };
+        let cap = Some((budget.epsilon, budget.delta));
+        if self.cap != cap {
+            *self = Self { cap, ..Self::default() };
         }
         let fresh: Vec<Folded> = self.fresh(runs).filter(|rounds| rounds.count > 0).collect();
         let part = match &self.last {

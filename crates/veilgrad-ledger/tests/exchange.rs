@@ -77,11 +77,13 @@ fn export_of(rows: &[String]) -> String {
         text.push_str(&serde_json::to_string(&line).unwrap());
         text.push('\n');
     }
-    text
+    veilgrad_ledger::with_head(&text).unwrap_or(text)
 }
 
+/// The rows of an export, without its head.
 fn rows_of(export: &str) -> Vec<veilgrad_ledger::Line> {
-    export.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let lines: Vec<&str> = export.lines().collect();
+    lines[..lines.len() - 1].iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -261,5 +263,71 @@ fn export_by_hand(database: &rusqlite::Connection) -> String {
         };
         Ok(serde_json::to_string(&line).unwrap() + "\n")
     });
-    rows.unwrap().map(Result::unwrap).collect()
+    let text: String = rows.unwrap().map(Result::unwrap).collect();
+    veilgrad_ledger::with_head(&text).unwrap()
+}
+
+#[test]
+fn a_part_of_an_export_is_refused_wherever_it_was_cut() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut charging = run(create(&there.ledger(), 8.0));
+    (0..4).for_each(|_| drop(charging.reserve(&round(0.01, 1.0), 1).unwrap()));
+    let text = charging.store().ledger().export().unwrap();
+    assert!(text.ends_with(&format!("{{\"head\":\"{}\"}}\n", charging.store().ledger().head())));
+    let mut ledger = create(&here.ledger(), 8.0);
+    let before = ledger.head().clone();
+    let cuts = (0..text.len() - 1).filter(|at| at % 17 == 0 || text[..*at].ends_with('\n'));
+    for cut in cuts {
+        let part = &text[..cut];
+        assert!(ledger.import(part).is_err(), "{cut}");
+        let new = Directory::new();
+        assert!(Ledger::restore(&new.ledger(), part, Options::default()).is_err(), "{cut}");
+    }
+    // A row less under the same head, and rows behind the head.
+    let lines: Vec<&str> = text.lines().collect();
+    let without = [&lines[..lines.len() - 2], &lines[lines.len() - 1..]].concat().join("\n");
+    assert!(ledger.import(&without).unwrap_err().to_string().contains("rows are missing"));
+    let behind = [&lines[..], &lines[lines.len() - 2..lines.len() - 1]].concat().join("\n");
+    assert!(ledger.import(&behind).is_err());
+    assert_eq!(ledger.head(), &before);
+    // Exports of old ended without a head; who knows that one is whole may say so.
+    let old = lines[..lines.len() - 1].join("\n") + "\n";
+    assert_eq!(veilgrad_ledger::with_head(&old).unwrap(), text);
+    assert!(veilgrad_ledger::with_head(&text).is_err());
+    assert!(ledger.import(&text).unwrap().charged > 0);
+}
+
+#[test]
+fn budgets_with_different_deltas_merge_to_the_stricter_in_both() {
+    for ((ours, our_delta), (theirs, their_delta)) in
+        [((8.0, 1e-5), (1.0, 1e-3)), ((1.0, 1e-3), (8.0, 1e-5)), ((8.0, 1e-3), (1.0, 1e-5))]
+    {
+        let (here, there) = (Directory::new(), Directory::new());
+        let begin = |directory: &Directory, epsilon, delta| {
+            let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+            let mut terms = budget("data", epsilon, Mode::Planned);
+            terms.delta = veilgrad_events::Delta::new(delta).unwrap();
+            ledger.create_budget(terms).unwrap();
+            ledger
+        };
+        let mut ledger = begin(&here, ours, our_delta);
+        ledger.import(&begin(&there, theirs, their_delta).export().unwrap()).unwrap();
+        let kept = &ledger.state().datasets()["data"].budget;
+        assert_eq!((kept.epsilon.get(), kept.delta.get()), (1.0, 1e-5));
+    }
+}
+
+#[test]
+fn a_row_that_lowered_a_budget_before_a_merge_counted_still_loads() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut ledger = create(&here.ledger(), 8.0);
+    ledger.import(&create(&there.ledger(), 1.0).export().unwrap()).unwrap();
+    // As a version wrote it that kept 8: lowered to 5.
+    let rows = rows_of(&ledger.export().unwrap()).into_iter().map(|line| line.bytes);
+    let lower =
+        r#"{"kind":"tighten","dataset":"data","epsilon":{"bits":"4014000000000000","is":5.0}}"#;
+    let rows: Vec<String> = rows.chain([lower.to_owned()]).collect();
+    let new = Directory::new();
+    let ledger = Ledger::restore(&new.ledger(), &export_of(&rows), Options::default()).unwrap();
+    assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
 }

@@ -153,4 +153,7 @@ pub(crate) struct Import {
     pub(crate) ledger: PathBuf,
     /// An export in JSON Lines; '-' is stdin.
     pub(crate) file: PathBuf,
+    /// Take an export of an earlier version, which does not end with its head: you know that no row is missing.
+    #[arg(long)]
+    pub(crate) allow_no_head: bool,
 }
