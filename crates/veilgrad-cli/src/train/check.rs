@@ -1,8 +1,12 @@
 //! Configurations as people write them: read, checked, and answered with what would be right.
 
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::config::{Config, Declaration, Features, Kind, Model, Optimizer, Record, Sampling};
+use super::config::{
+    Classes, Config, Data, Declaration, Features, Kind, Model, Optimizer, Record, Sampling, User,
+};
 use super::data::is_table;
 use crate::error::Error;
 
@@ -15,7 +19,9 @@ impl Config {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|cause| Error::File { path: name.clone(), cause })?;
-        Self::parse(&text).map_err(|why| Error::Usage(format!("{name}: {why}")))
+        let config = Self::parse(&text).map_err(|why| Error::Usage(format!("{name}: {why}")))?;
+        config.data.check_public_files().map_err(|why| Error::Usage(format!("{name}: {why}")))?;
+        Ok(config)
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -51,7 +57,33 @@ impl Config {
             );
         }
         self.check_files()?;
+        self.check_roles()?;
         self.check_train()
+    }
+
+    /// A column is a label, a user or a feature, and no public file is a private one.
+    fn check_roles(&self) -> Result<(), String> {
+        let data = &self.data;
+        let feature = |name: &str| data.columns.iter().any(|column| column.name == name);
+        if let Some(label) = data.label.as_deref().filter(|label| feature(label)) {
+            return Err(format!("column {label:?} is the label: it cannot be a feature as well"));
+        }
+        if let Record::User(User { user, .. }) = &data.record {
+            if feature(user) {
+                return Err(format!("column {user:?} names users: it cannot be a feature as well"));
+            }
+            if data.label.as_ref() == Some(user) {
+                return Err(format!("column {user:?} cannot be both the label and the user"));
+            }
+        }
+        for (public_key, public) in data.public_files() {
+            for (private_key, private) in data.private_files() {
+                if public == private {
+                    return Err(same_file(public_key, private_key));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What the kind of file needs to have declared beside it.
@@ -126,6 +158,51 @@ impl Config {
     }
 }
 
+impl Data {
+    /// The files that are evaluated and printed without charge, each with its key.
+    fn public_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [("test", &self.test), ("test_labels", &self.test_labels)];
+        files.into_iter().filter_map(|(key, file)| Some((key, file.as_deref()?)))
+    }
+
+    fn private_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let labels = self.labels.as_deref().map(|labels| ("labels", labels));
+        std::iter::once(("train", self.train.as_path())).chain(labels)
+    }
+
+    /// Refuses a public file that is a private one under another name, through a link or another spelling
+    /// of its path. Looks at directories alone: the files are not opened.
+    fn check_public_files(&self) -> Result<(), String> {
+        let identity = |path: &Path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        for (public_key, public) in self.public_files() {
+            // A file that is not there is named when it is opened.
+            let Some(public) = identity(public) else { continue };
+            for (private_key, private) in self.private_files() {
+                if identity(private) == Some(public) {
+                    return Err(same_file(public_key, private_key));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same_file(public_key: &str, private_key: &str) -> String {
+    format!(
+        "[data] {public_key} is the private file of [data] {private_key}: what is printed about a \
+         public test set would be about private records; name another file, or none"
+    )
+}
+
+/// The first value that stands in a list twice.
+fn repeated<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<&'a str> {
+    let mut seen = HashSet::new();
+    values.into_iter().map(String::as_str).find(|value| !seen.insert(*value))
+}
+
 impl Declaration {
     /// Whether it can be the declaration of a model: of a run, or from a model's file.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -133,12 +210,23 @@ impl Declaration {
         if !(2..=WIDEST).contains(&names) {
             return Err("[data] classes must be 2 or more".to_owned());
         }
+        if let Classes::Names(names) = &self.classes
+            && let Some(name) = repeated(names)
+        {
+            return Err(format!("[data] classes has {name:?} twice"));
+        }
         let sides = self.shape.iter().flatten();
         let size = sides.clone().try_fold(1usize, |size, side| size.checked_mul(*side));
         if sides.clone().any(|side| *side == 0) || size.is_none_or(|size| size > WIDEST) {
             return Err(format!("[data] shape must be of 1 to {WIDEST} numbers"));
         }
+        if let Some(name) = repeated(self.columns.iter().map(|column| &column.name)) {
+            return Err(format!("[[data.columns]] has {name:?} twice"));
+        }
         for column in &self.columns {
+            if let Some(word) = repeated(column.categories.iter().flatten()) {
+                return Err(format!("column {:?}: categories has {word:?} twice", column.name));
+            }
             let finite = |[low, high]: &[f64; 2]| low < high && (high - low).is_finite();
             match (&column.bounds, &column.categories) {
                 (Some(bounds), None) if finite(bounds) => {}
@@ -277,9 +365,69 @@ ema = 0.99
             ("rounds = 700", "rounds = 0", "rounds must be"),
             ("classes = 10", "classes = 1", "classes must be"),
             ("bounds = [0, 255]", "bounds = [255, 0]", "must ascend"),
+            ("bounds = [0, 255]", "bounds = [0, 255, 1]", "two values, found 3"),
+            ("bounds = [0, 255]", "bounds = [0]", "two values, found 1"),
+            ("kind = \"linear\"", "kind = \"cnn\"\nfilters = [1, 2, 3]", "two values, found 3"),
+            ("classes = 10", "classes = [\"a\", \"b\", \"a\"]", "classes has \"a\" twice"),
         ] {
             let error = Config::parse(&GOOD.replace(from, to)).unwrap_err();
             assert!(error.contains(what), "{what}: {error}");
+        }
+    }
+
+    const TABLE: &str = r#"
+[data]
+train = "visits.csv"
+label = "sick"
+classes = ["no", "yes"]
+records = 100
+record = { user = "who", max_examples = 3 }
+[[data.columns]]
+name = "age"
+bounds = [0, 100]
+[[data.columns]]
+name = "ward"
+categories = ["a", "b"]
+[model]
+kind = "linear"
+[privacy]
+epsilon = 3.0
+delta = 1e-5
+expected_batch = 10
+[train]
+rounds = 7
+optimizer = { kind = "sgd", lr = 0.6 }
+"#;
+
+    #[test]
+    fn a_column_has_one_role_and_a_list_has_no_value_twice() {
+        assert!(Config::parse(TABLE).is_ok());
+        for (from, to, what) in [
+            ("name = \"age\"", "name = \"sick\"", "\"sick\" is the label"),
+            ("name = \"age\"", "name = \"who\"", "\"who\" names users"),
+            ("label = \"sick\"", "label = \"who\"", "both the label and the user"),
+            ("name = \"ward\"", "name = \"age\"", "columns]] has \"age\" twice"),
+            ("[\"a\", \"b\"]", "[\"a\", \"b\", \"a\"]", "categories has \"a\" twice"),
+            ("[\"no\", \"yes\"]", "[\"no\", \"no\"]", "classes has \"no\" twice"),
+            ("bounds = [0, 100]", "bounds = [0, 100, 5]", "two values, found 3"),
+        ] {
+            let error = Config::parse(&TABLE.replace(from, to)).unwrap_err();
+            assert!(error.contains(what), "{what}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_public_file_is_not_a_private_one() {
+        let labels = "labels = \"data/mnist/train-labels-idx1-ubyte.gz\"";
+        let images = "data/mnist/train-images-idx3-ubyte.gz";
+        for (test, test_labels) in [
+            (images, "t10k-labels"),
+            ("t10k-images", "data/mnist/train-labels-idx1-ubyte.gz"),
+            ("t10k-images", images),
+        ] {
+            let test = format!("test = \"{test}\"\ntest_labels = \"{test_labels}\"\n{labels}");
+            let error = Config::parse(&GOOD.replace(labels, &test)).unwrap_err();
+            assert!(error.contains("is the private file of [data]"), "{error}");
         }
     }
 }

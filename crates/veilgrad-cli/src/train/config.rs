@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A training run. Unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ pub(crate) struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shape: Option<Vec<usize>>,
     /// The bounds of all numbers, where it is not a table; brought to [0, 1].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
     /// What the guarantee protects.
     #[serde(default)]
@@ -135,7 +136,7 @@ pub(crate) struct Microbatch {
 pub(crate) struct Column {
     pub(crate) name: String,
     /// The public bounds of a number.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
     /// The public categories of a word.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +157,7 @@ pub(crate) struct Model {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hidden: Vec<usize>,
     /// The filters of a cnn's two convolutions, 8 x 8 and 4 x 4; by default 16 and 32.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) filters: Option<[usize; 2]>,
     /// Batch norm by private statistics after every hidden layer; needs a group "statistics".
     #[serde(default)]
@@ -305,7 +306,7 @@ pub(crate) struct Declaration {
     pub(crate) classes: Classes,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shape: Option<Vec<usize>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
     /// The name of the examples in an .npz file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -314,6 +315,18 @@ pub(crate) struct Declaration {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) columns: Vec<Column>,
     pub(crate) model: Model,
+}
+
+/// Exactly two values: TOML's reader would leave out a third without a word.
+fn pair<'de, D, T>(deserializer: D) -> Result<Option<[T; 2]>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let values = Vec::<T>::deserialize(deserializer)?;
+    let count = values.len();
+    let pair = values.try_into();
+    pair.map(Some).map_err(|_| D::Error::custom(format!("expected two values, found {count}")))
 }
 
 impl Config {

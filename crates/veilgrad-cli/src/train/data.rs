@@ -18,6 +18,15 @@ pub(crate) struct Examples {
     members: Option<Vec<Vec<u32>>>,
 }
 
+impl Examples {
+    /// Whether both have the same inputs, whatever their labels: also where one file is compressed or written
+    /// in another format. Empty files have none.
+    fn has_inputs_of(&self, other: &Self) -> bool {
+        let bits = |value: &f32| value.to_bits();
+        !self.inputs.is_empty() && self.inputs.iter().map(bits).eq(other.inputs.iter().map(bits))
+    }
+}
+
 impl Records for Examples {
     fn count(&self) -> u64 {
         self.members.as_ref().map_or(self.labels.len(), Vec::len) as u64
@@ -78,8 +87,32 @@ fn scattering(declaration: &Declaration, shape: &[usize]) -> Result<Scattering, 
         .map_err(|error| Error::Usage(error.to_string()))
 }
 
+/// The private examples, and the public ones, if there are any.
+///
+/// A public file with the examples of the private one is refused before any round is charged: its accuracy
+/// would be the exact training accuracy. Whether this refuses depends on the private file, which no other
+/// message does. That is accepted because it compares two files that the operator named, in whole and not
+/// record by record, and ends the run without a result: a refusal says that all training examples were
+/// declared public before, and no refusal that they are not exactly those. SECURITY.md says so.
+pub(crate) fn train_and_test(
+    config: &Config,
+    threads: usize,
+) -> Result<(Examples, Option<Examples>), Error> {
+    let (train, test) = (train(config, threads)?, test(config, threads)?);
+    if let Some(test) = &test
+        && test.has_inputs_of(&train)
+    {
+        return Err(Error::Usage(
+            "[data] test has the examples of [data] train: what is printed about a public test set \
+             would be about private records; name another file, or none"
+                .to_owned(),
+        ));
+    }
+    Ok((train, test))
+}
+
 /// The private examples, as records of the declared unit.
-pub(crate) fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
+fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
     let mut examples = load(config, &config.data.train, config.data.labels.as_deref(), threads)?;
     if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
         let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();

@@ -166,8 +166,7 @@ impl<'a> Job<'a> {
         ledger = self.check_names(ledger)?;
         let mut run = self.open_run(ledger, left)?;
         // The budget covers the plan: only now is the data looked at.
-        let train = data::train(&self.config, self.threads)?;
-        let test = data::test(&self.config, self.threads)?;
+        let (train, test) = data::train_and_test(&self.config, self.threads)?;
         // From here on rounds are charged: whatever happens, there is something to go on with.
         self.save(&checkpoint, &run)?;
         let started = Instant::now();

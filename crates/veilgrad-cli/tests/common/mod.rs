@@ -40,12 +40,14 @@ pub(crate) fn table(path: &str, rows: u32) {
     std::fs::write(path, text).unwrap();
 }
 
+/// A configuration for the table `data.csv`, and a public test set beside it.
 pub(crate) fn config(directory: &Directory, rounds: u64, more: &str) -> String {
+    table(&directory.file("test.csv"), 100);
     let text = format!(
         r#"
 [data]
 train = "{data}"
-test = "{data}"
+test = "{test}"
 dataset = "toy"
 label = "class"
 classes = ["a", "b"]
@@ -74,7 +76,8 @@ rounds = {rounds}
 optimizer = {{ kind = "sgd", lr = 2.0, momentum = 0.5 }}
 block = 4
 "#,
-        data = directory.file("data.csv")
+        data = directory.file("data.csv"),
+        test = directory.file("test.csv")
     );
     let path = directory.file("config.toml");
     std::fs::write(&path, text).unwrap();
