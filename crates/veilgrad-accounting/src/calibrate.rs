@@ -57,7 +57,7 @@ impl Target<'_> {
             while high.excess > 0.0 {
                 if high.at > NOISE.1.ln() {
                     return Err(Unsupported::new(format!(
-                        "no noise multiplier up to {:e} keeps epsilon {} at delta {}",
+                        "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
                         NOISE.1,
                         self.epsilon.get(),
                         self.delta.get()
@@ -102,7 +102,7 @@ impl Target<'_> {
         while high.excess > 0.0 {
             if high.at > -LEAST_RATE.ln() {
                 return Err(Unsupported::new(format!(
-                    "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {}",
+                    "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
                     self.epsilon.get(),
                     self.delta.get()
                 )));

@@ -6,6 +6,7 @@
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
 //! - [`Target`]: noise, rate or rounds that keep a budget.
+//! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
 //!
 //! Pure computation: no files, threads or clocks. Policies without an analysis here are refused.
@@ -32,6 +33,7 @@ mod contour;
 mod cumulant;
 mod curve;
 mod cut;
+pub mod display;
 mod gaussian;
 mod lattice;
 mod loss;

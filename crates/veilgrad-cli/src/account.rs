@@ -1,6 +1,7 @@
 //! `veilgrad account`: what a ledger or a file of rounds cost.
 
 use serde_json::{Value, json};
+use veilgrad_accounting::display::claimed_noise_down;
 use veilgrad_accounting::{Composition, Guarantee, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
 use veilgrad_ledger::Ledger;
@@ -29,7 +30,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let outcome = outcome(arguments, &source, adjacency);
     let mut parameters = parameters(&source.rounds, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
-    let answer = Answer { parameters, outcome, asked };
+    let answer = Answer { parameters, outcome, asked, show_noise: claimed_noise_down };
     let promise = source.budget.as_ref().map(promise);
     if common.json {
         let mut document = answer.json();
@@ -38,11 +39,12 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
             document.insert("guarantee".to_owned(), guarantee);
             document.insert("running".to_owned(), json!(running));
         }
-        print(&format!("{}\n", json!(document)))
+        print(&format!("{}\n", json!(document)))?;
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
-        print(&format!("{table}{}", promise.map_or(String::new(), |(_, text)| text)))
+        print(&format!("{table}{}", promise.map_or(String::new(), |(_, text)| text)))?;
     }
+    answer.answered()
 }
 
 /// What a budget promises whatever is still charged: for programs and for people.
@@ -132,8 +134,7 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
 /// What all rounds have in common.
 fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
-    // Folding rounds down in the last digits, which is for accountants, not for people.
-    let noise = |entry: &&Folded| tidy(entry.noise_multiplier.get());
+    let noise = |entry: &&Folded| entry.noise_multiplier.get();
     let rate = |entry: &&Folded| rate(entry.sampling);
     let names: Vec<&str> = rounds.iter().map(|entry| name(entry.sampling)).collect();
     Parameters {
@@ -148,11 +149,6 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
         adjacency: adjacency_name(adjacency),
         ..Parameters::default()
     }
-}
-
-/// Twelve significant digits.
-fn tidy(value: f64) -> f64 {
-    format!("{value:.11e}").parse().unwrap_or(value)
 }
 
 /// The value that all have, if there is one.

@@ -1,9 +1,12 @@
 //! What both commands answer: a table for people, a document for programs.
 
 use serde_json::{Map, Value, json};
+use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::pld::Method;
 use veilgrad_accounting::{Composition, Guarantee, advantage, true_positive_rate};
 use veilgrad_events::Adjacency;
+
+use crate::error::Error;
 
 /// The false positive rate at which attacks are quoted.
 const FALSE_POSITIVES: f64 = 0.01;
@@ -20,12 +23,14 @@ pub(crate) struct Parameters {
 }
 
 /// An answer, or why there is none.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) parameters: Parameters,
     pub(crate) outcome: Result<Outcome, String>,
     /// Who was asked, if somebody was.
     pub(crate) asked: Option<&'static str>,
+    /// How people see the noise multiplier: as given, as charged, or as it has to be.
+    pub(crate) show_noise: fn(f64) -> String,
 }
 
 /// A guarantee and what follows from it.
@@ -70,6 +75,14 @@ fn method_name(method: Method) -> &'static str {
 }
 
 impl Answer {
+    /// Succeeds if there is an answer; else the error that programs see as an exit code.
+    pub(crate) fn answered(&self) -> Result<(), Error> {
+        match &self.outcome {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(Error::NoAnswer(reason.clone())),
+        }
+    }
+
     /// The document for programs.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let p = &self.parameters;
@@ -102,14 +115,12 @@ impl Answer {
     /// The table for people. Epsilons are rounded up.
     pub(crate) fn table(&self, solved: &str) -> String {
         let p = &self.parameters;
-        // What was given is shown as given.
-        let noise = |z: f64| if solved == "noise multiplier" { up(z) } else { z.to_string() };
         let mut rows: Vec<(&str, String)> = vec![
             ("sampling", p.sampling.to_owned()),
             ("adjacency", p.adjacency.to_owned()),
             ("rate", p.rate.map_or("several".to_owned(), |q| q.to_string())),
             ("rounds", p.steps.map_or("several".to_owned(), |t| t.to_string())),
-            ("noise multiplier", p.noise_multiplier.map_or("several".to_owned(), noise)),
+            ("noise multiplier", p.noise_multiplier.map_or("several".to_owned(), self.show_noise)),
         ];
         match &self.outcome {
             Ok(outcome) => {
@@ -144,54 +155,5 @@ impl Answer {
             }
         }
         rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
-    }
-}
-
-/// Five significant digits, rounded up.
-pub(crate) fn up(value: f64) -> String {
-    let text = rounded(value, f64::ceil);
-    // Printing decimal digits may have rounded down again.
-    if text.parse::<f64>().is_ok_and(|shown| shown >= value) { text } else { value.to_string() }
-}
-
-/// Five significant digits, rounded down.
-pub(crate) fn down(value: f64) -> String {
-    let text = rounded(value, f64::floor);
-    if text.parse::<f64>().is_ok_and(|shown| shown <= value) { text } else { value.to_string() }
-}
-
-fn rounded(value: f64, round: fn(f64) -> f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let digits = 4 - value.abs().log10().floor() as i32;
-    if !(0..=12).contains(&digits) {
-        return value.to_string();
-    }
-    let scale = 10f64.powi(digits);
-    let places = usize::try_from(digits).unwrap_or(0);
-    let text = format!("{:.places$}", round(value * scale) / scale);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn people_never_see_a_number_below_the_bound() {
-        assert_eq!(up(2.379_554_518), "2.3796");
-        assert_eq!(down(2.379_554_518), "2.3795");
-        assert_eq!(up(2.0), "2");
-        assert_eq!(up(0.0), "0");
-        assert_eq!(up(506.190_931), "506.2");
-        for value in [1.1, 0.1 + 0.2, 1e-7, 123_456.789, 9.999_999, 4.377_178_095_68] {
-            assert!(up(value).parse::<f64>().unwrap() >= value, "{value}");
-            assert!(down(value).parse::<f64>().unwrap() <= value, "{value}");
-        }
     }
 }

@@ -121,7 +121,7 @@ pub(crate) struct Train {
     #[arg(long)]
     pub(crate) resume: bool,
     /// What the run may cost, instead of what the configuration says.
-    #[arg(long, value_parser = epsilon)]
+    #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
     /// How many threads; by default as many as the machine has.
     #[arg(long)]
@@ -190,7 +190,7 @@ pub(crate) struct Plan {
     #[arg(long, value_parser = delta)]
     pub(crate) delta: Delta,
     /// The epsilon that must not be exceeded.
-    #[arg(long, value_parser = epsilon)]
+    #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
     /// Standard deviation of the noise over the clip norm.
     #[arg(long, value_parser = noise_multiplier)]
@@ -320,6 +320,16 @@ fn delta(text: &str) -> Result<Delta, String> {
 
 fn epsilon(text: &str) -> Result<Epsilon, String> {
     Epsilon::new(number(text)?).map_err(|error| error.to_string())
+}
+
+/// An epsilon to be kept: nothing fits 0.
+fn target_epsilon(text: &str) -> Result<Epsilon, String> {
+    match epsilon(text)? {
+        zero if zero.get() == 0.0 => {
+            Err("epsilon 0 is not greater than 0: no round fits it".to_owned())
+        }
+        epsilon => Ok(epsilon),
+    }
 }
 
 fn unit(text: &str) -> Result<RecordUnit, String> {

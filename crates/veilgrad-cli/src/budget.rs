@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::Best;
+use veilgrad_accounting::display::{down, up};
 use veilgrad_events::{Mode, Pricing};
 use veilgrad_ledger::{Dataset, Ledger, RunState};
 
-use crate::answer::{adjacency_name, down, up};
+use crate::answer::adjacency_name;
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
 use crate::output::print;

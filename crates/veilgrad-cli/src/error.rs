@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use veilgrad_events::LedgerError;
 use veilgrad_ledger::StoreError;
 
 /// A command that could not answer.
@@ -20,6 +21,9 @@ pub(crate) enum Error {
     /// A ledger is not served, or does not take something.
     #[error("{0}")]
     Ledger(#[from] StoreError),
+    /// There is no number to answer with; what was printed says so, too.
+    #[error("no answer: {0}")]
+    NoAnswer(String),
     /// Somebody stopped it; everything is in order.
     #[error("interrupted; go on with --resume")]
     Interrupted,
@@ -30,13 +34,46 @@ pub(crate) enum Error {
 
 impl Error {
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.code())
+    }
+
+    const fn code(&self) -> u8 {
+        match self {
             Self::File { .. } | Self::Failure(_) => 1,
             Self::Usage(_) => 2,
             Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
+            Self::Ledger(StoreError::Busy(_)) => 6,
             Self::Ledger(_) => 4,
             Self::Data { .. } => 5,
+            Self::NoAnswer(_) => 7,
             Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<LedgerError> for Error {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(match error {
+            LedgerError::BudgetExhausted(why) => StoreError::BudgetExhausted(why),
+            LedgerError::Busy(why) => StoreError::Busy(why),
+            other => StoreError::Refused(other.to_string()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_ledger_and_a_missing_answer_have_their_own_exit_codes() {
+        let busy = || "held by another process".to_owned();
+        assert_eq!(Error::Ledger(StoreError::Busy(busy())).code(), 6);
+        assert_eq!(Error::from(LedgerError::Busy(busy())).code(), 6);
+        assert_eq!(Error::from(LedgerError::BudgetExhausted(busy())).code(), 3);
+        assert_eq!(Error::from(LedgerError::Poisoned).code(), 4);
+        assert_eq!(Error::NoAnswer("unsupported".to_owned()).code(), 7);
+        let data = Error::Data { path: "a.csv".to_owned(), cause: "is no table".to_owned() };
+        assert_eq!(data.code(), 5);
     }
 }

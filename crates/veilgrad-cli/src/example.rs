@@ -4,7 +4,10 @@ pub(crate) const ALL: &str = concat!(
     "Examples:\n",
     "  veilgrad train examples/mnist-eps3.toml\n",
     "  veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3\n",
-    "  veilgrad statement runs/mnist-eps3",
+    "  veilgrad statement runs/mnist-eps3\n\n",
+    "Exit codes: 0 ok; 1 failure; 2 usage; 3 the budget would be exceeded, nothing was run; 4 the ledger is refused or\n",
+    "damaged; 5 a data file is malformed as a whole; 6 the ledger is busy, nothing is lost; 7 no answer, with the reason\n",
+    "(also with --json); 130 interrupted, ledger and checkpoint in order.",
 );
 pub(crate) const TRAIN: &str = concat!(
     "Examples:\n",

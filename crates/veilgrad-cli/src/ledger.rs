@@ -4,10 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use veilgrad_accounting::display::up;
 use veilgrad_events::{Event, Mode, Rounds, rounds_to_jsonl, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
-use crate::answer::{adjacency_name, up};
+use crate::answer::adjacency_name;
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::{bar, spent};
 use crate::error::Error;

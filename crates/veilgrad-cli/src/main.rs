@@ -1,7 +1,8 @@
 //! The `veilgrad` command.
 //!
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 3 budget would
-//! be exceeded, 4 ledger refused or damaged, 5 data invalid, 130 interrupted.
+//! be exceeded, 4 ledger refused or damaged, 5 data file malformed as a whole, 6 ledger busy, 7 no answer,
+//! 130 interrupted.
 
 mod account;
 mod answer;

@@ -1,13 +1,14 @@
 //! `veilgrad plan`: solve for what is missing of a run.
 
 use serde_json::{Value, json};
+use veilgrad_accounting::display::{required_noise_up, up};
 use veilgrad_accounting::{Composition, Profile, Target, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
 };
 
-use crate::answer::{Answer, Outcome, Parameters, adjacency_name, up};
+use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::html;
@@ -24,7 +25,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     let solution = request.solve(solve);
     let (parameters, outcome) = match solution {
         Ok((known, outcome)) => (known, Ok(outcome)),
-        Err(reason) => (request.known.clone(), Err(reason.to_string())),
+        Err(reason) => (request.known.clone(), Err(reason)),
     };
     let advice = match (&outcome, solve) {
         (Ok(_), Solve::Noise) => request.batch_advice(),
@@ -41,6 +42,11 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         },
         outcome,
         asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
+        show_noise: match solve {
+            Solve::Noise => required_noise_up,
+            // What was given is shown as given.
+            Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
+        },
     };
     if let (Some(path), Ok(outcome)) = (&arguments.html, &answer.outcome) {
         let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
@@ -61,10 +67,11 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         document.insert("solved".to_owned(), json!(solved_key(solve)));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
         document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
-        print(&format!("{}\n", Value::Object(document)))
+        print(&format!("{}\n", Value::Object(document)))?;
     } else {
-        print(&format!("{}{}", answer.table(solved_row(solve)), advice_table(&advice)))
+        print(&format!("{}{}", answer.table(solved_row(solve)), advice_table(&advice)))?;
     }
+    answer.answered()
 }
 
 /// What is solved for: what was named, else what is missing.
@@ -272,20 +279,23 @@ impl<'a> Request<'a> {
     }
 
     /// Fills in what is missing, and accounts for the whole.
-    fn solve(&self, solve: Solve) -> Result<(Known, Outcome), Unsupported> {
+    fn solve(&self, solve: Solve) -> Result<(Known, Outcome), String> {
+        let text = |error: Unsupported| error.to_string();
         let mut known = self.known.clone();
         match solve {
             Solve::Epsilon => {}
-            Solve::Noise => known.noise = Some(self.noise(&known)?.get()),
+            Solve::Noise => known.noise = Some(self.noise(&known).map_err(text)?.get()),
             Solve::Steps => {
                 let with =
                     |steps| self.composition(&Known { steps: Some(steps), ..self.known.clone() });
                 if known.rate == Some(0.0) {
-                    return Err(Unsupported::new(
-                        "no number of rounds reaches the budget at rate 0",
-                    ));
+                    return Err("no number of rounds reaches the budget at rate 0".to_owned());
                 }
-                known.steps = Some(self.target()?.rounds(with)?);
+                let steps = self.target().and_then(|target| target.rounds(with)).map_err(text)?;
+                if steps == 0 {
+                    return Err(self.not_one_round());
+                }
+                known.steps = Some(steps);
             }
             Solve::Rate => {
                 let at = |rate: f64| -> Known {
@@ -296,14 +306,26 @@ impl<'a> Request<'a> {
                     let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
                     Known { rate: Some(rate), steps, ..self.known.clone() }
                 };
-                let rate = self.target()?.rate(|rate| self.composition(&at(rate.get())))?.get();
-                known = at(rate);
+                let with = |rate: SampleRate| self.composition(&at(rate.get()));
+                let rate = self.target().and_then(|target| target.rate(with)).map_err(text)?;
+                known = at(rate.get());
             }
         }
-        let composition = self.composition(&known)?;
+        let composition = self.composition(&known).map_err(text)?;
         let accountant = self.arguments.view.accountant();
-        let guarantee = accountant.epsilon(&composition, self.arguments.delta)?;
+        let guarantee = accountant.epsilon(&composition, self.arguments.delta).map_err(text)?;
         Ok((known, Outcome::new(&composition, guarantee)))
+    }
+
+    /// Why no plan of one round or more keeps the target.
+    fn not_one_round(&self) -> String {
+        let one = self.composition(&Known { steps: Some(1), ..self.known.clone() });
+        let accountant = self.arguments.view.accountant();
+        let cost = one
+            .and_then(|one| accountant.epsilon(&one, self.arguments.delta))
+            .map_or("unknown".to_owned(), |found| up(found.epsilon));
+        let target = self.arguments.epsilon.map_or(0.0, Epsilon::get);
+        format!("not one round fits: its epsilon alone is {cost}, and {target} is allowed")
     }
 
     fn noise(&self, known: &Known) -> Result<NoiseMultiplier, Unsupported> {
@@ -368,8 +390,8 @@ fn advice_table(advice: &[Advice]) -> String {
         text.push_str(&format!(
             "{:>8}   {:>16}   {:>11}\n",
             row.batch,
-            up(row.noise),
-            up(row.ratio)
+            required_noise_up(row.noise),
+            required_noise_up(row.ratio)
         ));
     }
     text

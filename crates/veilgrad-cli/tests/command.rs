@@ -157,10 +157,82 @@ fn policies_and_adjacencies_are_accounted_for_what_they_are() {
     let shuffled = epsilon("shuffle", "zero-out");
     assert!((number(&shuffled["mu"]) - 10f64.sqrt() / 4.0).abs() < 1e-9, "{shuffled}");
     assert!(number(&shuffled["epsilon"]) > at("poisson", "zero-out"));
-    let refused = epsilon("shuffle", "add-remove");
-    assert_eq!(refused["valid"], false);
-    assert_eq!(refused["epsilon"], Value::Null);
-    assert!(refused["reason"].as_str().unwrap().contains("zero-out"), "{refused}");
+}
+
+/// A JSON document that says why there is no answer, with the exit code that says so to scripts.
+fn no_answer(output: &Output, what: &str) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{error}");
+    assert!(error.contains(what), "{what}: {error}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["epsilon"], &found["valid"]), (&Value::Null, &false.into()), "{found}");
+    assert!(found["reason"].as_str().unwrap().contains(what), "{what}: {found}");
+    found
+}
+
+#[test]
+fn what_has_no_answer_has_exit_code_7_and_says_why_to_people_and_programs() {
+    let plan = |more: &[&str]| {
+        let budget = ["plan", "--records", "1000", "--batch", "100", "--delta", "1e-5"];
+        veilgrad(&[&budget, more].concat())
+    };
+    // Events that no accountant here speaks about.
+    let shuffle = ["--steps", "100", "--noise-multiplier", "4", "--sampling", "shuffle"];
+    no_answer(&plan(&[&shuffle[..], &["--json"]].concat()), "zero-out");
+    let table = plan(&shuffle);
+    assert_eq!(table.status.code(), Some(7));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("epsilon           unknown") && table.contains("zero-out"), "{table}");
+    // A target that nothing reaches.
+    let tiny = ["plan", "--rate", "1", "--steps", "100", "--delta", "1e-300", "--epsilon", "1e-9"];
+    no_answer(&veilgrad(&[&tiny[..], &["--json"]].concat()), "no noise multiplier");
+    // Not one round fits: no plan of 0 rounds is valid.
+    let none = ["--noise-multiplier", "0.3", "--epsilon", "0.1", "--json"];
+    let found = no_answer(&plan(&none), "not one round fits");
+    assert_eq!(found["steps"], Value::Null, "{found}");
+    let reason = found["reason"].as_str().unwrap();
+    assert!(reason.contains("0.1 is allowed"), "{reason}");
+    let truncated = LINES.replace(
+        r#"{"policy": "poisson", "rate": 0.004266666666666667}"#,
+        r#"{"policy": "truncated-poisson", "rate": 0.01, "records": 1000, "maximum": 20}"#,
+    );
+    no_answer(&account(&truncated, &["--delta", "1e-5", "--json"]), "unsupported");
+    assert_eq!(account(&truncated, &["--delta", "1e-5"]).status.code(), Some(7));
+}
+
+#[test]
+fn no_target_is_an_epsilon_of_0() {
+    let plan = ["plan", "--rate", "0.1", "--steps", "10", "--delta", "1e-5", "--epsilon", "0"];
+    let output = veilgrad(&plan);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("epsilon 0 is not greater than 0"), "{error}");
+    // But delta at epsilon 0 is a number like any other: the attacker's advantage.
+    assert_eq!(account(LINES, &["--epsilon", "0"]).status.code(), Some(0));
+}
+
+#[test]
+fn noise_to_use_is_shown_rounded_up_and_noise_that_was_used_rounded_down() {
+    let plan = ["plan", "--rate", "0.01", "--steps", "5000", "--delta", "1e-5", "--epsilon", "2"];
+    let exact = number(&json(&plan)["noise_multiplier"]);
+    let row = |table: &str| -> f64 {
+        let line = table.lines().find(|line| line.starts_with("noise multiplier")).unwrap();
+        line.split_whitespace().nth(2).unwrap().parse().unwrap()
+    };
+    let solved = row(&String::from_utf8(veilgrad(&plan).stdout).unwrap());
+    assert!(solved > exact && solved < exact * 1.0001, "{solved} {exact}");
+    // Whoever uses what is shown keeps the target.
+    let z = solved.to_string();
+    let again = ["plan", "--rate", "0.01", "--steps", "5000", "--delta", "1e-5"];
+    let again = json(&[&again[..], &["--noise-multiplier", &z]].concat());
+    assert!(number(&again["epsilon"]) <= 2.0, "{again}");
+    let lines = LINES.replace("1.1", "1.100066666");
+    let output = account(&lines, &["--delta", "1e-5"]);
+    assert_eq!(row(&String::from_utf8(output.stdout).unwrap()), 1.1);
+    // Programs get it exactly.
+    let output = account(&lines, &["--delta", "1e-5", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(number(&found["noise_multiplier"]), 1.100_066_666);
 }
 
 #[test]
@@ -260,15 +332,6 @@ fn files_that_are_no_rounds_are_refused_with_their_line() {
     let empty = account("", &["--delta", "1e-5", "--json"]);
     let found: Value = serde_json::from_slice(&empty.stdout).unwrap();
     assert_eq!((&found["epsilon"], &found["sampling"]), (&0.0.into(), &"none".into()));
-    // A policy without an analysis is no error: it has no number, and says why.
-    let truncated = LINES.replace(
-        r#"{"policy": "poisson", "rate": 0.004266666666666667}"#,
-        r#"{"policy": "truncated-poisson", "rate": 0.01, "records": 1000, "maximum": 20}"#,
-    );
-    let output = account(&truncated, &["--delta", "1e-5", "--json"]);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&found["epsilon"], &found["valid"]), (&Value::Null, &false.into()), "{found}");
-    assert!(found["reason"].as_str().unwrap().starts_with("unsupported"), "{found}");
 }
 
 /// The table of docs/accounting.md.

@@ -231,7 +231,13 @@ fn budgets_are_tightened_never_loosened_and_unknown_ones_are_named() {
     refused(&["account", &ledger, "--delta", "1e-5"], 2, "--dataset");
     let pld =
         ["account", &ledger, "--dataset", "adaptive", "--delta", "1e-6", "--accountant", "pld"];
-    assert_eq!(json(&pld)["valid"], false);
+    refused(&pld, 7, "Rényi filter");
+    let document = veilgrad(&[&pld[..], &["--json"]].concat());
+    assert_eq!(document.status.code(), Some(7));
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert_eq!((&document["valid"], &document["epsilon"]), (&false.into(), &Value::Null));
+    let zero = ["budget", "create", "zero", "--epsilon", "0", "--delta", "1e-5", "--ledger"];
+    refused(&[&zero[..], &[&ledger]].concat(), 2, "epsilon 0 is not greater than 0");
     // Rounds alone would not say how they were chosen, and another adjacency has another number.
     let rounds = ["ledger", "export", &ledger, "--format", "rounds", "--dataset"];
     refused(&[&rounds[..], &["adaptive"]].concat(), 2, "is adaptive");

@@ -139,6 +139,17 @@ impl SumQuery {
         self.exact.map(|e| e.grid)
     }
 
+    /// `sigma_g / S_g`, rounded down: from the integers where they are known, else from the reals.
+    pub(crate) fn noise_ratio_down(&self) -> f64 {
+        let (noise, clip) = match self.exact {
+            Some(e) => (power_of_two(e.grid.k()), f64::from(e.grid.s_int())),
+            None => (self.noise.get(), self.clip.get()),
+        };
+        let ratio = (noise / clip).min(f64::MAX);
+        // The product's error decides whether the quotient was rounded up; tiny ones would round to 0.
+        if ratio.mul_add(clip, -noise) > 0.0 || noise < 1e-250 { ratio.next_down() } else { ratio }
+    }
+
     /// `S_g / sigma_g`: from the integers where they are known, else from the reals.
     pub(crate) fn sensitivity_ratio(&self) -> f64 {
         match self.exact {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use veilgrad_events::{Delta, Epsilon, RecordUnit};
 use veilgrad_ledger::Head;
 
-use super::{Neighbours, delta, epsilon, head, unit};
+use super::{Neighbours, delta, epsilon, head, target_epsilon, unit};
 use crate::example;
 
 /// What to do with budgets.
@@ -61,7 +61,7 @@ pub(crate) struct CreateBudget {
     /// A name for the dataset; not a hash of it.
     pub(crate) dataset: String,
     /// What all runs together must not exceed.
-    #[arg(long, value_parser = epsilon)]
+    #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Epsilon,
     /// The delta of the promise.
     #[arg(long, value_parser = delta)]

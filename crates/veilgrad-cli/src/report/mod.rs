@@ -7,12 +7,13 @@ pub(crate) mod statement;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use veilgrad_accounting::display::up;
 use veilgrad_accounting::{Accountant, Best, Composition, Profile, Unsupported, spent};
 use veilgrad_events::{Delta, Epsilon, Mode, Numerics, Pricing, RecordUnit, Rounds, Sampling};
 use veilgrad_ledger::{Ledger, RunState};
 use veilgrad_mechanism::RoundPlan;
 
-use crate::answer::{adjacency_name, up};
+use crate::answer::adjacency_name;
 use crate::argument::{Common, ReportOf, RunOf};
 use crate::error::Error;
 use crate::output::{print, write_file};

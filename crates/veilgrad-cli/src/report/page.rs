@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use veilgrad_accounting::display::{claimed_noise_down, up};
+
 use super::chart::{Line, Scale, bars, escape};
 use super::statement::statement;
 use super::{Curves, Report};
-use crate::answer::{down, up};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
@@ -99,7 +100,7 @@ fn numbers(body: &mut String, report: &Report) {
             up(report.epsilon),
             format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
         ),
-        (down(report.noise_multiplier), "noise multiplier".to_owned()),
+        (claimed_noise_down(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
     if let Some(accuracy) = report.test_accuracy {
         cards.push((
@@ -193,7 +194,11 @@ fn groups(body: &mut String, report: &Report) {
         .iter()
         .map(|group| {
             let ratio = group.noise / group.clip;
-            (group.name.clone(), ratio, format!("{} x clip {}", up(ratio), up(group.clip)))
+            (
+                group.name.clone(),
+                ratio,
+                format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)),
+            )
         })
         .collect();
     let bars_of = bars("Noise versus clip norm", &noise);
@@ -211,7 +216,7 @@ fn groups(body: &mut String, report: &Report) {
             escape(&group.name),
             group.dimension.map_or_else(|| "\u{2013}".to_owned(), |numbers| numbers.to_string()),
             up(group.clip),
-            up(group.noise),
+            claimed_noise_down(group.noise),
             100.0 * group.share
         );
     }

@@ -1,7 +1,7 @@
 //! The promise in plain words, with its conditions.
 
 use super::Report;
-use crate::answer::{down, up};
+use veilgrad_accounting::display::{claimed_noise_down, up};
 
 /// A few paragraphs that a privacy officer can sign or refuse.
 pub(crate) fn statement(report: &Report) -> String {
@@ -38,7 +38,7 @@ pub(crate) fn statement(report: &Report) -> String {
         report.adjacency,
         source(report)
     ));
-    let rate = report.rate.map_or(String::new(), |rate| format!(" at rate {rate:.6}"));
+    let rate = report.rate.map_or(String::new(), |rate| format!(" at rate {}", up(rate)));
     let sampling = match report.sampling.as_str() {
         "poisson" => {
             format!("each record was chosen by itself{rate} in every round (Poisson sampling)")
@@ -65,7 +65,7 @@ pub(crate) fn statement(report: &Report) -> String {
                 "{} ({numbers}clipped to norm {}, noise {} on the sum)",
                 group.name,
                 group.clip,
-                down(group.noise)
+                claimed_noise_down(group.noise)
             )
         })
         .collect();
@@ -76,7 +76,7 @@ pub(crate) fn statement(report: &Report) -> String {
         report.rounds,
         if report.uniform { "" } else { ", in the last round (the ledger has all of them)" },
         groups.join("; "),
-        down(report.noise_multiplier),
+        claimed_noise_down(report.noise_multiplier),
         if report.uniform { "" } else { " or more" },
     ));
     text.push_str(match report.numerics.as_str() {

@@ -38,6 +38,9 @@ impl Config {
             (Some(_), Some(_)) => {
                 return Err("[privacy] has both epsilon and noise_multiplier; give one".to_owned());
             }
+            (Some(epsilon), None) if !(epsilon > 0.0 && epsilon.is_finite()) => {
+                return Err(format!("[privacy] epsilon {epsilon} is not a number greater than 0"));
+            }
             _ => {}
         }
         self.declaration().check()?;
@@ -339,6 +342,8 @@ ema = 0.99
             ("kind = \"linear\"", "kind = \"liner\"", "did you mean `linear`"),
             ("epsilon = 3.0\n", "", "needs epsilon, or noise_multiplier"),
             ("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 1.0", "both"),
+            ("epsilon = 3.0", "epsilon = 0", "epsilon 0 is not"),
+            ("epsilon = 3.0", "epsilon = -1.0", "epsilon -1 is not"),
             ("records = 60000\n", "", "missing field `records`"),
             ("shape = [28, 28]\n", "", "shape is missing"),
             ("bounds = [0, 255]\n", "", "bounds is missing"),

@@ -116,11 +116,11 @@ impl<'a> Job<'a> {
         if self.common.quiet {
             return;
         }
-        let up = crate::answer::up;
+        use veilgrad_accounting::display::{claimed_noise_down, up};
         let mut rows = vec![
             ("dataset", format!("{} ({})", self.config.dataset(), self.unit())),
             ("rounds", self.rounds.count.to_string()),
-            ("noise multiplier", up(self.noise())),
+            ("noise multiplier", claimed_noise_down(self.noise())),
             ("epsilon", format!("{} at delta {:e}", up(self.guarantee.epsilon), self.delta.get())),
             ("accountant", self.guarantee.accountant.to_owned()),
         ];
@@ -130,7 +130,8 @@ impl<'a> Job<'a> {
         }
         if self.common.verbose > 0 {
             rows.extend(self.rounds.round.queries().iter().map(|query| {
-                let (clip, noise) = (query.clip().get(), up(query.noise().get()));
+                let noise = claimed_noise_down(query.noise().get());
+                let clip = query.clip().get();
                 ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
             }));
         }
@@ -365,10 +366,7 @@ fn interrupts() -> Result<Arc<AtomicBool>, Error> {
 }
 
 fn ledger_error(error: LedgerError) -> Error {
-    Error::Ledger(match error {
-        LedgerError::BudgetExhausted(why) => StoreError::BudgetExhausted(why),
-        other => StoreError::Refused(other.to_string()),
-    })
+    Error::from(error)
 }
 
 fn train_error(error: TrainError) -> Error {

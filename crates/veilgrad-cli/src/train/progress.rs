@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use veilgrad_accounting::display::up;
 use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Adjacency, Delta, Rounds};
 
-use crate::answer::up;
 use crate::argument::Common;
 use crate::output::say;
 
