@@ -44,9 +44,7 @@ pub(crate) const DATABASE: &[u8] = b"SQLite format 3\0";
 pub(crate) fn dataset<'a>(ledger: &'a Ledger, name: Option<&str>) -> Result<&'a Dataset, Error> {
     let datasets = ledger.state().datasets();
     let found = match name {
-        Some(name) => {
-            datasets.get(name).ok_or_else(|| format!("the ledger has no dataset {name:?}"))
-        }
+        Some(name) => ledger.state().find(name),
         None if datasets.len() == 1 => {
             datasets.values().next().ok_or_else(|| "no dataset".to_owned())
         }
@@ -194,10 +192,8 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
         Format::Csv => csv(&ledger)?,
         Format::Rounds => {
             let datasets = ledger.state().datasets();
-            if let Some(name) = &arguments.dataset
-                && !datasets.contains_key(name)
-            {
-                return Err(Error::Usage(format!("the ledger has no dataset {name:?}")));
+            if let Some(name) = &arguments.dataset {
+                ledger.state().find(name).map_err(Error::Usage)?;
             }
             for dataset in datasets.values() {
                 let budget = &dataset.budget;

@@ -10,15 +10,25 @@ use crate::ledger::Ledger;
 use crate::schema::{STEPS, migrate};
 
 impl Ledger {
-    /// Checks what opening does not need: that tables and triggers are those that a ledger is created with, and
-    /// that both slots of the anchor are whole. Returns what an ordinary crash leaves as well, in words.
+    /// Checks what opening does not need: that tables and triggers are those that a ledger is created with, that
+    /// both slots of the anchor are whole, and that no two datasets have the same name but for its spelling. What
+    /// does not speak against the ledger is returned in words.
     ///
     /// # Errors
     /// When a table or a trigger is missing, altered, or not a ledger's.
     pub fn audit(&self) -> Result<Vec<String>, StoreError> {
         self.check_schema()?;
         let spoiled = self.anchor.spoiled()?;
-        Ok(spoiled.iter().map(|slot| self.remark(slot)).collect())
+        let mut remarks: Vec<String> = spoiled.iter().map(|slot| self.remark(slot)).collect();
+        for name in self.state.datasets.keys() {
+            if let Some(alike) = self.state.alike(name).filter(|alike| name.as_str() < *alike) {
+                remarks.push(format!(
+                    "datasets {name:?} and {alike:?} differ only by spelling; if they are the same data, what \
+                     was spent on it is the sum of both"
+                ));
+            }
+        }
+        Ok(remarks)
     }
 
     fn check_schema(&self) -> Result<(), StoreError> {

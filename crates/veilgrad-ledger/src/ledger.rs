@@ -266,6 +266,9 @@ impl Ledger {
         let (mut touched, mut planned) = (BTreeSet::new(), Vec::new());
         for entry in entries {
             sequence += 1;
+            if let Entry::Budget { budget } = entry {
+                self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
+            }
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
             // Only charges and plans need room; that a run ended or protects nothing is noted in any case.
             match entry {
@@ -367,9 +370,10 @@ impl Ledger {
         pricing: Arc<dyn Pricing + Send + Sync>,
     ) -> Result<DatasetLedger, StoreError> {
         let Some(dataset) = self.state.datasets.get_mut(name) else {
-            return Err(StoreError::Refused(format!(
-                "there is no dataset {name:?}; create its budget first"
-            )));
+            return Err(StoreError::Refused(match self.state.alike(name) {
+                Some(alike) => format!("there is no dataset {name:?}; did you mean {alike:?}?"),
+                None => format!("there is no dataset {name:?}; create its budget first"),
+            }));
         };
         // Another pricing may have counted before.
         dataset.tally = Tally::default();

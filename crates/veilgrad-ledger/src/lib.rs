@@ -26,6 +26,7 @@ mod entry;
 mod error;
 mod exchange;
 mod ledger;
+mod name;
 mod place;
 mod recover;
 mod schema;

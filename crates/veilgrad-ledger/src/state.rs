@@ -8,6 +8,7 @@ use veilgrad_events::{
 
 use crate::chain::Hash;
 use crate::entry::Entry;
+use crate::name;
 use crate::tally::Tally;
 
 /// Everything that a ledger says.
@@ -120,6 +121,39 @@ impl State {
     #[must_use]
     pub const fn datasets(&self) -> &BTreeMap<String, Dataset> {
         &self.datasets
+    }
+
+    /// The dataset of this name.
+    ///
+    /// # Errors
+    /// Says that there is none, and which one has nearly this name.
+    pub fn find(&self, name: &str) -> Result<&Dataset, String> {
+        self.datasets.get(name).ok_or_else(|| match self.alike(name) {
+            Some(alike) => {
+                format!("the ledger has no dataset {name:?}; did you mean {alike:?}?")
+            }
+            None => format!("the ledger has no dataset {name:?}"),
+        })
+    }
+
+    /// A dataset whose name differs from this one only by case, white space, invisible characters or another spelling
+    /// of the same characters.
+    #[must_use]
+    pub fn alike(&self, name: &str) -> Option<&str> {
+        let canonical = name::canonical(name);
+        let mut names = self.datasets.keys().map(String::as_str);
+        names.find(|known| *known != name && name::canonical(known) == canonical)
+    }
+
+    /// Whether a dataset may begin under this name. Ledgers of earlier versions may have names that are alike.
+    pub(crate) fn check_new(&self, name: &str) -> Result<(), String> {
+        name::check_new(name)?;
+        match self.alike(name) {
+            Some(alike) if !self.datasets.contains_key(name) => Err(format!(
+                "the ledger has a budget for {alike:?}, and {name:?} is another spelling of it: use {alike:?}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a row of another ledger is charged here.

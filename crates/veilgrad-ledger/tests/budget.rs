@@ -240,3 +240,37 @@ fn planned_rounds_count_beside_those_that_are_charged() {
     assert!(matches!(open_planned(5), Err(LedgerError::BudgetExhausted(_))));
     assert!(open_planned(4).is_ok());
 }
+
+#[test]
+fn another_spelling_of_a_name_begins_no_second_budget() {
+    let directory = Directory::new();
+    let mut ledger = create(&directory.ledger(), 8.0);
+    for name in ["Data", " data", "da\u{200b}ta", "DATA ", "\u{ff44}ata"] {
+        let error = ledger.create_budget(budget(name, 8.0, Mode::Planned)).unwrap_err();
+        assert!(
+            error.to_string().contains("dataset name") || error.to_string().contains("\"data\"")
+        );
+        assert_eq!(ledger.state().alike(name), Some("data"));
+        assert!(ledger.state().find(name).unwrap_err().contains("did you mean \"data\""));
+        let other = Ledger::open(&directory.ledger(), Options::default()).unwrap();
+        let error = other.dataset(name, Arc::new(Best)).err().unwrap().to_string();
+        assert!(error.contains("did you mean \"data\""), "{error}");
+    }
+    assert_eq!(ledger.state().datasets().len(), 1);
+    ledger.create_budget(budget("other", 8.0, Mode::Planned)).unwrap();
+    assert_eq!(ledger.audit().unwrap(), [""; 0]);
+}
+
+#[test]
+fn old_ledgers_with_two_spellings_of_one_name_load_and_verify_says_so() {
+    let (one, other) = (Directory::new(), Directory::new());
+    let mut ledger = create(&one.ledger(), 8.0);
+    let mut second = Ledger::create(&other.ledger(), Options::default()).unwrap();
+    second.create_budget(budget("Data", 8.0, Mode::Planned)).unwrap();
+    ledger.import(&second.export().unwrap()).unwrap();
+    drop(ledger);
+    let ledger = Ledger::read(&one.ledger(), Options::default()).unwrap();
+    assert_eq!(ledger.state().datasets().len(), 2);
+    let remarks = ledger.audit().unwrap();
+    assert!(remarks.len() == 1 && remarks[0].contains("differ only by spelling"), "{remarks:?}");
+}
