@@ -72,8 +72,9 @@ pub(crate) fn load(quick: bool) -> Found {
     }
     let epsilon = account.of(|| {
         let dataset = ledger.state().datasets().values().next().ok_or("no dataset")?;
-        let composition =
-            Composition::of(dataset.rounds(), dataset.budget.adjacency).map_err(text)?;
+        let charges = dataset.charges();
+        let runs = charges.iter().map(|run| run.rounds.iter().copied());
+        let composition = Composition::of_runs(runs, dataset.budget.adjacency).map_err(text)?;
         let delta = Delta::new(1e-5).map_err(text)?;
         Ok(Best.epsilon(&composition, delta).map_err(text)?.epsilon)
     })?;

@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use veilgrad_accounting::Best;
-use veilgrad_events::{
-    ClipNorm, Epsilon, Event, NoiseStd, Pricing, Round, SampleRate, Sampling, SumQuery,
-};
+use veilgrad_events::{ClipNorm, Epsilon, Event, NoiseStd, Round, SampleRate, Sampling, SumQuery};
 use veilgrad_ledger::{Entry, Head, Ledger, Options};
 
 use crate::Found;
@@ -100,7 +98,7 @@ impl Branch {
             return Err(format!("{found:?} charged, and {:?} expected", self.charges));
         }
         let dataset = ledger.state().datasets().get("data").ok_or("the dataset is gone")?;
-        let epsilon = Best.price(&dataset.budget, &mut dataset.rounds())?;
+        let epsilon = dataset.price(&Best)?;
         let cap = dataset.budget.epsilon.get();
         if epsilon < self.epsilon || cap > self.cap {
             return Err(format!(

@@ -1,6 +1,8 @@
 //! The number that is reported, and who computes it.
 
-use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+use veilgrad_events::{
+    Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
+};
 
 use crate::pld::{Bounds, Method};
 use crate::{Composition, Unsupported, pld, rdp};
@@ -153,6 +155,19 @@ pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
         if !(found >= exact) {
             return Err(format!("q {q} z {z} T {count}: epsilon {found} is below {exact}"));
         }
+    }
+    // Run 1 has one round at z 10, run 2 one at z 10 and two at z 1, in epochs of two rounds: a record may be in
+    // three of them, and one Gaussian of 1/z^2 = 2.01 is exact.
+    let batch = FixedBatch::new(4, 2).map_err(|e| e.to_string())?;
+    let shuffled = |z: f64, count: u64| -> Result<Folded, String> {
+        let noise_multiplier = NoiseMultiplier::new(z).map_err(|e| e.to_string())?;
+        Ok(Folded { count, sampling: Sampling::Shuffle(batch), noise_multiplier })
+    };
+    let runs = [vec![shuffled(10.0, 1)?], vec![shuffled(10.0, 1)?, shuffled(1.0, 2)?]];
+    let runs = Composition::of_runs(runs, Adjacency::ZeroOut).map_err(|e| e.to_string())?;
+    let (found, exact) = (epsilon(&runs)?, 6.592_505_563);
+    if !(found >= exact) {
+        return Err(format!("shuffled runs: epsilon {found} is below {exact}"));
     }
     let base = epsilon(&rounds(0.02, 1.2, 500)?)?;
     for (what, more) in [

@@ -1,10 +1,8 @@
 //! Rounds, folded to one Gaussian each.
 
-use std::collections::HashMap;
+use veilgrad_events::{Adjacency, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
-use veilgrad_events::{
-    Adjacency, FixedBatch, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling,
-};
+use crate::participation::{Added, Cost, RunSoFar};
 
 /// More distinct steps than this are joined, from above.
 const MOST_STEPS: usize = 2048;
@@ -72,7 +70,7 @@ impl Composition {
         Self::of(folded.map_err(|error| Unsupported::new(error.to_string()))?, adjacency)
     }
 
-    /// What rounds that are folded already compose to.
+    /// What the rounds of one run compose to, folded already and in their order.
     ///
     /// # Errors
     /// As for [`fold`](Self::fold).
@@ -80,57 +78,28 @@ impl Composition {
         rounds: impl IntoIterator<Item = Folded>,
         adjacency: Adjacency,
     ) -> Result<Self, Unsupported> {
+        Self::of_runs(std::iter::once(rounds), adjacency)
+    }
+
+    /// What several runs compose to, each with its rounds in their order.
+    ///
+    /// # Guarantee
+    /// Shuffled epochs are counted from the beginning of each run, as the sampler draws them.
+    ///
+    /// # Errors
+    /// As for [`fold`](Self::fold).
+    pub fn of_runs<R: IntoIterator<Item = Folded>>(
+        runs: impl IntoIterator<Item = R>,
+        adjacency: Adjacency,
+    ) -> Result<Self, Unsupported> {
         let mut fold = Fold::default();
-        let mut entries = 0;
-        for rounds in rounds.into_iter().filter(|rounds| rounds.count > 0) {
-            entries += 1;
-            let z = rounds.noise_multiplier.get();
-            let whole = z / f64::from(adjacency.sensitivity());
-            let count = rounds.count;
-            match (rounds.sampling, adjacency) {
-                (Sampling::All {}, _) => fold.always(whole, count),
-                (Sampling::Poisson { rate }, _) => fold.poisson(rate.get(), z, count, adjacency)?,
-                // A sample with everybody is everybody.
-                (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne)
-                    if batch.batch() == batch.records() =>
-                {
-                    fold.always(whole, count);
-                }
-                // Whoever is left out is replaced by somebody else, which moves the sum by 2.
-                (Sampling::Fixed(batch), Adjacency::AddRemove) => {
-                    match rate(batch) {
-                        q if q < 1.0 => fold.step(Sampled::Poisson(q), 0.5 * z, count),
-                        // Nobody can be missing from a sample of everybody.
-                        _ => {
-                            fold.not_attained = true;
-                            fold.always(0.5 * z, count);
-                        }
-                    };
-                }
-                // To put zero in a record's place is to replace it.
-                (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
-                    fold.not_attained = true;
-                    fold.step(Sampled::FixedReplaced(rate(batch)), 0.5 * z, count);
-                }
-                (Sampling::Shuffle(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
-                    let uses = fold.epochs_touched(batch, count)?;
-                    fold.not_attained = true;
-                    fold.always(whole, uses);
-                }
-                (Sampling::Shuffle(_), Adjacency::AddRemove) => {
-                    return Err(Unsupported::new(
-                        "shuffled batches under add-remove adjacency: how many batches an epoch has \
-                         depends on how many records there are; use zero-out or replace-one",
-                    ));
-                }
-                (policy, adjacency) => {
-                    return Err(Unsupported::new(format!(
-                        "{policy:?} under {adjacency} adjacency has no analysis here"
-                    )));
-                }
+        for rounds in runs {
+            let mut run = RunSoFar::default();
+            for rounds in rounds {
+                fold.add(run.add(&rounds, adjacency)?);
             }
         }
-        Ok(fold.finish(entries))
+        Ok(fold.finish())
     }
 
     /// Rounds with Poisson samples, all alike.
@@ -143,25 +112,26 @@ impl Composition {
         rounds: u64,
         adjacency: Adjacency,
     ) -> Result<Self, Unsupported> {
-        let mut fold = Fold::default();
-        if rounds > 0 {
-            fold.poisson(rate.get(), noise_multiplier.get(), rounds, adjacency)?;
-        }
-        Ok(fold.finish(1))
+        let sampling = Sampling::Poisson { rate };
+        Self::of([Folded { count: rounds, sampling, noise_multiplier }], adjacency)
+    }
+
+    /// One step.
+    pub(crate) fn of_step(step: Step) -> Self {
+        Self { steps: vec![(step, 1)], attained: true }
     }
 
     /// The steps of all of these, one after another: the runs of one dataset, say.
     #[must_use]
     pub fn join(parts: &[Self]) -> Self {
-        let not_attained = parts.iter().any(|part| !part.attained);
-        let mut fold = Fold { not_attained, ..Fold::default() };
-        for (step, count) in parts.iter().flat_map(|part| &part.steps) {
-            match step.sampled {
-                Sampled::Always => fold.always(step.z, *count),
-                sampled => fold.step(sampled, step.z, *count),
+        let mut fold = Fold::default();
+        for part in parts {
+            fold.not_attained |= !part.attained;
+            for (step, count) in &part.steps {
+                fold.step(*step, *count);
             }
         }
-        fold.finish(parts.len())
+        fold.finish()
     }
 
     /// The mu of Gaussian differential privacy, rounded up; none if any step is sampled.
@@ -221,65 +191,39 @@ impl Step {
     }
 }
 
-/// The chance of a record to be in a batch, rounded up.
-fn rate(batch: FixedBatch) -> f64 {
-    (batch.batch() as f64 / batch.records() as f64 * (1.0 + 2.0 * f64::EPSILON)).min(1.0)
-}
-
 /// What was folded so far.
 #[derive(Default)]
 struct Fold {
     steps: Vec<(Step, u64)>,
     /// The sum of 1/z^2 of all Gaussians without sampling: together they are one.
     always: f64,
-    /// Rounds since the start of shuffling, for every kind of batch.
-    shuffled: HashMap<(u64, u64), u64>,
+    /// How many terms that sum has: each was rounded.
+    terms: u64,
     /// Some steps may cost less than their analysis says.
     not_attained: bool,
 }
 
 impl Fold {
-    fn always(&mut self, z: f64, count: u64) {
-        // Never nothing: the square of a huge multiplier is no number.
-        self.always += (count as f64 / (z * z)).max(f64::MIN_POSITIVE);
-    }
-
-    fn poisson(
-        &mut self,
-        q: f64,
-        z: f64,
-        count: u64,
-        adjacency: Adjacency,
-    ) -> Result<(), Unsupported> {
-        if q >= 1.0 {
-            self.always(z / f64::from(adjacency.sensitivity()), count);
-            return Ok(());
+    fn add(&mut self, added: Added) {
+        self.not_attained |= !added.attained;
+        match added.cost {
+            Cost::Nothing => {}
+            Cost::Always(squares) => self.always(squares),
+            Cost::Sampled(step, count) => self.steps.push((step, count)),
         }
-        let sampled = match adjacency {
-            Adjacency::AddRemove | Adjacency::ZeroOut => Sampled::Poisson(q),
-            Adjacency::ReplaceOne => Sampled::PoissonReplaced(q),
-            other => {
-                return Err(Unsupported::new(format!("{other} adjacency has no analysis here")));
-            }
-        };
-        self.step(sampled, z, count);
-        Ok(())
     }
 
-    fn step(&mut self, sampled: Sampled, z: f64, count: u64) {
-        self.steps.push((Step { sampled, z }, count));
+    fn step(&mut self, step: Step, count: u64) {
+        match step.sampled {
+            Sampled::Always => self.always(count as f64 / (step.z * step.z)),
+            _ => self.steps.push((step, count)),
+        }
     }
 
-    /// In how many epochs these rounds lie, the first and the last perhaps in part: a record is in at
-    /// most one batch of each.
-    fn epochs_touched(&mut self, batch: FixedBatch, count: u64) -> Result<u64, Unsupported> {
-        let rounds = batch.records() / batch.batch();
-        let before = self.shuffled.entry((batch.records(), batch.batch())).or_default();
-        let after =
-            before.checked_add(count).ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
-        let touched = after.div_ceil(rounds) - *before / rounds;
-        *before = after;
-        Ok(touched)
+    fn always(&mut self, squares: f64) {
+        self.terms += 1;
+        // Never nothing: the square of a huge multiplier is no number.
+        self.always += squares.max(f64::MIN_POSITIVE);
     }
 
     /// Joins steps that are alike.
@@ -321,12 +265,13 @@ impl Fold {
         }
     }
 
-    /// `entries` bounds the number of additions that were rounded.
-    fn finish(mut self, entries: usize) -> Composition {
+    fn finish(mut self) -> Composition {
         self.join();
         self.coarsen();
         if self.always > 0.0 {
-            let z = self.always.sqrt().recip() * (1.0 - (entries as f64 + 8.0) * f64::EPSILON);
+            // Three roundings at most for every term: its square, a difference, the sum.
+            let slack = (3.0 * self.terms as f64 + 8.0) * f64::EPSILON;
+            let z = self.always.sqrt().recip() * (1.0 - slack);
             self.steps.push((Step { sampled: Sampled::Always, z }, 1));
         }
         Composition { steps: self.steps, attained: !self.not_attained }

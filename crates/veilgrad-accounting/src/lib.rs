@@ -40,6 +40,7 @@ mod loss;
 mod losses;
 mod number;
 mod output;
+mod participation;
 pub mod pld;
 mod price;
 pub mod rdp;

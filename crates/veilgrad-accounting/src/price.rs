@@ -1,59 +1,75 @@
 //! What rounds cost under the terms of a budget.
 
-use veilgrad_events::{Budget, Charges, Delta, Epsilon, Mode, Pricing};
+use std::collections::HashMap;
+
+use veilgrad_events::{Adjacency, Budget, Delta, Epsilon, Folded, Meter, Mode, Pricing, RunRounds};
 
 use crate::account::{Accountant, Best};
-use crate::{Composition, rdp};
+use crate::participation::{Cost, RunSoFar};
+use crate::{Composition, Step, rdp};
 
-fn price(budget: &Budget, composition: &Composition) -> Result<f64, String> {
-    let epsilon = match (budget.mode, budget.order) {
-        (Mode::Planned, _) => Best.epsilon(composition, budget.delta).map(|found| found.epsilon),
-        (Mode::Adaptive, Some(order)) => {
-            rdp::epsilon_on_orders(composition, budget.delta, &[order])
-                .map(|found| found.epsilon.get())
-        }
-        (Mode::Adaptive, None) => {
-            return Err("an adaptive budget needs an order that was declared with it".to_owned());
-        }
-    };
-    epsilon.map_err(|error| error.to_string())
+/// What all runs of a budget compose to, and whether all of them were planned.
+struct Spent {
+    composition: Composition,
+    planned: bool,
+}
+
+impl Spent {
+    fn new(budget: &Budget, runs: &[RunRounds<'_>]) -> Result<Self, String> {
+        let planned = budget.mode == Mode::Planned && runs.iter().all(|run| run.planned);
+        let rounds = runs.iter().map(|run| run.rounds.iter().copied());
+        let composition = Composition::of_runs(rounds, budget.adjacency);
+        Ok(Self { composition: composition.map_err(|error| error.to_string())?, planned })
+    }
+
+    /// Where all runs were planned, the smallest sound epsilon. Otherwise rounds may have been chosen from earlier
+    /// outputs, and the Rényi divergence at one order that was fixed before the first round bounds them.
+    fn price(&self, budget: &Budget) -> Result<f64, String> {
+        let epsilon = match (self.planned, budget.order) {
+            (true, _) => Best.epsilon(&self.composition, budget.delta).map(|found| found.epsilon),
+            (false, Some(order)) => {
+                rdp::epsilon_on_orders(&self.composition, budget.delta, &[order])
+                    .map(|found| found.epsilon.get())
+            }
+            (false, None) => {
+                return Err(
+                    "runs that declared no plan need a Rényi order that was fixed with the \
+                            budget"
+                        .to_owned(),
+                );
+            }
+        };
+        epsilon.map_err(|error| error.to_string())
+    }
 }
 
 impl Pricing for Best {
-    /// In planned mode the smallest sound epsilon; in adaptive mode that of the Rényi divergence at the
-    /// declared order, which is what a filter keeps.
-    fn price(&self, budget: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
-        let composition = Composition::of(rounds, budget.adjacency);
-        price(budget, &composition.map_err(|error| error.to_string())?)
+    fn price(&self, budget: &Budget, runs: &[RunRounds<'_>]) -> Result<f64, String> {
+        Spent::new(budget, runs)?.price(budget)
     }
 
-    fn check(&self, budget: &Budget, rounds: Charges<'_>) -> Result<(), String> {
-        let composition =
-            Composition::of(rounds, budget.adjacency).map_err(|error| error.to_string())?;
+    fn check(&self, budget: &Budget, runs: &[RunRounds<'_>]) -> Result<(), String> {
+        let spent = Spent::new(budget, runs)?;
         // Rényi's number is sound and quick: if it fits, the smaller one does.
-        if budget.mode == Mode::Planned
-            && rdp::epsilon(&composition, budget.delta)
+        if spent.planned
+            && rdp::epsilon(&spent.composition, budget.delta)
                 .is_ok_and(|found| found.epsilon.get() <= budget.epsilon.get())
         {
             return Ok(());
         }
-        let price = price(budget, &composition)?;
+        let price = spent.price(budget)?;
         if price <= budget.epsilon.get() {
             return Ok(());
         }
         Err(format!("epsilon would be {price}, and {} is allowed", budget.epsilon.get()))
     }
 
-    /// Of the Rényi divergence at one order, which adds up: the declared one, or in planned mode the one at
-    /// which a Gaussian uses all of the budget.
-    fn part(&self, budget: &Budget, rounds: Charges<'_>) -> Option<f64> {
-        let order = match budget.mode {
-            Mode::Planned => 1.0 - 2.0 * budget.delta.get().ln() / budget.epsilon.get(),
-            Mode::Adaptive => budget.order?,
-        };
-        let filter = rdp::Filter::new(order, budget.epsilon, budget.delta).ok()?;
-        let composition = Composition::of(rounds, budget.adjacency).ok()?;
-        Some((rdp::divergence(&composition, order) / filter.divergence()).next_up())
+    /// Of the Rényi divergence at the budget's order, which adds up.
+    fn meter(&self, budget: &Budget) -> Option<Box<dyn Meter>> {
+        let filter = rdp::Filter::new(budget.order?, budget.epsilon, budget.delta).ok()?;
+        let runs = HashMap::new();
+        let adjacency = budget.adjacency;
+        Some(Box::new(RenyiMeter { filter, adjacency, runs, divergence: 0.0, last: None }))
     }
 
     /// The order that leaves the most room for Gaussians.
@@ -67,12 +83,58 @@ impl Pricing for Best {
     }
 }
 
+/// Adds up the Rényi divergence of rounds at one order.
+#[derive(Debug)]
+struct RenyiMeter {
+    filter: rdp::Filter,
+    adjacency: Adjacency,
+    runs: HashMap<u64, RunSoFar>,
+    /// The divergence of all rounds at most.
+    divergence: f64,
+    /// The sampled Gaussian that was added last, and its divergence: mostly the next one is the same.
+    last: Option<(Step, f64)>,
+}
+
+impl RenyiMeter {
+    fn cost(&mut self, cost: Cost) -> f64 {
+        match cost {
+            Cost::Nothing => 0.0,
+            // A Gaussian has divergence order/(2 z^2).
+            Cost::Always(squares) => {
+                (0.5 * self.filter.order() * squares).max(f64::MIN_POSITIVE) * ROUNDED
+            }
+            Cost::Sampled(step, count) => {
+                let one = match self.last {
+                    Some((last, one)) if last == step => one,
+                    _ => rdp::divergence(&Composition::of_step(step), self.filter.order()),
+                };
+                self.last = Some((step, one));
+                one * count as f64 * ROUNDED
+            }
+        }
+    }
+}
+
+impl Meter for RenyiMeter {
+    fn add(&mut self, run: u64, rounds: Folded) {
+        let added = self.runs.entry(run).or_default().add(&rounds, self.adjacency);
+        // What has no analysis fits no part of the budget.
+        let cost = added.map_or(f64::INFINITY, |added| self.cost(added.cost));
+        self.divergence = (self.divergence + cost).next_up();
+    }
+
+    fn part(&self) -> f64 {
+        (self.divergence / self.filter.divergence()).next_up()
+    }
+}
+
+/// Covers a few roundings of a product.
+const ROUNDED: f64 = 1.0 + 4.0 * f64::EPSILON;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use veilgrad_events::{
-        Adjacency, FixedBatch, Folded, NoiseMultiplier, RecordUnit, SampleRate, Sampling,
-    };
+    use veilgrad_events::{FixedBatch, NoiseMultiplier, RecordUnit, SampleRate, Sampling};
 
     fn budget(epsilon: f64, mode: Mode) -> Budget {
         let (epsilon, delta) = (Epsilon::new(epsilon).unwrap(), Delta::new(1e-5).unwrap());
@@ -83,43 +145,67 @@ mod tests {
             delta,
             epsilon,
             mode,
-            order: Best.order(epsilon, delta).filter(|_| mode == Mode::Adaptive),
+            order: Best.order(epsilon, delta),
         }
+    }
+
+    fn rounds(sampling: Sampling, z: f64, count: u64) -> Folded {
+        Folded { count, sampling, noise_multiplier: NoiseMultiplier::new(z).unwrap() }
     }
 
     #[test]
     fn rounds_whose_parts_fit_keep_the_budget_however_they_are_divided() {
-        let of = |sampling, z| Folded {
-            count: 1,
-            sampling,
-            noise_multiplier: NoiseMultiplier::new(z).unwrap(),
-        };
         let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
         let shuffle = Sampling::Shuffle(FixedBatch::new(1000, 100).unwrap());
-        let kinds = [of(poisson, 4.0), of(Sampling::All {}, 40.0), of(shuffle, 60.0)];
+        let kinds =
+            [rounds(poisson, 4.0, 1), rounds(Sampling::All {}, 40.0, 1), rounds(shuffle, 60.0, 1)];
         for mode in [Mode::Planned, Mode::Adaptive] {
             for size in [1, 3, 7, 64] {
                 let budget = budget(2.0, mode);
-                let (mut sum, mut all, mut blocks) = (0.0, Vec::new(), 0);
+                let mut meter = Best.meter(&budget).unwrap();
+                let (mut all, mut blocks) = (Vec::new(), 0);
                 loop {
                     let block = kinds.iter().map(|kind| Folded { count: size, ..*kind });
                     let block: Vec<Folded> =
                         block.cycle().skip(blocks).take(1 + blocks % 3).collect();
-                    let part = Best.part(&budget, &mut block.iter().copied()).unwrap();
-                    assert!(part > 0.0);
-                    if sum + part > 1.0 {
+                    block.iter().for_each(|rounds| meter.add(1, *rounds));
+                    assert!(meter.part() > 0.0);
+                    if meter.part() > 1.0 {
                         break;
                     }
-                    (sum, blocks) = (sum + part, blocks + 1);
+                    blocks += 1;
                     all.extend(block);
                 }
-                let price = Best.price(&budget, &mut all.iter().copied()).unwrap();
+                let planned = mode == Mode::Planned;
+                let price = Best.price(&budget, &[RunRounds { planned, rounds: &all }]).unwrap();
                 assert!(price <= 2.0, "{mode:?} in blocks of {size}: {price}");
                 // Nor are parts so large that they would be of no use.
                 assert!(blocks > 1 && price > 1.0, "{mode:?} in blocks of {size}: {price}");
             }
         }
         // A budget of nothing has no parts.
-        assert_eq!(Best.part(&budget(0.0, Mode::Planned), &mut kinds.iter().copied()), None);
+        assert!(Best.meter(&budget(0.0, Mode::Planned)).is_none());
+    }
+
+    #[test]
+    fn a_run_without_a_plan_is_priced_at_the_order_that_was_fixed() {
+        let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
+        let rounds = [rounds(poisson, 1.0, 1000)];
+        let terms = budget(4.0, Mode::Planned);
+        let price = |planned| Best.price(&terms, &[RunRounds { planned, rounds: &rounds }]);
+        let composition = Composition::of(rounds, terms.adjacency).unwrap();
+        let order = terms.order.unwrap();
+        let at_order = rdp::epsilon_on_orders(&composition, terms.delta, &[order]).unwrap();
+        assert_eq!(price(false).unwrap(), at_order.epsilon.get());
+        assert!(price(true).unwrap() < price(false).unwrap());
+        // One unplanned run decides for all of them, and without an order there is no price.
+        let runs = [true, false].map(|planned| RunRounds { planned, rounds: &rounds });
+        let twice = Composition::join(&[composition.clone(), composition]);
+        let both = rdp::epsilon_on_orders(&twice, terms.delta, &[order]).unwrap();
+        assert_eq!(Best.price(&terms, &runs).unwrap(), both.epsilon.get());
+        let no_order = Budget { order: None, ..terms.clone() };
+        assert!(Best.price(&no_order, &runs).unwrap_err().contains("order"));
+        assert!(Best.check(&no_order, &runs).is_err());
+        assert!(Best.price(&no_order, &runs[..1]).is_ok());
     }
 }

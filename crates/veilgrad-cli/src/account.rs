@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::claimed_noise_down;
-use veilgrad_accounting::{Composition, Guarantee, Unsupported, rdp};
+use veilgrad_accounting::{Best, Composition, Guarantee, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
 use veilgrad_ledger::Ledger;
 
@@ -28,7 +28,8 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let accountant = arguments.view.accountant();
     let asked = arguments.view.accountant.map(|_| accountant.name());
     let outcome = outcome(arguments, &source, adjacency);
-    let mut parameters = parameters(&source.rounds, adjacency);
+    let all: Vec<Folded> = source.runs.concat();
+    let mut parameters = parameters(&all, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
     let answer = Answer { parameters, outcome, asked, show_noise: claimed_noise_down };
     let promise = source.budget.as_ref().map(promise);
@@ -60,7 +61,12 @@ fn promise(budget: &Budget) -> (Value, String) {
 
 /// The rounds to account for, and what is known about where they come from.
 struct Source {
-    rounds: Vec<Folded>,
+    /// The rounds of each run, in their order.
+    runs: Vec<Vec<Folded>>,
+    /// Whether rounds may have been chosen from earlier outputs.
+    mode: Mode,
+    /// The Rényi order that was fixed before the first round, if one was.
+    order: Option<f64>,
     budget: Option<Budget>,
     insecure: Option<String>,
 }
@@ -70,12 +76,13 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
         return Err(format!("a run protects nothing: {reason}"));
     }
     let text = |error: Unsupported| error.to_string();
-    let composition = Composition::of(source.rounds.iter().copied(), adjacency).map_err(text)?;
-    // Rounds that were chosen from earlier outputs have a price at the declared order only.
-    let order = source.budget.as_ref().filter(|b| b.mode == Mode::Adaptive).map(|b| b.order);
-    let guarantee = match (arguments.delta, arguments.epsilon, order) {
-        (Some(delta), _, Some(Some(order)))
-            if arguments.view.accountant != Some(Accounting::Pld) =>
+    let runs = source.runs.iter().map(|rounds| rounds.iter().copied());
+    let composition = Composition::of_runs(runs, adjacency).map_err(text)?;
+    // Rounds that may have been chosen from earlier outputs have a price at an order that was fixed before.
+    let guarantee = match (arguments.delta, arguments.epsilon, source.mode) {
+        (Some(delta), _, Mode::Adaptive)
+            if arguments.view.accountant != Some(Accounting::Pld)
+                && let Some(order) = source.order =>
         {
             let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
             Guarantee {
@@ -86,18 +93,19 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
                 method: None,
             }
         }
-        (_, _, Some(_)) => {
-            return Err(
-                "unsupported: sampling or noise was chosen from earlier outputs, which only the \
-                        Rényi filter at the order of the budget bounds, for a delta"
-                    .to_owned(),
-            );
+        (_, _, Mode::Adaptive) => {
+            return Err("unsupported: sampling or noise may have been chosen from earlier outputs \
+                        (no plan was declared, or the mode is adaptive), which only a Rényi filter at an \
+                        order that was fixed before the first round bounds, for a delta"
+                .to_owned());
         }
-        (Some(delta), _, None) => {
+        (Some(delta), _, Mode::Planned) => {
             arguments.view.accountant().epsilon(&composition, delta).map_err(text)?
         }
-        (None, Some(epsilon), None) => arguments.view.accountant().delta(&composition, epsilon),
-        (None, None, None) => return Err("neither delta nor epsilon is given".to_owned()),
+        (None, Some(epsilon), Mode::Planned) => {
+            arguments.view.accountant().delta(&composition, epsilon)
+        }
+        (None, None, Mode::Planned) => return Err("neither delta nor epsilon is given".to_owned()),
     };
     Ok(Outcome::new(&composition, guarantee))
 }
@@ -118,15 +126,26 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
         .map_err(|error| Error::Data { path: path.clone(), cause: error.to_string() })?;
     let folded: Result<Vec<Folded>, _> = rounds.iter().map(Folded::try_from).collect();
     let rounds = folded.map_err(|error| Error::Data { path, cause: error.to_string() })?;
-    Ok(Source { rounds, budget: None, insecure: None })
+    Ok(Source {
+        runs: vec![rounds],
+        mode: Mode::Planned,
+        order: None,
+        budget: None,
+        insecure: None,
+    })
 }
 
 fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     let ledger = Ledger::read(&arguments.file, common.options())?;
     let dataset = crate::ledger::dataset(&ledger, arguments.dataset.as_deref())?;
+    let charges = dataset.charges();
+    let planned = charges.iter().all(|run| run.planned);
+    let budget = dataset.terms(&Best);
     Ok(Source {
-        rounds: dataset.rounds().collect(),
-        budget: Some(dataset.budget.clone()),
+        runs: charges.iter().map(|run| run.rounds.to_vec()).collect(),
+        mode: if planned { budget.mode } else { Mode::Adaptive },
+        order: budget.order,
+        budget: Some(budget),
         insecure: dataset.insecure().map(str::to_owned),
     })
 }

@@ -62,12 +62,12 @@ pub(crate) fn spent(dataset: &Dataset) -> Result<f64, String> {
     if let Some(reason) = dataset.insecure() {
         return Err(format!("a run protects nothing: {reason}"));
     }
-    Best.price(&dataset.budget, &mut dataset.rounds())
+    dataset.price(&Best)
 }
 
 /// What a run would have cost alone; the runs of a dataset together cost less than the sum of these.
-fn alone(budget: &veilgrad_events::Budget, run: &RunState) -> Option<f64> {
-    let price = Best.price(budget, &mut run.rounds.iter().copied()).ok();
+fn alone(dataset: &Dataset, run: &RunState) -> Option<f64> {
+    let price = Best.price(&dataset.terms(&Best), &run.charges()).ok();
     price.filter(|_| run.insecure.is_none())
 }
 
@@ -127,7 +127,7 @@ fn document(dataset: &Dataset) -> Value {
                 "id": state.id,
                 "source": state.source,
                 "rounds": state.charged(),
-                "epsilon": alone(budget, state),
+                "epsilon": alone(dataset, state),
                 "insecure": state.insecure,
                 "closed": state.closed,
             })
@@ -183,7 +183,7 @@ fn table(dataset: &Dataset) -> String {
         let insecure =
             state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
         let rounds = state.charged();
-        let alone = alone(budget, state).map_or("unknown".to_owned(), up);
+        let alone = alone(dataset, state).map_or("unknown".to_owned(), up);
         text.push_str(&format!(
             "run {run:<14}{rounds} rounds, epsilon {alone} alone, {end}{insecure}{from}\n"
         ));

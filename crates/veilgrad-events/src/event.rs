@@ -37,12 +37,14 @@ pub struct RunHeader {
     pub adjacency: Adjacency,
     /// Whether record isolation and exact sums are established for this run.
     pub numerics: Numerics,
-    /// Whether the rounds' parameters were fixed before the first.
+    /// Whether the rounds' parameters were fixed before the first. That counts only if they are declared as
+    /// [`plan`](Self::plan): a run without a plan is accounted for as adaptive, whatever it says here.
     pub mode: Mode,
 }
 
 impl RunHeader {
-    /// A header for this version of the code, with exact numerics, planned, without a plan hash.
+    /// A header for this version of the code, with exact numerics and without a plan: its rounds are accounted for as
+    /// if they had been chosen from earlier outputs, until [`with_plan`](Self::with_plan) declares them.
     #[must_use]
     pub fn new(unit: RecordUnit, adjacency: Adjacency) -> Self {
         Self {
@@ -54,6 +56,13 @@ impl RunHeader {
             numerics: Numerics::Exact,
             mode: Mode::Planned,
         }
+    }
+
+    /// Declares all rounds that the run may charge, in their order, so that the tightest accountants may speak about
+    /// it. A store with a budget refuses the run unless all of them fit, and nothing else can be charged to it.
+    #[must_use]
+    pub fn with_plan(self, plan: Vec<Rounds>) -> Self {
+        Self { plan: Some(plan), mode: Mode::Planned, ..self }
     }
 }
 

@@ -29,7 +29,7 @@ mod round;
 mod sampling;
 mod unit;
 
-pub use budget::{Budget, Charges, Pricing};
+pub use budget::{Budget, Meter, Pricing, RunRounds};
 pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
 pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};

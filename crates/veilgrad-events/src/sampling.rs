@@ -105,7 +105,7 @@ impl From<TruncatedPoisson> for RawTruncated {
 }
 
 /// `batch` records out of `records`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawBatch")]
 pub struct FixedBatch {
     records: u64,

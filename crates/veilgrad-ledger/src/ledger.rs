@@ -263,7 +263,7 @@ impl Ledger {
     ) -> Result<Rows, StoreError> {
         let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
         let mut rows = Vec::with_capacity(entries.len());
-        let (mut touched, mut planned) = (BTreeSet::new(), Vec::new());
+        let (mut touched, mut plans) = (BTreeSet::new(), Vec::new());
         for entry in entries {
             sequence += 1;
             if let Entry::Budget { budget } = entry {
@@ -281,11 +281,9 @@ impl Ledger {
                     ..
                 } => {
                     touched.insert(dataset);
-                    for rounds in plan {
-                        let folded = Folded::try_from(rounds)
-                            .map_err(|error| StoreError::Refused(error.to_string()))?;
-                        planned.push((dataset, folded));
-                    }
+                    let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
+                    let folded = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
+                    plans.push((dataset, folded));
                 }
                 _ => {}
             }
@@ -302,9 +300,9 @@ impl Ledger {
                      infinite"
                 )));
             }
-            let still = planned.iter().filter(|(of, _)| *of == name).map(|(_, rounds)| *rounds);
+            let new = plans.iter().filter(|(of, _)| *of == name).map(|(_, plan)| plan.clone());
             dataset
-                .check(pricing, &still.collect::<Vec<_>>())
+                .check(pricing, &new.collect::<Vec<_>>())
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use veilgrad_events::{
-    Adjacency, Budget, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader, follows,
+    Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader,
+    RunRounds, Sampling, follows,
 };
 
 use crate::chain::Hash;
@@ -26,6 +27,9 @@ pub struct State {
 pub struct Dataset {
     /// The terms, as last tightened.
     pub budget: Budget,
+    /// The terms with which it was created.
+    created_epsilon: Epsilon,
+    created_delta: Delta,
     /// Runs by the number of the row that opened or imported them here.
     pub runs: BTreeMap<u64, RunState>,
     /// The same numbers by the runs' ids.
@@ -45,6 +49,10 @@ pub struct RunState {
     pub header: RunHeader,
     /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
     pub rounds: Vec<Folded>,
+    /// What another branch of the ledger charged to it besides, as rounds whose place in the run is not known.
+    pub apart: Vec<Folded>,
+    /// The number of the round that comes next.
+    next_round: u64,
     /// Why it protects nothing, if that is so.
     pub insecure: Option<String>,
     /// Whether it ended in order.
@@ -55,7 +63,55 @@ impl RunState {
     /// The number of rounds that are charged.
     #[must_use]
     pub fn charged(&self) -> u64 {
-        self.rounds.iter().fold(0, |sum, rounds| sum.saturating_add(rounds.count))
+        let all = self.rounds.iter().chain(&self.apart);
+        all.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
+    }
+
+    /// Whether all rounds that it may charge were declared when it was opened, so that none can have been chosen from
+    /// outputs of the run.
+    #[must_use]
+    pub fn is_planned(&self) -> bool {
+        self.header.mode == Mode::Planned && self.header.plan.is_some()
+    }
+
+    /// What it charged, for accountants.
+    #[must_use]
+    pub fn charges(&self) -> [RunRounds<'_>; 2] {
+        let planned = self.is_planned();
+        [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds })
+    }
+
+    /// Takes rounds in that begin at this one of the run.
+    fn charge(&mut self, first: u64, charge: Folded) -> Result<(), String> {
+        if first != self.next_round {
+            self.apart.push(anywhere(charge));
+            return Ok(());
+        }
+        let too_many = "more than 2^64 rounds are charged";
+        self.next_round = first.checked_add(charge.count).ok_or(too_many)?;
+        let alike = |last: &Folded| {
+            (last.sampling, last.noise_multiplier) == (charge.sampling, charge.noise_multiplier)
+        };
+        match self.rounds.last_mut() {
+            Some(last) if alike(last) => {
+                last.count = last.count.checked_add(charge.count).ok_or(too_many)?;
+            }
+            _ => self.rounds.push(charge),
+        }
+        Ok(())
+    }
+}
+
+/// The same rounds at a cost that holds wherever in a run they are: shuffled epochs may begin anywhere among them,
+/// and a record is in one round of each.
+fn anywhere(charge: Folded) -> Folded {
+    match charge.sampling {
+        Sampling::Shuffle(batch) => {
+            let length = batch.records() / batch.batch();
+            let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
+            Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
+        }
+        _ => charge,
     }
 }
 
@@ -71,9 +127,6 @@ impl Dataset {
         if (self.budget.unit, self.budget.adjacency) != (header.unit, header.adjacency) {
             return Err(format!("dataset {name:?} has another unit or adjacency"));
         }
-        if header.mode == Mode::Adaptive && self.budget.mode == Mode::Planned {
-            return Err(format!("dataset {name:?} has a budget for planned runs only"));
-        }
         check_text(&header.code_version)?;
         check_text(header.plan_hash.as_deref().unwrap_or_default())?;
         let mut planned = header.plan.iter().flatten();
@@ -88,6 +141,8 @@ impl Dataset {
             source: source.cloned(),
             header: header.clone(),
             rounds: Vec::new(),
+            apart: Vec::new(),
+            next_round: 0,
             insecure: None,
             closed: false,
         };
@@ -95,18 +150,62 @@ impl Dataset {
         Ok(())
     }
 
-    /// All rounds of all runs, in the order of runs.
-    pub fn rounds(&self) -> impl Iterator<Item = Folded> {
-        self.runs.values().flat_map(|run| run.rounds.iter().copied())
+    /// What all runs charged, in the order of runs.
+    #[must_use]
+    pub fn charges(&self) -> Vec<RunRounds<'_>> {
+        self.runs.values().flat_map(RunState::charges).collect()
     }
 
-    /// Whether everything that is charged, and `still` to come, keeps the budget.
-    pub(crate) fn check(&mut self, pricing: &dyn Pricing, still: &[Folded]) -> Result<(), String> {
-        let part = self.tally.count(pricing, &self.budget, &self.runs, still);
+    /// What all runs have cost.
+    ///
+    /// # Errors
+    /// Says why that is not known.
+    pub fn price(&self, pricing: &dyn Pricing) -> Result<f64, String> {
+        pricing.price(&self.terms(pricing), &self.charges())
+    }
+
+    /// Whether everything that is charged, and these runs that are still to come, keep the budget.
+    ///
+    /// # Errors
+    /// Says what it would cost.
+    pub fn covers(&self, pricing: &dyn Pricing, more: &[RunRounds<'_>]) -> Result<(), String> {
+        let all = [self.charges().as_slice(), more].concat();
+        pricing.check(&self.terms(pricing), &all)
+    }
+
+    /// The budget with the Rényi order at which runs that declared no plan are priced. It follows from the terms with
+    /// which the budget was created, so that it was fixed before the first round.
+    #[must_use]
+    pub fn terms(&self, pricing: &dyn Pricing) -> Budget {
+        let order = self.budget.order;
+        let order = order.or_else(|| pricing.order(self.created_epsilon, self.created_delta));
+        Budget { order, ..self.budget.clone() }
+    }
+
+    /// Whether everything that is charged, and the plans of these new runs, keep the budget.
+    pub(crate) fn check(
+        &mut self,
+        pricing: &dyn Pricing,
+        plans: &[Vec<Folded>],
+    ) -> Result<(), String> {
+        let terms = self.terms(pricing);
+        let mut part = self.tally.count(pricing, &terms, &self.runs);
+        if let Some(used) = part
+            && !plans.is_empty()
+        {
+            part = pricing.meter(&terms).map(|mut meter| {
+                for (run, rounds) in (0..).zip(plans) {
+                    rounds.iter().for_each(|rounds| meter.add(run, *rounds));
+                }
+                (used + meter.part()).next_up()
+            });
+        }
         if part.is_some_and(|part| part <= 1.0) {
             return Ok(());
         }
-        pricing.check(&self.budget, &mut self.rounds().chain(still.iter().copied()))
+        let plans: Vec<_> =
+            plans.iter().map(|rounds| RunRounds { planned: true, rounds }).collect();
+        self.covers(pricing, &plans)
     }
 
     /// Why no epsilon holds for this dataset, if a run protected nothing.
@@ -208,6 +307,8 @@ impl State {
                     (None, _) => {
                         let dataset = Dataset {
                             budget: budget.clone(),
+                            created_epsilon: budget.epsilon,
+                            created_delta: budget.delta,
                             runs: BTreeMap::new(),
                             numbers: HashMap::new(),
                             tally: Tally::default(),
@@ -288,19 +389,7 @@ impl State {
                 }
                 let charge =
                     Folded::try_from(&reservation.charge).map_err(|error| error.to_string())?;
-                let alike = |last: &Folded| {
-                    (last.sampling, last.noise_multiplier)
-                        == (charge.sampling, charge.noise_multiplier)
-                };
-                match state.rounds.last_mut() {
-                    Some(last) if alike(last) => {
-                        last.count = last
-                            .count
-                            .checked_add(charge.count)
-                            .ok_or("more than 2^64 rounds are charged")?;
-                    }
-                    _ => state.rounds.push(charge),
-                }
+                state.charge(first, charge)?;
             }
             Event::Insecure(insecure) => {
                 check_text(&insecure.reason)?;

@@ -2,64 +2,70 @@
 
 use std::collections::BTreeMap;
 
-use veilgrad_events::{Budget, Delta, Epsilon, Folded, Pricing};
+use veilgrad_events::{Budget, Folded, Meter, Pricing};
 
 use crate::state::RunState;
 
 /// Which part of a budget is used at most, by what was counted so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The cap of which it is a part, and its delta.
-    cap: Option<(Epsilon, Delta)>,
-    part: f64,
+    /// The terms of the meter.
+    budget: Option<Budget>,
+    /// None where the pricing has no meter for these terms.
+    meter: Option<Box<dyn Meter>>,
     /// For every run, how many of its entries were counted, and how many rounds of the last of these.
-    counted: BTreeMap<u64, (usize, u64)>,
-    /// What was counted last, and its part: mostly the next charge is the same.
-    last: Option<(Vec<Folded>, f64)>,
+    counted: BTreeMap<u64, Counted>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    entries: usize,
+    of_last: u64,
+    apart: usize,
+}
+
+/// A copy counts from the beginning.
+impl Clone for Tally {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl Tally {
-    /// Counts what was charged since, and returns the part that is used at most with `still` to come; none
-    /// if nobody can tell.
+    /// Counts what was charged since, and returns the part of the budget that is used at most; none if that
+    /// cannot be told.
     pub(crate) fn count(
         &mut self,
         pricing: &dyn Pricing,
         budget: &Budget,
         runs: &BTreeMap<u64, RunState>,
-        still: &[Folded],
     ) -> Option<f64> {
-        // Another cap is another whole.
-        let cap = Some((budget.epsilon, budget.delta));
-        if self.cap != cap {
-            *self = Self { cap, ..Self::default() };
+        if self.budget.as_ref() != Some(budget) {
+            let meter = pricing.meter(budget);
+            *self = Self { budget: Some(budget.clone()), meter, ..Self::default() };
         }
-        let fresh: Vec<Folded> = self.fresh(runs).filter(|rounds| rounds.count > 0).collect();
-        let part = match &self.last {
-            Some((last, part)) if *last == fresh => *part,
-            _ => pricing.part(budget, &mut fresh.iter().copied())?,
-        };
-        self.last = Some((fresh, part));
-        self.part = (self.part + part).next_up();
-        let end =
-            |run: &RunState| (run.rounds.len(), run.rounds.last().map_or(0, |last| last.count));
-        self.counted = runs.iter().map(|(number, run)| (*number, end(run))).collect();
-        if still.is_empty() {
-            return Some(self.part);
+        let meter = self.meter.as_mut()?;
+        for (number, run) in runs {
+            let counted = self.counted.entry(*number).or_default();
+            let fresh = run.rounds.iter().enumerate().skip(counted.entries.saturating_sub(1));
+            for (place, charge) in fresh {
+                // The last entry that was counted may have grown.
+                let known = if place + 1 == counted.entries { counted.of_last } else { 0 };
+                let count = charge.count.saturating_sub(known);
+                if count > 0 {
+                    meter.add(*number, Folded { count, ..*charge });
+                }
+            }
+            for charge in run.apart.iter().skip(counted.apart) {
+                // As a run of its own: it must not move the place of the others.
+                meter.add(u64::MAX - *number, *charge);
+            }
+            *counted = Counted {
+                entries: run.rounds.len(),
+                of_last: run.rounds.last().map_or(0, |last| last.count),
+                apart: run.apart.len(),
+            };
         }
-        let more = pricing.part(budget, &mut still.iter().copied())?;
-        Some((self.part + more).next_up())
-    }
-
-    /// Rounds that were not counted.
-    fn fresh<'a>(&'a self, runs: &'a BTreeMap<u64, RunState>) -> impl Iterator<Item = Folded> + 'a {
-        runs.iter().flat_map(|(number, run)| {
-            let (entries, rounds) = self.counted.get(number).copied().unwrap_or_default();
-            let fresh = run.rounds.iter().enumerate().skip(entries.saturating_sub(1));
-            fresh.map(move |(place, charge)| {
-                // The last that was counted may have grown.
-                let known = if place + 1 == entries { rounds } else { 0 };
-                Folded { count: charge.count.saturating_sub(known), ..*charge }
-            })
-        })
+        Some(meter.part())
     }
 }

@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Directory, budget, charged, create, header, open, round, run};
-use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_accounting::{Best, Composition, rdp};
 use veilgrad_events::{
-    Adjacency, Budget, Charges, Delta, Epsilon, LedgerError, Mode, Pricing, RecordUnit, Rounds, Run,
+    Adjacency, Budget, Delta, Epsilon, FixedBatch, Folded, LedgerError, Meter, Mode, Pricing,
+    RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, Sampling,
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
 #[test]
 fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
     let directory = Directory::new();
-    let step = round(0.05, 1.0);
+    let step = round(0.05, 2.0);
+    // No plan was declared, so the filter at the order of the budget decides.
+    let Budget { epsilon, delta, .. } = budget("data", 2.0, Mode::Planned);
+    let order = Best.order(epsilon, delta).unwrap();
     let cost = |count: u64| {
         let rounds = [Rounds { count, round: step.clone() }];
         let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
-        Best.epsilon(&composition, budget("data", 2.0, Mode::Planned).delta).unwrap().epsilon
+        rdp::epsilon_on_orders(&composition, delta, &[order]).unwrap().epsilon.get()
     };
     let mut run = run(create(&directory.ledger(), 2.0));
     let mut granted = 0;
@@ -47,16 +51,16 @@ fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
 fn all_runs_of_a_dataset_share_its_budget() {
     let directory = Directory::new();
     let mut first = run(create(&directory.ledger(), 2.0));
-    while first.reserve(&round(0.05, 1.0), 1).is_ok() {}
+    while first.reserve(&round(0.05, 2.0), 10).is_ok() {}
     drop(first);
     let mut second = run(open(&directory).unwrap());
-    let refused = second.reserve(&round(0.05, 1.0), 1);
+    let refused = second.reserve(&round(0.05, 2.0), 10);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
     // Another dataset has its own.
     let mut ledger = open(&directory).unwrap();
     ledger.create_budget(budget("other", 2.0, Mode::Planned)).unwrap();
     let other = ledger.dataset("other", Arc::new(Best)).unwrap();
-    assert!(Run::open(other, header()).unwrap().reserve(&round(0.05, 1.0), 1).is_ok());
+    assert!(Run::open(other, header()).unwrap().reserve(&round(0.05, 2.0), 10).is_ok());
 }
 
 #[test]
@@ -76,14 +80,73 @@ fn adaptive_budgets_are_kept_by_a_filter() {
         assert!(granted < 10_000);
     }
     assert!(granted > 10, "{granted}");
-    // Adaptive runs are not for planned budgets.
-    let mut ledger = open(&directory).unwrap();
-    ledger.create_budget(budget("planned", 3.0, Mode::Planned)).unwrap();
-    let store = ledger.dataset("planned", Arc::new(Best)).unwrap();
-    let mut adaptive = header();
-    adaptive.mode = Mode::Adaptive;
-    let error = Run::open(store, adaptive).err().unwrap().to_string();
-    assert!(error.contains("planned runs only"), "{error}");
+}
+
+#[test]
+fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
+    let directory = Directory::new();
+    let terms = budget("data", 3.0, Mode::Planned);
+    let order = Best.order(terms.epsilon, terms.delta).unwrap();
+    drop(create(&directory.ledger(), 3.0));
+    // Noise that falls as if outputs had chosen it; whether the header says so makes no difference.
+    let charge_all = |mode: Mode| {
+        let mut header = header();
+        header.mode = mode;
+        let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+        let mut run = Run::open(store, header).unwrap();
+        let mut z = 5.0;
+        while z > 0.5 && run.reserve(&round(0.01, z), 10).is_ok() {
+            z *= 0.97;
+        }
+    };
+    let price_at_order = || {
+        let ledger = open(&directory).unwrap();
+        let dataset = &ledger.state().datasets()["data"];
+        let rounds = dataset.charges().into_iter().flat_map(|run| run.rounds.to_vec());
+        let composition = Composition::of(rounds, Adjacency::AddRemove).unwrap();
+        let price = dataset.price(&Best).unwrap();
+        let at_order = rdp::epsilon_on_orders(&composition, terms.delta, &[order]).unwrap();
+        assert!((price - at_order.epsilon.get()).abs() < 1e-9, "{price} {at_order:?}");
+        price
+    };
+    charge_all(Mode::Planned);
+    assert!(price_at_order() > 1.0 && price_at_order() <= 3.0);
+    charge_all(Mode::Adaptive);
+    assert!(price_at_order() > 2.5 && price_at_order() <= 3.0);
+    // A cap that is lowered later does not choose another order.
+    open(&directory).unwrap().tighten("data", Epsilon::new(0.5).unwrap()).unwrap();
+    assert!(price_at_order() > 2.5);
+}
+
+#[test]
+fn shuffled_epochs_count_where_the_noise_changes_inside_of_them() {
+    let directory = Directory::new();
+    let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+    let terms = Budget { adjacency: Adjacency::ZeroOut, ..budget("data", 6.0, Mode::Planned) };
+    ledger.create_budget(terms).unwrap();
+    let shuffled = |z: f64| {
+        let batch = FixedBatch::new(20, 2).unwrap();
+        Round::new(Sampling::Shuffle(batch), round(0.1, z).queries().to_vec()).unwrap()
+    };
+    let mut planned = RunHeader::new(RecordUnit::Example, Adjacency::ZeroOut);
+    planned.plan = Some(vec![
+        Rounds { count: 5, round: shuffled(10.0) },
+        Rounds { count: 10, round: shuffled(1.0) },
+    ]);
+    let open = |ledger: Ledger, header: &RunHeader| {
+        Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header.clone())
+    };
+    // A record may be in a round at z 1 of both epochs, which costs 6.57.
+    assert!(matches!(open(ledger, &planned), Err(LedgerError::BudgetExhausted(_))));
+    let ledger = Ledger::open(&directory.ledger(), Options::default()).unwrap();
+    let unplanned = RunHeader { plan: None, ..planned };
+    let mut run = open(ledger, &unplanned).unwrap();
+    run.reserve(&shuffled(10.0), 5).unwrap();
+    let mut granted = 0;
+    while granted < 10 && run.reserve(&shuffled(1.0), 1).is_ok() {
+        granted += 1;
+    }
+    assert!(granted <= 5, "{granted} rounds at z 1 were granted, which reach into a second epoch");
 }
 
 #[test]
@@ -144,34 +207,51 @@ fn a_run_whose_plan_does_not_fit_is_not_opened() {
 }
 
 /// Counts what it is asked to price.
+#[derive(Debug)]
 struct Counting {
-    parts: AtomicUsize,
+    parts: Arc<AtomicUsize>,
     checks: AtomicUsize,
     part: f64,
 }
 
 impl Counting {
     fn new(part: f64) -> Arc<Self> {
-        Arc::new(Self { parts: AtomicUsize::new(0), checks: AtomicUsize::new(0), part })
+        Arc::new(Self { parts: Arc::default(), checks: AtomicUsize::new(0), part })
     }
 }
 
 impl Pricing for Counting {
-    fn price(&self, _: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
+    fn price(&self, _: &Budget, runs: &[RunRounds<'_>]) -> Result<f64, String> {
         self.checks.fetch_add(1, Ordering::Relaxed);
-        Ok(rounds.map(|rounds| rounds.count).sum::<u64>() as f64)
+        Ok(runs.iter().flat_map(|run| run.rounds).map(|rounds| rounds.count).sum::<u64>() as f64)
     }
 
-    /// This part of the budget for every round.
-    fn part(&self, budget: &Budget, rounds: Charges<'_>) -> Option<f64> {
-        let fresh: Vec<u64> =
-            rounds.map(|rounds| rounds.count).filter(|count| *count > 0).collect();
-        self.parts.fetch_add(fresh.len(), Ordering::Relaxed);
-        Some(fresh.iter().sum::<u64>() as f64 * self.part / budget.epsilon.get())
+    fn meter(&self, budget: &Budget) -> Option<Box<dyn Meter>> {
+        let part = self.part / budget.epsilon.get();
+        Some(Box::new(CountingMeter { parts: self.parts.clone(), part, used: 0.0 }))
     }
 
     fn order(&self, _: Epsilon, _: Delta) -> Option<f64> {
         None
+    }
+}
+
+/// This part of the budget for every round.
+#[derive(Debug)]
+struct CountingMeter {
+    parts: Arc<AtomicUsize>,
+    part: f64,
+    used: f64,
+}
+
+impl Meter for CountingMeter {
+    fn add(&mut self, _: u64, rounds: Folded) {
+        self.parts.fetch_add(1, Ordering::Relaxed);
+        self.used += rounds.count as f64 * self.part;
+    }
+
+    fn part(&self) -> f64 {
+        self.used
     }
 }
 
@@ -189,8 +269,8 @@ fn a_charge_prices_what_it_adds_and_all_only_when_parts_do_not_fit() {
     for i in 0..30 {
         charge(&mut run, 1.0 + f64::from(i / 3)).unwrap();
     }
-    // What is alike is priced once.
-    assert_eq!(pricing.parts.load(Ordering::Relaxed), 10);
+    // Every charge is counted once, and nothing is priced.
+    assert_eq!(pricing.parts.load(Ordering::Relaxed), 30);
     assert_eq!(pricing.checks.load(Ordering::Relaxed), 0);
     // 60 of 61 are used; all are priced now, and again when another handle has charged something else.
     assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));

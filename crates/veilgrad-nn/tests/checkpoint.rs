@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
-    Adjacency, Budget, Charges, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, PublicCount,
-    RecordUnit, Run, SampleRate,
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, PublicCount, RecordUnit,
+    Run, RunRounds, SampleRate,
 };
 use veilgrad_ledger::{Ledger, Options};
 use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
@@ -34,8 +34,8 @@ impl Drop for Directory {
 struct Counting;
 
 impl Pricing for Counting {
-    fn price(&self, _: &Budget, rounds: Charges<'_>) -> Result<f64, String> {
-        Ok(rounds.map(|round| round.count as f64).sum())
+    fn price(&self, _: &Budget, runs: &[RunRounds<'_>]) -> Result<f64, String> {
+        Ok(runs.iter().flat_map(|run| run.rounds).map(|round| round.count as f64).sum())
     }
 
     fn order(&self, _: Epsilon, _: Delta) -> Option<f64> {

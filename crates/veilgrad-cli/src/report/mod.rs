@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use veilgrad_accounting::display::up;
 use veilgrad_accounting::{Accountant, Best, Composition, Profile, Unsupported, spent};
-use veilgrad_events::{Delta, Epsilon, Mode, Numerics, Pricing, RecordUnit, Rounds, Sampling};
+use veilgrad_events::{Delta, Epsilon, Mode, Numerics, RecordUnit, Rounds, Sampling};
 use veilgrad_ledger::{Ledger, RunState};
 use veilgrad_mechanism::RoundPlan;
 
@@ -152,7 +152,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     };
     let composition = Composition::fold(facts.rounds, budget.adjacency).map_err(unsupported)?;
     let guarantee = Best.epsilon(&composition, budget.delta).map_err(unsupported)?;
-    let running = Best.price(budget, &mut dataset.rounds()).map_err(Error::Failure)?;
+    let running = dataset.price(&Best).map_err(Error::Failure)?;
     let last = Epsilon::new(1.5 * guarantee.epsilon).map_err(|error| failure(&error))?;
     let profile = Profile::new(&composition, last, POINTS as usize);
     let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsupported};
 use veilgrad_events::{
-    Budget, Delta, Epsilon, Folded, LedgerError, Mode, NoiseMultiplier, Pricing, Rounds, Run,
+    Budget, Delta, Epsilon, Folded, LedgerError, Mode, NoiseMultiplier, Rounds, Run, RunRounds,
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, StoreError};
 use veilgrad_nn::{FileError, Loss, Model, Performance, TrainError, Trainer, public};
@@ -242,8 +242,8 @@ impl<'a> Job<'a> {
         let one = Folded::try_from(&Rounds { count: 1, round: self.rounds.round.clone() })
             .map_err(|error| Error::Failure(error.to_string()))?;
         let fits = |count: u64| {
-            let more = std::iter::once(Folded { count, ..one });
-            Best.check(&dataset.budget, &mut dataset.rounds().chain(more)).is_ok()
+            let rounds = [Folded { count, ..one }];
+            dataset.covers(&Best, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
         };
         if fits(rounds) {
             return Ok(rounds);
