@@ -24,17 +24,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys = [RoundKey::from_os()?, RoundKey::from_os_with(Cipher::ChaCha12)?];
     let grid = IntegerGrid::new(IntegerGrid::MAX_SENSITIVITY, 27)?;
     let mut insecure = Xoshiro256PlusPlus::seed_from_u64(1);
+    let add = |key: &RoundKey, sums: &mut [i64], threads| {
+        gaussian::add(key, 0, grid, black_box(sums), threads).expect("this process drew the key");
+    };
     let seconds = race(
         turns,
         1,
         &mut [
-            &mut || gaussian::add(&keys[0], 0, grid, black_box(&mut exact), 1),
-            &mut || gaussian::add(&keys[1], 0, grid, black_box(&mut exact_12), 1),
+            &mut || add(&keys[0], &mut exact, 1),
+            &mut || add(&keys[1], &mut exact_12, 1),
             &mut || {
                 let values = black_box(&mut float);
                 values.iter_mut().for_each(|value| *value = StandardNormal.sample(&mut insecure));
             },
-            &mut || gaussian::add(&keys[0], 0, grid, black_box(&mut exact_two), 2),
+            &mut || add(&keys[0], &mut exact_two, 2),
         ],
     );
     let ns: Vec<f64> = seconds.iter().map(|seconds| seconds * 1e9 / SAMPLES as f64).collect();

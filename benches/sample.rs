@@ -34,12 +34,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let poisson = Poisson::new(SampleRate::new(q)?);
         let name = format!("Poisson, n = {n}, q = {q}");
-        report(name, n as f64 * q, &mut || Ok(poisson.draw(&RoundKey::from_os()?, n).len()))?;
+        report(name, n as f64 * q, &mut || Ok(poisson.draw(&RoundKey::from_os()?, n)?.len()))?;
     }
     let batch = FixedBatch::new(1_000_000, 8192)?;
     let name = "8192 of 1000000 without replacement".to_owned();
-    report(name, 8192.0, &mut || Ok(without_replacement(&RoundKey::from_os()?, batch).len()))?;
+    report(name, 8192.0, &mut || Ok(without_replacement(&RoundKey::from_os()?, batch)?.len()))?;
     let name = "permutation of 1000000".to_owned();
-    report(name, 1e6, &mut || Ok(permutation(&RoundKey::from_os()?, 1_000_000).len()))?;
+    report(name, 1e6, &mut || Ok(permutation(&RoundKey::from_os()?, 1_000_000)?.len()))?;
     Ok(())
 }

@@ -61,7 +61,7 @@ fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
     let part = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
         let (mut battery, mut values) = (Battery::new(k), Vec::new());
         for _ in 0..vectors {
-            gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, VECTOR as usize, 1);
+            gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, VECTOR as usize, 1)?;
             battery.add(&values);
         }
         Ok(battery)
@@ -93,7 +93,7 @@ fn ends(vectors: u64) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
         let (mut first, mut last) = (Battery::new(27), Battery::new(27));
         let mut values = Vec::new();
         for _ in 0..vectors.max(20_000) {
-            gaussian::fill(&RoundKey::from_os()?, 3, grid, &mut values, length, 2);
+            gaussian::fill(&RoundKey::from_os()?, 3, grid, &mut values, length, 2)?;
             first.add(&values[..1]);
             last.add(&values[length - 1..]);
         }

@@ -31,7 +31,7 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let (mut neighbours, mut again) = (0u64, 0u64);
     let mut before: Vec<u64> = Vec::new();
     for _ in 0..rounds {
-        let ids = poisson.draw(&RoundKey::from_os()?, records);
+        let ids = poisson.draw(&RoundKey::from_os()?, records)?;
         ids.iter().for_each(|id| taken[*id as usize] += 1);
         for pair in ids.windows(2) {
             let gap = (pair[1] - pair[0] - 1) as usize;
@@ -93,7 +93,7 @@ pub fn fixed(batch: FixedBatch, rounds: u64) -> Result<Vec<Check>, RandomError> 
     let mut taken = vec![0u64; batch.records() as usize];
     let mut pairs = 0u64;
     for _ in 0..rounds {
-        let ids = without_replacement(&RoundKey::from_os()?, batch);
+        let ids = without_replacement(&RoundKey::from_os()?, batch)?;
         ids.iter().for_each(|id| taken[*id as usize] += 1);
         pairs += ids.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() as u64;
     }
@@ -117,8 +117,9 @@ pub fn shuffled_and_truncated(rate: SampleRate, rounds: u64) -> Result<Vec<Check
     let mut total = 0u64;
     for _ in 0..rounds {
         let key = RoundKey::from_os()?;
-        permutation(&key, records as u64)[..batch].iter().for_each(|id| first[*id as usize] += 1);
-        let ids = poisson.draw_truncated(&key, records as u64, 50);
+        let order = permutation(&key, records as u64)?;
+        order[..batch].iter().for_each(|id| first[*id as usize] += 1);
+        let ids = poisson.draw_truncated(&key, records as u64, 50)?;
         total += ids.len() as u64;
         ids.iter().for_each(|id| kept[*id as usize] += 1);
     }

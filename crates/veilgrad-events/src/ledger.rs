@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    Adjacency, Close, Event, Insecure, NoiseMechanism, RecordUnit, Reservation, Round, Rounds,
-    RunHeader,
+    Adjacency, Close, Event, Insecure, NoiseMechanism, ProcessIdentity, RecordUnit, Reservation,
+    Round, Rounds, RunHeader, UnknownProcess,
 };
 
 /// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
@@ -70,6 +70,12 @@ pub enum LedgerError {
     Forked,
 }
 
+impl From<UnknownProcess> for LedgerError {
+    fn from(error: UnknownProcess) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
 /// A run in progress: the only source of permits.
 ///
 /// # Guarantee
@@ -79,7 +85,7 @@ pub enum LedgerError {
 pub struct Run<S: LedgerStore> {
     store: S,
     id: u64,
-    process: u32,
+    process: ProcessIdentity,
     unit: RecordUnit,
     adjacency: Adjacency,
     plan: Option<Vec<Rounds>>,
@@ -93,13 +99,13 @@ impl<S: LedgerStore> Run<S> {
     /// order, and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
-    /// When the store does not take the event.
+    /// When the store does not take the event, or this process could not be told from a forked copy.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
         let mut run = Self {
             store,
             id: unique(),
-            process: std::process::id(),
+            process: ProcessIdentity::current()?,
             unit,
             adjacency,
             plan,
@@ -195,7 +201,7 @@ impl<S: LedgerStore> Run<S> {
         if self.poisoned {
             return Err(LedgerError::Poisoned);
         }
-        if self.process != std::process::id() {
+        if !self.process.is_current() {
             return Err(LedgerError::Forked);
         }
         let result = self.store.append(events);
@@ -232,7 +238,7 @@ fn unique() -> u64 {
 /// Permits of one charged block, handed out one at a time.
 pub struct Permits {
     run: u64,
-    process: u32,
+    process: ProcessIdentity,
     unit: RecordUnit,
     round: Round,
     next: u64,
@@ -268,7 +274,7 @@ impl Iterator for Permits {
 /// serialised, drawing a sample consumes it, and it is worth nothing in another process.
 pub struct RoundPermit {
     id: u64,
-    process: u32,
+    process: ProcessIdentity,
     run: u64,
     unit: RecordUnit,
     number: u64,
@@ -299,7 +305,13 @@ impl RoundPermit {
     /// permits; it must not use them.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
+        self.process.is_current()
+    }
+
+    /// The process that charged the round.
+    #[must_use]
+    pub const fn process(&self) -> ProcessIdentity {
+        self.process
     }
 
     /// The number of the round within its run.

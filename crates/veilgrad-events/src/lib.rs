@@ -10,8 +10,10 @@
 //! - [`RecordUnit`], [`Adjacency`]: what a guarantee protects.
 //! - [`LedgerStore`], [`Run`], [`RoundPermit`]: a charge first, then the right to release.
 //! - [`ClipNorm`], [`NoiseStd`], [`SampleRate`], …: numbers with units, checked once.
+//! - [`ProcessIdentity`]: which process made a permit, a sample, noise or a key; a fork may not use them.
 //!
-//! This crate does no I/O, draws no randomness and knows no framework.
+//! This crate stores nothing, draws no randomness and knows no framework. All it asks of the operating
+//! system is which process this is.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -23,6 +25,7 @@ mod grid;
 mod jsonl;
 mod ledger;
 mod memory;
+mod process;
 mod query;
 mod record;
 mod round;
@@ -37,6 +40,7 @@ pub use ledger::{
     LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store, follows,
 };
 pub use memory::MemoryLedger;
+pub use process::{ProcessIdentity, UnknownProcess};
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
 pub use round::{Folded, Round, RoundError, Rounds, run_length};

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
-use veilgrad_events::{Budget, Epsilon, Event, Folded, LedgerError, Pricing, RunHeader};
+use veilgrad_events::{
+    Budget, Epsilon, Event, Folded, LedgerError, Pricing, ProcessIdentity, RunHeader,
+};
 
 use crate::anchor::{self, Anchor};
 use crate::chain::{Hash, Head, hexadecimal};
@@ -59,7 +61,8 @@ pub struct Ledger {
     pub(crate) connection: Connection,
     pub(crate) anchor: Anchor,
     identity: Identity,
-    process: u32,
+    /// The process that may append; `None` if it was opened to read.
+    process: Option<ProcessIdentity>,
     pub(crate) head: Head,
     pub(crate) state: State,
     /// Rows that the anchor holds and the database does not have yet.
@@ -79,7 +82,8 @@ impl Ledger {
     /// its anchor.
     ///
     /// # Errors
-    /// When it is no ledger, does not verify, cannot be written, or lies on a network file system.
+    /// When it is no ledger, does not verify, cannot be written, or lies on a network file system, or
+    /// this process could not be told from a forked copy.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let path = real_path(path)?;
         let path = path.as_path();
@@ -97,7 +101,9 @@ impl Ledger {
         // Until all of it is verified, nothing of it may be tidied away when this handle closes.
         connection.set_db_config(KEEP_LOG, true)?;
         prepare(path, &connection)?;
-        let mut ledger = Self::with(path, connection, anchor);
+        let process =
+            ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
+        let mut ledger = Self::with(path, connection, anchor, Some(process));
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
         let _lock = ledger.anchor.lock(PATIENCE)?;
@@ -138,18 +144,23 @@ impl Ledger {
         check_file_system(path, options.allow_network)?;
         check_kind(path)?;
         let anchor = Anchor::open(path, false)?;
-        let mut ledger = Self::with(path, open_to_read(path)?, anchor);
+        let mut ledger = Self::with(path, open_to_read(path)?, anchor, None);
         ledger.catch_up()?;
         Ok(ledger)
     }
 
-    fn with(path: &Path, connection: Connection, anchor: Anchor) -> Self {
+    fn with(
+        path: &Path,
+        connection: Connection,
+        anchor: Anchor,
+        process: Option<ProcessIdentity>,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             connection,
             anchor,
             identity: Identity::of(path),
-            process: std::process::id(),
+            process,
             head: Head::default(),
             state: State::default(),
             pending: Vec::new(),
@@ -166,7 +177,10 @@ impl Ledger {
         entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
         pricing: Option<&dyn Pricing>,
     ) -> Result<(), StoreError> {
-        if self.process != std::process::id() {
+        let process = self
+            .process
+            .ok_or_else(|| StoreError::Refused("the ledger was opened to read".to_owned()))?;
+        if !process.is_current() {
             return Err(StoreError::Refused(LedgerError::Forked.to_string()));
         }
         if self.poisoned {

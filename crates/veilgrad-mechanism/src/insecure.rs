@@ -13,7 +13,7 @@ use crate::{Noise, NoiseError, RoundPlan};
 /// # Errors
 /// When the plan has too many groups.
 pub fn seeded_noise(plan: &RoundPlan, seed: u64) -> Result<Noise, NoiseError> {
-    Noise::with_key(plan, &RoundKey::from_seed(seed, Cipher::default()), 1, true)
+    Noise::with_key(plan, &RoundKey::from_seed(seed, Cipher::default()), 1)
 }
 
 /// No noise at all.
@@ -23,5 +23,5 @@ pub fn no_noise(plan: &RoundPlan) -> Noise {
         k: group.grid.k(),
         values: Zeroizing::new(vec![0; group.dimension]),
     });
-    Noise { groups: zeros.collect(), process: std::process::id(), insecure: true }
+    Noise { groups: zeros.collect(), process: None }
 }

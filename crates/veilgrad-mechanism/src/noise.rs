@@ -1,5 +1,6 @@
 //! The noise of one round, drawn before anyone needs it.
 
+use veilgrad_events::ProcessIdentity;
 use veilgrad_random::{RandomError, RoundKey, gaussian};
 use zeroize::Zeroizing;
 
@@ -17,8 +18,8 @@ use crate::{Estimates, Released, RoundPlan};
 /// wiped.
 pub struct Noise {
     pub(crate) groups: Vec<GroupNoise>,
-    pub(crate) process: u32,
-    pub(crate) insecure: bool,
+    /// The process that drew it; `None` for noise of tests, which protects nothing.
+    pub(crate) process: Option<ProcessIdentity>,
 }
 
 pub(crate) struct GroupNoise {
@@ -53,7 +54,7 @@ impl Noise {
     /// # Errors
     /// When the operating system has no randomness.
     pub fn draw_on(plan: &RoundPlan, threads: usize) -> Result<Self, NoiseError> {
-        Self::with_key(plan, &RoundKey::from_os()?, threads, false)
+        Self::with_key(plan, &RoundKey::from_os()?, threads)
     }
 
     /// Draws the noise of one round into the memory of an earlier release that nobody needs any more.
@@ -66,34 +67,35 @@ impl Noise {
         old: Released<Estimates>,
     ) -> Result<Self, NoiseError> {
         let old = old.into_inner().into_sums();
-        Self::over(plan, &RoundKey::from_os()?, threads, false, old)
+        Self::over(plan, &RoundKey::from_os()?, threads, old)
     }
 
     pub(crate) fn with_key(
         plan: &RoundPlan,
         key: &RoundKey,
         threads: usize,
-        insecure: bool,
     ) -> Result<Self, NoiseError> {
-        Self::over(plan, key, threads, insecure, Vec::new())
+        Self::over(plan, key, threads, Vec::new())
     }
 
     fn over(
         plan: &RoundPlan,
         key: &RoundKey,
         threads: usize,
-        insecure: bool,
         old: Vec<Vec<i64>>,
     ) -> Result<Self, NoiseError> {
+        if plan.inner.groups.len() > usize::from(u16::MAX) + 1 {
+            return Err(NoiseError::TooManyGroups);
+        }
         let mut old = old.into_iter();
         let mut groups = Vec::with_capacity(plan.inner.groups.len());
         for (index, group) in plan.inner.groups.iter().enumerate() {
             let number = u16::try_from(index).map_err(|_| NoiseError::TooManyGroups)?;
             let mut values = Zeroizing::new(old.next().unwrap_or_default());
-            gaussian::fill(key, number, group.grid, &mut values, group.dimension, threads);
+            gaussian::fill(key, number, group.grid, &mut values, group.dimension, threads)?;
             groups.push(GroupNoise { k: group.grid.k(), values });
         }
-        Ok(Self { groups, process: std::process::id(), insecure })
+        Ok(Self { groups, process: key.process() })
     }
 }
 

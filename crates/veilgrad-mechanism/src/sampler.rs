@@ -39,7 +39,7 @@ impl Sampler for PoissonSampler {
     }
 
     fn select(&mut self, _permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
-        Ok(Selection::ids(self.poisson.draw(&RoundKey::from_os()?, records)))
+        Ok(Selection::ids(self.poisson.draw(&RoundKey::from_os()?, records)?))
     }
 }
 
@@ -64,7 +64,7 @@ impl Sampler for TruncatedPoissonSampler {
 
     fn select(&mut self, _permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
         let (key, maximum) = (RoundKey::from_os()?, self.policy.maximum());
-        Ok(Selection::ids(self.poisson.draw_truncated(&key, records, maximum)))
+        Ok(Selection::ids(self.poisson.draw_truncated(&key, records, maximum)?))
     }
 }
 
@@ -88,7 +88,7 @@ impl Sampler for FixedSampler {
     }
 
     fn select(&mut self, _permit: &RoundPermit, _records: u64) -> Result<Selection, SampleError> {
-        Ok(Selection::ids(subset::without_replacement(&RoundKey::from_os()?, self.batch)))
+        Ok(Selection::ids(subset::without_replacement(&RoundKey::from_os()?, self.batch)?))
     }
 }
 
@@ -128,7 +128,7 @@ impl Sampler for ShuffleSampler {
         let rounds = self.batch.records() / self.batch.batch();
         let index = round % rounds;
         if index == 0 {
-            let order = subset::permutation(&RoundKey::from_os()?, records);
+            let order = subset::permutation(&RoundKey::from_os()?, records)?;
             self.epoch = Some(Epoch { order, run, next_round: round });
         }
         let epoch = self.epoch.as_mut().filter(|e| (e.run, e.next_round) == (run, round));

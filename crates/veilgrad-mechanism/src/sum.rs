@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{ClipNorm, RoundPermit};
+use veilgrad_events::{ClipNorm, ProcessIdentity, RoundPermit};
 
 use crate::accumulator::Accumulator;
 use crate::clip::{Certificate, certified, factor, relative_weight, round_down};
@@ -36,8 +36,8 @@ pub struct ClippedSum {
 
 /// Which noise a sum began from.
 struct Cover {
-    process: u32,
-    insecure: bool,
+    /// The process that drew it; `None` for noise of tests, which protects nothing.
+    process: Option<ProcessIdentity>,
 }
 
 /// Something does not fit a sum. Values of records never matter.
@@ -291,7 +291,7 @@ impl ClippedSum {
         if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
             return Err(ReleaseError::ForeignNoise);
         }
-        self.cover = Some(Cover { process: noise.process, insecure: noise.insecure });
+        self.cover = Some(Cover { process: noise.process });
         for (mut noise, sums) in noise.groups.into_iter().zip(&mut self.groups) {
             sums.add_owned(std::mem::take(&mut *noise.values));
         }
@@ -308,11 +308,13 @@ impl ClippedSum {
         if permit.id() != self.permit {
             return Err(ReleaseError::ForeignSample);
         }
-        if !permit.is_of_this_process() || cover.process != std::process::id() {
+        // Insecure noise was drawn by nobody.
+        let same_process = cover.process.is_none_or(|process| process == permit.process());
+        if !permit.is_of_this_process() || !same_process {
             return Err(ReleaseError::OtherProcess);
         }
         self.check_charged(permit)?;
-        if cover.insecure && !permit.is_insecure() {
+        if cover.process.is_none() && !permit.is_insecure() {
             return Err(ReleaseError::InsecureNoise);
         }
         let released = self.groups.into_iter().map(Accumulator::into_sums).collect();

@@ -163,7 +163,8 @@ mod tests {
     fn the_smallest_rate_has_a_threshold_and_decides_ties() {
         let chance = Chance::new(Odds::NoneOf { rate: 5e-324, log2_records: 16 });
         assert_eq!(chance.threshold, u64::MAX);
-        let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Sample, 0, 0);
+        let key = RoundKey::from_os().unwrap();
+        let mut stream = key.streams().unwrap().stream(Purpose::Sample, 0, 0);
         // 64 bits of ones tie; further bits decide, and 1100 more ones do not occur.
         assert!((0..100).all(|_| chance.decide(&mut stream, u64::MAX)));
         let half = Chance::new(Odds::Digit { rate: 5e-324, s: 0 });
@@ -179,7 +180,8 @@ mod tests {
         let odds = Odds::Digit { rate: 0.01, s: 3 };
         let chance = Chance::new(odds);
         let fraction = to_f64(&(odds.floor(128) - (UBig::from(chance.threshold) << 64usize)), 64);
-        let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Sample, 0, 1);
+        let key = RoundKey::from_os().unwrap();
+        let mut stream = key.streams().unwrap().stream(Purpose::Sample, 0, 1);
         let happened =
             (0..20_000).filter(|_| chance.decide(&mut stream, chance.threshold)).count() as f64;
         assert!((happened - 20_000.0 * fraction).abs() < 430.0, "{happened} {fraction}");

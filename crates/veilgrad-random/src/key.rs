@@ -2,12 +2,23 @@
 
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use chacha20::{ChaCha12, ChaCha20};
+use veilgrad_events::{ProcessIdentity, UnknownProcess};
 use zeroize::Zeroizing;
 
-/// The operating system has no randomness to give.
+/// Nothing random could be drawn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the operating system gave no randomness: {0}")]
-pub struct RandomError(String);
+#[non_exhaustive]
+pub enum RandomError {
+    /// The operating system has no randomness to give.
+    #[error("the operating system gave no randomness: {0}")]
+    System(String),
+    /// The key could not be kept from forked copies of this process.
+    #[error(transparent)]
+    UnknownProcess(#[from] UnknownProcess),
+    /// The key was drawn by another process, of which this one is a copy.
+    #[error("the key belongs to another process, from which this one was forked")]
+    OtherProcess,
+}
 
 /// The stream cipher that stretches a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,8 +33,7 @@ pub enum Cipher {
 /// What a stream is for. Streams of different purposes never share a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[non_exhaustive]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Noise on a sum.
     Noise = 1,
     /// The draw of a sample.
@@ -34,19 +44,21 @@ pub enum Purpose {
 ///
 /// # Guarantee
 /// Not clonable, printable or serialisable; wiped from memory when dropped. Nothing is kept between
-/// uses: a resumed, restarted or forked process asks the operating system again. (What was drawn
-/// before a fork is in both processes; a release refuses it in the child.)
+/// uses: a resumed, restarted or forked process asks the operating system again. A key that was drawn
+/// before a fork is in both processes; in the child every use of it is refused.
 pub struct RoundKey {
     /// On the heap, so that moving the key leaves no copy behind.
     key: Box<Zeroizing<[u8; 32]>>,
     cipher: Cipher,
+    /// The process that drew it; none drew a seed.
+    process: Option<ProcessIdentity>,
 }
 
 impl RoundKey {
     /// Asks the operating system for a key.
     ///
     /// # Errors
-    /// When it has none.
+    /// When it has none, or this process could not be told from a forked copy.
     pub fn from_os() -> Result<Self, RandomError> {
         Self::from_os_with(Cipher::default())
     }
@@ -54,11 +66,13 @@ impl RoundKey {
     /// Asks the operating system for a key for a given cipher.
     ///
     /// # Errors
-    /// When it has none.
+    /// When it has none, or this process could not be told from a forked copy.
     pub fn from_os_with(cipher: Cipher) -> Result<Self, RandomError> {
+        let process = Some(ProcessIdentity::current()?);
         let mut key = Box::new(Zeroizing::new([0; 32]));
-        getrandom::fill(key.as_mut().as_mut()).map_err(|error| RandomError(error.to_string()))?;
-        Ok(Self { key, cipher })
+        let bytes = key.as_mut().as_mut();
+        getrandom::fill(bytes).map_err(|error| RandomError::System(error.to_string()))?;
+        Ok(Self { key, cipher, process })
     }
 
     /// A key that a seed repeats. It protects nothing.
@@ -69,19 +83,42 @@ impl RoundKey {
         for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes()) {
             *byte = seed;
         }
-        Self { key, cipher }
+        Self { key, cipher, process: None }
     }
 
+    /// The process that drew the key; `None` for a key that a seed repeats.
+    #[must_use]
+    pub const fn process(&self) -> Option<ProcessIdentity> {
+        self.process
+    }
+
+    /// The streams of this key, for one draw.
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub(crate) fn streams(&self) -> Result<Streams<'_>, RandomError> {
+        match self.process.is_none_or(|process| process.is_current()) {
+            true => Ok(Streams(self)),
+            false => Err(RandomError::OtherProcess),
+        }
+    }
+}
+
+/// The streams of a key that this process drew. It lives no longer than one draw, on the threads of that
+/// draw, which a fork does not copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Streams<'a>(&'a RoundKey);
+
+impl Streams<'_> {
     /// The stream for one purpose, group and block: a pure function of the key and these three, so
     /// that it does not matter who computes it.
-    #[must_use]
-    pub fn stream(&self, purpose: Purpose, group: u16, block: u64) -> KeyStream {
+    pub(crate) fn stream(self, purpose: Purpose, group: u16, block: u64) -> KeyStream {
         let mut nonce = [0; 12];
         let [first, second] = group.to_le_bytes();
         let fields = [purpose as u8, 0, first, second].into_iter().chain(block.to_le_bytes());
         nonce.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
-        let key: &[u8; 32] = &self.key;
-        let state = match self.cipher {
+        let key: &[u8; 32] = &self.0.key;
+        let state = match self.0.cipher {
             Cipher::ChaCha20 => State::ChaCha20(ChaCha20::new(key.into(), &nonce.into())),
             Cipher::ChaCha12 => State::ChaCha12(ChaCha12::new(key.into(), &nonce.into())),
         };
@@ -93,7 +130,7 @@ impl RoundKey {
 ///
 /// # Guarantee
 /// Not clonable, printable or serialisable; its state is wiped when dropped.
-pub struct KeyStream {
+pub(crate) struct KeyStream {
     state: State,
     spare: Zeroizing<[[u8; 8]; SPARE]>,
     left: usize,
@@ -170,8 +207,9 @@ mod tests {
             for purpose in [Purpose::Noise, Purpose::Sample] {
                 for group in [0, 1, 255, 256, u16::MAX] {
                     for block in [0, 1, 1 << 32, u64::MAX] {
-                        let once = words(&mut key.stream(purpose, group, block), 20);
-                        assert_eq!(once, words(&mut key.stream(purpose, group, block), 20));
+                        let stream = || key.streams().unwrap().stream(purpose, group, block);
+                        let once = words(&mut stream(), 20);
+                        assert_eq!(once, words(&mut stream(), 20));
                         assert!(once.into_iter().all(|word| seen.insert(word)));
                     }
                 }
@@ -204,7 +242,8 @@ mod tests {
     /// draws has standard deviation 82; 600 is 7.3 of those, false alarm below 1e-12.
     #[test]
     fn bounded_integers_are_uniform() {
-        let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Sample, 0, 0);
+        let key = RoundKey::from_os().unwrap();
+        let mut stream = key.streams().unwrap().stream(Purpose::Sample, 0, 0);
         let mut counts = [0i32; 3];
         for _ in 0..30_000 {
             counts[stream.below(3) as usize] += 1;

@@ -1,7 +1,7 @@
 //! Exact randomness: everything random that a privacy ledger describes.
 //!
-//! - [`RoundKey`], [`KeyStream`]: a fresh key from the operating system for every use, and streams of
-//!   random words derived from it that depend on nothing else.
+//! - [`RoundKey`]: a fresh key from the operating system for every use. The streams of random words that
+//!   are derived from it depend on nothing else, and a forked process cannot use it.
 //! - [`gaussian`]: `floor(2^k Z)` for a standard normal `Z`, with exactly that distribution.
 //! - [`subset`]: records drawn by Poisson sampling, without replacement, or in shuffled batches, with
 //!   exactly those probabilities.
@@ -22,4 +22,5 @@ pub mod gaussian;
 mod key;
 pub mod subset;
 
-pub use key::{Cipher, KeyStream, Purpose, RandomError, RoundKey};
+pub use key::{Cipher, RandomError, RoundKey};
+pub(crate) use key::{KeyStream, Purpose, Streams};

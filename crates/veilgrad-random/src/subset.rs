@@ -9,7 +9,7 @@ use std::ops::Range;
 use veilgrad_events::{FixedBatch, SampleRate};
 
 use crate::chance::{Chance, Odds};
-use crate::{KeyStream, Purpose, RoundKey};
+use crate::{KeyStream, Purpose, RandomError, RoundKey};
 
 /// Records per block of a Poisson draw.
 pub const BLOCK: u64 = 1 << BLOCK_BITS;
@@ -59,19 +59,29 @@ impl Poisson {
     }
 
     /// The selected ones among the records numbered `0..records`, in ascending order.
-    #[must_use]
-    pub fn draw(&self, key: &RoundKey, records: u64) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub fn draw(&self, key: &RoundKey, records: u64) -> Result<Vec<u64>, RandomError> {
         self.draw_blocks(key, records, 0..records.div_ceil(BLOCK))
     }
 
     /// The selected records of some blocks: a worker's part of [`Poisson::draw`].
-    #[must_use]
-    pub fn draw_blocks(&self, key: &RoundKey, records: u64, blocks: Range<u64>) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub fn draw_blocks(
+        &self,
+        key: &RoundKey,
+        records: u64,
+        blocks: Range<u64>,
+    ) -> Result<Vec<u64>, RandomError> {
+        let streams = key.streams()?;
         let mut selected = Vec::new();
         for block in blocks {
             let start = block.saturating_mul(BLOCK).min(records);
             let end = start.saturating_add(BLOCK).min(records);
-            let mut stream = key.stream(Purpose::Sample, BLOCKS, block);
+            let mut stream = streams.stream(Purpose::Sample, BLOCKS, block);
             match &self.method {
                 Method::All => selected.extend(start..end),
                 Method::Gaps { whole_block, digits } => {
@@ -94,20 +104,27 @@ impl Poisson {
                 }
             }
         }
-        selected
+        Ok(selected)
     }
 
     /// At most `maximum` of the selected records: of a larger sample, a uniformly random part.
-    #[must_use]
-    pub fn draw_truncated(&self, key: &RoundKey, records: u64, maximum: u64) -> Vec<u64> {
-        let selected = self.draw(key, records);
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub fn draw_truncated(
+        &self,
+        key: &RoundKey,
+        records: u64,
+        maximum: u64,
+    ) -> Result<Vec<u64>, RandomError> {
+        let selected = self.draw(key, records)?;
         if selected.len() as u64 <= maximum {
-            return selected;
+            return Ok(selected);
         }
-        let mut stream = key.stream(Purpose::Sample, TRUNCATION, 0);
+        let mut stream = key.streams()?.stream(Purpose::Sample, TRUNCATION, 0);
         let kept: HashSet<u64> = floyd(&mut stream, selected.len() as u64, maximum);
         let keep = |(index, id): (usize, u64)| kept.contains(&(index as u64)).then_some(id);
-        selected.into_iter().enumerate().filter_map(keep).collect()
+        Ok(selected.into_iter().enumerate().filter_map(keep).collect())
     }
 }
 
@@ -160,13 +177,15 @@ fn expansion(rate: f64) -> Vec<bool> {
 }
 
 /// A uniformly random subset of a fixed size, without replacement, in ascending order.
-#[must_use]
-pub fn without_replacement(key: &RoundKey, batch: FixedBatch) -> Vec<u64> {
-    let mut stream = key.stream(Purpose::Sample, BATCH, 0);
+///
+/// # Errors
+/// When another process drew the key.
+pub fn without_replacement(key: &RoundKey, batch: FixedBatch) -> Result<Vec<u64>, RandomError> {
+    let mut stream = key.streams()?.stream(Purpose::Sample, BATCH, 0);
     let mut selected: Vec<u64> =
         floyd(&mut stream, batch.records(), batch.batch()).into_iter().collect();
     selected.sort_unstable();
-    selected
+    Ok(selected)
 }
 
 /// Floyd's algorithm: `size` distinct numbers below `records`, every set equally likely.
@@ -182,15 +201,17 @@ fn floyd(stream: &mut KeyStream, records: u64, size: u64) -> HashSet<u64> {
 }
 
 /// A uniformly random permutation of the records numbered `0..records` (Fisher and Yates).
-#[must_use]
-pub fn permutation(key: &RoundKey, records: u64) -> Vec<u64> {
-    let mut stream = key.stream(Purpose::Sample, SHUFFLE, 0);
+///
+/// # Errors
+/// When another process drew the key.
+pub fn permutation(key: &RoundKey, records: u64) -> Result<Vec<u64>, RandomError> {
+    let mut stream = key.streams()?.stream(Purpose::Sample, SHUFFLE, 0);
     let mut order: Vec<u64> = (0..records).collect();
     for last in (1..order.len()).rev() {
         let other = stream.below(last as u64 + 1) as usize;
         order.swap(last, other);
     }
-    order
+    Ok(order)
 }
 
 #[cfg(test)]
@@ -221,7 +242,7 @@ mod tests {
     fn sample_sizes_are_those_of_the_rate() {
         let n = 1u64 << 20;
         for q in [1e-5, 1e-3, 0.01, 1.0 / 32.0, 0.032, 0.1, 0.5, 0.9, 1.0 - 1e-6] {
-            let ids = Poisson::new(rate(q)).draw(&key(), n);
+            let ids = Poisson::new(rate(q)).draw(&key(), n).unwrap();
             assert!(ids.is_sorted_by(|a, b| a < b) && ids.iter().all(|id| *id < n));
             let (mean, sd) = (q * n as f64, (q * (1.0 - q) * n as f64).sqrt());
             let size = ids.len() as f64;
@@ -232,14 +253,14 @@ mod tests {
 
     #[test]
     fn extreme_rates_and_empty_data_work() {
-        assert_eq!(Poisson::new(rate(1.0)).draw(&key(), 70_000).len(), 70_000);
+        assert_eq!(Poisson::new(rate(1.0)).draw(&key(), 70_000).unwrap().len(), 70_000);
         // The chance of any record here is 1e-4, 5e-319 and so on.
-        assert_eq!(Poisson::new(rate(1e-9)).draw(&key(), 100_000).len(), 0);
-        assert_eq!(Poisson::new(rate(5e-324)).draw(&key(), 100_000).len(), 0);
-        assert_eq!(Poisson::new(rate(1e-300)).draw(&key(), 1 << 24).len(), 0);
+        assert_eq!(Poisson::new(rate(1e-9)).draw(&key(), 100_000).unwrap().len(), 0);
+        assert_eq!(Poisson::new(rate(5e-324)).draw(&key(), 100_000).unwrap().len(), 0);
+        assert_eq!(Poisson::new(rate(1e-300)).draw(&key(), 1 << 24).unwrap().len(), 0);
         for q in [5e-324, 1e-9, 0.5, 1.0] {
-            assert!(Poisson::new(rate(q)).draw(&key(), 0).is_empty());
-            assert!(Poisson::new(rate(q)).draw(&key(), 1).len() <= 1);
+            assert!(Poisson::new(rate(q)).draw(&key(), 0).unwrap().is_empty());
+            assert!(Poisson::new(rate(q)).draw(&key(), 1).unwrap().len() <= 1);
         }
     }
 
@@ -247,7 +268,7 @@ mod tests {
     fn the_last_block_of_all_numbers_works() {
         let last = u64::MAX.div_ceil(BLOCK) - 1;
         for q in [1e-3, 0.5, 1.0] {
-            let ids = Poisson::new(rate(q)).draw_blocks(&key(), u64::MAX, last..last + 1);
+            let ids = Poisson::new(rate(q)).draw_blocks(&key(), u64::MAX, last..last + 1).unwrap();
             assert!(ids.iter().all(|id| *id >= last * BLOCK) && ids.len() as u64 <= BLOCK);
             assert!(!ids.is_empty());
         }
@@ -258,16 +279,13 @@ mod tests {
         let n = 10 * BLOCK + 17;
         for q in [1e-3, 0.3, 1.0] {
             let (poisson, key) = (Poisson::new(rate(q)), key());
-            let whole = poisson.draw(&key, n);
+            let whole = poisson.draw(&key, n).unwrap();
             for workers in [1, 2, 3, 11] {
                 let blocks = n.div_ceil(BLOCK);
                 let share = blocks.div_ceil(workers);
                 let parts = (0..workers).map(|w| {
-                    poisson.draw_blocks(
-                        &key,
-                        n,
-                        (w * share).min(blocks)..((w + 1) * share).min(blocks),
-                    )
+                    let part = (w * share).min(blocks)..((w + 1) * share).min(blocks);
+                    poisson.draw_blocks(&key, n, part).unwrap()
                 });
                 assert_eq!(parts.collect::<Vec<_>>().concat(), whole);
             }
@@ -278,7 +296,8 @@ mod tests {
     /// 1e-8 each.
     #[test]
     fn gaps_are_geometric() {
-        let mut stream = key().stream(Purpose::Sample, 9, 0);
+        let key = key();
+        let mut stream = key.streams().unwrap().stream(Purpose::Sample, 9, 0);
         for q in [1e-3, 0.01, 1.0 / 32.0] {
             let Method::Gaps { whole_block, digits } = Poisson::new(rate(q)).method else {
                 unreachable!()
@@ -298,7 +317,7 @@ mod tests {
     fn fixed_batches_are_subsets_of_their_size() {
         for (records, batch) in [(1, 1), (10, 3), (10, 10), (60_000, 256), (u64::MAX, 5)] {
             let batch = FixedBatch::new(records, batch).unwrap();
-            let ids = without_replacement(&key(), batch);
+            let ids = without_replacement(&key(), batch).unwrap();
             assert_eq!(ids.len() as u64, batch.batch());
             assert!(ids.is_sorted_by(|a, b| a < b) && ids.iter().all(|id| *id < records));
         }
@@ -311,7 +330,7 @@ mod tests {
         let mut counts = std::collections::HashMap::new();
         let batch = FixedBatch::new(6, 3).unwrap();
         for _ in 0..40_000 {
-            *counts.entry(without_replacement(&key(), batch)).or_insert(0f64) += 1.0;
+            *counts.entry(without_replacement(&key(), batch).unwrap()).or_insert(0f64) += 1.0;
         }
         assert_eq!(counts.len(), 20);
         let chi2: f64 = counts.values().map(|count| (count - 2000.0).powi(2) / 2000.0).sum();
@@ -324,12 +343,12 @@ mod tests {
     fn every_permutation_is_equally_likely() {
         let mut counts = std::collections::HashMap::new();
         for _ in 0..48_000 {
-            *counts.entry(permutation(&key(), 4)).or_insert(0f64) += 1.0;
+            *counts.entry(permutation(&key(), 4).unwrap()).or_insert(0f64) += 1.0;
         }
         assert_eq!(counts.len(), 24);
         let chi2: f64 = counts.values().map(|count| (count - 2000.0).powi(2) / 2000.0).sum();
         assert!(chi2 < 90.0, "{chi2}");
-        assert!(permutation(&key(), 0).is_empty());
+        assert!(permutation(&key(), 0).unwrap().is_empty());
     }
 
     /// With 3 of 10 certain records kept, each is kept with probability 0.3: 20,000 draws, standard
@@ -339,11 +358,11 @@ mod tests {
         let poisson = Poisson::new(rate(1.0));
         let mut counts = [0i32; 10];
         for _ in 0..20_000 {
-            let ids = poisson.draw_truncated(&key(), 10, 3);
+            let ids = poisson.draw_truncated(&key(), 10, 3).unwrap();
             assert!(ids.len() == 3 && ids.is_sorted_by(|a, b| a < b));
             ids.iter().for_each(|id| counts[*id as usize] += 1);
         }
         assert!(counts.iter().all(|count| (count - 6000).abs() < 455), "{counts:?}");
-        assert_eq!(poisson.draw_truncated(&key(), 10, 30).len(), 10);
+        assert_eq!(poisson.draw_truncated(&key(), 10, 30).unwrap().len(), 10);
     }
 }

@@ -127,7 +127,8 @@ mod tests {
     use crate::{Cipher, Purpose, RoundKey};
 
     fn stream(block: u64) -> KeyStream {
-        RoundKey::from_seed(7, Cipher::ChaCha20).stream(Purpose::Noise, 0, block)
+        let key = RoundKey::from_seed(7, Cipher::ChaCha20);
+        key.streams().unwrap().stream(Purpose::Noise, 0, block)
     }
 
     /// A random case that needs a comparison, in a bin or in the tail.

@@ -22,7 +22,7 @@ mod tables;
 use veilgrad_events::IntegerGrid;
 use zeroize::Zeroize;
 
-use crate::{KeyStream, Purpose, RoundKey};
+use crate::{KeyStream, Purpose, RandomError, RoundKey, Streams};
 use boxes::{BIN, SURE, UNSURE_BEFORE};
 use decide::Height;
 use tables::A;
@@ -61,9 +61,23 @@ const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);
 ///
 /// # Guarantee
 /// As for the module. The same key and group give the same noise again: a key serves one round.
-pub fn add(key: &RoundKey, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
+///
+/// # Errors
+/// When another process drew the key.
+pub fn add(
+    key: &RoundKey,
+    group: u16,
+    grid: IntegerGrid,
+    sums: &mut [i64],
+    threads: usize,
+) -> Result<(), RandomError> {
+    add_from(key.streams()?, group, grid, sums, threads);
+    Ok(())
+}
+
+fn add_from(streams: Streams<'_>, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
     on_threads(sums, threads, |first, mut sums| {
-        each_chunk(key, group, grid.k(), first, sums.len(), |noise| {
+        each_chunk(streams, group, grid.k(), first, sums.len(), |noise| {
             for (sum, noise) in sums.iter_mut().zip(noise) {
                 *sum = sum.wrapping_add(*noise);
             }
@@ -73,6 +87,9 @@ pub fn add(key: &RoundKey, group: u16, grid: IntegerGrid, sums: &mut [i64], thre
 }
 
 /// Makes `values` the noise of `count` coordinates: the same that [`add`] would add.
+///
+/// # Errors
+/// When another process drew the key.
 pub fn fill(
     key: &RoundKey,
     group: u16,
@@ -80,20 +97,23 @@ pub fn fill(
     values: &mut Vec<i64>,
     count: usize,
     threads: usize,
-) {
+) -> Result<(), RandomError> {
+    let streams = key.streams()?;
     values.clear();
     if threads_for(count, threads) == 1 {
         // Without zeros first.
         values.reserve_exact(count);
-        return each_chunk(key, group, grid.k(), 0, count, |noise| values.extend_from_slice(noise));
+        each_chunk(streams, group, grid.k(), 0, count, |noise| values.extend_from_slice(noise));
+    } else {
+        values.resize(count, 0);
+        add_from(streams, group, grid, values, threads);
     }
-    values.resize(count, 0);
-    add(key, group, grid, values, threads);
+    Ok(())
 }
 
 /// Draws chunk after chunk, from the first of a block on.
 fn each_chunk(
-    key: &RoundKey,
+    streams: Streams<'_>,
     group: u16,
     k: u8,
     first_block: usize,
@@ -102,7 +122,7 @@ fn each_chunk(
 ) {
     let (mut scratch, mut noise) = (Scratch::new(), [0; CHUNK]);
     for (block, first) in (first_block..).zip((0..count).step_by(BLOCK)) {
-        let mut stream = key.stream(Purpose::Noise, group, block as u64);
+        let mut stream = streams.stream(Purpose::Noise, group, block as u64);
         for first in (first..count.min(first + BLOCK)).step_by(CHUNK) {
             chunk(&mut stream, k, &mut scratch, &mut noise);
             put(noise.get(..count - first).unwrap_or(&noise));
@@ -340,7 +360,8 @@ mod tests {
                 filled |= word;
             }
             // The rest comes from fresh words: over many of them every missing bit occurs.
-            let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Noise, 0, 0);
+            let key = RoundKey::from_os().unwrap();
+            let mut stream = key.streams().unwrap().stream(Purpose::Noise, 0, 0);
             let rest = (0..200).map(|_| whole_word::<HIGH>(&mut stream, 0)).fold(0, |a, b| a | b);
             assert_eq!(filled ^ rest, u64::MAX, "{HIGH}");
         }
@@ -359,7 +380,8 @@ mod tests {
 
     #[test]
     fn a_box_of_every_kind_is_proposed_as_it_should() {
-        let mut stream = RoundKey::from_os().unwrap().stream(Purpose::Noise, 0, 0);
+        let key = RoundKey::from_os().unwrap();
+        let mut stream = key.streams().unwrap().stream(Purpose::Noise, 0, 0);
         // Each unsure index has a level between A and B of its bin, and all of them occur.
         let mut levels = std::collections::HashSet::new();
         for (index, bin) in BIN.iter().enumerate().take(BOXES - TAIL_BOXES).skip(SURE) {
