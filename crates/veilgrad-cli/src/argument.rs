@@ -46,8 +46,8 @@ pub(crate) struct Common {
 
 impl Common {
     /// How ledgers are opened.
-    pub(crate) const fn options(&self) -> Options {
-        Options { allow_network: self.allow_network }
+    pub(crate) fn options(&self) -> Options {
+        Options { allow_network: self.allow_network, ..Options::default() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::anchor::{self, Anchor};
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
-use crate::ledger::{Ledger, Options, PATIENCE, Rows, insert, random_id};
+use crate::ledger::{Ledger, Options, Rows, insert, random_id};
 use crate::place::{beside, check_file_system, new_path, open_left_over, sync_directory};
 use crate::schema::{APPLICATION, STEPS, migrate};
 use crate::state::State;
@@ -43,7 +43,7 @@ impl Ledger {
                 return Self::open(path, options);
             }
             match Self::create(path, options) {
-                Err(StoreError::Busy(_)) if start.elapsed() < PATIENCE => {
+                Err(StoreError::Busy(_)) if start.elapsed() < options.patience => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 // Somebody else was faster.

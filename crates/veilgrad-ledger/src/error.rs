@@ -51,6 +51,16 @@ impl From<StoreError> for LedgerError {
     }
 }
 
+impl From<LedgerError> for StoreError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::BudgetExhausted(why) => Self::BudgetExhausted(why),
+            LedgerError::Busy(why) => Self::Busy(why),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
 pub(crate) fn not_a_ledger(path: &Path, why: &str) -> StoreError {
     StoreError::NotALedger { path: path.display().to_string(), why: why.to_owned() }
 }
@@ -73,5 +83,13 @@ pub(crate) fn while_reading(error: rusqlite::Error) -> StoreError {
             | Code::PermissionDenied,
         ) => StoreError::Database(error),
         _ => StoreError::Damaged(error.to_string()),
+    }
+}
+
+/// What an error says when a transaction was to begin: a database that another process holds is busy.
+pub(crate) fn while_beginning(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DatabaseBusy) => StoreError::Busy(error.to_string()),
+        _ => StoreError::Database(error),
     }
 }

@@ -27,8 +27,8 @@ use crate::tally::Tally;
 
 /// Says that what is in the WAL stays there when the last handle closes.
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-/// How long a process waits for another that writes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a process waits for another that writes, unless its options say otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So many rows at most are durable in the anchor only: syncing the WAL with every charge would take twice as long.
 const MOST_LAGGING: usize = 16;
@@ -44,10 +44,19 @@ pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
 type Visitor<'a> = dyn FnMut(u64, &[u8], Hash) -> Result<(), StoreError> + 'a;
 
 /// How a ledger is opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Serve a ledger on a network file system, whose locks and syncs may not be what they seem.
     pub allow_network: bool,
+    /// How long to wait for another process that holds the ledger; then the answer is
+    /// [`StoreError::Busy`], and nothing was appended. 60 seconds by default.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { allow_network: false, patience: PATIENCE }
+    }
 }
 
 /// An open ledger.
@@ -63,6 +72,7 @@ pub struct Ledger {
     identity: Identity,
     /// The process that may append; `None` if it was opened to read.
     process: Option<ProcessIdentity>,
+    patience: Duration,
     pub(crate) head: Head,
     pub(crate) state: State,
     /// Rows that the anchor holds and the database does not have yet.
@@ -100,13 +110,13 @@ impl Ledger {
         }
         // Until all of it is verified, nothing of it may be tidied away when this handle closes.
         connection.set_db_config(KEEP_LOG, true)?;
-        prepare(path, &connection)?;
+        prepare(path, &connection, options.patience)?;
         let process =
             ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
-        let mut ledger = Self::with(path, connection, anchor, Some(process));
+        let mut ledger = Self::with(path, connection, anchor, Some(process), options.patience);
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
-        let _lock = ledger.anchor.lock(PATIENCE)?;
+        let _lock = ledger.anchor.lock(ledger.patience)?;
         let mode: String =
             ledger
                 .connection
@@ -144,7 +154,8 @@ impl Ledger {
         check_file_system(path, options.allow_network)?;
         check_kind(path)?;
         let anchor = Anchor::open(path, false)?;
-        let mut ledger = Self::with(path, open_to_read(path)?, anchor, None);
+        let connection = open_to_read(path, options.patience)?;
+        let mut ledger = Self::with(path, connection, anchor, None, options.patience);
         ledger.catch_up()?;
         Ok(ledger)
     }
@@ -154,6 +165,7 @@ impl Ledger {
         connection: Connection,
         anchor: Anchor,
         process: Option<ProcessIdentity>,
+        patience: Duration,
     ) -> Self {
         Self {
             path: path.to_owned(),
@@ -161,6 +173,7 @@ impl Ledger {
             anchor,
             identity: Identity::of(path),
             process,
+            patience,
             head: Head::default(),
             state: State::default(),
             pending: Vec::new(),
@@ -186,7 +199,7 @@ impl Ledger {
         if self.poisoned {
             return Err(StoreError::Refused(LedgerError::Poisoned.to_string()));
         }
-        let _lock = self.anchor.lock(PATIENCE)?;
+        let _lock = self.anchor.lock(self.patience)?;
         if self.identity != Identity::of(&self.path) {
             self.poisoned = true;
             return Err(StoreError::Damaged(
@@ -479,8 +492,12 @@ impl Drop for Ledger {
 }
 
 /// Sets a connection up, and makes sure that it is one to a ledger.
-pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreError> {
-    connection.busy_timeout(PATIENCE)?;
+pub(crate) fn prepare(
+    path: &Path,
+    connection: &Connection,
+    patience: Duration,
+) -> Result<(), StoreError> {
+    connection.busy_timeout(patience)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     match check_version(connection) {
         Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),

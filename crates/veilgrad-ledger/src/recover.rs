@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use crate::anchor::Anchored;
 use crate::chain::{Hash, Head};
 use crate::entry::Entry;
-use crate::error::{StoreError, while_reading};
+use crate::error::{StoreError, while_beginning, while_reading};
 use crate::ledger::{Ledger, insert, number, prepare};
 use crate::place::{beside, open_unchanging};
 
@@ -24,10 +25,11 @@ impl Ledger {
             self.settle()?;
         }
         if !self.pending.is_empty() {
+            let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+            // If somebody keeps the database, nothing has been written, and the rows stay pending.
+            let transaction = begun.map_err(while_beginning)?;
             let rows = std::mem::take(&mut self.pending);
             self.poisoned = true;
-            let transaction =
-                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             insert(&transaction, &rows)?;
             transaction.commit()?;
             self.sync_log()?;
@@ -157,11 +159,11 @@ impl Ledger {
 }
 
 /// A database to read, wherever it lies.
-pub(crate) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     use rusqlite::ErrorCode as Code;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    prepare(path, &connection)?;
+    prepare(path, &connection, patience)?;
     let probe: Result<i64, _> =
         connection.pragma_query_value(None, "schema_version", |row| row.get(0));
     match probe.map_err(|error| (error.sqlite_error_code(), error)) {
@@ -177,7 +179,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
                 )));
             }
             let connection = open_unchanging(path)?;
-            prepare(path, &connection)?;
+            prepare(path, &connection, patience)?;
             Ok(connection)
         }
         Err((_, error)) => Err(while_reading(error)),

@@ -1,0 +1,112 @@
+//! A durable run on a dataset with a budget, opened with one call.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use veilgrad_events::{Budget, Pricing, Run, RunHeader};
+
+use crate::dataset::DatasetLedger;
+use crate::entry::Entry;
+use crate::error::StoreError;
+use crate::ledger::{Ledger, Options};
+use crate::state::check;
+
+/// What opening a dataset began. A new budget means that nothing that was spent before counts: whoever
+/// opens one should say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// The dataset had a budget.
+    Nothing,
+    /// The dataset is new in a ledger that was there.
+    Budget,
+    /// The ledger is new, and so is the dataset.
+    Ledger,
+}
+
+impl Ledger {
+    /// Opens the ledger at a path, or creates it, and begins the dataset with this budget unless it has
+    /// one: a budget that is there is kept as it is.
+    ///
+    /// # Errors
+    /// As for [`open_or_create`](Self::open_or_create) and [`create_budget`](Self::create_budget).
+    pub fn open_dataset(
+        path: &Path,
+        options: Options,
+        budget: &Budget,
+    ) -> Result<(Self, Begun), StoreError> {
+        check(budget).map_err(StoreError::Refused)?;
+        let existed = path.exists();
+        let mut ledger = Self::open_or_create(path, options)?;
+        let mut begun = Begun::Nothing;
+        ledger.append(
+            |ledger| {
+                if ledger.state.datasets.contains_key(&budget.dataset) {
+                    return Ok(Vec::new());
+                }
+                begun = if existed { Begun::Budget } else { Begun::Ledger };
+                Ok(vec![Entry::Budget { budget: budget.clone() }])
+            },
+            None,
+        )?;
+        Ok((ledger, begun))
+    }
+
+    /// Opens a durable run: opens or creates the ledger, begins the dataset with this budget unless it has
+    /// one, and opens the run, which must fit into the budget if its header declares a plan.
+    ///
+    /// # Errors
+    /// As for [`open_dataset`](Self::open_dataset) and [`Run::open`], and when the dataset's budget is for
+    /// another delta.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::Arc;
+    /// use veilgrad_accounting::Best;
+    /// use veilgrad_events::{
+    ///     Adjacency, Budget, Delta, Epsilon, Mode, RecordUnit, RunHeader,
+    /// };
+    /// use veilgrad_ledger::{Begun, Ledger, Options};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let path = std::env::temp_dir().join(format!("veilgrad-open-run-{}.db", std::process::id()));
+    /// let (unit, adjacency) = (RecordUnit::Example, Adjacency::AddRemove);
+    /// let budget = Budget {
+    ///     dataset: "mnist".to_owned(),
+    ///     unit,
+    ///     adjacency,
+    ///     delta: Delta::new(1e-5)?,
+    ///     epsilon: Epsilon::new(3.0)?,
+    ///     mode: Mode::Planned,
+    ///     order: None,
+    /// };
+    /// let header = RunHeader::new(unit, adjacency);
+    /// let options = Options::default();
+    /// let (run, begun) = Ledger::open_run(&path, options, &budget, header, Arc::new(Best))?;
+    /// assert_eq!(begun, Begun::Ledger); // nothing was spent on this data before
+    /// run.close()?;
+    /// # std::fs::remove_file(Ledger::anchor_path(&path))?;
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_run(
+        path: &Path,
+        options: Options,
+        budget: &Budget,
+        header: RunHeader,
+        pricing: Arc<dyn Pricing + Send + Sync>,
+    ) -> Result<(Run<DatasetLedger>, Begun), StoreError> {
+        let (ledger, begun) = Self::open_dataset(path, options, budget)?;
+        let known = ledger.state.datasets.get(&budget.dataset).map(|known| known.budget.delta);
+        if let Some(delta) = known.filter(|delta| *delta != budget.delta) {
+            return Err(StoreError::Refused(format!(
+                "the budget of {:?} is for delta {:e}, not {:e}",
+                budget.dataset,
+                delta.get(),
+                budget.delta.get()
+            )));
+        }
+        let run = Run::open(ledger.dataset(&budget.dataset, pricing)?, header)?;
+        Ok((run, begun))
+    }
+}
