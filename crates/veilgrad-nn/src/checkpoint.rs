@@ -22,6 +22,72 @@ pub struct Checkpoint {
     pub(crate) arrays: Arrays,
 }
 
+/// A checkpoint to look at: whether its ledger contains what was charged is not known, so nothing can go
+/// on from it yet.
+pub struct UnverifiedCheckpoint {
+    checkpoint: Checkpoint,
+    head: Option<Head>,
+}
+
+impl UnverifiedCheckpoint {
+    /// Reads a checkpoint without its ledger.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no checkpoint.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let checkpoint = Checkpoint { arrays: Arrays::read(path)? };
+        let text = |name: &str| checkpoint.text(name);
+        if text("format").is_none_or(|format| format != FORMAT) {
+            return Err(wrong("format"));
+        }
+        let head = match text("ledger") {
+            None => None,
+            Some(id) => {
+                let sequence = text("sequence").and_then(|sequence| sequence.parse().ok());
+                let hash = text("hash").and_then(|hash| hash.parse::<Hash>().ok());
+                let (sequence, hash) = sequence.zip(hash).ok_or_else(|| wrong("hash"))?;
+                Some(Head { id: id.to_owned(), sequence, hash })
+            }
+        };
+        Ok(Self { checkpoint, head })
+    }
+
+    /// Where the ledger's chain ended when it was written, if it names a ledger.
+    #[must_use]
+    pub const fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    /// The number of rounds so far.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub fn round(&self) -> Result<u64, FileError> {
+        self.checkpoint.round()
+    }
+
+    /// Bytes that were added.
+    ///
+    /// # Errors
+    /// When there are none of this name.
+    pub fn bytes(&self, name: &str) -> Result<&[u8], FileError> {
+        self.checkpoint.bytes(name)
+    }
+
+    /// The checkpoint, if its ledger contains what was charged when it was written.
+    ///
+    /// # Errors
+    /// When the ledger is missing, another one, or was rolled back.
+    pub fn verify(self, ledger: Option<&Ledger>) -> Result<Checkpoint, FileError> {
+        match (&self.head, ledger) {
+            (None, None) => {}
+            (Some(head), Some(ledger)) => ledger.contains(head)?,
+            _ => return Err(wrong("ledger")),
+        }
+        Ok(self.checkpoint)
+    }
+}
+
 fn wrong(name: &str) -> FileError {
     FileError::Format(format!("'{name}' is missing or wrong"))
 }
@@ -80,22 +146,7 @@ impl Checkpoint {
     /// # Errors
     /// When the file cannot be read, or the ledger is another one or was rolled back.
     pub fn read(path: &Path, ledger: Option<&Ledger>) -> Result<Self, FileError> {
-        let checkpoint = Self { arrays: Arrays::read(path)? };
-        let text = |name: &str| checkpoint.text(name);
-        if text("format").is_none_or(|format| format != FORMAT) {
-            return Err(wrong("format"));
-        }
-        match (text("ledger"), ledger) {
-            (None, None) => {}
-            (Some(id), Some(ledger)) => {
-                let sequence = text("sequence").and_then(|sequence| sequence.parse().ok());
-                let hash = text("hash").and_then(|hash| hash.parse::<Hash>().ok());
-                let (sequence, hash) = sequence.zip(hash).ok_or_else(|| wrong("hash"))?;
-                ledger.contains(&Head { id: id.to_owned(), sequence, hash })?;
-            }
-            _ => return Err(wrong("ledger")),
-        }
-        Ok(checkpoint)
+        UnverifiedCheckpoint::read(path)?.verify(ledger)
     }
 
     /// The number of rounds so far.
@@ -139,15 +190,13 @@ impl Checkpoint {
 }
 
 impl<O: Optimizer> Trainer<O> {
-    /// Writes weights, running statistics, optimizer state, averages, clip norms, quantile estimates,
-    /// the number of rounds, and where the ledger's chain ends.
+    /// Weights, running statistics, optimizer state, averages, clip norms, quantile estimates, the number
+    /// of rounds, and where the ledger's chain ends.
     ///
     /// # Guarantee
     /// All of it is released or public; see [`Checkpoint`].
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
+    #[must_use]
+    pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
         let Checkpoint { mut arrays } = Checkpoint::new(self.round, &self.plan, &self.groups, head);
         for (name, shape, values) in self.model.parameters() {
             arrays.insert(format!("model/{name}"), shape, values);
@@ -161,7 +210,15 @@ impl<O: Optimizer> Trainer<O> {
             arrays.insert(format!("optimizer/{name}"), &[values.len()], &values);
         }
         arrays.texts.insert("optimizer".to_owned(), self.optimizer.kind());
-        arrays.write(path)
+        Checkpoint { arrays }
+    }
+
+    /// Writes a [`checkpoint`](Self::checkpoint).
+    ///
+    /// # Errors
+    /// When the file cannot be written; what was there before is there still.
+    pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
+        self.checkpoint(head).write(path)
     }
 
     /// Goes on from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
@@ -172,7 +229,14 @@ impl<O: Optimizer> Trainer<O> {
     /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
     /// Nothing was changed then.
     pub fn resume(&mut self, path: &Path, ledger: Option<&Ledger>) -> Result<(), FileError> {
-        let checkpoint = Checkpoint::read(path, ledger)?;
+        self.restore(&Checkpoint::read(path, ledger)?)
+    }
+
+    /// The same for a checkpoint that was read before.
+    ///
+    /// # Errors
+    /// When it does not fit. Nothing was changed then.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), FileError> {
         let round = checkpoint.round()?;
         let arrays = &checkpoint.arrays;
         let mut model = self.model.clone();

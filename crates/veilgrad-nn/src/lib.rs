@@ -45,6 +45,7 @@
 
 mod book;
 mod checkpoint;
+mod driver;
 mod file;
 mod gemm;
 mod kernel;
@@ -70,7 +71,8 @@ pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
 }
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, UnverifiedCheckpoint};
+pub use driver::{DriveError, Hooks, Pace};
 pub use file::{FileError, write_private};
 pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;

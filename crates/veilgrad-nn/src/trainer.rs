@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use veilgrad_events::{
-    Adjacency, LedgerError, LedgerStore, RecordUnit, Round, RoundPermit, Run, RunHeader,
-};
+use veilgrad_events::{Adjacency, LedgerError, RecordUnit, Round, RoundPermit, RunHeader};
 use veilgrad_mechanism::{
     ClippedSum, Estimates, Metric, Noise, NoiseError, PlanError, ReleaseError, Released, RoundPlan,
     Sample, SampleError, Sampler, StructureError, SumError,
@@ -207,32 +205,6 @@ impl<O: Optimizer> Trainer<O> {
     #[must_use]
     pub const fn rounds(&self) -> u64 {
         self.round
-    }
-
-    /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
-    /// that a crash leaves unused stay charged; 32 is a good size.
-    ///
-    /// # Errors
-    /// When the budget is spent (no data was touched for it), or anything fails.
-    pub fn train<S: LedgerStore, R: Records>(
-        &mut self,
-        run: &mut Run<S>,
-        sampler: &mut impl Sampler,
-        records: &R,
-        rounds: u64,
-        block: u64,
-        mut show: impl FnMut(&Self, &Progress),
-    ) -> Result<(), TrainError> {
-        let mut left = rounds;
-        while left > 0 {
-            let count = left.min(block.max(1));
-            for permit in run.reserve(&self.event(sampler)?, count)? {
-                let progress = self.round(permit, sampler, records)?;
-                show(self, &progress);
-            }
-            left -= count;
-        }
-        Ok(())
     }
 
     /// Runs one charged round.

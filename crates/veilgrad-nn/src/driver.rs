@@ -1,0 +1,253 @@
+//! The driver loop: charge a block, run it, show, save checkpoints, stop in order.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use veilgrad_events::{LedgerError, LedgerStore, Permits, Run};
+use veilgrad_mechanism::Sampler;
+
+use crate::trainer::{Progress, TrainError, Trainer};
+use crate::{FileError, Optimizer, Records};
+
+/// Saving checkpoints takes at most about one part in so many of the time: 2 %.
+const SAVING_SHARE: u32 = 50;
+/// A checkpoint is saved after so many blocks at the latest. A checkpoint costs about three syncs and a
+/// block costs one, so this stays below 5 % of the syncs of the smallest rounds.
+const MOST_BLOCKS: u64 = 64;
+
+/// How many rounds are driven, and how they are charged and saved. Nothing in it changes a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How many rounds are to be run.
+    pub rounds: u64,
+    /// How many of them are charged at once; as many are lost at most in a crash. 32 is a good size.
+    pub block: u64,
+    /// A checkpoint after every so many rounds. By default as often as it takes at most about 2 % of
+    /// the time, and after 64 blocks at the latest.
+    pub checkpoint_rounds: Option<NonZeroU64>,
+}
+
+/// What a driver tells and asks while it drives rounds. All of it has a default that does nothing.
+pub trait Hooks<O, S: LedgerStore> {
+    /// A block was charged.
+    fn charged(&mut self, _run: &Run<S>) {}
+
+    /// A round was run.
+    fn show(&mut self, _trainer: &Trainer<O>, _progress: &Progress) {}
+
+    /// A checkpoint is due.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there before must be there still.
+    fn save(&mut self, _trainer: &Trainer<O>) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// Whether to stop in order, before the next round.
+    fn stop(&mut self) -> bool {
+        false
+    }
+
+    /// The ledger is busy, and nothing was charged: whether to try again.
+    fn wait(&mut self, _why: &str) -> bool {
+        false
+    }
+}
+
+/// Rounds could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriveError {
+    /// Training failed, or the ledger took no charge. A checkpoint of all rounds so far was saved.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// A checkpoint could not be saved.
+    #[error(
+        "{}the checkpoint of round {round} could not be written ({cause}); {}",
+        train.as_ref().map_or(String::new(), |error| format!("{error}; and ")),
+        match saved {
+            Some(round) => format!("the one of round {round} is whole"),
+            None => "no earlier one was written".to_owned(),
+        }
+    )]
+    Checkpoint {
+        /// The round that was not saved.
+        round: u64,
+        /// The round of the checkpoint that is still there, if this driver saved one.
+        saved: Option<u64>,
+        /// Why it could not be written.
+        cause: Box<FileError>,
+        /// Why training had stopped before, if it had.
+        train: Option<Box<TrainError>>,
+    },
+}
+
+/// One call of [`Trainer::drive`]: what is left to run, and when the next checkpoint is due.
+struct Driver<'a, H> {
+    pace: &'a Pace,
+    hooks: &'a mut H,
+    left: u64,
+    saved: Option<u64>,
+    when: Instant,
+    took: Duration,
+}
+
+impl<H> Driver<'_, H> {
+    fn is_due(&self, round: u64) -> bool {
+        let since = round.saturating_sub(self.saved.unwrap_or(0));
+        let most = self.pace.block.max(1).saturating_mul(MOST_BLOCKS);
+        match self.pace.checkpoint_rounds {
+            Some(every) => since >= every.get(),
+            None => since >= most || self.when.elapsed() >= self.took * SAVING_SHARE,
+        }
+    }
+
+    /// Saves a checkpoint unless it would be the one that was saved last.
+    fn save<O: Optimizer, S: LedgerStore>(&mut self, trainer: &Trainer<O>) -> Result<(), DriveError>
+    where
+        H: Hooks<O, S>,
+    {
+        let (round, saved) = (trainer.rounds(), self.saved);
+        if saved == Some(round) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let written = self.hooks.save(trainer);
+        written.map_err(|cause| DriveError::Checkpoint {
+            round,
+            saved,
+            cause: Box::new(cause),
+            train: None,
+        })?;
+        (self.saved, self.when, self.took) = (Some(round), Instant::now(), start.elapsed());
+        Ok(())
+    }
+
+    /// Charges a block. Waits for a busy ledger as long as the hooks say, with all rounds so far in a
+    /// checkpoint; without permits if they want to stop meanwhile.
+    fn reserve<O: Optimizer, S: LedgerStore>(
+        &mut self,
+        trainer: &Trainer<O>,
+        run: &mut Run<S>,
+        sampler: &impl Sampler,
+    ) -> Result<Option<Permits>, DriveError>
+    where
+        H: Hooks<O, S>,
+    {
+        let (round, block) = (trainer.event(sampler)?, self.left.min(self.pace.block.max(1)));
+        while !self.hooks.stop() {
+            match run.reserve(&round, block) {
+                Err(LedgerError::Busy(why)) => {
+                    self.save(trainer)?;
+                    if !self.hooks.wait(&why) {
+                        return Err(TrainError::Ledger(LedgerError::Busy(why)).into());
+                    }
+                }
+                other => {
+                    let permits = other.map_err(TrainError::Ledger)?;
+                    self.hooks.charged(run);
+                    return Ok(Some(permits));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Block by block, until all rounds are done or the hooks say stop.
+    fn run<O: Optimizer, S: LedgerStore, R: Records>(
+        &mut self,
+        trainer: &mut Trainer<O>,
+        run: &mut Run<S>,
+        sampler: &mut impl Sampler,
+        records: &R,
+    ) -> Result<(), DriveError>
+    where
+        H: Hooks<O, S>,
+    {
+        while self.left > 0 {
+            let Some(permits) = self.reserve(trainer, run, sampler)? else { return Ok(()) };
+            for permit in permits {
+                let progress = trainer.round(permit, sampler, records)?;
+                self.left -= 1;
+                self.hooks.show(trainer, &progress);
+                if self.is_due(trainer.rounds()) {
+                    self.save(trainer)?;
+                }
+                if self.hooks.stop() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<O: Optimizer> Trainer<O> {
+    /// Charges and runs rounds block by block, until all are done or the hooks say stop; returns how many
+    /// are left. A checkpoint is saved before the first charge, at the given pace, and at the end,
+    /// whatever ended it.
+    ///
+    /// Rounds that were charged and not run, because the rest of a block was left, stay charged.
+    ///
+    /// # Errors
+    /// When the budget is spent (no data was touched for it), the ledger stays busy, or anything fails.
+    pub fn drive<S: LedgerStore, R: Records>(
+        &mut self,
+        run: &mut Run<S>,
+        sampler: &mut impl Sampler,
+        records: &R,
+        pace: &Pace,
+        hooks: &mut impl Hooks<O, S>,
+    ) -> Result<u64, DriveError> {
+        let (left, took) = (pace.rounds, Duration::ZERO);
+        let mut driver = Driver { pace, hooks, left, saved: None, when: Instant::now(), took };
+        driver.save(self)?;
+        match driver.run(self, run, sampler, records) {
+            Ok(()) => driver.save(self)?,
+            // What could not be written a moment ago is not tried again.
+            Err(error @ DriveError::Checkpoint { .. }) => return Err(error),
+            Err(DriveError::Train(error)) => match driver.save(self) {
+                Ok(()) => return Err(error.into()),
+                Err(DriveError::Checkpoint { round, saved, cause, .. }) => {
+                    let train = Some(Box::new(error));
+                    return Err(DriveError::Checkpoint { round, saved, cause, train });
+                }
+                Err(DriveError::Train(_)) => return Err(error.into()),
+            },
+        }
+        Ok(driver.left)
+    }
+
+    /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
+    /// that a crash leaves unused stay charged; 32 is a good size. For checkpoints, and to stop in order,
+    /// see [`drive`](Self::drive).
+    ///
+    /// # Errors
+    /// When the budget is spent (no data was touched for it), or anything fails.
+    pub fn train<S: LedgerStore, R: Records>(
+        &mut self,
+        run: &mut Run<S>,
+        sampler: &mut impl Sampler,
+        records: &R,
+        rounds: u64,
+        block: u64,
+        show: impl FnMut(&Self, &Progress),
+    ) -> Result<(), TrainError> {
+        let pace = Pace { rounds, block, checkpoint_rounds: None };
+        match self.drive(run, sampler, records, &pace, &mut ShowOnly(show)) {
+            Ok(_) => Ok(()),
+            Err(DriveError::Train(error)) => Err(error),
+            // Nothing was to be written, so nothing failed to be.
+            Err(DriveError::Checkpoint { train, .. }) => train.map_or(Ok(()), |error| Err(*error)),
+        }
+    }
+}
+
+/// Hooks that show rounds and save nothing.
+struct ShowOnly<F>(F);
+
+impl<O, S: LedgerStore, F: FnMut(&Trainer<O>, &Progress)> Hooks<O, S> for ShowOnly<F> {
+    fn show(&mut self, trainer: &Trainer<O>, progress: &Progress) {
+        (self.0)(trainer, progress);
+    }
+}
