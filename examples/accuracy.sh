@@ -17,7 +17,7 @@ printf '%-20s %-8s %-6s %s\n' recipe epsilon mean "test accuracy of each run, %"
 for recipe in "${recipes[@]}"; do
     found=""
     for run in $(seq "${1:-3}"); do
-        "$program" train "examples/$recipe.toml" --out "$place/$recipe-$run" -q --json >"$place/report.json"
+        "$program" train "examples/$recipe.toml" --out "$place/$recipe-$run" --ledger "$place/$recipe-$run.db" -q --json >"$place/report.json"
         found="$found $(number "$place/report.json" test_accuracy)"
         epsilon=$(number "$place/report.json" epsilon)
         rm -rf "$place/$recipe-$run"

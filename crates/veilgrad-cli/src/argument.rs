@@ -58,6 +58,11 @@ pub(crate) enum Command {
         after_help = example::TRAIN
     )]
     Train(Train),
+    /// Make the model and the report of a run from its checkpoint, when nothing more can or should be charged.
+    #[command(
+        after_help = example::FINISH
+    )]
+    Finish(Finish),
     /// Use a trained model.
     #[command(
         after_help = example::PREDICT
@@ -113,19 +118,38 @@ pub(crate) struct Train {
     /// Where results go; by default runs/ and the configuration's name.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// The ledger of the data; by default one in the directory of results. Runs on the same data belong
-    /// into one ledger.
+    /// The ledger of the data; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in $XDG_STATE_HOME
+    /// (~/.local/state). Runs on the same data belong into one ledger.
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Go on with a run that was interrupted.
+    /// Go on with a run that was interrupted; with its ledger unless --ledger names one.
     #[arg(long)]
     pub(crate) resume: bool,
+    /// Replace the results of a finished run.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) overwrite: bool,
+    /// Charge another ledger than the one that results in the directory name: what was spent there does
+    /// not count then.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) new_budget: bool,
+    /// How many seconds to wait for a ledger that another process holds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) wait: u64,
     /// What the run may cost, instead of what the configuration says.
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
     /// How many threads; by default as many as the machine has.
     #[arg(long)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Finish {
+    /// The directory of the run.
+    pub(crate) run: PathBuf,
+    /// The ledger of the run, if it is no longer where it was.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

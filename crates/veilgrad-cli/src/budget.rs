@@ -1,15 +1,17 @@
 //! `veilgrad budget`: one budget per dataset, many runs.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use veilgrad_accounting::Best;
 use veilgrad_accounting::display::{down, up};
 use veilgrad_events::{Mode, Pricing};
-use veilgrad_ledger::{Dataset, Ledger, RunState};
+use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
 
 use crate::answer::adjacency_name;
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{print, say};
 
 pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
     match command {
@@ -18,11 +20,11 @@ pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
             show(&ledger, &create.dataset, common)
         }
         Budget::Show(one) => {
-            show(&Ledger::read(&one.file.ledger, common.options())?, &one.dataset, common)
+            show(&Ledger::read(&one.file.to_read()?, common.options())?, &one.dataset, common)
         }
-        Budget::List(file) => list(&Ledger::read(&file.ledger, common.options())?, common),
+        Budget::List(file) => list(&Ledger::read(&file.to_read()?, common.options())?, common),
         Budget::Tighten(tighten) => {
-            let mut ledger = Ledger::open(&tighten.file.ledger, common.options())?;
+            let mut ledger = Ledger::open(&tighten.file.to_write()?, common.options())?;
             ledger.tighten(&tighten.dataset, tighten.epsilon)?;
             show(&ledger, &tighten.dataset, common)
         }
@@ -44,8 +46,10 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
             ))
         })?),
     };
-    let mut ledger = Ledger::open_or_create(&create.file.ledger, common.options())?;
-    ledger.create_budget(veilgrad_events::Budget {
+    let path = create.file.to_write()?;
+    let begun = if path.exists() { Begun::Budget } else { Begun::Ledger };
+    let mut ledger = Ledger::open_or_create(&path, common.options())?;
+    let budget = veilgrad_events::Budget {
         dataset: create.dataset.clone(),
         unit: create.unit,
         adjacency: create.adjacency.adjacency(),
@@ -53,8 +57,26 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
         epsilon: create.epsilon,
         mode,
         order,
-    })?;
+    };
+    ledger.create_budget(budget.clone())?;
+    announce(&budget, &path, begun);
     Ok(ledger)
+}
+
+/// Says that a dataset begins with nothing spent, whoever wants to hear less: a mistyped name, another
+/// ledger or a renamed file would otherwise forget what was spent before.
+pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: Begun) {
+    let new = if begun == Begun::Ledger { "new " } else { "" };
+    say(&format!(
+        "NEW BUDGET: dataset {:?}, epsilon {} at delta {:e}, unit {}, adjacency {}, in the {new}ledger {}; \
+         nothing that was spent before counts\n",
+        budget.dataset,
+        budget.epsilon.get(),
+        budget.delta.get(),
+        crate::report::unit_name(budget.unit),
+        adjacency_name(budget.adjacency),
+        ledger.display()
+    ));
 }
 
 /// What a dataset has spent; or why nobody can say.

@@ -15,6 +15,7 @@ pub(crate) const TRAIN: &str = concat!(
     "  veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db\n",
     "  veilgrad train examples/mnist-eps3.toml --resume",
 );
+pub(crate) const FINISH: &str = concat!("Examples:\n", "  veilgrad finish runs/mnist-eps3",);
 pub(crate) const PREDICT: &str = concat!(
     "Examples:\n",
     "  veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv\n",
@@ -37,7 +38,7 @@ pub(crate) const PLAN: &str = concat!(
 );
 pub(crate) const ACCOUNT: &str = concat!(
     "Examples:\n",
-    "  veilgrad account runs/mnist-eps3/ledger.db --delta 1e-5\n",
+    "  veilgrad account mnist.db --delta 1e-5\n",
     "  veilgrad account examples/rounds/mnist-middle.jsonl --epsilon 3",
 );
 pub(crate) const BUDGET: &str = concat!(

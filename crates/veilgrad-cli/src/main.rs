@@ -12,6 +12,7 @@ mod error;
 mod example;
 mod html;
 mod ledger;
+mod ledger_place;
 mod manual;
 mod output;
 mod plan;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     keep_no_core();
     let outcome = match &arguments.command {
         Command::Train(train) => train::run(train, &arguments.common),
+        Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),
         Command::Statement(of) => report::say(of, &arguments.common),

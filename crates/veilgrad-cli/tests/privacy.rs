@@ -103,6 +103,7 @@ fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -
     table(&here.join("test.csv").display().to_string(), 100);
     let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
         .args(["train", "config.toml", "--out", "out", "--threads", "1", "-v"])
+        .env("VEILGRAD_LEDGER", "out/ledger.db")
         .current_dir(&here)
         .env("LD_PRELOAD", library)
         .output()
@@ -250,6 +251,7 @@ fn markers_in_the_data_are_nowhere_else() {
     let command = |arguments: &[&str], code: i32| {
         let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
             .args(arguments)
+            .env("VEILGRAD_LEDGER", format!("{}.db", arguments.get(3).unwrap_or(&"none")))
             .current_dir(here)
             .env("RUST_LOG", "trace")
             .env("RUST_BACKTRACE", "full")
@@ -360,7 +362,7 @@ fn files_belong_to_their_owner_alone_and_links_are_not_followed() {
         assert!(status.unwrap().success(), "{script}");
     };
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    run("umask 000; exec \"$0\" train config.toml --out runs/deep -q");
+    run("umask 000; exec \"$0\" train config.toml --out runs/deep --ledger runs/deep/ledger.db -q");
     assert_eq!((mode(&out), mode(out.parent().unwrap())), (0o700, 0o700));
     for (path, _) in files(&out) {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
@@ -372,7 +374,9 @@ fn files_belong_to_their_owner_alone_and_links_are_not_followed() {
         let partial = out.join(format!("{name}.partial"));
         std::os::unix::fs::symlink(place.file("victim"), partial).unwrap();
     }
-    run("umask 000; exec \"$0\" train config.toml --out runs/deep --ledger other.db -q");
+    run(
+        "umask 000; exec \"$0\" train config.toml --out runs/deep --ledger other.db --overwrite -q",
+    );
     for name in names {
         let found = std::fs::symlink_metadata(out.join(name)).unwrap();
         assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600, "{name}");

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Directory, MARKER, config, files, ok, refused, table, veilgrad};
+use common::{Directory, MARKER, command, config, files, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 #[test]
@@ -120,8 +120,7 @@ fn interrupt(signal: &str) {
     let directory = Directory::new(&format!("interrupted-{signal}"));
     table(&directory.file("data.csv"), 400);
     let (config, out) = (config(&directory, 3000, ""), directory.file("out"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
-        .args(["train", &config, "--out", &out])
+    let mut child = command(&["train", &config, "--out", &out])
         .stderr(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -307,7 +306,7 @@ optimizer = {{ kind = "adam", lr = 0.1 }}
     assert_eq!(predictions["predictions"].as_array().unwrap().len(), 100);
     let other = changed(&directory, &path, "other.toml", &[("[12, 12]", "[12, 13]")]);
     refused(
-        &["train", &other, "--out", &out, "--ledger", &directory.file("b.db")],
+        &["train", &other, "--out", &directory.file("b"), "--ledger", &directory.file("b.db")],
         5,
         "another shape",
     );

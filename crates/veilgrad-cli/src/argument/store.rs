@@ -7,7 +7,8 @@ use veilgrad_events::{Delta, Epsilon, RecordUnit};
 use veilgrad_ledger::Head;
 
 use super::{Neighbours, delta, epsilon, head, target_epsilon, unit};
-use crate::example;
+use crate::error::Error;
+use crate::{example, ledger_place};
 
 /// What to do with budgets.
 #[derive(Debug, Subcommand)]
@@ -32,9 +33,20 @@ pub(crate) enum Budget {
 
 #[derive(Debug, Args)]
 pub(crate) struct LedgerFile {
-    /// The ledger database.
-    #[arg(long, value_name = "FILE", default_value = "veilgrad-ledger.db")]
-    pub(crate) ledger: PathBuf,
+    /// The ledger database; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in $XDG_STATE_HOME
+    /// (~/.local/state).
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+}
+
+impl LedgerFile {
+    pub(crate) fn to_read(&self) -> Result<PathBuf, Error> {
+        ledger_place::to_read(self.ledger.as_deref())
+    }
+
+    pub(crate) fn to_write(&self) -> Result<PathBuf, Error> {
+        ledger_place::to_write(self.ledger.as_deref())
+    }
 }
 
 #[derive(Debug, Args)]

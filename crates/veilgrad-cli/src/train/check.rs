@@ -19,8 +19,10 @@ impl Config {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|cause| Error::File { path: name.clone(), cause })?;
-        let config = Self::parse(&text).map_err(|why| Error::Usage(format!("{name}: {why}")))?;
-        config.data.check_public_files().map_err(|why| Error::Usage(format!("{name}: {why}")))?;
+        let usage = |why: String| Error::Usage(format!("{name}: {why}"));
+        let mut config = Self::parse(&text).map_err(usage)?;
+        config.find_files(path.parent().unwrap_or(Path::new("")));
+        config.data.check_public_files().map_err(usage)?;
         Ok(config)
     }
 
@@ -296,12 +298,9 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
+/// A configuration for tests.
 #[cfg(test)]
-mod tests {
-    use super::super::config::Adjacency;
-    use super::*;
-
-    const GOOD: &str = r#"
+pub(crate) const EXAMPLE: &str = r#"
 [data]
 train = "data/mnist/train-images-idx3-ubyte.gz"
 labels = "data/mnist/train-labels-idx1-ubyte.gz"
@@ -322,17 +321,22 @@ optimizer = { kind = "sgd", lr = 0.6, momentum = 0.9 }
 ema = 0.99
 "#;
 
+#[cfg(test)]
+mod tests {
+    use super::super::config::Adjacency;
+    use super::*;
+
     #[test]
     fn a_configuration_is_read_and_means_what_it_says() {
-        let config = Config::parse(GOOD).unwrap();
-        assert_eq!(config.dataset(), "mnist");
+        let config = Config::parse(EXAMPLE).unwrap();
+        assert_eq!(config.dataset(), "train-images-idx3-ubyte.gz");
         assert_eq!(config.privacy.adjacency, Adjacency::AddRemove);
-        let named = GOOD.replace("classes = 10", "classes = [\"a\", \"b\"]");
+        let named = EXAMPLE.replace("classes = 10", "classes = [\"a\", \"b\"]");
         let config = Config::parse(&named.replace("linear", "logistic")).unwrap();
         assert_eq!(config.data.classes.names(), ["a", "b"]);
-        let micro = GOOD.replace("classes = 10", "classes = 10\nrecord = { microbatch = 4 }");
+        let micro = EXAMPLE.replace("classes = 10", "classes = 10\nrecord = { microbatch = 4 }");
         assert!(matches!(Config::parse(&micro).unwrap().data.record, Record::Microbatch(_)));
-        assert_ne!(Config::parse(&micro).unwrap().hash(), Config::parse(GOOD).unwrap().hash());
+        assert_ne!(Config::parse(&micro).unwrap().hash(), Config::parse(EXAMPLE).unwrap().hash());
     }
 
     #[test]
@@ -375,7 +379,7 @@ ema = 0.99
             ("kind = \"linear\"", "kind = \"cnn\"\nfilters = [1, 2, 3]", "two values, found 3"),
             ("classes = 10", "classes = [\"a\", \"b\", \"a\"]", "classes has \"a\" twice"),
         ] {
-            let error = Config::parse(&GOOD.replace(from, to)).unwrap_err();
+            let error = Config::parse(&EXAMPLE.replace(from, to)).unwrap_err();
             assert!(error.contains(what), "{what}: {error}");
         }
     }
@@ -431,7 +435,7 @@ optimizer = { kind = "sgd", lr = 0.6 }
             ("t10k-images", images),
         ] {
             let test = format!("test = \"{test}\"\ntest_labels = \"{test_labels}\"\n{labels}");
-            let error = Config::parse(&GOOD.replace(labels, &test)).unwrap_err();
+            let error = Config::parse(&EXAMPLE.replace(labels, &test)).unwrap_err();
             assert!(error.contains("is the private file of [data]"), "{error}");
         }
     }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::output::say;
+
 /// A training run. Unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +31,7 @@ pub(crate) struct Data {
     pub(crate) test: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_labels: Option<PathBuf>,
-    /// The name under which budgets know the data; by default that of the directory of `train`.
+    /// The name under which budgets know the data; by default that of the file `train`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dataset: Option<String>,
     /// A public number of records, for the sampling rate. Under add-remove adjacency the true number is
@@ -267,6 +269,10 @@ pub(crate) struct Train {
     /// How many rounds are charged at once; as many are lost at most in a crash.
     #[serde(default = "default_block")]
     pub(crate) block: u64,
+    /// A checkpoint after every so many rounds; by default as often as takes about 2 % of the time, and after
+    /// 64 blocks at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint_rounds: Option<std::num::NonZeroU64>,
 }
 
 const fn default_block() -> u64 {
@@ -343,20 +349,37 @@ impl Config {
         }
     }
 
-    /// The name under which budgets know the data.
+    /// The name under which budgets know the data: the declared one, or that of the file, whatever links
+    /// and directories lead to it. Nothing is read for it, so that the same data under another name is
+    /// another dataset.
     pub(crate) fn dataset(&self) -> String {
         let named = self.data.dataset.clone();
         named.unwrap_or_else(|| {
-            let directory = self.data.train.parent().and_then(Path::file_name);
-            let name = directory.or_else(|| self.data.train.file_stem());
+            let real = std::fs::canonicalize(&self.data.train);
+            let name = real.as_deref().unwrap_or(&self.data.train).file_name();
             name.map_or("data".to_owned(), |name| name.to_string_lossy().into_owned())
         })
     }
 
-    /// SHA-256 of the effective configuration: what the ledger keeps of it.
-    pub(crate) fn hash(&self) -> Result<String, String> {
-        use sha2::{Digest, Sha256};
-        let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+    /// Finds files that are given relative to the configuration's directory; those that are only in the
+    /// working directory are found, too, with a note.
+    pub(crate) fn find_files(&mut self, directory: &Path) {
+        let data = &mut self.data;
+        let others = [&mut data.labels, &mut data.test, &mut data.test_labels];
+        for path in others.into_iter().flatten().chain([&mut data.train]) {
+            let beside = directory.join(&*path);
+            if beside == *path {
+                continue;
+            }
+            if !beside.exists() && path.exists() {
+                say(&format!(
+                    "note: {} was found in the working directory; paths are relative to the \
+                     configuration's directory\n",
+                    path.display()
+                ));
+            } else {
+                *path = beside;
+            }
+        }
     }
 }

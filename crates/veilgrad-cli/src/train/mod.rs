@@ -5,241 +5,209 @@ mod check;
 pub(crate) mod config;
 pub(crate) mod data;
 mod estimate;
+mod fingerprint;
+pub(crate) mod finish;
+mod hooks;
+mod job;
+mod place;
 mod progress;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsupported};
-use veilgrad_events::{
-    Budget, Delta, Epsilon, Folded, LedgerError, Mode, NoiseMultiplier, Rounds, Run, RunRounds,
-};
-use veilgrad_ledger::{DatasetLedger, Ledger, StoreError};
-use veilgrad_nn::{FileError, Loss, Model, Performance, TrainError, Trainer, public};
+use veilgrad_accounting::Best;
+use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
+use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
+use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint};
 
 use crate::argument::{Common, Train};
 use crate::error::Error;
-use crate::output::{create_directory, say, write_file};
-use crate::report::{self, Report};
-use build::{AnyOptimizer, AnySampler};
+use crate::ledger_place;
+use crate::output::{create_directory, say};
 use config::Config;
+use hooks::{Account, RunHooks, Waiting};
+use job::Job;
+use place::Place;
 use progress::Progress;
-
-/// How often a checkpoint is written, in seconds.
-const CHECKPOINT: u64 = 30;
 
 pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     let mut config = Config::read(&arguments.config)?;
     if let Some(epsilon) = arguments.epsilon {
         (config.privacy.epsilon, config.privacy.noise_multiplier) = (Some(epsilon.get()), None);
     }
-    let job = Job::new(config, arguments, common)?;
-    job.announce();
-    job.run()
-}
-
-/// A training run that is ready to begin: nothing of the data was looked at.
-struct Job<'a> {
-    config: Config,
-    common: &'a Common,
-    out: PathBuf,
-    ledger: PathBuf,
-    resume: bool,
-    threads: usize,
-    delta: Delta,
-    trainer: Trainer<AnyOptimizer>,
-    sampler: AnySampler,
-    /// All rounds of the plan, folded as the ledger charges them.
-    rounds: Rounds,
-    guarantee: Guarantee,
-}
-
-impl<'a> Job<'a> {
-    fn new(config: Config, arguments: &Train, common: &'a Common) -> Result<Self, Error> {
-        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-        let delta = Delta::new(config.privacy.delta).map_err(|error| usage(&error))?;
-        let declaration = config.declaration();
-        let threads = arguments.threads.map_or_else(
-            || std::thread::available_parallelism().map_or(1, usize::from),
-            |threads| threads.get(),
-        );
-        let sampler = AnySampler::new(build::sampling(&config)?)?;
-        let mut noise = noise(&config, delta)?;
-        // Groups are rounded to their grids one by one; a little more noise makes up for it.
-        let (trainer, rounds, guarantee) = loop {
-            let performance = Performance { threads, ..Performance::default() };
-            let mut trainer = Trainer::new(
-                build::model(&declaration)?,
-                build::plan(&config, noise)?,
-                AnyOptimizer::new(&config),
-                build::schedule(&config),
-                performance,
-            )
-            .map_err(|error| usage(&error))?;
-            if let Some(decay) = config.train.ema {
-                trainer = trainer.averaging(decay);
+    let stem = arguments.config.file_stem().unwrap_or_default();
+    let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
+    let job = Job::new(config, arguments.threads.map(std::num::NonZeroUsize::get))?;
+    let ledger = match &arguments.ledger {
+        None if arguments.resume => place.read_run().map_err(|_| no_checkpoint(&place))?.ledger,
+        given => ledger_place::to_write(given.as_deref())?,
+    };
+    let waiting = Waiting::new(Duration::from_secs(arguments.wait), common);
+    let mut session = Session { job, common, place, ledger, waiting };
+    session.announce();
+    let interrupted = hooks::interrupts()?;
+    let (mut run, left, earlier) = match arguments.resume {
+        false => session.begin(arguments)?,
+        true => match session.go_on()? {
+            Resumed::Run(run, left, earlier) => (run, left, earlier),
+            // What is left to do costs nothing.
+            Resumed::Nothing(ledger, earlier) => {
+                let kept = session.place.read_run()?;
+                let test = finish::public_test(&kept.config, session.job.threads)?;
+                return finish::complete(
+                    &session.job,
+                    &session.place,
+                    &ledger,
+                    test,
+                    earlier,
+                    common,
+                );
             }
-            let round = trainer.event(&sampler).map_err(|error| usage(&error))?;
-            let rounds = Rounds { count: config.train.rounds, round };
-            let guarantee = cost(&config, &rounds, delta)?;
-            match config.privacy.epsilon {
-                Some(target) if guarantee.epsilon > target => {
-                    let more = noise.get() * (1.0 + 1e-7);
-                    noise = NoiseMultiplier::new(more).map_err(|error| usage(&error))?;
-                }
-                _ => break (trainer, rounds, guarantee),
-            }
-        };
-        let stem = arguments.config.file_stem().unwrap_or_default();
-        let out = arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem));
-        let ledger = arguments.ledger.clone().unwrap_or_else(|| out.join("ledger.db"));
-        let resume = arguments.resume;
-        Ok(Self {
-            config,
-            common,
-            out,
-            ledger,
-            resume,
-            threads,
-            delta,
-            trainer,
-            sampler,
-            rounds,
-            guarantee,
-        })
+        },
+    };
+    // The budget covers the plan: only now is the data looked at.
+    let (train, test) = data::train_and_test(&session.job.config, session.job.threads)?;
+    let Session { mut job, common, place, ledger, waiting } = session;
+    place.write_run(&job.config, &ledger)?;
+    let configuration = job.config.fingerprint().map_err(Error::Failure)?.to_string();
+    let mut hooks = RunHooks {
+        checkpoint: place.checkpoint(),
+        configuration,
+        head: run.store().ledger().head().clone(),
+        progress: Progress::new(common, &job.rounds, job.delta, build::adjacency(&job.config)),
+        waiting,
+        interrupted,
+        started: Instant::now(),
+        earlier,
+    };
+    let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);
+    let pace = Pace { rounds: left, block, checkpoint_rounds };
+    let outcome = job.trainer.drive(&mut run, &mut job.sampler, &train, &pace, &mut hooks);
+    hooks.progress.end();
+    match outcome {
+        Ok(0) => {}
+        Ok(_) => return Err(Error::Interrupted),
+        Err(error) => return Err(stopped(error, &place)),
     }
+    let ledger = match run.close() {
+        Ok(store) => store.into_ledger(),
+        // All rounds are charged and done: that the run ended need not be written for a model.
+        Err(error) => {
+            say(&format!("the run stays open in the ledger: {error}\n"));
+            Ledger::read(&ledger, common.options())?
+        }
+    };
+    finish::complete(&job, &place, &ledger, test, hooks.account(), common)
+}
 
+/// A run that is about to begin, or to go on: nothing of the data was looked at.
+struct Session<'a> {
+    job: Job,
+    common: &'a Common,
+    place: Place,
+    ledger: PathBuf,
+    waiting: Waiting,
+}
+
+/// A run that goes on.
+enum Resumed {
+    /// With so many rounds.
+    Run(Run<DatasetLedger>, u64, Account),
+    /// All rounds are done, or the budget has no room for more.
+    Nothing(Ledger, Account),
+}
+
+impl Session<'_> {
     /// What will happen, before anything does.
     fn announce(&self) {
         if self.common.quiet {
             return;
         }
         use veilgrad_accounting::display::{claimed_noise_down, up};
+        let job = &self.job;
         let mut rows = vec![
-            ("dataset", format!("{} ({})", self.config.dataset(), self.unit())),
-            ("rounds", self.rounds.count.to_string()),
-            ("noise multiplier", claimed_noise_down(self.noise())),
-            ("epsilon", format!("{} at delta {:e}", up(self.guarantee.epsilon), self.delta.get())),
-            ("accountant", self.guarantee.accountant.to_owned()),
+            ("dataset", format!("{} ({})", job.config.dataset(), job.unit())),
+            ("rounds", job.rounds.count.to_string()),
+            ("noise multiplier", claimed_noise_down(job.noise())),
+            ("epsilon", format!("{} at delta {:e}", up(job.guarantee.epsilon), job.delta.get())),
+            ("accountant", job.guarantee.accountant.to_owned()),
         ];
-        if let Some(seconds) = estimate::seconds(&self.config, self.threads) {
+        if let Some(seconds) = estimate::seconds(&job.config, job.threads) {
             let time = progress::time(seconds);
-            rows.push(("time", format!("about {time} on {} threads", self.threads)));
+            rows.push(("time", format!("about {time} on {} threads", job.threads)));
         }
         if self.common.verbose > 0 {
-            rows.extend(self.rounds.round.queries().iter().map(|query| {
+            rows.extend(job.rounds.round.queries().iter().map(|query| {
                 let noise = claimed_noise_down(query.noise().get());
                 let clip = query.clip().get();
                 ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
             }));
         }
         rows.push(("ledger", self.ledger.display().to_string()));
-        rows.push(("results", self.out.display().to_string()));
+        rows.push(("results", self.place.0.display().to_string()));
         say(&rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>());
     }
 
-    fn noise(&self) -> f64 {
-        self.trainer.plan().noise_multiplier().map_or(f64::NAN, NoiseMultiplier::get)
-    }
-
-    fn unit(&self) -> String {
-        build::unit(&self.config).record().to_string()
-    }
-
-    fn run(mut self) -> Result<(), Error> {
-        let interrupted = interrupts()?;
-        create_directory(&self.out)?;
-        let checkpoint = self.out.join("checkpoint.safetensors");
-        if checkpoint.exists() && !self.resume {
+    /// Opens a new run in a place where none is lost by it.
+    fn begin(&mut self, arguments: &Train) -> Result<(Run<DatasetLedger>, u64, Account), Error> {
+        let here = self.place.0.display();
+        if self.place.checkpoint().exists() {
             return Err(Error::Usage(format!(
-                "{} holds a run that was begun; go on with --resume, or choose another --out",
-                self.out.display()
+                "{here} holds a run that was begun; go on with --resume, make its model with `veilgrad \
+                 finish {here}`, or choose another --out"
             )));
         }
-        let mut ledger = self.open_ledger()?;
-        if self.resume {
-            self.trainer.resume(&checkpoint, Some(&ledger)).map_err(resume_error)?;
+        if !arguments.new_budget {
+            self.place.check_ledger(&self.ledger, self.common.options())?;
         }
-        let left = self.rounds.count.saturating_sub(self.trainer.rounds());
-        let left = self.affordable(&ledger, left)?;
-        ledger = self.check_names(ledger)?;
-        let mut run = self.open_run(ledger, left)?;
-        // The budget covers the plan: only now is the data looked at.
-        let (train, test) = data::train_and_test(&self.config, self.threads)?;
-        // From here on rounds are charged: whatever happens, there is something to go on with.
-        self.save(&checkpoint, &run)?;
-        let started = Instant::now();
-        let mut progress =
-            Progress::new(self.common, &self.rounds, self.delta, build::adjacency(&self.config));
-        let mut saved = Instant::now();
-        let mut remaining = left;
-        while remaining > 0 && !interrupted.load(Ordering::Relaxed) {
-            let block = remaining.min(self.config.train.block.max(1));
-            let round = self.trainer.event(&self.sampler).map_err(train_error)?;
-            let permits = run.reserve(&round, block).map_err(ledger_error)?;
-            for permit in permits {
-                let done = self.trainer.round(permit, &mut self.sampler, &train);
-                let done = done.map_err(train_error)?;
-                remaining -= 1;
-                progress.show(&done);
-                if interrupted.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-            if saved.elapsed().as_secs() >= CHECKPOINT {
-                self.save(&checkpoint, &run)?;
-                saved = Instant::now();
-            }
+        if self.place.is_finished() && !arguments.overwrite {
+            return Err(Error::Usage(format!(
+                "{here} holds the results of a run; choose another --out, or pass --overwrite"
+            )));
         }
-        let seconds = started.elapsed().as_secs_f64();
-        progress.end();
-        self.save(&checkpoint, &run)?;
-        if remaining > 0 {
-            drop(run);
-            return Err(Error::Interrupted);
+        create_directory(&self.place.0)?;
+        let (budget, options) = (self.job.budget()?, self.waiting.options(self.common));
+        let (ledger, begun) =
+            self.waiting.until_free(|| Ledger::open_dataset(&self.ledger, options, &budget))?;
+        if begun != Begun::Nothing {
+            crate::budget::announce(&budget, &self.ledger, begun);
         }
-        let ledger = run.close().map_err(ledger_error)?.into_ledger();
-        let model = self.trainer.averaged_model().unwrap_or_else(|| self.trainer.model().clone());
-        let loss = Loss::SoftmaxCrossEntropy;
-        let accuracy = test.map(|test| public::evaluate(&model, loss, &test).accuracy);
-        let report = self.report(&ledger, accuracy, progress.metrics(), seconds)?;
-        self.write(&model, &report)?;
-        // A finished run has nothing to go on with.
-        let _ = std::fs::remove_file(&checkpoint);
-        report::finish(&report, &self.out, self.common)
+        let rounds = self.job.rounds.count;
+        Ok((self.open_run(ledger, rounds)?, rounds, Account::default()))
     }
 
-    /// The ledger with a budget for the data, both made if they are not there.
-    fn open_ledger(&self) -> Result<Ledger, Error> {
-        let mut ledger = Ledger::open_or_create(&self.ledger, self.common.options())?;
-        let dataset = self.config.dataset();
-        if !ledger.state().datasets().contains_key(&dataset) {
-            let epsilon = self.config.privacy.epsilon.unwrap_or(self.guarantee.epsilon);
-            ledger.create_budget(Budget {
-                dataset,
-                unit: build::unit(&self.config).record(),
-                adjacency: build::adjacency(&self.config),
-                delta: self.delta,
-                epsilon: Epsilon::new(epsilon).map_err(|error| Error::Usage(error.to_string()))?,
-                mode: Mode::Planned,
-                order: None,
-            })?;
+    /// Goes on with the run whose checkpoint is here.
+    fn go_on(&mut self) -> Result<Resumed, Error> {
+        let checkpoint = self.place.checkpoint();
+        if !checkpoint.exists() {
+            return Err(no_checkpoint(&self.place));
         }
-        Ok(ledger)
+        let options = self.waiting.options(self.common);
+        self.place.check_ledger(&self.ledger, self.common.options())?;
+        let ledger = self.waiting.until_free(|| Ledger::open(&self.ledger, options))?;
+        let account = finish::restore(&mut self.job, &checkpoint, &ledger)?;
+        let left = self.job.rounds.count.saturating_sub(self.job.trainer.rounds());
+        let affordable = self.affordable(&ledger, left)?;
+        if affordable < left {
+            say(&format!(
+                "the budget of {:?} has room for {affordable} of the {left} rounds that are left\n",
+                self.job.config.dataset()
+            ));
+        }
+        if affordable == 0 {
+            return Ok(Resumed::Nothing(ledger, account));
+        }
+        Ok(Resumed::Run(self.open_run(ledger, affordable)?, affordable, account))
     }
 
     /// How many of these rounds the budget still covers. An interrupted run may have charged rounds that
     /// it did not use; whoever resumes it has as many fewer.
     fn affordable(&self, ledger: &Ledger, rounds: u64) -> Result<u64, Error> {
-        let Some(dataset) = ledger.state().datasets().get(&self.config.dataset()) else {
+        let Some(dataset) = ledger.state().datasets().get(&self.job.config.dataset()) else {
             return Ok(rounds);
         };
-        if !self.resume {
-            return Ok(rounds);
-        }
-        let one = Folded::try_from(&Rounds { count: 1, round: self.rounds.round.clone() })
+        let one = Folded::try_from(&Rounds { count: 1, round: self.job.rounds.round.clone() })
             .map_err(|error| Error::Failure(error.to_string()))?;
         let fits = |count: u64| {
             let rounds = [Folded { count, ..one }];
@@ -253,132 +221,62 @@ impl<'a> Job<'a> {
             let middle = low + (high - low) / 2;
             if fits(middle) { low = middle } else { high = middle }
         }
-        if low == 0 && rounds > 0 {
-            return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
-                "nothing is left of the budget of {:?}",
-                self.config.dataset()
-            ))));
-        }
         Ok(low)
     }
 
-    /// Refuses a dataset whose budget protects something else.
-    fn check_names(&self, ledger: Ledger) -> Result<Ledger, Error> {
-        let name = self.config.dataset();
+    /// Opens a run of so many rounds, all of which the budget must cover.
+    fn open_run(&mut self, ledger: Ledger, rounds: u64) -> Result<Run<DatasetLedger>, Error> {
+        let (name, delta) = (self.job.config.dataset(), self.job.delta);
         if let Some(dataset) = ledger.state().datasets().get(&name)
-            && dataset.budget.delta != self.delta
+            && dataset.budget.delta != delta
         {
             return Err(Error::Usage(format!(
                 "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
                 dataset.budget.delta.get(),
-                self.delta.get()
+                delta.get()
             )));
         }
-        Ok(ledger)
-    }
-
-    fn open_run(&self, ledger: Ledger, rounds: u64) -> Result<Run<DatasetLedger>, Error> {
-        let store = ledger.dataset(&self.config.dataset(), Arc::new(Best))?;
-        let mut header = self.trainer.header(build::adjacency(&self.config));
-        header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
-        header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
-        Run::open(store, header).map_err(|error| match ledger_error(error) {
-            Error::Ledger(StoreError::BudgetExhausted(why)) => {
-                Error::Ledger(StoreError::BudgetExhausted(format!(
-                    "{why}, in {}; the data was not opened",
-                    self.ledger.display()
-                )))
-            }
-            other => other,
-        })
-    }
-
-    fn save(&self, path: &Path, run: &Run<DatasetLedger>) -> Result<(), Error> {
-        let head = run.store().ledger().head();
-        self.trainer.save(path, Some(head)).map_err(|error| Error::Failure(error.to_string()))
-    }
-
-    fn write(&self, model: &Model, report: &Report) -> Result<(), Error> {
-        let write = |name: &str, bytes: &[u8]| write_file(&self.out.join(name), bytes);
-        let bytes = crate::predict::model_file(model, self.config.declaration(), report)?;
-        write("model.safetensors", &bytes)?;
-        write("report.json", format!("{}\n", report.json()?).as_bytes())?;
-        write("report.html", report::page::page(report).as_bytes())?;
-        write("statement.txt", report::statement::statement(report).as_bytes())
-    }
-
-    fn report(
-        &self,
-        ledger: &Ledger,
-        test_accuracy: Option<f64>,
-        metrics: Vec<(String, Vec<f64>)>,
-        seconds: f64,
-    ) -> Result<Report, Error> {
-        report::of_run(&report::Facts {
-            ledger,
-            dataset: &self.config.dataset(),
-            rounds: std::slice::from_ref(&self.rounds),
-            done: self.trainer.rounds(),
-            plan: Some(self.trainer.plan()),
-            test_accuracy,
-            metrics,
-            seconds: Some(seconds),
-            model: Some(self.trainer.model().size()),
+        let (header, options) = (self.job.header(rounds)?, self.waiting.options(self.common));
+        let mut opened = Some(ledger);
+        let run = self.waiting.until_free(|| {
+            let ledger = match opened.take() {
+                Some(ledger) => ledger,
+                None => Ledger::open(&self.ledger, options)?,
+            };
+            Ok(Run::open(ledger.dataset(&name, Arc::new(Best))?, header.clone())?)
+        });
+        run.map_err(|error| match error {
+            StoreError::BudgetExhausted(why) => Error::Ledger(StoreError::BudgetExhausted(
+                format!("{why}, in {}; the data was not opened", self.ledger.display()),
+            )),
+            other => Error::Ledger(other),
         })
     }
 }
 
-/// The noise multiplier that the configuration asks for or that its epsilon needs.
-fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
-    let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-    if let Some(z) = config.privacy.noise_multiplier {
-        return NoiseMultiplier::new(z).map_err(|error| usage(&error));
+fn no_checkpoint(place: &Place) -> Error {
+    Error::Usage(format!(
+        "{} has no run to go on with; begin one without --resume",
+        place.0.display()
+    ))
+}
+
+/// Why rounds could not go on, after saying what there is to go on with.
+fn stopped(error: DriveError, place: &Place) -> Error {
+    let saved = UnverifiedCheckpoint::read(&place.checkpoint()).and_then(|found| found.round());
+    if let Ok(round) = saved {
+        let here = place.0.display();
+        say(&format!(
+            "round {round} is kept in {here}: go on with --resume, or make its model with `veilgrad finish \
+             {here}`\n"
+        ));
     }
-    let epsilon =
-        Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(|error| usage(&error))?;
-    let (sampling, adjacency) = (build::sampling(config)?, build::adjacency(config));
-    let target = Target { epsilon, delta, accountant: &Best };
-    let with = |noise_multiplier| {
-        let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
-        Composition::of(std::iter::once(folded), adjacency)
-    };
-    target.noise_multiplier(with).map_err(|error| usage(&error))
-}
-
-/// What all rounds cost.
-fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
-    let usage = |error: Unsupported| Error::Usage(error.to_string());
-    let composition = Composition::fold(std::slice::from_ref(rounds), build::adjacency(config));
-    Best.epsilon(&composition.map_err(usage)?, delta).map_err(usage)
-}
-
-/// Set when somebody wants to stop. Who insists stops at once: the ledger is in order at any time, and the
-/// last checkpoint is whole.
-fn interrupts() -> Result<Arc<AtomicBool>, Error> {
-    use signal_hook::flag::{register, register_conditional_shutdown};
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        register_conditional_shutdown(signal, 130, Arc::clone(&flag))
-            .and_then(|_| register(signal, Arc::clone(&flag)))
-            .map_err(|error| Error::Failure(error.to_string()))?;
-    }
-    Ok(flag)
-}
-
-fn ledger_error(error: LedgerError) -> Error {
-    Error::from(error)
-}
-
-fn train_error(error: TrainError) -> Error {
     match error {
-        TrainError::Ledger(error) => ledger_error(error),
+        // Data was opened by now, so that this is not the refusal of a run before it began.
+        DriveError::Train(TrainError::Ledger(error @ LedgerError::BudgetExhausted(_))) => {
+            Error::Ledger(StoreError::Refused(error.to_string()))
+        }
+        DriveError::Train(TrainError::Ledger(error)) => Error::Ledger(error.into()),
         other => Error::Failure(other.to_string()),
-    }
-}
-
-fn resume_error(error: FileError) -> Error {
-    match error {
-        FileError::Ledger(error) => Error::Ledger(error),
-        other => Error::Failure(format!("the checkpoint: {other}")),
     }
 }

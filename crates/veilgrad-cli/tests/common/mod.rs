@@ -85,7 +85,16 @@ block = 4
 }
 
 pub(crate) fn veilgrad(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
+    command(arguments).output().unwrap()
+}
+
+/// The command. Its default ledger is `ledger.db` in the directory of results, so that tests have their own.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_veilgrad"));
+    let out = arguments.iter().position(|word| *word == "--out").map(|place| arguments[place + 1]);
+    let ledger = out.map_or("/nowhere/ledger.db".to_owned(), |out| format!("{out}/ledger.db"));
+    command.args(arguments).env("VEILGRAD_LEDGER", ledger);
+    command
 }
 
 pub(crate) fn ok(arguments: &[&str]) -> String {

@@ -1,0 +1,115 @@
+//! `veilgrad finish`: model, report and statement from a checkpoint. It is post-processing of what was
+//! released: it charges nothing, writes nothing to the ledger, and opens no private data.
+
+use std::path::Path;
+
+use serde_json::Value;
+use veilgrad_ledger::Ledger;
+use veilgrad_nn::{FileError, Loss, UnverifiedCheckpoint, public};
+
+use super::config::Config;
+use super::data::{self, Examples};
+use super::fingerprint::difference;
+use super::hooks::{ACCOUNT, Account, CONFIGURATION};
+use super::job::Job;
+use super::place::Place;
+use crate::argument::{Common, Finish};
+use crate::error::Error;
+use crate::output::{say, write_file};
+use crate::report;
+
+pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
+    let place = Place(arguments.run.clone());
+    let here = place.0.display().to_string();
+    if !place.checkpoint().exists() {
+        if place.is_finished() {
+            say(&format!("{here} is finished\n"));
+            return Ok(());
+        }
+        return Err(Error::Usage(format!("{here} has no checkpoint: no round was charged for it")));
+    }
+    let kept = place.read_run()?;
+    let mut job = Job::new(kept.config.clone(), None)?;
+    let ledger = arguments.ledger.as_ref().unwrap_or(&kept.ledger);
+    let ledger = Ledger::read(ledger, common.options())?;
+    let account = restore(&mut job, &place.checkpoint(), &ledger)?;
+    if !common.quiet {
+        let (done, all) = (job.trainer.rounds(), job.rounds.count);
+        say(&format!("finishing {here} after {done} of {all} rounds\n"));
+    }
+    let test = public_test(&kept.config, job.threads)?;
+    complete(&job, &place, &ledger, test, account, common)
+}
+
+/// Brings a plan to where a checkpoint of the same configuration stands, if the ledger contains what was
+/// charged for it.
+pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Account, Error> {
+    let name = path.display().to_string();
+    let wrong = |error: FileError| match error {
+        FileError::Ledger(error) => Error::Ledger(error),
+        FileError::Io(cause) => Error::File { path: name.clone(), cause },
+        other => Error::Failure(format!("{name}: {other}")),
+    };
+    let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
+    let checkpoint = UnverifiedCheckpoint::read(path).map_err(&wrong)?;
+    let was = checkpoint.bytes(CONFIGURATION).ok().and_then(json).ok_or_else(|| {
+        Error::Failure(format!("{name}: does not say which configuration it belongs to"))
+    })?;
+    let is = job.config.fingerprint().map_err(Error::Failure)?;
+    if let Some(difference) = difference(&was, &is) {
+        return Err(Error::Usage(format!(
+            "the run was begun with another configuration: {difference}; its guarantee is for that one"
+        )));
+    }
+    let account =
+        checkpoint.bytes(ACCOUNT).ok().and_then(|bytes| serde_json::from_slice(bytes).ok());
+    let checkpoint = checkpoint.verify(Some(ledger)).map_err(&wrong)?;
+    job.trainer.restore(&checkpoint).map_err(&wrong)?;
+    Ok(account.unwrap_or_default())
+}
+
+/// The public examples with which a run was begun, if they are there: those were compared with its private
+/// ones.
+pub(crate) fn public_test(kept: &Config, threads: usize) -> Result<Option<Examples>, Error> {
+    let data = &kept.data;
+    let files = [&data.test, &data.test_labels];
+    if let Some(missing) = files.into_iter().flatten().find(|path| !path.exists()) {
+        say(&format!("{} is not there: the model is not evaluated\n", missing.display()));
+        return Ok(None);
+    }
+    data::test(kept, threads)
+}
+
+/// Writes model, report and statement of what was trained, and prints the outcome. Whoever stops in between
+/// can do it again: the checkpoint goes last.
+pub(crate) fn complete(
+    job: &Job,
+    place: &Place,
+    ledger: &Ledger,
+    test: Option<Examples>,
+    account: Account,
+    common: &Common,
+) -> Result<(), Error> {
+    let model = job.model();
+    let test_accuracy =
+        test.map(|test| public::evaluate(&model, Loss::SoftmaxCrossEntropy, &test).accuracy);
+    let report = report::of_run(&report::Facts {
+        ledger,
+        dataset: &job.config.dataset(),
+        rounds: std::slice::from_ref(&job.rounds),
+        done: job.trainer.rounds(),
+        plan: Some(job.trainer.plan()),
+        test_accuracy,
+        metrics: account.metrics,
+        seconds: Some(account.seconds as f64),
+        model: Some(job.trainer.model().size()),
+    })?;
+    let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);
+    let bytes = crate::predict::model_file(&model, job.config.declaration(), &report)?;
+    write("model.safetensors", &bytes)?;
+    write("report.json", format!("{}\n", report.json()?).as_bytes())?;
+    write("report.html", report::page::page(&report).as_bytes())?;
+    write("statement.txt", report::statement::statement(&report).as_bytes())?;
+    place.remove_checkpoint();
+    report::finish(&report, &place.0, common)
+}

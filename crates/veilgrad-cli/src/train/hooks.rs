@@ -1,0 +1,152 @@
+//! What the driver loop tells and asks: progress, checkpoints, signals, a busy ledger.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use veilgrad_events::Run;
+use veilgrad_ledger::{DatasetLedger, Head, StoreError};
+use veilgrad_nn::{FileError, Hooks, Trainer};
+
+use super::build::AnyOptimizer;
+use super::progress::Progress;
+use crate::argument::Common;
+use crate::error::Error;
+use crate::output::say;
+
+/// How long one attempt to take the ledger lasts. Then somebody is told, and it is tried again.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Patience with a ledger that another process holds.
+pub(crate) struct Waiting {
+    patience: Duration,
+    since: Option<Instant>,
+    quiet: bool,
+}
+
+impl Waiting {
+    pub(crate) const fn new(patience: Duration, common: &Common) -> Self {
+        Self { patience, since: None, quiet: common.quiet }
+    }
+
+    /// How ledgers are opened by whoever waits for them.
+    pub(crate) fn options(&self, common: &Common) -> veilgrad_ledger::Options {
+        veilgrad_ledger::Options { patience: ATTEMPT.min(self.patience), ..common.options() }
+    }
+
+    /// The ledger is busy: says so once, and returns whether to try again.
+    fn wait(&mut self) -> bool {
+        let since = *self.since.get_or_insert_with(|| {
+            if !self.quiet {
+                let seconds = self.patience.as_secs();
+                say(&format!(
+                    "the ledger is busy: waiting up to {seconds} s for another process\n"
+                ));
+            }
+            Instant::now()
+        });
+        since.elapsed() < self.patience
+    }
+
+    /// Tries something with a ledger until the ledger is free, or patience ends.
+    pub(crate) fn until_free<T>(
+        &mut self,
+        mut attempt: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            match attempt() {
+                Err(StoreError::Busy(why)) => {
+                    if !self.wait() {
+                        return Err(StoreError::Busy(why));
+                    }
+                }
+                other => {
+                    self.since = None;
+                    return other;
+                }
+            }
+        }
+    }
+}
+
+/// What a checkpoint says beside the trainer's state: released values and whole seconds.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// The last private estimate of every metric.
+    pub(crate) metrics: Vec<(String, Vec<f64>)>,
+    /// How long rounds took so far; whole seconds, since what is finer depends on the sizes of samples.
+    pub(crate) seconds: u64,
+}
+
+/// The names under which a checkpoint has the configuration's fingerprint and the account.
+pub(crate) const CONFIGURATION: &str = "configuration";
+pub(crate) const ACCOUNT: &str = "account";
+
+/// The hooks of a training run.
+pub(crate) struct RunHooks {
+    pub(crate) checkpoint: PathBuf,
+    /// The fingerprint of the configuration, as JSON.
+    pub(crate) configuration: String,
+    /// Where the ledger's chain ended when this run last charged something.
+    pub(crate) head: Head,
+    pub(crate) progress: Progress,
+    pub(crate) waiting: Waiting,
+    pub(crate) interrupted: Arc<AtomicBool>,
+    pub(crate) started: Instant,
+    /// Of the runs that this one goes on with.
+    pub(crate) earlier: Account,
+}
+
+impl RunHooks {
+    pub(crate) fn account(&self) -> Account {
+        let mut metrics = self.progress.metrics();
+        if metrics.is_empty() {
+            metrics.clone_from(&self.earlier.metrics);
+        }
+        let seconds = self.earlier.seconds + self.started.elapsed().as_secs_f64().ceil() as u64;
+        Account { metrics, seconds }
+    }
+}
+
+impl Hooks<AnyOptimizer, DatasetLedger> for RunHooks {
+    fn charged(&mut self, run: &Run<DatasetLedger>) {
+        self.head = run.store().ledger().head().clone();
+        self.waiting.since = None;
+    }
+
+    fn show(&mut self, _: &Trainer<AnyOptimizer>, round: &veilgrad_nn::Progress) {
+        self.progress.show(round);
+    }
+
+    fn save(&mut self, trainer: &Trainer<AnyOptimizer>) -> Result<(), FileError> {
+        let mut checkpoint = trainer.checkpoint(Some(&self.head));
+        let account = serde_json::to_vec(&self.account())
+            .map_err(|error| FileError::Format(error.to_string()))?;
+        checkpoint.insert(CONFIGURATION, self.configuration.clone().into_bytes());
+        checkpoint.insert(ACCOUNT, account);
+        checkpoint.write(&self.checkpoint)
+    }
+
+    fn stop(&mut self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn wait(&mut self, _: &str) -> bool {
+        self.waiting.wait()
+    }
+}
+
+/// Set when somebody wants to stop. Who insists stops at once: the ledger is in order at any time, and the
+/// last checkpoint is whole.
+pub(crate) fn interrupts() -> Result<Arc<AtomicBool>, Error> {
+    use signal_hook::flag::{register, register_conditional_shutdown};
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| register(signal, Arc::clone(&flag)))
+            .map_err(|error| Error::Failure(error.to_string()))?;
+    }
+    Ok(flag)
+}

@@ -1,0 +1,120 @@
+//! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
+
+use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsupported};
+use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
+use veilgrad_nn::{Model, Performance, Trainer};
+
+use super::build::{self, AnyOptimizer, AnySampler};
+use super::config::Config;
+use crate::error::Error;
+
+/// A training run as it is planned: nothing of the data was looked at.
+pub(crate) struct Job {
+    pub(crate) config: Config,
+    pub(crate) threads: usize,
+    pub(crate) delta: Delta,
+    pub(crate) trainer: Trainer<AnyOptimizer>,
+    pub(crate) sampler: AnySampler,
+    /// All rounds of the plan, folded as the ledger charges them.
+    pub(crate) rounds: Rounds,
+    pub(crate) guarantee: Guarantee,
+}
+
+impl Job {
+    /// The plan of a configuration; its dataset gets its name if it has none.
+    pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
+        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
+        config.data.dataset = Some(config.dataset());
+        let delta = Delta::new(config.privacy.delta).map_err(|error| usage(&error))?;
+        let declaration = config.declaration();
+        let threads =
+            threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let sampler = AnySampler::new(build::sampling(&config)?)?;
+        let mut noise = noise(&config, delta)?;
+        // Groups are rounded to their grids one by one; a little more noise makes up for it.
+        let (trainer, rounds, guarantee) = loop {
+            let performance = Performance { threads, ..Performance::default() };
+            let mut trainer = Trainer::new(
+                build::model(&declaration)?,
+                build::plan(&config, noise)?,
+                AnyOptimizer::new(&config),
+                build::schedule(&config),
+                performance,
+            )
+            .map_err(|error| usage(&error))?;
+            if let Some(decay) = config.train.ema {
+                trainer = trainer.averaging(decay);
+            }
+            let round = trainer.event(&sampler).map_err(|error| usage(&error))?;
+            let rounds = Rounds { count: config.train.rounds, round };
+            let guarantee = cost(&config, &rounds, delta)?;
+            match config.privacy.epsilon {
+                Some(target) if guarantee.epsilon > target => {
+                    let more = noise.get() * (1.0 + 1e-7);
+                    noise = NoiseMultiplier::new(more).map_err(|error| usage(&error))?;
+                }
+                _ => break (trainer, rounds, guarantee),
+            }
+        };
+        Ok(Self { config, threads, delta, trainer, sampler, rounds, guarantee })
+    }
+
+    pub(crate) fn noise(&self) -> f64 {
+        self.trainer.plan().noise_multiplier().map_or(f64::NAN, NoiseMultiplier::get)
+    }
+
+    pub(crate) fn unit(&self) -> String {
+        build::unit(&self.config).record().to_string()
+    }
+
+    /// The terms of a budget that is begun with this run: what the run may cost, and no more.
+    pub(crate) fn budget(&self) -> Result<Budget, Error> {
+        let epsilon = self.config.privacy.epsilon.unwrap_or(self.guarantee.epsilon);
+        Ok(Budget {
+            dataset: self.config.dataset(),
+            unit: build::unit(&self.config).record(),
+            adjacency: build::adjacency(&self.config),
+            delta: self.delta,
+            epsilon: Epsilon::new(epsilon).map_err(|error| Error::Usage(error.to_string()))?,
+            mode: Mode::Planned,
+            order: None,
+        })
+    }
+
+    /// The header of a run of so many of the rounds.
+    pub(crate) fn header(&self, rounds: u64) -> Result<RunHeader, Error> {
+        let mut header = self.trainer.header(build::adjacency(&self.config));
+        header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
+        header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
+        Ok(header)
+    }
+
+    /// What training has made: the average of weights, if one was asked for.
+    pub(crate) fn model(&self) -> Model {
+        self.trainer.averaged_model().unwrap_or_else(|| self.trainer.model().clone())
+    }
+}
+
+/// The noise multiplier that the configuration asks for or that its epsilon needs.
+fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
+    let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
+    if let Some(z) = config.privacy.noise_multiplier {
+        return NoiseMultiplier::new(z).map_err(|error| usage(&error));
+    }
+    let epsilon =
+        Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(|error| usage(&error))?;
+    let (sampling, adjacency) = (build::sampling(config)?, build::adjacency(config));
+    let target = Target { epsilon, delta, accountant: &Best };
+    let with = |noise_multiplier| {
+        let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
+        Composition::of(std::iter::once(folded), adjacency)
+    };
+    target.noise_multiplier(with).map_err(|error| usage(&error))
+}
+
+/// What all rounds cost.
+fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
+    let usage = |error: Unsupported| Error::Usage(error.to_string());
+    let composition = Composition::fold(std::slice::from_ref(rounds), build::adjacency(config));
+    Best.epsilon(&composition.map_err(usage)?, delta).map_err(usage)
+}

@@ -1,0 +1,149 @@
+//! The directory of a run: its results, or what it needs to go on.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use veilgrad_ledger::{Ledger, Options, StoreError};
+use veilgrad_nn::UnverifiedCheckpoint;
+
+use super::config::Config;
+use crate::error::Error;
+use crate::output::write_file;
+
+/// The results of a finished run.
+pub(crate) const RESULTS: [&str; 4] =
+    ["model.safetensors", "report.json", "report.html", "statement.txt"];
+
+/// The directory of a run.
+pub(crate) struct Place(pub(crate) PathBuf);
+
+/// `run.json`, beside the checkpoint as long as there is one: what goes on needs, apart from released values.
+/// Paths are relative to the directory where that is possible.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunFile {
+    schema: u32,
+    pub(crate) ledger: PathBuf,
+    pub(crate) config: Config,
+}
+
+impl Place {
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint.safetensors")
+    }
+
+    fn run_file(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    /// Whether results of a run are here.
+    pub(crate) fn is_finished(&self) -> bool {
+        RESULTS.iter().any(|name| std::fs::symlink_metadata(self.0.join(name)).is_ok())
+    }
+
+    /// Keeps the configuration and where the ledger is.
+    pub(crate) fn write_run(&self, config: &Config, ledger: &Path) -> Result<(), Error> {
+        let mut config = config.clone();
+        let data = &mut config.data;
+        for path in [&mut data.labels, &mut data.test, &mut data.test_labels].into_iter().flatten()
+        {
+            *path = self.relative(path);
+        }
+        data.train = self.relative(&data.train);
+        let file = RunFile { schema: 1, ledger: self.relative(ledger), config };
+        let text =
+            serde_json::to_string(&file).map_err(|error| Error::Failure(error.to_string()))?;
+        write_file(&self.run_file(), format!("{text}\n").as_bytes())
+    }
+
+    /// What was kept of the run that is not finished, with paths that lead there from here.
+    pub(crate) fn read_run(&self) -> Result<RunFile, Error> {
+        let path = self.run_file();
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(&path)
+            .map_err(|cause| Error::File { path: name.clone(), cause })?;
+        let mut file: RunFile = serde_json::from_str(&text)
+            .map_err(|error| Error::Data { path: name, cause: error.to_string() })?;
+        let data = &mut file.config.data;
+        for path in [&mut data.labels, &mut data.test, &mut data.test_labels].into_iter().flatten()
+        {
+            *path = self.0.join(&*path);
+        }
+        data.train = self.0.join(&data.train);
+        file.ledger = self.0.join(&file.ledger);
+        Ok(file)
+    }
+
+    /// A run that is finished has nothing to go on with.
+    pub(crate) fn remove_checkpoint(&self) {
+        let _ = std::fs::remove_file(self.checkpoint());
+        let _ = std::fs::remove_file(self.run_file());
+    }
+
+    /// A path as seen from here, unless they have only the root in common.
+    fn relative(&self, path: &Path) -> PathBuf {
+        let (Ok(here), Ok(there)) = (std::fs::canonicalize(&self.0), std::fs::canonicalize(path))
+        else {
+            return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        };
+        let common = here.components().zip(there.components()).take_while(|(a, b)| a == b).count();
+        if common <= 1 {
+            return there;
+        }
+        let up = here.components().skip(common).map(|_| Component::ParentDir);
+        up.chain(there.components().skip(common)).collect()
+    }
+
+    /// The id of the ledger that a report or a checkpoint here names, and where it was, if that is known.
+    fn named_ledger(&self) -> Option<(String, Option<PathBuf>)> {
+        let checkpoint = UnverifiedCheckpoint::read(&self.checkpoint()).ok();
+        if let Some(head) = checkpoint.as_ref().and_then(UnverifiedCheckpoint::head) {
+            return Some((head.id.clone(), self.read_run().ok().map(|file| file.ledger)));
+        }
+        let text = std::fs::read_to_string(self.0.join("report.json")).ok()?;
+        let report: Value = serde_json::from_str(&text).ok()?;
+        let id = report["ledger"]["id"].as_str()?.to_owned();
+        Some((id, report["ledger"]["path"].as_str().map(|path| self.0.join(path))))
+    }
+
+    /// Refuses a ledger that is not the one that results or a checkpoint here name: what was spent there
+    /// would not count.
+    pub(crate) fn check_ledger(&self, ledger: &Path, options: Options) -> Result<(), Error> {
+        let Some((named, place)) = self.named_ledger() else { return Ok(()) };
+        let place = place.map_or(String::new(), |place| format!(", at {}", place.display()));
+        let used = match ledger.exists() {
+            true => Ledger::read(ledger, options)?.head().id.clone(),
+            false => "not there".to_owned(),
+        };
+        if used == named {
+            return Ok(());
+        }
+        let used = if used == "not there" { used } else { format!("ledger {used}") };
+        Err(Error::Ledger(StoreError::Refused(format!(
+            "{here} was charged to ledger {named}{place}, and {ledger} is {used}; restore or name that \
+             ledger, choose another --out, or pass --new-budget if what was spent there may be forgotten",
+            here = self.0.display(),
+            ledger = ledger.display()
+        ))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_kept_as_seen_from_the_directory() {
+        let base = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
+        let out = base.join("runs/one");
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::write(base.join("data.csv"), "").unwrap();
+        std::fs::write(out.join("ledger.db"), "").unwrap();
+        let place = Place(out);
+        assert_eq!(place.relative(&base.join("data.csv")), Path::new("../../data.csv"));
+        assert_eq!(place.relative(&base.join("runs/one/ledger.db")), Path::new("ledger.db"));
+        assert_eq!(place.relative(Path::new("/proc/version")), Path::new("/proc/version"));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

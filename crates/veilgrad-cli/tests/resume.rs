@@ -1,0 +1,257 @@
+//! Runs that stop before they are done: what they keep, how they go on, and models that cost nothing more.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Directory, command, config, ok, refused, table, veilgrad};
+use serde_json::Value;
+use veilgrad_ledger::{Ledger, Options};
+
+const ROUNDS: u64 = 3000;
+
+/// A run that has been begun in a directory of its own.
+struct Begun {
+    directory: Directory,
+    config: String,
+    out: String,
+    ledger: String,
+}
+
+impl Begun {
+    fn new(name: &str) -> Self {
+        let directory = Directory::new(&format!("resume-{name}"));
+        table(&directory.file("data.csv"), 400);
+        let config = config(&directory, ROUNDS, "");
+        let out = directory.file("out");
+        let ledger = format!("{out}/ledger.db");
+        Self { directory, config, out, ledger }
+    }
+
+    /// Starts the command, and waits until rounds are charged and a checkpoint is there.
+    fn start(&self, more: &[&str]) -> Child {
+        let words = [&["train", &self.config, "--out", &self.out], more].concat();
+        let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let log = format!("{}-wal", self.ledger);
+        while !std::fs::metadata(&log).is_ok_and(|log| log.len() > 40_000)
+            || !self.checkpoint().exists()
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child
+    }
+
+    fn checkpoint(&self) -> std::path::PathBuf {
+        Path::new(&self.out).join("checkpoint.safetensors")
+    }
+
+    /// Starts the command and interrupts it.
+    fn interrupted(name: &str) -> Self {
+        let run = Self::new(name);
+        let child = run.start(&[]);
+        signal("INT", &child);
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+        run
+    }
+
+    fn resume(&self) -> Output {
+        veilgrad(&["train", &self.config, "--out", &self.out, "--resume", "--json"])
+    }
+
+    /// The same configuration with something replaced.
+    fn changed(&self, from: &str, to: &str) -> String {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        assert!(text.contains(from), "{from}");
+        let path = self.directory.file("changed.toml");
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        path
+    }
+
+    fn head(&self) -> String {
+        ok(&["ledger", "head", &self.ledger])
+    }
+
+    fn charged(&self) -> u64 {
+        let ledger = Ledger::read(Path::new(&self.ledger), Options::default()).unwrap();
+        let datasets = ledger.state().datasets().values();
+        datasets.flat_map(|dataset| dataset.runs.values()).map(|run| run.charged()).sum()
+    }
+
+    /// That there is a model with all that belongs to it, and nothing to go on with.
+    fn is_finished(&self) -> Value {
+        for name in ["model.safetensors", "report.json", "report.html", "statement.txt"] {
+            assert!(Path::new(&self.out).join(name).exists(), "{name}");
+        }
+        for name in ["checkpoint.safetensors", "run.json"] {
+            assert!(!Path::new(&self.out).join(name).exists(), "{name}");
+        }
+        ok(&["ledger", "verify", &self.ledger]);
+        let report = std::fs::read(Path::new(&self.out).join("report.json")).unwrap();
+        serde_json::from_slice(&report).unwrap()
+    }
+}
+
+fn signal(name: &str, child: &Child) {
+    let words = [format!("-{name}"), child.id().to_string()];
+    assert!(std::process::Command::new("kill").args(words).status().unwrap().success());
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn going_on_with_another_configuration_is_refused_and_the_key_is_named() {
+    let run = Begun::interrupted("configuration");
+    let head = run.head();
+    for (from, to, what) in [
+        ("batch = 100", "batch = 50", "[privacy] expected_batch was 100.0, and is 50.0"),
+        (
+            "[\"a\", \"b\"]",
+            "[\"b\", \"a\"]",
+            "[data] classes was [\"a\",\"b\"], and is [\"b\",\"a\"]",
+        ),
+        ("\"x\"\nbounds = [0, 1]", "\"x\"\nbounds = [0, 2]", "[data] columns 1: bounds was"),
+        ("epsilon = 2.0", "epsilon = 2.5", "[privacy] epsilon was 2.0, and is 2.5"),
+        ("records = 400", "records = 500", "[data] records was 400, and is 500"),
+        ("lr = 2.0", "lr = 1.0", "[train] optimizer.lr was 2.0, and is 1.0"),
+        ("dataset = \"toy\"", "dataset = \"tin\"", "[data] dataset was \"toy\", and is \"tin\""),
+    ] {
+        let other = run.changed(from, to);
+        refused(&["train", &other, "--out", &run.out, "--resume"], 2, what);
+    }
+    let words = ["train", &run.config, "--out", &run.out, "--resume", "--epsilon", "1.5"];
+    refused(&words, 2, "[privacy] epsilon was 2.0, and is 1.5");
+    // Nothing was begun or charged for any of these.
+    assert_eq!(run.head(), head);
+    // No path is in the checkpoint.
+    let bytes = std::fs::read(run.checkpoint()).unwrap();
+    let place = run.directory.0.display().to_string();
+    assert!(!bytes.windows(place.len()).any(|window| window == place.as_bytes()));
+    // How rounds are charged and saved may change.
+    let other = run.changed("block = 4", "block = 8\ncheckpoint_rounds = 100");
+    ok(&["train", &other, "--out", &run.out, "--resume", "--threads", "1", "-q"]);
+    run.is_finished();
+}
+
+#[test]
+fn a_busy_ledger_is_waited_for_and_the_run_is_kept_when_patience_ends() {
+    let run = Begun::new("busy");
+    let child = run.start(&["--wait", "1"]);
+    let anchor = std::fs::File::open(Ledger::anchor_path(Path::new(&run.ledger))).unwrap();
+    anchor.lock().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = text(&output);
+    assert_eq!(output.status.code(), Some(6), "{error}");
+    assert_eq!(error.matches("the ledger is busy: waiting").count(), 1, "{error}");
+    assert!(error.contains("go on with --resume"), "{error}");
+    // Reading is enough to make a model; writing is not possible now.
+    let words = ["train", &run.config, "--out", &run.out, "--resume", "--wait", "0"];
+    refused(&words, 6, "the ledger is busy");
+    let before = std::fs::read(&run.ledger).unwrap();
+    ok(&["finish", &run.out, "-q"]);
+    let report = run.is_finished();
+    assert!((1..ROUNDS).contains(&report["rounds"].as_u64().unwrap()), "{report}");
+    assert_eq!(std::fs::read(&run.ledger).unwrap(), before);
+    anchor.unlock().unwrap();
+}
+
+#[test]
+fn a_model_is_made_from_a_checkpoint_without_data_and_without_a_charge() {
+    let run = Begun::interrupted("finish");
+    let (head, charged) = (run.head(), run.charged());
+    std::fs::remove_file(run.directory.file("data.csv")).unwrap();
+    let report: Value = serde_json::from_str(&ok(&["finish", &run.out, "--json"])).unwrap();
+    assert_eq!(run.is_finished()["rounds"], report["rounds"]);
+    let rounds = report["rounds"].as_u64().unwrap();
+    assert!(rounds > 0 && rounds <= charged && charged < ROUNDS, "{rounds} of {charged}");
+    assert_eq!((run.head(), run.charged()), (head, charged));
+    // Fewer rounds than planned do not lower what is promised.
+    assert!(report["epsilon"].as_f64().unwrap() > 1.9, "{report}");
+    // A second time there is nothing to do; without a run, nothing to make a model from.
+    assert_eq!(ok(&["finish", &run.out]), "");
+    refused(&["finish", &run.directory.file("none")], 2, "has no checkpoint");
+}
+
+#[test]
+fn a_run_whose_budget_is_spent_still_gives_its_model() {
+    let run = Begun::interrupted("spent");
+    ok(&["budget", "tighten", "toy", "--epsilon", "0.01", "--ledger", &run.ledger]);
+    let head = run.head();
+    let output = run.resume();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("has room for 0 of the"), "{}", text(&output));
+    assert!(run.is_finished()["rounds"].as_u64().unwrap() < ROUNDS);
+    assert_eq!(run.head(), head);
+}
+
+#[test]
+fn a_budget_that_ends_in_the_middle_of_a_run_leaves_a_checkpoint() {
+    let run = Begun::new("tightened");
+    let child = run.start(&[]);
+    ok(&["budget", "tighten", "toy", "--epsilon", "0.01", "--ledger", &run.ledger]);
+    let output = child.wait_with_output().unwrap();
+    // Not 3: that says that nothing was run and the data was not opened.
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("veilgrad finish"), "{}", text(&output));
+    ok(&["finish", &run.out, "-q"]);
+    // All rounds that were charged were done and kept.
+    assert_eq!(run.is_finished()["rounds"].as_u64().unwrap(), run.charged());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
+    let mut run = Begun::new("unwritable");
+    run.config = run.changed("block = 4", "block = 4\ncheckpoint_rounds = 20");
+    let child = run.start(&[]);
+    // A directory is where the new one is to be written, as full disks are hard to come by.
+    let obstacle = format!("{}/checkpoint.safetensors.partial", run.out);
+    while std::fs::create_dir(&obstacle).is_err() {}
+    let output = child.wait_with_output().unwrap();
+    let error = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("could not be written") && error.contains("is whole"), "{error}");
+    std::fs::remove_dir(&obstacle).unwrap();
+    let output = run.resume();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    run.is_finished();
+}
+
+#[test]
+fn a_run_that_is_killed_at_any_moment_is_never_stranded() {
+    let run = Begun::new("killed");
+    let text = std::fs::read_to_string(&run.config).unwrap();
+    std::fs::write(&run.config, text.replace("rounds = 3000", "rounds = 300")).unwrap();
+    let kills = std::env::var("VEILGRAD_KILLS").map_or(12, |kills| kills.parse::<u32>().unwrap());
+    let start = Instant::now();
+    ok(&["train", &run.config, "--out", &run.out, "-q"]);
+    let whole = start.elapsed();
+    for attempt in 0..kills {
+        let out = run.directory.file(&format!("out-{attempt}"));
+        let ledger = format!("{out}.db");
+        let words = ["train", &run.config, "--out", &out, "--ledger", &ledger, "-q"];
+        let mut child =
+            command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        // From before there is a ledger until after there is a model.
+        std::thread::sleep(whole * attempt / kills);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let place = Path::new(&out);
+        match (place.join("checkpoint.safetensors").exists(), attempt % 2) {
+            (true, 0) => drop(ok(&["finish", &out, "-q"])),
+            (true, _) => drop(ok(&[&words[..], &["--resume"]].concat())),
+            // Before the first checkpoint nothing is charged; after the last, all is done.
+            (false, _) if !place.join("model.safetensors").exists() => drop(ok(&words)),
+            (false, _) => drop(ok(&["finish", &out])),
+        }
+        let model = format!("{out}/model.safetensors");
+        ok(&["predict", &model, &run.directory.file("data.csv")]);
+        ok(&["ledger", "verify", &ledger]);
+        let shown: Value =
+            serde_json::from_str(&ok(&["budget", "show", "toy", "--ledger", &ledger, "--json"]))
+                .unwrap();
+        assert!(shown["spent"].as_f64().unwrap() <= 2.0, "{shown}");
+    }
+}
