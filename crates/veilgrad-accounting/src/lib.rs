@@ -6,6 +6,7 @@
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
 //! - [`Target`]: noise, rate or rounds that keep a budget.
+//! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
 //!
@@ -27,6 +28,7 @@ pub mod adaptive;
 mod aided;
 mod attack;
 mod calibrate;
+pub mod claim;
 mod composed;
 mod composition;
 mod contour;
@@ -36,6 +38,7 @@ mod cut;
 pub mod display;
 mod gaussian;
 mod lattice;
+mod ledger;
 mod loss;
 mod losses;
 mod number;
@@ -45,6 +48,7 @@ pub mod pld;
 mod price;
 pub mod rdp;
 mod smooth;
+pub mod statement;
 mod tilted;
 
 pub use account::{Accountant, Best, Guarantee, Pld, Rdp, check_accountant};
@@ -53,3 +57,4 @@ pub use attack::{advantage, true_positive_rate};
 pub use calibrate::Target;
 pub use composition::{Composition, Sampled, Step, Unsupported};
 pub use curve::{Profile, spent};
+pub use ledger::of_ledger;

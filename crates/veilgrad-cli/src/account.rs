@@ -1,6 +1,7 @@
 //! `veilgrad account`: what a ledger or a file of rounds cost.
 
-use serde_json::{Value, json};
+use serde_json::json;
+use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::claimed_noise_down;
 use veilgrad_accounting::{Best, Composition, Guarantee, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
@@ -32,31 +33,26 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let mut parameters = parameters(&all, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
     let answer = Answer { parameters, outcome, asked, show_noise: claimed_noise_down };
-    let promise = source.budget.as_ref().map(promise);
     if common.json {
         let mut document = answer.json();
-        if let Some((guarantee, _)) = promise {
+        if let Some(claim) = &source.claim {
             let running = document.get("epsilon").cloned();
-            document.insert("guarantee".to_owned(), guarantee);
+            document.insert("guarantee".to_owned(), crate::claim::json(claim));
             document.insert("running".to_owned(), json!(running));
         }
         print(&format!("{}\n", json!(document)))?;
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
-        print(&format!("{table}{}", promise.map_or(String::new(), |(_, text)| text)))?;
+        print(&format!("{table}{}", source.claim.as_ref().map_or(String::new(), promise)))?;
     }
     answer.answered()
 }
 
-/// What a budget promises whatever is still charged: for programs and for people.
-fn promise(budget: &Budget) -> (Value, String) {
-    let (epsilon, delta) = (budget.epsilon.get(), budget.delta.get());
-    let text = format!(
-        "\nguarantee: epsilon {epsilon} at delta {delta:e}, the budget of {:?}. What is above is what was\n\
-         charged so far; it is a guarantee only if the number of rounds was fixed before the first.\n",
-        budget.dataset
-    );
-    (json!({ "epsilon": epsilon, "delta": delta }), text)
+/// What may be claimed about the dataset, behind what its rounds cost so far.
+fn promise(claim: &Result<Claim, NoClaim>) -> String {
+    let rows = crate::claim::rows(claim);
+    let rows = rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>();
+    format!("\nWhat is above is what was charged so far. What may be claimed:\n{rows}")
 }
 
 /// The rounds to account for, and what is known about where they come from.
@@ -69,6 +65,8 @@ struct Source {
     order: Option<f64>,
     budget: Option<Budget>,
     insecure: Option<String>,
+    /// What may be claimed about the dataset of a ledger.
+    claim: Option<Result<Claim, NoClaim>>,
 }
 
 fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result<Outcome, String> {
@@ -85,13 +83,13 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
                 && let Some(order) = source.order =>
         {
             let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
-            Guarantee {
+            return Ok(Outcome::adaptive(Guarantee {
                 epsilon: found.epsilon.get(),
                 epsilon_lower: None,
                 delta: delta.get(),
                 accountant: "rdp",
                 method: None,
-            }
+            }));
         }
         (_, _, Mode::Adaptive) => {
             return Err("unsupported: sampling or noise may have been chosen from earlier outputs \
@@ -132,6 +130,7 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
         order: None,
         budget: None,
         insecure: None,
+        claim: None,
     })
 }
 
@@ -147,6 +146,7 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
         order: budget.order,
         budget: Some(budget),
         insecure: dataset.insecure().map(str::to_owned),
+        claim: Some(crate::claim::of(dataset)),
     })
 }
 

@@ -1,15 +1,13 @@
 //! What both commands answer: a table for people, a document for programs.
 
 use serde_json::{Map, Value, json};
+use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::pld::Method;
 use veilgrad_accounting::{Composition, Guarantee, advantage, true_positive_rate};
 use veilgrad_events::Adjacency;
 
 use crate::error::Error;
-
-/// The false positive rate at which attacks are quoted.
-const FALSE_POSITIVES: f64 = 0.01;
 
 /// The parameters that were asked about; a mixture has no single value.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,8 +48,15 @@ impl Outcome {
             guarantee,
             mu: composition.mu().filter(|mu| mu.is_finite()),
             advantage: advantage(composition),
-            true_positive_rate: true_positive_rate(composition, FALSE_POSITIVES),
+            true_positive_rate: true_positive_rate(composition, FALSE_POSITIVE_RATE),
         }
+    }
+
+    /// Of rounds that may have been chosen from earlier outputs, for which (epsilon, delta) is all that holds.
+    pub(crate) fn adaptive(guarantee: Guarantee) -> Self {
+        let Attacker { advantage, true_positive_rate } =
+            Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
+        Self { guarantee, mu: None, advantage, true_positive_rate }
     }
 }
 
@@ -141,7 +146,7 @@ impl Answer {
                 let found = up(100.0 * outcome.true_positive_rate);
                 rows.push(("attacker", format!(
                     "advantage at most {advantage} %; finds at most {found} % at {} % false alarms",
-                    100.0 * FALSE_POSITIVES
+                    100.0 * FALSE_POSITIVE_RATE
                 )));
             }
             Err(reason) => {

@@ -176,6 +176,12 @@ pub(crate) struct RunOf {
     /// The dataset, if the ledger has several.
     #[arg(long, value_name = "NAME")]
     pub(crate) dataset: Option<String>,
+    /// The ledger of a run's directory, if it is no longer where the run left it.
+    #[arg(long, value_name = "FILE", conflicts_with = "unverified")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Without the ledger: what is stored with the results, labelled as not computed again.
+    #[arg(long)]
+    pub(crate) unverified: bool,
 }
 
 #[derive(Debug, Args)]

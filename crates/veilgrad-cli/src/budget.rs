@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use veilgrad_accounting::Best;
+use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_events::{Mode, Pricing};
 use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
@@ -17,16 +18,19 @@ pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
     match command {
         Budget::Create(create) => {
             let ledger = create_budget(create, common)?;
-            show(&ledger, &create.dataset, common)
+            show(&ledger, &create.dataset, common).map(|_| ())
         }
         Budget::Show(one) => {
-            show(&Ledger::read(&one.file.to_read()?, common.options())?, &one.dataset, common)
+            let ledger = Ledger::read(&one.file.to_read()?, common.options())?;
+            show(&ledger, &one.dataset, common)?
+                .map_err(|reason| Error::NoAnswer(reason.to_string()))
         }
         Budget::List(file) => list(&Ledger::read(&file.to_read()?, common.options())?, common),
         Budget::Tighten(tighten) => {
             let mut ledger = Ledger::open(&tighten.file.to_write()?, common.options())?;
             ledger.tighten(&tighten.dataset, tighten.epsilon)?;
-            show(&ledger, &tighten.dataset, common)
+            // The budget was lowered, whether or not anything may be claimed.
+            show(&ledger, &tighten.dataset, common).map(|_| ())
         }
     }
 }
@@ -79,138 +83,159 @@ pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: B
     ));
 }
 
-/// What a dataset has spent; or why nobody can say.
-pub(crate) fn spent(dataset: &Dataset) -> Result<f64, String> {
-    if let Some(reason) = dataset.insecure() {
-        return Err(format!("a run protects nothing: {reason}"));
-    }
-    dataset.price(&Best)
-}
-
 /// What a run would have cost alone; the runs of a dataset together cost less than the sum of these.
 fn alone(dataset: &Dataset, run: &RunState) -> Option<f64> {
     let price = Best.price(&dataset.terms(&Best), &run.charges()).ok();
     price.filter(|_| run.insecure.is_none())
 }
 
-fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<(), Error> {
+/// Shows a dataset, and returns why nothing may be claimed about it, if that is so.
+fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<Result<(), NoClaim>, Error> {
     let dataset = ledger
         .state()
         .datasets()
         .get(name)
         .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?;
-    if common.json { print(&format!("{}\n", document(dataset))) } else { print(&table(dataset)) }
+    let shown = Shown::new(dataset);
+    if common.json {
+        print(&format!("{}\n", shown.document()))?;
+    } else {
+        print(&shown.table())?;
+    }
+    Ok(shown.claim.map(|_| ()))
 }
 
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let datasets = ledger.state().datasets().values();
     if common.json {
-        let all: Vec<Value> = datasets.map(document).collect();
+        let all: Vec<Value> = datasets.map(|dataset| Shown::new(dataset).document()).collect();
         return print(&format!("{}\n", json!({ "schema": 1, "datasets": all })));
     }
-    let mut text =
-        format!("{:<24}{:>12}{:>12}{:>8}  adjacency\n", "dataset", "spent", "cap", "runs");
+    let mut text = format!(
+        "{:<24}{:>12}{:>12}{:>12}{:>8}  adjacency\n",
+        "dataset", "spent", "cap", "guarantee", "runs"
+    );
     for dataset in datasets {
-        let spent = spent(dataset).map_or("unknown".to_owned(), up);
+        let claim = crate::claim::of(dataset);
+        let (spent, guarantee) = match &claim {
+            Ok(claim) => (up(claim.spent), up(claim.epsilon)),
+            Err(_) => ("unknown".to_owned(), "none".to_owned()),
+        };
         text.push_str(&format!(
-            "{:<24}{:>12}{:>12}{:>8}  {}\n",
+            "{:<24}{spent:>12}{:>12}{guarantee:>12}{:>8}  {}\n",
             dataset.budget.dataset,
-            spent,
             dataset.budget.epsilon.get(),
             dataset.runs.len(),
             adjacency_name(dataset.budget.adjacency)
         ));
+        let why = claim.map_or_else(|reason| reason.to_string(), |claim| claim.why());
+        text.push_str(&format!("  {why}\n"));
     }
     print(&text)
 }
 
-/// Under which condition the budget is a guarantee.
-fn assumption(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Planned => "sampling, noise and number of rounds are not chosen from earlier outputs",
-        Mode::Adaptive => "none: rounds may be chosen from earlier outputs",
+/// A dataset with what may be claimed about it and what is left of its budget.
+struct Shown<'a> {
+    dataset: &'a Dataset,
+    claim: Result<Claim, NoClaim>,
+    reserved: Option<f64>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(dataset: &'a Dataset) -> Self {
+        let claim = crate::claim::of(dataset);
+        Self { dataset, claim, reserved: crate::claim::reserved(dataset) }
     }
-}
 
-/// What is left, rounded down.
-fn left(cap: f64, spent: f64) -> f64 {
-    if spent == 0.0 { cap } else { (cap - spent).next_down().max(0.0) }
-}
+    fn cap(&self) -> f64 {
+        self.dataset.budget.epsilon.get()
+    }
 
-fn document(dataset: &Dataset) -> Value {
-    let budget = &dataset.budget;
-    let price = spent(dataset);
-    let runs: Vec<Value> = dataset
-        .runs
-        .iter()
-        .map(|(run, state)| {
-            json!({
-                "run": run,
-                "id": state.id,
-                "source": state.source,
-                "rounds": state.charged(),
-                "epsilon": alone(dataset, state),
-                "insecure": state.insecure,
-                "closed": state.closed,
+    /// What a new run could still use, rounded down.
+    fn left(&self) -> Option<f64> {
+        let used = self.claim.as_ref().ok()?.spent + self.reserved?;
+        Some(if used == 0.0 { self.cap() } else { (self.cap() - used).next_down().max(0.0) })
+    }
+
+    fn document(&self) -> Value {
+        let budget = &self.dataset.budget;
+        let runs: Vec<Value> = self
+            .dataset
+            .runs
+            .iter()
+            .map(|(run, state)| {
+                json!({
+                    "run": run,
+                    "id": state.id,
+                    "source": state.source,
+                    "rounds": state.charged(),
+                    "epsilon": alone(self.dataset, state),
+                    "insecure": state.insecure,
+                    "closed": state.closed,
+                })
             })
-        })
-        .collect();
-    let cap = budget.epsilon.get();
-    let mut document = json!({
-        "schema": 1,
-        "dataset": budget.dataset,
-        "unit": budget.unit,
-        "adjacency": adjacency_name(budget.adjacency),
-        "delta": budget.delta,
-        "epsilon": cap,
-        "mode": budget.mode,
-        "order": budget.order,
-        "assumption": assumption(budget.mode),
-        "guarantee": { "epsilon": cap, "delta": budget.delta },
-        "running": price.as_ref().ok(),
-        "spent": price.as_ref().ok(),
-        "left": price.as_ref().ok().map(|spent| left(cap, *spent)),
-        "runs": runs,
-        "valid": price.is_ok(),
-    });
-    if let (Err(reason), Some(map)) = (price, document.as_object_mut()) {
-        map.insert("reason".to_owned(), json!(reason));
-    }
-    document
-}
-
-fn table(dataset: &Dataset) -> String {
-    let budget = &dataset.budget;
-    let cap = budget.epsilon.get();
-    let mut text = format!(
-        "dataset           {}\nunit              {}\nadjacency         {}\ndelta             {:e}\n",
-        budget.dataset,
-        budget.unit,
-        adjacency_name(budget.adjacency),
-        budget.delta.get()
-    );
-    text.push_str(&format!("guarantee         epsilon {cap}, whatever is still charged\n"));
-    text.push_str(&format!("assumption        {}\n", assumption(budget.mode)));
-    match spent(dataset) {
-        Ok(spent) => {
-            text.push_str(&format!("running           epsilon {} of {cap} spent\n", up(spent)));
-            text.push_str(&format!("                  {}\n", bar(spent, cap)));
-            text.push_str(&format!("left              {}\n", down(left(cap, spent))));
+            .collect();
+        let spent = self.claim.as_ref().ok().map(|claim| claim.spent);
+        let mut document = json!({
+            "schema": 1,
+            "dataset": budget.dataset,
+            "unit": budget.unit,
+            "adjacency": adjacency_name(budget.adjacency),
+            "delta": budget.delta,
+            "epsilon": self.cap(),
+            "mode": budget.mode,
+            "order": budget.order,
+            "guarantee": crate::claim::json(&self.claim),
+            "running": spent,
+            "spent": spent,
+            "reserved": self.reserved,
+            "left": self.left(),
+            "runs": runs,
+            "valid": self.claim.is_ok(),
+        });
+        if let (Err(reason), Some(map)) = (&self.claim, document.as_object_mut()) {
+            map.insert("reason".to_owned(), json!(reason.to_string()));
         }
-        Err(reason) => text.push_str(&format!("running           epsilon unknown: {reason}\n")),
+        document
     }
-    for (run, state) in &dataset.runs {
-        let from = state.source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
-        let end = if state.closed { "closed" } else { "open" };
-        let insecure =
-            state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
-        let rounds = state.charged();
-        let alone = alone(dataset, state).map_or("unknown".to_owned(), up);
-        text.push_str(&format!(
-            "run {run:<14}{rounds} rounds, epsilon {alone} alone, {end}{insecure}{from}\n"
-        ));
+
+    fn table(&self) -> String {
+        let (budget, cap) = (&self.dataset.budget, self.cap());
+        let mut rows = vec![
+            ("dataset", budget.dataset.clone()),
+            ("unit", budget.unit.to_string()),
+            ("adjacency", adjacency_name(budget.adjacency).to_owned()),
+            ("delta", format!("{:e}", budget.delta.get())),
+        ];
+        rows.extend(crate::claim::rows(&self.claim));
+        match &self.claim {
+            Ok(claim) => {
+                rows.push(("running", format!("epsilon {} of {cap} spent", up(claim.spent))));
+                rows.push(("", bar(claim.spent, cap)));
+            }
+            Err(_) => rows.push(("running", "epsilon unknown".to_owned())),
+        }
+        if let Some(reserved) = self.reserved.filter(|reserved| *reserved > 0.0) {
+            rows.push(("reserved", format!("{} for what running plans still hold", up(reserved))));
+        }
+        if let Some(left) = self.left() {
+            rows.push(("left", down(left)));
+        }
+        let mut text: String =
+            rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect();
+        for (run, state) in &self.dataset.runs {
+            let from = state.source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
+            let end = if state.closed { "closed" } else { "open" };
+            let insecure =
+                state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
+            let rounds = state.charged();
+            let alone = alone(self.dataset, state).map_or("unknown".to_owned(), up);
+            text.push_str(&format!(
+                "run {run:<14}{rounds} rounds, epsilon {alone} alone, {end}{insecure}{from}\n"
+            ));
+        }
+        text
     }
-    text
 }
 
 /// Spent against cap, as wide as a terminal has room for beside the labels.

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use veilgrad_events::LedgerError;
 use veilgrad_ledger::StoreError;
 
 /// A command that could not answer.
@@ -51,27 +50,20 @@ impl Error {
     }
 }
 
-impl From<LedgerError> for Error {
-    fn from(error: LedgerError) -> Self {
-        Self::Ledger(match error {
-            LedgerError::BudgetExhausted(why) => StoreError::BudgetExhausted(why),
-            LedgerError::Busy(why) => StoreError::Busy(why),
-            other => StoreError::Refused(other.to_string()),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use veilgrad_events::LedgerError;
+
     use super::*;
 
     #[test]
     fn a_busy_ledger_and_a_missing_answer_have_their_own_exit_codes() {
         let busy = || "held by another process".to_owned();
+        let from = |error: LedgerError| Error::Ledger(StoreError::from(error));
         assert_eq!(Error::Ledger(StoreError::Busy(busy())).code(), 6);
-        assert_eq!(Error::from(LedgerError::Busy(busy())).code(), 6);
-        assert_eq!(Error::from(LedgerError::BudgetExhausted(busy())).code(), 3);
-        assert_eq!(Error::from(LedgerError::Poisoned).code(), 4);
+        assert_eq!(from(LedgerError::Busy(busy())).code(), 6);
+        assert_eq!(from(LedgerError::BudgetExhausted(busy())).code(), 3);
+        assert_eq!(from(LedgerError::Poisoned).code(), 4);
         assert_eq!(Error::NoAnswer("unsupported".to_owned()).code(), 7);
         let data = Error::Data { path: "a.csv".to_owned(), cause: "is no table".to_owned() };
         assert_eq!(data.code(), 5);

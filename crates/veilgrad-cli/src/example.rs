@@ -29,6 +29,7 @@ pub(crate) const REPORT: &str = concat!(
 pub(crate) const STATEMENT: &str = concat!(
     "Examples:\n",
     "  veilgrad statement runs/mnist-eps3\n",
+    "  veilgrad statement runs/mnist-eps3 --ledger moved/ledger.db\n",
     "  veilgrad statement ledger.db --dataset mnist",
 );
 pub(crate) const PLAN: &str = concat!(

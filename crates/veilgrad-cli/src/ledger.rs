@@ -10,7 +10,7 @@ use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::answer::adjacency_name;
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
-use crate::budget::{bar, spent};
+use crate::budget::bar;
 use crate::error::Error;
 use crate::output::{print, say};
 
@@ -57,16 +57,21 @@ pub(crate) fn dataset<'a>(ledger: &'a Ledger, name: Option<&str>) -> Result<&'a 
     found.map_err(Error::Usage)
 }
 
-/// Everything that is charged to a dataset, or to all of them.
-pub(crate) fn charges(ledger: &Ledger, only: Option<&str>) -> Result<Vec<Rounds>, Error> {
+/// Everything that is charged to a dataset, or to all of them, by these runs or by all.
+pub(crate) fn charges(
+    ledger: &Ledger,
+    only: Option<&str>,
+    by: &[String],
+) -> Result<Vec<Rounds>, Error> {
     let mut rounds = Vec::new();
     ledger.visit_rows(&mut |_, bytes, _| {
         let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
         while let Entry::Import { entry: inner, .. } = entry {
             entry = *inner;
         }
-        if let Entry::Run { dataset, event: Event::Reserve(reservation), .. } = entry
+        if let Entry::Run { dataset, run, event: Event::Reserve(reservation), .. } = entry
             && only.is_none_or(|only| *only == dataset)
+            && (by.is_empty() || by.contains(&run))
         {
             rounds.push(reservation.charge);
         }
@@ -115,14 +120,16 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
         let all: Vec<Value> = datasets
             .iter()
             .map(|(name, dataset)| {
-                let price = spent(dataset);
+                let claim = crate::claim::of(dataset);
+                let spent = claim.as_ref().ok().map(|claim| claim.spent);
                 json!({
                     "dataset": name,
                     "epsilon": dataset.budget.epsilon,
-                    "guarantee": { "epsilon": dataset.budget.epsilon, "delta": dataset.budget.delta },
-                    "running": price.as_ref().ok(),
-                    "spent": price.as_ref().ok(),
-                    "reason": price.as_ref().err(),
+                    "guarantee": crate::claim::json(&claim),
+                    "running": spent,
+                    "spent": spent,
+                    "valid": claim.is_ok(),
+                    "reason": claim.as_ref().err().map(ToString::to_string),
                 })
             })
             .collect();
@@ -134,13 +141,15 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let mut text = format!("ledger {}, {} rows\n", ledger.head().id, ledger.head().sequence);
     for (name, dataset) in datasets {
         let cap = dataset.budget.epsilon.get();
-        text.push_str(&match spent(dataset) {
-            Ok(spent) => format!(
-                "{name:<24}{} running epsilon {}, guarantee {cap}\n",
-                bar(spent, cap),
-                up(spent)
+        text.push_str(&match crate::claim::of(dataset) {
+            Ok(claim) => format!(
+                "{name:<24}{} running epsilon {}, guarantee {}: {}\n",
+                bar(claim.spent, cap),
+                up(claim.spent),
+                up(claim.epsilon),
+                claim.why()
             ),
-            Err(reason) => format!("{name:<24}running epsilon unknown: {reason}\n"),
+            Err(reason) => format!("{name:<24}running epsilon unknown, guarantee none: {reason}\n"),
         });
     }
     print(&text)
@@ -207,7 +216,7 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
                     );
                 }
             }
-            let rounds = charges(&ledger, arguments.dataset.as_deref())?;
+            let rounds = charges(&ledger, arguments.dataset.as_deref(), &[])?;
             rounds_to_jsonl(&rounds).map_err(|error| Error::Failure(error.to_string()))?
         }
     };

@@ -8,6 +8,7 @@ mod account;
 mod answer;
 mod argument;
 mod budget;
+mod claim;
 mod error;
 mod example;
 mod html;

@@ -52,7 +52,7 @@ pub(crate) fn model_file(
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failure)?;
         views.push((name.as_str(), view));
     }
-    let (insecure, ledger) = (report.insecure, report.ledger.clone());
+    let (insecure, ledger) = (report.insecure, report.ledger.head.clone());
     let description = Description { schema: 1, insecure, ledger, declaration };
     let description = serde_json::to_string(&description).map_err(failure)?;
     let texts = HashMap::from([(DESCRIPTION.to_owned(), description)]);

@@ -10,7 +10,7 @@ use common::{Directory, ok, refused, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Best;
 use veilgrad_events::{
-    Adjacency, ClipNorm, LedgerStore, NoiseStd, Numerics, RecordUnit, Round, Rounds, Run,
+    Adjacency, ClipNorm, LedgerStore, Mode, NoiseStd, Numerics, RecordUnit, Round, Rounds, Run,
     RunHeader, SampleRate, Sampling, SumQuery,
 };
 use veilgrad_ledger::{Ledger, Options};
@@ -26,9 +26,11 @@ fn create(directory: &Directory) -> String {
     ledger
 }
 
-/// Charges rounds like those of the MNIST tutorial.
+/// Charges rounds like those of the MNIST tutorial, as declared before.
 fn charge(ledger: &str, rounds: u64) {
-    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    header.mode = Mode::Planned;
+    header.plan = Some(vec![Rounds { count: rounds, round: tutorial() }]);
     run(ledger, rounds, header).close().unwrap();
 }
 
@@ -88,7 +90,7 @@ fn a_ledger_has_a_report_and_a_statement_whoever_trained() {
     refused(&["statement", &ledger, "--dataset", "other"], 2, "no dataset");
     assert_eq!((&report["accountant"], &report["mode"]), (&"budget".into(), &"planned".into()));
     assert_eq!(report["curves"]["profile"].as_array().unwrap().len(), 0);
-    assert!(ok(&["statement", &ledger]).contains("what the ledger"));
+    assert!(ok(&["statement", &ledger]).contains("no round is granted that would lift all runs"));
     // A cap below what is spent is no promise.
     ok(&["budget", "tighten", "mnist", "--epsilon", "1", "--ledger", &ledger]);
     let report = json(&["report", &ledger]);
@@ -101,7 +103,7 @@ fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
     let directory = Directory::new("ledger-weakest");
     let ledger = create(&directory);
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
-    // More may still be charged: only the budget is known.
+    // Without a plan, rounds and their number may have been chosen from outputs: only the budget is known.
     let mut unverified = header.clone();
     unverified.numerics = Numerics::Unverified;
     let open = run(&ledger, 10, unverified);
@@ -109,8 +111,10 @@ fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
     assert_eq!((&report["epsilon"], &report["accountant"]), (&3.0.into(), &"budget".into()));
     open.close().unwrap();
     let report = json(&["report", &ledger]);
-    assert!(report["epsilon"].as_f64().unwrap() < 1.0, "{}", report["epsilon"]);
+    assert_eq!((&report["epsilon"], &report["mode"]), (&3.0.into(), &"adaptive".into()));
     assert_eq!(report["numerics"], "unverified");
+    let condition = report["conditions"][0].as_str().unwrap();
+    assert!(condition.contains("numerics: unverified"), "{condition}");
     // An exact run after it does not mend it.
     charge(&ledger, 10);
     assert_eq!(json(&["report", &ledger])["numerics"], "unverified");
@@ -120,6 +124,7 @@ fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
     let planned = directory.file("planned/ledger.db");
     ok(&["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5", "--ledger", &planned]);
     let mut header = header;
+    header.mode = Mode::Planned;
     header.plan = Some(vec![Rounds { count: 14_040, round: tutorial() }]);
     drop(run(&planned, 10, header));
     let report = json(&["report", &planned]);
@@ -157,15 +162,21 @@ fn a_budget_shows_what_is_spent_and_left() {
     let table = ok(&["budget", "show", "mnist", "--ledger", &ledger]);
     assert!(table.contains("2.3796 of 3 spent") && table.contains("80 %"), "{table}");
     // Spent is rounded up, left is rounded down, and each run is shown.
-    assert!(table.contains("guarantee         epsilon 3,"), "{table}");
+    assert!(table.contains("guarantee         epsilon 2.3796 at delta 1e-5\n"), "{table}");
+    assert!(table.contains("declared all of its rounds before the first"), "{table}");
     assert!(table.contains("left              0.62044\n"), "{table}");
     assert!(table.contains("14040 rounds, epsilon 2.3796 alone, closed"), "{table}");
     let drawn = ok(&["ledger", "show", &ledger]);
     assert!(drawn.contains(&format!("[{}{}]", "#".repeat(32), ".".repeat(8))), "{drawn}");
-    assert!(drawn.contains("running epsilon 2.3796, guarantee 3"), "{drawn}");
+    assert!(
+        drawn.contains("running epsilon 2.3796, guarantee 2.3796: there is one run"),
+        "{drawn}"
+    );
     let shown = json(&["ledger", "show", &ledger]);
     assert_eq!(shown["datasets"][0]["running"].as_f64(), Some(spent));
-    assert_eq!(shown["datasets"][0]["guarantee"]["epsilon"], 3.0);
+    let guarantee = found["guarantee"]["epsilon"].as_f64().unwrap();
+    assert!(guarantee >= spent && guarantee < spent + 1e-6, "{found}");
+    assert_eq!(shown["datasets"][0]["guarantee"], found["guarantee"]);
     assert!(ok(&["budget", "list", "--ledger", &ledger]).contains("mnist"));
     // The same number by the accountant, from the database.
     let account = json(&["account", &ledger, "--delta", "1e-5"]);
@@ -173,9 +184,9 @@ fn a_budget_shows_what_is_spent_and_left() {
     assert_eq!(account["steps"], 14_040);
     // What was charged so far is one number, what is promised another.
     assert_eq!(account["running"], account["epsilon"]);
-    assert_eq!(account["guarantee"]["epsilon"], 3.0);
-    assert_eq!(found["guarantee"]["epsilon"], 3.0);
-    assert!(ok(&["account", &ledger, "--delta", "1e-5"]).contains("guarantee: epsilon 3"));
+    assert_eq!(account["guarantee"], found["guarantee"]);
+    let table = ok(&["account", &ledger, "--delta", "1e-5"]);
+    assert!(table.contains("guarantee         epsilon 2.3796 at delta 1e-5"), "{table}");
 }
 
 #[test]

@@ -36,6 +36,12 @@ impl DatasetLedger {
         &self.ledger
     }
 
+    /// The id of the run that was opened last.
+    #[must_use]
+    pub fn run(&self) -> Option<&str> {
+        self.run.as_deref()
+    }
+
     /// The ledger, for other runs.
     #[must_use]
     pub fn into_ledger(self) -> Ledger {

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use veilgrad_accounting::display::{claimed_noise_down, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::statement::statement;
 use super::{Curves, Report};
 
 const STYLE: &str = "
@@ -51,15 +50,19 @@ pub(crate) fn page(report: &Report) -> String {
         escape(&unit(&report.unit)),
         escape(&report.adjacency)
     );
-    if report.insecure {
-        body.push_str("<p class=\"warning\">INSECURE: this run protects nothing.</p>\n");
+    if let Some(reason) = &report.reason {
+        let reason = escape(reason);
+        let _ = writeln!(body, "<p class=\"warning\">NOTHING MAY BE CLAIMED: {reason}.</p>");
+    }
+    for warning in &report.warnings {
+        let _ = writeln!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }
     numbers(&mut body, report);
     let Curves { spent, profile, attack } = &report.curves;
     privacy_charts(&mut body, spent, profile, attack, report.delta);
     groups(&mut body, report);
     body.push_str("<h2>Statement</h2>\n");
-    for paragraph in statement(report).split("\n\n") {
+    for paragraph in report.statement.split("\n\n") {
         // Every paragraph begins with what it is about.
         let (about, rest) = paragraph.trim().split_once(". ").unwrap_or(("", paragraph));
         let rest = escape(rest).replace('\n', "<br>");
@@ -69,7 +72,7 @@ pub(crate) fn page(report: &Report) -> String {
         body,
         "<h2>Check it</h2>\n<p>With the ledger at hand:</p>\n<pre><code>veilgrad ledger \
          verify LEDGER --against {}\nveilgrad account LEDGER --dataset {} --delta {:e}</code></pre>\n",
-        escape(&report.ledger.head),
+        escape(&report.ledger.head.head),
         escape(&report.dataset),
         report.delta
     );
@@ -97,7 +100,7 @@ fn unit(unit: &str) -> String {
 fn numbers(body: &mut String, report: &Report) {
     let mut cards = vec![
         (
-            up(report.epsilon),
+            report.shown_epsilon(),
             format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
         ),
         (claimed_noise_down(report.noise_multiplier), "noise multiplier".to_owned()),

@@ -96,9 +96,11 @@ pub(crate) fn complete(
     let report = report::of_run(&report::Facts {
         ledger,
         dataset: &job.config.dataset(),
-        rounds: std::slice::from_ref(&job.rounds),
-        done: job.trainer.rounds(),
-        plan: Some(job.trainer.plan()),
+        runs: &account.runs,
+        done: Some(job.trainer.rounds()),
+        records: Some(job.config.data.records),
+        place: Some(place),
+        newer: None,
         test_accuracy,
         metrics: account.metrics,
         seconds: Some(account.seconds as f64),
@@ -109,7 +111,7 @@ pub(crate) fn complete(
     write("model.safetensors", &bytes)?;
     write("report.json", format!("{}\n", report.json()?).as_bytes())?;
     write("report.html", report::page::page(&report).as_bytes())?;
-    write("statement.txt", report::statement::statement(&report).as_bytes())?;
+    write("statement.txt", report.statement.as_bytes())?;
     place.remove_checkpoint();
     report::finish(&report, &place.0, common)
 }

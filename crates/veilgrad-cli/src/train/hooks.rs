@@ -71,13 +71,16 @@ impl Waiting {
     }
 }
 
-/// What a checkpoint says beside the trainer's state: released values and whole seconds.
+/// What a checkpoint says beside the trainer's state: released values, whole seconds, and who charged them.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// The last private estimate of every metric.
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
     /// How long rounds took so far; whole seconds, since what is finer depends on the sizes of samples.
     pub(crate) seconds: u64,
+    /// The ids of the runs that charged its rounds, the first one first.
+    #[serde(default)]
+    pub(crate) runs: Vec<String>,
 }
 
 /// The names under which a checkpoint has the configuration's fingerprint and the account.
@@ -95,6 +98,8 @@ pub(crate) struct RunHooks {
     pub(crate) waiting: Waiting,
     pub(crate) interrupted: Arc<AtomicBool>,
     pub(crate) started: Instant,
+    /// The id of this run.
+    pub(crate) run: Option<String>,
     /// Of the runs that this one goes on with.
     pub(crate) earlier: Account,
 }
@@ -106,7 +111,8 @@ impl RunHooks {
             metrics.clone_from(&self.earlier.metrics);
         }
         let seconds = self.earlier.seconds + self.started.elapsed().as_secs_f64().ceil() as u64;
-        Account { metrics, seconds }
+        let runs = self.earlier.runs.iter().chain(&self.run).cloned().collect();
+        Account { metrics, seconds, runs }
     }
 }
 

@@ -9,7 +9,7 @@ mod fingerprint;
 pub(crate) mod finish;
 mod hooks;
 mod job;
-mod place;
+pub(crate) mod place;
 mod progress;
 
 use std::path::{Path, PathBuf};
@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
         waiting,
         interrupted,
         started: Instant::now(),
+        run: run.store().run().map(str::to_owned),
         earlier,
     };
     let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);

@@ -82,7 +82,7 @@ impl Place {
     }
 
     /// A path as seen from here, unless they have only the root in common.
-    fn relative(&self, path: &Path) -> PathBuf {
+    pub(crate) fn relative(&self, path: &Path) -> PathBuf {
         let (Ok(here), Ok(there)) = (std::fs::canonicalize(&self.0), std::fs::canonicalize(path))
         else {
             return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

@@ -1,0 +1,58 @@
+//! What may be claimed about a dataset of a ledger, as every command prints it.
+
+use serde_json::{Value, json};
+use veilgrad_accounting::Best;
+use veilgrad_accounting::claim::{self, Claim, ClaimedRun, NoClaim};
+use veilgrad_accounting::display::up;
+use veilgrad_ledger::{Dataset, RunState};
+
+/// What may be claimed about a dataset, or why nothing may.
+pub(crate) fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
+    claim::claim(&dataset.terms(&Best), &runs(dataset))
+}
+
+/// What running plans hold of the budget beyond what is spent.
+pub(crate) fn reserved(dataset: &Dataset) -> Option<f64> {
+    claim::reserved(&dataset.terms(&Best), &runs(dataset)).ok()
+}
+
+fn runs(dataset: &Dataset) -> Vec<ClaimedRun<'_>> {
+    dataset.runs.values().map(run).collect()
+}
+
+fn run(run: &RunState) -> ClaimedRun<'_> {
+    // What another branch charged to it besides is not in its plan.
+    let planned = run.is_planned() && run.apart.is_empty();
+    ClaimedRun {
+        charges: run.charges().to_vec(),
+        plan: run.header.plan.as_deref().filter(|_| planned),
+        holds_plan: !run.closed && run.source.is_none(),
+        insecure: run.insecure.as_deref(),
+        numerics: run.header.numerics,
+    }
+}
+
+/// For programs: the claim, or null.
+pub(crate) fn json(claim: &Result<Claim, NoClaim>) -> Value {
+    let Ok(claim) = claim else { return Value::Null };
+    json!({
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "accountant": claim.accountant(),
+        "why": claim.why(),
+        "conditions": claim.conditions,
+    })
+}
+
+/// For people: one line of what is claimed, and lines of why and under which conditions.
+pub(crate) fn rows(claim: &Result<Claim, NoClaim>) -> Vec<(&'static str, String)> {
+    match claim {
+        Ok(claim) => {
+            let epsilon = format!("epsilon {} at delta {:e}", up(claim.epsilon), claim.delta);
+            let mut rows = vec![("guarantee", epsilon), ("why", claim.why())];
+            rows.extend(claim.conditions.iter().map(|condition| ("if", (*condition).to_owned())));
+            rows
+        }
+        Err(reason) => vec![("guarantee", format!("none: {reason}"))],
+    }
+}

@@ -1,0 +1,259 @@
+//! Reports, computed from a ledger.
+
+use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection as Grade, warnings};
+use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
+use veilgrad_accounting::{Best, Composition, Profile, Unsupported, spent};
+use veilgrad_events::{
+    Delta, Epsilon, NoiseMultiplier, Numerics, RecordUnit, Round, Rounds, Sampling, UnitError,
+};
+use veilgrad_ledger::{Dataset, Ledger, StoreError};
+
+use super::{Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report};
+use crate::answer::adjacency_name;
+use crate::error::Error;
+use crate::train::place::Place;
+
+/// Points of each curve.
+const POINTS: u64 = 64;
+
+/// What a report is made of: a ledger, and facts about results that are none about privacy.
+pub(crate) struct Facts<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) dataset: &'a str,
+    /// The ids of the runs whose results these are: several, if one went on with another; all runs of the dataset if
+    /// none is named.
+    pub(crate) runs: &'a [String],
+    /// How many rounds were done; all that are charged if that is not known.
+    pub(crate) done: Option<u64>,
+    /// How many records were declared, in public.
+    pub(crate) records: Option<u64>,
+    /// Where results are kept.
+    pub(crate) place: Option<&'a Place>,
+    /// What the ledger says since the results were written.
+    pub(crate) newer: Option<Newer>,
+    pub(crate) test_accuracy: Option<f64>,
+    pub(crate) metrics: Vec<(String, Vec<f64>)>,
+    pub(crate) seconds: Option<f64>,
+    /// Its parameters.
+    pub(crate) model: Option<usize>,
+}
+
+/// The report of a run, or of all that a ledger knows about a dataset.
+pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
+    let failure = |error: &dyn std::fmt::Display| Error::Failure(error.to_string());
+    let datasets = facts.ledger.state().datasets();
+    let dataset = datasets.get(facts.dataset).ok_or_else(|| {
+        Error::Ledger(StoreError::Refused(format!("the ledger has no dataset {:?}", facts.dataset)))
+    })?;
+    let rounds = crate::ledger::charges(facts.ledger, Some(facts.dataset), facts.runs)?;
+    let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
+        return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
+    };
+    let done = What::new(&rounds, &last.round).map_err(|error| failure(&error))?;
+    let budget = &dataset.budget;
+    let claim = crate::claim::of(dataset);
+    let claimed = claim.as_ref().ok();
+    let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);
+    let numerics = if unverified { Numerics::Unverified } else { Numerics::Exact };
+    let records = last.round.sampling().records().or(facts.records);
+    let head = facts.ledger.head();
+    let head = Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() };
+    let curves = claimed.map_or(Ok(Curves::default()), |claim| curves(dataset, claim));
+    let groups = groups(&last.round);
+    let statement = Statement {
+        dataset: facts.dataset,
+        unit: budget.unit,
+        adjacency: budget.adjacency,
+        claim: &claim,
+        records,
+        runs: dataset.runs.len(),
+        done: done.stated(&groups),
+        numerics,
+        public_test: facts.test_accuracy.is_some(),
+        reports_time: facts.seconds.is_some(),
+        ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
+        since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
+    }
+    .text();
+    let warnings =
+        claimed.map_or_else(Vec::new, |claim| warnings(claim.epsilon, claim.delta, records));
+    Ok(Report {
+        schema: 1,
+        epsilon: claimed.map(|claim| claim.epsilon),
+        delta: budget.delta.get(),
+        valid: claim.is_ok(),
+        reason: claim.as_ref().err().map(NoClaim::to_string),
+        why: claimed.map(Claim::why),
+        conditions: claimed.map_or_else(Vec::new, |claim| {
+            claim.conditions.iter().map(|condition| (*condition).to_owned()).collect()
+        }),
+        warnings,
+        attacker: claimed.map(attacker),
+        epsilon_running: claimed.map(|claim| claim.spent),
+        accountant: claimed.map(|claim| claim.accountant().to_owned()),
+        mode: match claimed {
+            Some(claim) if claim.is_planned() => "planned",
+            _ => "adaptive",
+        }
+        .to_owned(),
+        adjacency: adjacency_name(budget.adjacency).to_owned(),
+        unit: unit_name(budget.unit),
+        sampling: done.sampling.map_or("mixed", sampling_name).to_owned(),
+        rate: done.sampling.and_then(rate),
+        numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
+        insecure: dataset.insecure().is_some(),
+        rounds: facts.done.map_or(done.charged, |done_rounds| done_rounds.min(done.charged)),
+        charged: done.charged,
+        uniform: done.uniform,
+        noise_multiplier: done.noise_multiplier.get(),
+        groups,
+        test_accuracy: facts.test_accuracy,
+        metrics: facts
+            .metrics
+            .iter()
+            .map(|(name, values)| Metric { name: name.clone(), values: values.clone() })
+            .collect(),
+        // Whole ones: what is finer depends on how large samples were.
+        seconds: facts.seconds.map(f64::ceil),
+        dataset: facts.dataset.to_owned(),
+        records,
+        runs: dataset.runs.len(),
+        run_ids: facts.runs.to_vec(),
+        ledger: LedgerPlace {
+            head,
+            path: facts.place.map(|place| place.relative(facts.ledger.path())),
+        },
+        newer: facts.newer.clone(),
+        model: facts
+            .model
+            .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
+        statement,
+        curves: curves.map_err(|error| failure(&error))?,
+    })
+}
+
+/// What rounds did, as the ledger says.
+struct What {
+    charged: u64,
+    sampling: Option<Sampling>,
+    uniform: bool,
+    noise_multiplier: NoiseMultiplier,
+}
+
+impl What {
+    fn new(rounds: &[Rounds], last: &Round) -> Result<Self, UnitError> {
+        let mut least = last.noise_multiplier()?;
+        for entry in rounds {
+            let noise = entry.round.noise_multiplier()?;
+            if noise < least {
+                least = noise;
+            }
+        }
+        let alike = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
+        Ok(Self {
+            charged: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
+            sampling: alike.then_some(last.sampling()),
+            uniform: rounds.iter().all(|entry| entry.round == *last),
+            noise_multiplier: least,
+        })
+    }
+
+    fn stated<'a>(&self, groups: &'a [Group]) -> Done<'a> {
+        Done {
+            rounds: self.charged,
+            sampling: self.sampling,
+            uniform: self.uniform,
+            noise_multiplier: self.noise_multiplier,
+            groups: groups
+                .iter()
+                .map(|group| ReleasedGroup {
+                    name: &group.name,
+                    dimension: group.dimension,
+                    clip: group.clip,
+                    noise: group.noise,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn groups(round: &Round) -> Vec<Group> {
+    let loss = |clip: f64, noise: f64| (clip / noise).powi(2);
+    let queries = round.queries();
+    let total: f64 =
+        queries.iter().map(|query| loss(query.clip().get(), query.noise().get())).sum();
+    let group = |query: &veilgrad_events::SumQuery| Group {
+        name: query.group().to_owned(),
+        dimension: query.dimension(),
+        clip: query.clip().get(),
+        noise: query.noise().get(),
+        share: loss(query.clip().get(), query.noise().get()) / total,
+    };
+    queries.iter().map(group).collect()
+}
+
+fn attacker(claim: &Claim) -> Attacker {
+    let attacker = claim.attacker();
+    Attacker {
+        advantage: attacker.advantage,
+        true_positive_rate: attacker.true_positive_rate,
+        protection: match attacker.protection() {
+            Grade::VeryStrong => Protection::VeryStrong,
+            Grade::Strong => Protection::Strong,
+            Grade::Moderate => Protection::Moderate,
+            Grade::Weak => Protection::Weak,
+            Grade::None => Protection::None,
+        },
+    }
+}
+
+/// Curves of the plan, where the claim is its cost; a budget has none.
+fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
+    let plan = dataset.runs.values().next().and_then(|run| run.header.plan.as_deref());
+    let (Basis::Plan { .. }, Some(plan)) = (&claim.basis, plan) else {
+        return Ok(Curves::default());
+    };
+    let (adjacency, delta): (_, Delta) = (dataset.budget.adjacency, dataset.budget.delta);
+    let composition = Composition::fold(plan, adjacency)?;
+    let last =
+        Epsilon::new(1.5 * claim.epsilon).map_err(|error| Unsupported::new(error.to_string()))?;
+    let profile = Profile::new(&composition, last, POINTS as usize);
+    let spent = spent(plan, adjacency, delta, &Best, POINTS)?;
+    let rates = (0..=100).map(|i| f64::from(i) / 100.0);
+    Ok(Curves {
+        spent: spent.iter().map(|(round, epsilon)| (*round as f64, *epsilon)).collect(),
+        profile: profile.points().to_vec(),
+        attack: rates.map(|rate| (rate, profile.true_positive_rate(rate))).collect(),
+    })
+}
+
+/// The name of a unit on the command line.
+pub(crate) fn unit_name(unit: RecordUnit) -> String {
+    match unit {
+        RecordUnit::Example => "example".to_owned(),
+        RecordUnit::User => "user".to_owned(),
+        RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
+        other => other.to_string(),
+    }
+}
+
+fn sampling_name(sampling: Sampling) -> &'static str {
+    match sampling {
+        Sampling::Poisson { .. } => "poisson",
+        Sampling::Fixed(_) => "fixed",
+        Sampling::Shuffle(_) => "shuffle",
+        Sampling::TruncatedPoisson(_) => "truncated-poisson",
+        Sampling::All {} => "all",
+        _ => "unknown",
+    }
+}
+
+fn rate(sampling: Sampling) -> Option<f64> {
+    match sampling {
+        Sampling::Poisson { rate } => Some(rate.get()),
+        Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
+            Some(batch.batch() as f64 / batch.records() as f64)
+        }
+        _ => None,
+    }
+}

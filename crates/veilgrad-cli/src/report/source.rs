@@ -1,0 +1,192 @@
+//! Where a report comes from: the ledger, always; a directory of results only says which one.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use veilgrad_events::Event;
+use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
+
+use super::{Facts, LedgerPlace, Metric, Model, Newer, Report, of_run};
+use crate::argument::{Common, RunOf};
+use crate::error::Error;
+use crate::train::place::Place;
+
+/// What is taken from `report.json`: which ledger, dataset and run, and facts that are none about privacy.
+#[derive(Deserialize)]
+struct Stored {
+    dataset: String,
+    ledger: LedgerPlace,
+    #[serde(default)]
+    run_ids: Vec<String>,
+    records: Option<u64>,
+    rounds: u64,
+    test_accuracy: Option<f64>,
+    #[serde(default)]
+    metrics: Vec<Metric>,
+    seconds: Option<f64>,
+    model: Option<Model>,
+}
+
+/// The report of a run's directory, of its `report.json`, or of a ledger.
+pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
+    let file = if of.run.is_dir() { of.run.join("report.json") } else { of.run.clone() };
+    if Ledger::anchor_path(&file).exists() {
+        return of_ledger(&file, of, common);
+    }
+    let bytes = crate::ledger::read_bytes(&file)?;
+    if bytes.starts_with(crate::ledger::DATABASE) {
+        return of_ledger(&file, of, common);
+    }
+    let name = file.display().to_string();
+    if of.dataset.is_some() {
+        return Err(Error::Usage(format!("--dataset is for ledgers, and {name} is none")));
+    }
+    let wrong = |cause: String| Error::Data { path: name.clone(), cause };
+    if of.unverified {
+        let report = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        return Ok(labelled(report));
+    }
+    let stored: Stored =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    let written: LedgerHead = stored.ledger.head.head.parse().map_err(wrong)?;
+    // The parent of a bare name is the working directory.
+    let directory = file.parent().filter(|parent| *parent != Path::new(""));
+    let place = Place(directory.unwrap_or(Path::new(".")).to_owned());
+    let ledger = Ledger::read(&find_ledger(&stored, &name, &place, of)?, common.options())?;
+    ledger.contains(&written)?;
+    check_runs(&ledger, &stored, &name)?;
+    let newer = newer(&ledger, &stored.dataset, written.sequence)?;
+    of_run(&Facts {
+        ledger: &ledger,
+        dataset: &stored.dataset,
+        runs: &stored.run_ids,
+        done: Some(stored.rounds),
+        records: stored.records,
+        place: Some(&place),
+        newer,
+        test_accuracy: stored.test_accuracy,
+        metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
+        seconds: stored.seconds,
+        model: stored.model.map(|model| model.parameters),
+    })
+}
+
+/// The report of what a ledger knows about a dataset, whoever trained.
+fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> {
+    if of.ledger.is_some() || of.unverified {
+        return Err(Error::Usage(format!(
+            "--ledger and --unverified are for directories of results, and {} is a ledger",
+            path.display()
+        )));
+    }
+    let ledger = Ledger::read(path, common.options())?;
+    let dataset = crate::ledger::dataset(&ledger, of.dataset.as_deref())?;
+    of_run(&Facts {
+        ledger: &ledger,
+        dataset: &dataset.budget.dataset,
+        runs: &[],
+        done: None,
+        records: None,
+        place: None,
+        newer: None,
+        test_accuracy: None,
+        metrics: Vec::new(),
+        seconds: None,
+        model: None,
+    })
+}
+
+/// Where the ledger of results is: where somebody says, or where the results say.
+fn find_ledger(stored: &Stored, name: &str, place: &Place, of: &RunOf) -> Result<PathBuf, Error> {
+    if let Some(path) = &of.ledger {
+        return Ok(path.clone());
+    }
+    let path = stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db"));
+    let path = place.0.join(path);
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Error::Ledger(StoreError::Refused(format!(
+        "{name} names ledger {}, which is not at {}; pass it with --ledger FILE (or print what is stored, without \
+         computing it again, with --unverified)",
+        stored.ledger.head.id,
+        path.display()
+    ))))
+}
+
+/// Refuses results of runs that the ledger does not have on this dataset.
+fn check_runs(ledger: &Ledger, stored: &Stored, name: &str) -> Result<(), Error> {
+    let dataset = ledger.state().datasets().get(&stored.dataset);
+    let known = |run: &&String| {
+        dataset.is_some_and(|dataset| dataset.runs.values().any(|known| known.id == **run))
+    };
+    let Some(run) = stored.run_ids.iter().find(|run| !known(run)) else { return Ok(()) };
+    Err(Error::Ledger(StoreError::Refused(format!(
+        "{name} names run {run} on dataset {:?}, which the ledger does not have",
+        stored.dataset
+    ))))
+}
+
+/// What a ledger says about a dataset behind a row; none if that is the last one.
+fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Error> {
+    let rows = ledger.head().sequence.saturating_sub(row);
+    if rows == 0 {
+        return Ok(None);
+    }
+    let (mut runs, mut rounds, mut imported) = (0u64, 0u64, 0u64);
+    let mut changes = Vec::new();
+    ledger.visit_rows(&mut |sequence, bytes, _| {
+        if sequence <= row {
+            return Ok(());
+        }
+        let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
+        if entry.dataset() != Some(dataset) {
+            return Ok(());
+        }
+        while let Entry::Import { entry: inner, .. } = entry {
+            imported += 1;
+            entry = *inner;
+        }
+        match entry {
+            Entry::Run { event: Event::Open(_), .. } => runs += 1,
+            Entry::Run { event: Event::Reserve(reservation), .. } => {
+                rounds = rounds.saturating_add(reservation.charge.count);
+            }
+            Entry::Run { event: Event::Insecure(insecure), .. } => {
+                changes
+                    .push(format!("a run was stamped as protecting nothing ({})", insecure.reason));
+            }
+            Entry::Tighten { epsilon, .. } => {
+                changes.push(format!("the budget was lowered to epsilon {}", epsilon.get()));
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let counted = [
+        (runs, "more run(s) began on this data"),
+        (rounds, "more round(s) were charged to it"),
+        (imported, "row(s) of other ledgers were added to it"),
+    ];
+    changes.extend(
+        counted
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}")),
+    );
+    if changes.is_empty() {
+        changes.push(format!(
+            "{rows} rows were added, none of which changes what is charged to this data"
+        ));
+    }
+    Ok(Some(Newer { rows, changes }))
+}
+
+/// A stored report that says in every form that nobody computed it again.
+fn labelled(mut report: Report) -> Report {
+    let label = "NOT COMPUTED AGAIN. This is what was stored with the results; it was not checked against the ledger, and \
+                 anybody who can write the file can have changed it.";
+    report.statement = format!("{label}\n\n{}", report.statement);
+    report.warnings.insert(0, label.to_owned());
+    report
+}
