@@ -39,6 +39,9 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
             let running = document.get("epsilon").cloned();
             document.insert("guarantee".to_owned(), crate::claim::json(claim));
             document.insert("running".to_owned(), json!(running));
+            if let Err(reason) = claim {
+                document.entry("reason").or_insert_with(|| json!(reason.to_string()));
+            }
         }
         print(&format!("{}\n", json!(document)))?;
     } else {
