@@ -169,7 +169,9 @@ fn check_secure(runs: &[ClaimedRun<'_>]) -> Result<(), NoClaim> {
 }
 
 fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
-    runs.iter().flat_map(|run| run.charges.iter().copied()).collect()
+    let charges = runs.iter().flat_map(|run| run.charges.iter().copied());
+    // A run that charged nothing says nothing about how the others may be priced.
+    charges.filter(|run| !run.rounds.is_empty()).collect()
 }
 
 fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {

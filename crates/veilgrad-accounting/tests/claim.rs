@@ -95,6 +95,14 @@ fn everything_else_is_claimed_by_the_cap_or_by_what_is_spent_if_that_is_more() {
 }
 
 #[test]
+fn a_run_that_charged_nothing_does_not_change_what_is_spent() {
+    let (one, mut two) = (Charged::new(1000, 1000), Charged::new(10, 10));
+    two.folded.clear();
+    let found = claim(&terms(4.0, Mode::Planned), &[one.run(true), two.run(false)]).unwrap();
+    assert_eq!((found.spent, found.epsilon), (cost(1000), 4.0));
+}
+
+#[test]
 fn an_insecure_run_leaves_nothing_and_unverified_numerics_are_a_condition() {
     let (one, two) = (Charged::new(1000, 10), Charged::new(10, 10));
     let mut insecure = two.run(true);
