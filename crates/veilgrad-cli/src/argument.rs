@@ -63,6 +63,9 @@ pub(crate) enum Command {
         after_help = example::FINISH
     )]
     Finish(Finish),
+    /// All that is wrong with a configuration, before any budget is touched.
+    #[command(after_help = example::CHECK)]
+    Check(Check),
     /// Use a trained model.
     #[command(
         after_help = example::PREDICT
@@ -150,6 +153,16 @@ pub(crate) struct Finish {
     /// The ledger of the run, if it is no longer where it was.
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The configuration, in TOML.
+    pub(crate) config: PathBuf,
+    /// List the rows of the training data that are not as declared: for the eyes of the data's owner alone,
+    /// since the list depends on private records.
+    #[arg(long)]
+    pub(crate) show_rows: bool,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,11 @@ pub(crate) const TRAIN: &str = concat!(
     "  veilgrad train examples/mnist-eps3.toml --resume",
 );
 pub(crate) const FINISH: &str = concat!("Examples:\n", "  veilgrad finish runs/mnist-eps3",);
+pub(crate) const CHECK: &str = concat!(
+    "Examples:\n",
+    "  veilgrad check examples/tabular.toml\n",
+    "  veilgrad check examples/tabular.toml --show-rows",
+);
 pub(crate) const PREDICT: &str = concat!(
     "Examples:\n",
     "  veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv\n",

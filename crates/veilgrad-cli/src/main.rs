@@ -8,6 +8,7 @@ mod account;
 mod answer;
 mod argument;
 mod budget;
+mod check;
 mod claim;
 mod error;
 mod example;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Train(train) => train::run(train, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
+        Command::Check(check) => check::run(check, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),
         Command::Statement(of) => report::say(of, &arguments.common),

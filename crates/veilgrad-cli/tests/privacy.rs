@@ -10,23 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Directory, files, table};
+use common::{Directory, files, frozen, table};
 use serde_json::{Value, json};
-
-const FROZEN: &str = r"
-#include <stddef.h>
-#include <sys/types.h>
-static unsigned long state;
-ssize_t getrandom(void *to, size_t length, unsigned flags) {
-    unsigned char *bytes = to;
-    (void)flags;
-    for (size_t i = 0; i < length; i++) {
-        state = state * 6364136223846793005UL + 1442695040888963407UL;
-        bytes[i] = (unsigned char)(state >> 56);
-    }
-    return (ssize_t)length;
-}
-";
 
 const CONFIG: &str = r#"
 [data]
@@ -68,15 +53,6 @@ rounds = 30
 optimizer = { kind = "sgd", lr = 2.0, momentum = 0.5 }
 block = 4
 "#;
-
-/// The library that freezes randomness.
-fn frozen(directory: &Directory) -> String {
-    let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
-    std::fs::write(&source, FROZEN).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
-    assert!(made.unwrap().success());
-    library
-}
 
 /// What a run left.
 struct Left {
@@ -275,23 +251,24 @@ fn markers_in_the_data_are_nowhere_else() {
     command(&["train", "users.toml", "--out", "users", "--json"], 0);
     command(&["predict", "good/model.safetensors", "data.csv"], 0);
     ["good", "users"].into_iter().for_each(everything);
-    // Files that are wrong, with a marker where they are.
+    // Records that are wrong, with a marker where they are: they contribute zero, and nothing says so.
     let head = "who,x,y,word,class\n";
-    let wrong: [(&[u8], &str); 7] = [
-        (b"timbuktu,timbuktu,0,w,a\n", "row 1, column x: is not a number"),
-        (b"w,0,0,w,a\nw,,0,timbuktu,a\n", "row 2, column x: is empty"),
-        (b"w,0,0,timbuktu,timbuktu\n", "row 1, column class: is not one of the declared classes"),
-        (b"timbuktu,0,0\n", "line 2: has more or fewer cells"),
-        (b"timbuktu\xff,0,0,w,a\n", "line 2: is not UTF-8"),
-        (b"\"timbuktu,0,0,w,a\n", "line 2: has more or fewer cells"),
-        (b"w,0.731650092713x,0,w,a\n", "row 1, column x: is not a number"),
+    let wrong: [&[u8]; 7] = [
+        b"timbuktu,timbuktu,0,w,a\n",
+        b"w,0,0,w,a\nw,,0,timbuktu,a\n",
+        b"w,0,0,timbuktu,timbuktu\n",
+        b"timbuktu,0,0\n",
+        b"timbuktu\xff,0,0,w,a\n",
+        b"\"timbuktu,0,0,w,a\n",
+        b"w,0.731650092713x,0,w,a\n",
     ];
-    for (number, (rows, what)) in wrong.iter().enumerate() {
+    for (number, rows) in wrong.iter().enumerate() {
         std::fs::write(here.join("data.csv"), [head.as_bytes(), *rows].concat()).unwrap();
         let out = format!("wrong-{number}");
-        let error = command(&["train", "config.toml", "--out", &out], 5);
-        assert!(error.contains(what), "{what}: {error}");
+        let error = command(&["train", "config.toml", "--out", &out], 0);
+        assert!(!error.contains("row") && !error.contains("error"), "{error}");
         everything(&out);
+        command(&["check", "config.toml", "--show-rows"], 0);
     }
     std::fs::write(here.join("data.csv"), "timbuktu,zanzibar\n1,2\n").unwrap();
     let error = command(&["train", "config.toml", "--out", "header"], 5);
@@ -299,8 +276,8 @@ fn markers_in_the_data_are_nowhere_else() {
     command(&["predict", "good/model.safetensors", "data.csv"], 5);
     // A file that was wrong charged nothing: the same run goes through when it is right.
     std::fs::write(here.join("data.csv"), &data).unwrap();
-    command(&["train", "config.toml", "--out", "wrong-0"], 0);
-    everything("wrong-0");
+    command(&["train", "config.toml", "--out", "header"], 0);
+    everything("header");
 }
 
 #[test]

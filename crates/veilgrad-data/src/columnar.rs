@@ -11,7 +11,7 @@ use parquet::record::Field;
 use parquet::schema::types::Type;
 
 use crate::DataError;
-use crate::table::{Rows, Schema, Table, Value};
+use crate::table::{Defect, Rows, Schema, Table, Value};
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -19,7 +19,12 @@ thread_local! {
 
 /// The library panics on some damaged files. Such a file is an error like any other, and nothing is printed,
 /// because a panic's message may quote what was read.
-pub(crate) fn read(schema: &Schema, path: &Path, labelled: bool) -> Result<Table, DataError> {
+pub(crate) fn read(
+    schema: &Schema,
+    path: &Path,
+    labelled: bool,
+    found: &mut dyn FnMut(Defect),
+) -> Result<Table, DataError> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = panic::take_hook();
@@ -30,7 +35,7 @@ pub(crate) fn read(schema: &Schema, path: &Path, labelled: bool) -> Result<Table
         }));
     });
     QUIET.set(true);
-    let read = panic::catch_unwind(AssertUnwindSafe(|| rows(schema, path, labelled)));
+    let read = panic::catch_unwind(AssertUnwindSafe(|| rows(schema, path, labelled, found)));
     QUIET.set(false);
     read.unwrap_or_else(|_| Err(damaged(path)))
 }
@@ -40,35 +45,69 @@ fn damaged(path: &Path) -> DataError {
     DataError::format(path, "is not a Parquet file, or is damaged")
 }
 
-fn rows(schema: &Schema, path: &Path, labelled: bool) -> Result<Table, DataError> {
+fn rows(
+    schema: &Schema,
+    path: &Path,
+    labelled: bool,
+    found: &mut dyn FnMut(Defect),
+) -> Result<Table, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let wrong = || damaged(path);
     let file = SerializedFileReader::new(file).map_err(|_| wrong())?;
     let all = file.metadata().file_metadata().schema_descr().root_schema();
     let used = |field: &&Arc<Type>| schema.uses(field.name(), labelled);
     let fields: Vec<Arc<Type>> = all.get_fields().iter().filter(used).cloned().collect();
+    if let Some(other) = fields.iter().find(|field| !is_read(field)) {
+        let name = other.name();
+        let why = format!("column {name:?} is of a type that is not read: use numbers or text");
+        return Err(DataError::format(path, why));
+    }
     let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut rows = Rows::new(schema, path, &header, labelled)?;
+    let mut rows = Rows::new(schema, path, &header, labelled, found)?;
     let projection = Type::group_type_builder(all.name()).with_fields(fields).build();
     let projection = projection.map_err(|_| wrong())?;
     for row in file.get_row_iter(Some(projection)).map_err(|_| wrong())? {
         let row = row.map_err(|_| wrong())?;
-        let cells: Vec<Option<Value<'_>>> =
-            row.get_column_iter().map(|(_, field)| cell(field)).collect();
-        let place = cells.iter().position(Option::is_none);
-        if let Some(name) = place.and_then(|place| header.get(place)) {
-            return Err(rows.wrong(name, "is of a type that is not read: use numbers or text"));
-        }
-        let cell = |place: usize| cells.get(place).copied().flatten();
-        rows.push(|place| cell(place).unwrap_or(Value::Text("")))?;
+        let cells: Vec<Value<'_>> = row.get_column_iter().map(|(_, field)| cell(field)).collect();
+        rows.push(|place| cells.get(place).copied().unwrap_or(Value::Unreadable));
     }
     Ok(rows.table)
 }
 
-/// A value as a table's; none if it is of a type that is not read.
-fn cell(field: &Field) -> Option<Value<'_>> {
-    Some(match field {
+/// Whether a column's type is one that is read: known from the file's schema, before any row.
+fn is_read(field: &Type) -> bool {
+    use parquet::basic::{ConvertedType as Converted, Repetition, Type as Physical};
+    let information = field.get_basic_info();
+    let repeated = information.has_repetition() && information.repetition() == Repetition::REPEATED;
+    if repeated || !field.is_primitive() {
+        return false;
+    }
+    let converted = information.converted_type();
+    match field.get_physical_type() {
+        Physical::BOOLEAN | Physical::FLOAT | Physical::DOUBLE => true,
+        Physical::INT32 | Physical::INT64 => matches!(
+            converted,
+            Converted::NONE
+                | Converted::INT_8
+                | Converted::INT_16
+                | Converted::INT_32
+                | Converted::INT_64
+                | Converted::UINT_8
+                | Converted::UINT_16
+                | Converted::UINT_32
+                | Converted::UINT_64
+        ),
+        Physical::BYTE_ARRAY => {
+            matches!(converted, Converted::UTF8 | Converted::ENUM | Converted::JSON)
+        }
+        _ => false,
+    }
+}
+
+/// A value as a table's.
+fn cell(field: &Field) -> Value<'_> {
+    match field {
         Field::Null => Value::Text(""),
         Field::Bool(value) => Value::Text(if *value { "true" } else { "false" }),
         Field::Byte(value) => Value::Whole(i128::from(*value)),
@@ -82,8 +121,8 @@ fn cell(field: &Field) -> Option<Value<'_>> {
         Field::Float(value) => Value::Real(f64::from(*value)),
         Field::Double(value) => Value::Real(*value),
         Field::Str(text) => Value::Text(text),
-        _ => return None,
-    })
+        _ => Value::Unreadable,
+    }
 }
 
 #[cfg(test)]
@@ -100,8 +139,11 @@ mod tests {
         let words = ["red", "green"].map(str::to_owned).to_vec();
         Schema {
             columns: vec![
-                Column { name: "age".to_owned(), kind: Kind::Number { low: 0.0, high: 100.0 } },
-                Column { name: "colour".to_owned(), kind: Kind::Category { words } },
+                Column {
+                    name: "age".to_owned(),
+                    kind: Kind::Number { low: 0.0, high: 100.0, missing: None },
+                },
+                Column { name: "colour".to_owned(), kind: Kind::Category { words, missing: None } },
             ],
             label: "sick".to_owned(),
             classes: vec!["0".to_owned(), "1".to_owned()],
@@ -167,19 +209,37 @@ mod tests {
         let table = Place::new("good").read(&file()).unwrap();
         assert!(table.inputs.values == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 0.0]);
         assert!(table.labels == [1.0, 0.0, 0.0]);
-        assert!(table.users == Some(vec![0, 1, 0]));
+        assert!(table.users == Some(vec![Some(0), Some(1), Some(0)]));
     }
 
     #[test]
-    fn what_is_missing_or_of_another_type_is_named() {
+    fn a_column_that_is_missing_or_of_another_type_is_named_before_any_row() {
         let place = Place::new("missing");
         std::fs::write(&place.0, file()).unwrap();
         let mut other = schema();
         other.label = "ill".to_owned();
         assert!(other.read(&place.0).err().unwrap().to_string().contains("no column \"ill\""));
+        let message = "message t { REQUIRED INT64 who; REQUIRED INT64 sick; REQUIRED INT32 age (DATE); \
+                       REQUIRED BYTE_ARRAY colour (UTF8); }";
+        let kind = Arc::new(parse_message_type(message).unwrap());
+        let mut bytes = Vec::new();
+        let options = Arc::new(WriterProperties::new());
+        SerializedFileWriter::new(&mut bytes, kind, options).unwrap().close().unwrap();
+        let error = place.read(&bytes).err().unwrap().to_string();
+        assert!(error.contains("column \"age\" is of a type that is not read"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_record_contributes_zero() {
+        let place = Place::new("bad");
+        std::fs::write(&place.0, file()).unwrap();
+        let mut other = schema();
+        // No label is one of the classes, and words are not numbers.
         other.label = "other".to_owned();
-        let error = other.read(&place.0).err().unwrap().to_string();
-        assert!(error.contains("row 1, column other") && !error.contains("SECRET"), "{error}");
+        other.columns[1].kind = Kind::Number { low: 0.0, high: 1.0, missing: None };
+        let table = other.read(&place.0).unwrap();
+        assert!(table.labels.iter().all(|label| label.is_nan()) && table.labels.len() == 3);
+        assert!(table.inputs.rows().all(|row| row[1].is_nan()));
     }
 
     #[test]

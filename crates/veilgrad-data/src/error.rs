@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A file that is not what it was declared to be. Names places, never contents.
+/// A file that is malformed as a whole. No message depends on a single record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -21,18 +21,6 @@ pub enum DataError {
         path: String,
         /// The rule that it breaks.
         why: String,
-    },
-    /// A cell of a table is not what its column was declared to be.
-    #[error("{path}: row {row}, column {column}: {rule}")]
-    Cell {
-        /// The file.
-        path: String,
-        /// Counted from 1, the header not included.
-        row: u64,
-        /// The name of the column.
-        column: String,
-        /// The rule that it breaks.
-        rule: &'static str,
     },
 }
 

@@ -94,8 +94,8 @@ mod tests {
         for length in 0..whole.len() {
             assert!(parse(Path::new("x"), &whole[..length], 2).is_err(), "{length}");
         }
-        assert_eq!(error(&whole[..19], 2), "x: ends at row 2, column 2");
-        assert_eq!(error(&[whole, vec![0]].concat(), 2), "x: goes on after its last row, 3");
+        assert_eq!(error(&whole[..19], 2), "x: is shorter than its header says");
+        assert_eq!(error(&[whole, vec![0]].concat(), 2), "x: is longer than its header says");
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         assert!(error(&file(0x0e, &[u32::MAX; 4], &[]), 4).contains("shape"));
         // 4 GiB that are not there.
         let huge = file(0x08, &[u32::MAX], &[7; 100]);
-        assert_eq!(error(&huge, 1), "x: ends at row 101, column 1");
+        assert_eq!(error(&huge, 1), "x: is shorter than its header says");
         assert!(error(&file(0x08, &[0, 0], &[]), 1).contains("shape"));
     }
 

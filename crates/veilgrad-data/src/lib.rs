@@ -6,7 +6,8 @@
 //!   protection of its features.
 //!
 //! # Guarantee
-//! Errors name files, rows and columns, never what is in them. Nothing here prints.
+//! A record that is not as declared contributes zero and is never an error. Errors are about a file as a whole, and say
+//! nothing of what is in it. Nothing here prints.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -17,6 +18,7 @@ mod array;
 mod columnar;
 mod error;
 pub mod idx;
+mod line;
 mod normal;
 pub mod npy;
 mod number;

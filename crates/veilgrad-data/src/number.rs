@@ -90,16 +90,14 @@ impl Numbers {
             let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
             let found = fill(&mut reader, part).map_err(|cause| DataError::file(path, cause))?;
             if found < part.len() {
-                let number = (done + found) / size;
-                let (row, column) = (number / self.width + 1, number % self.width + 1);
-                return Err(DataError::format(path, format!("ends at row {row}, column {column}")));
+                return Err(DataError::format(path, "is shorter than its header says"));
             }
             self.coding.decode(part, &mut values);
             done += found;
         }
         match fill(&mut reader, &mut [0]).map_err(|cause| DataError::file(path, cause))? {
             0 => Ok(values),
-            _ => Err(DataError::format(path, format!("goes on after its last row, {}", self.rows))),
+            _ => Err(DataError::format(path, "is longer than its header says")),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::config::{
-    Classes, Config, Data, Declaration, Features, Kind, Model, Optimizer, Record, Sampling, User,
+    Classes, Column, Config, Data, Declaration, Features, Kind, Model, Optimizer, Record, Sampling,
+    User,
 };
 use super::data::is_table;
 use crate::error::Error;
@@ -33,7 +34,20 @@ impl Config {
         Ok(config)
     }
 
+    /// Names what is wrong, one line for each part of the configuration.
     fn check(&self) -> Result<(), String> {
+        let parts = [
+            self.check_privacy(),
+            self.declaration().check(),
+            self.check_files(),
+            self.check_roles(),
+            self.check_train(),
+        ];
+        let problems: Vec<String> = parts.into_iter().filter_map(Result::err).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+
+    fn check_privacy(&self) -> Result<(), String> {
         let (data, privacy) = (&self.data, &self.privacy);
         match (privacy.epsilon, privacy.noise_multiplier) {
             (None, None) => return Err("[privacy] needs epsilon, or noise_multiplier".to_owned()),
@@ -45,7 +59,6 @@ impl Config {
             }
             _ => {}
         }
-        self.declaration().check()?;
         if data.records == 0 {
             return Err("[data] records must be 1 or more".to_owned());
         }
@@ -61,9 +74,7 @@ impl Config {
                 "[privacy] expected_batch must be whole for batches of a fixed size".to_owned()
             );
         }
-        self.check_files()?;
-        self.check_roles()?;
-        self.check_train()
+        Ok(())
     }
 
     /// A column is a label, a user or a feature, and no public file is a private one.
@@ -232,6 +243,7 @@ impl Declaration {
             if let Some(word) = repeated(column.categories.iter().flatten()) {
                 return Err(format!("column {:?}: categories has {word:?} twice", column.name));
             }
+            column.check_missing()?;
             let finite = |[low, high]: &[f64; 2]| low < high && (high - low).is_finite();
             match (&column.bounds, &column.categories) {
                 (Some(bounds), None) if finite(bounds) => {}
@@ -253,7 +265,37 @@ impl Declaration {
         {
             return Err(format!("[data] bounds [{low}, {high}] must ascend"));
         }
+        if let Some(missing) = self.missing.as_deref()
+            && missing_number(missing, [0.0, 1.0]).is_none()
+        {
+            return Err(format!("[data] missing {missing:?} is not {MISSING_NUMBERS}"));
+        }
         self.model.check()
+    }
+}
+
+const MISSING_NUMBERS: &str = "\"zero\" or \"mean-of-bounds\"";
+
+/// The number that stands for a missing one, by the name of a policy.
+pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
+    match policy {
+        "zero" => Some(0.0),
+        "mean-of-bounds" => Some(0.5 * low + 0.5 * high),
+        _ => None,
+    }
+}
+
+impl Column {
+    fn check_missing(&self) -> Result<(), String> {
+        let (name, Some(missing)) = (&self.name, &self.missing) else { return Ok(()) };
+        match &self.categories {
+            Some(words) if words.contains(missing) || missing == "zero" => Ok(()),
+            Some(_) => Err(format!(
+                "column {name:?}: missing {missing:?} is neither \"zero\" nor one of its categories"
+            )),
+            None if missing_number(missing, [0.0, 1.0]).is_some() => Ok(()),
+            None => Err(format!("column {name:?}: missing {missing:?} is not {MISSING_NUMBERS}")),
+        }
     }
 }
 
@@ -411,6 +453,11 @@ optimizer = { kind = "sgd", lr = 0.6 }
     #[test]
     fn a_column_has_one_role_and_a_list_has_no_value_twice() {
         assert!(Config::parse(TABLE).is_ok());
+        let missing = TABLE
+            .replace("label = \"sick\"", "label = \"sick\"\nmissing = \"zero\"")
+            .replace("bounds = [0, 100]", "bounds = [0, 100]\nmissing = \"mean-of-bounds\"")
+            .replace("[\"a\", \"b\"]", "[\"a\", \"b\"]\nmissing = \"b\"");
+        assert!(Config::parse(&missing).is_ok());
         for (from, to, what) in [
             ("name = \"age\"", "name = \"sick\"", "\"sick\" is the label"),
             ("name = \"age\"", "name = \"who\"", "\"who\" names users"),
@@ -419,6 +466,13 @@ optimizer = { kind = "sgd", lr = 0.6 }
             ("[\"a\", \"b\"]", "[\"a\", \"b\", \"a\"]", "categories has \"a\" twice"),
             ("[\"no\", \"yes\"]", "[\"no\", \"no\"]", "classes has \"no\" twice"),
             ("bounds = [0, 100]", "bounds = [0, 100, 5]", "two values, found 3"),
+            ("bounds = [0, 100]", "bounds = [0, 100]\nmissing = \"a\"", "is not \"zero\" or"),
+            ("[\"a\", \"b\"]", "[\"a\", \"b\"]\nmissing = \"c\"", "nor one of its categories"),
+            (
+                "label = \"sick\"",
+                "label = \"sick\"\nmissing = \"a\"",
+                "[data] missing \"a\" is not",
+            ),
         ] {
             let error = Config::parse(&TABLE.replace(from, to)).unwrap_err();
             assert!(error.contains(what), "{what}: {error}");

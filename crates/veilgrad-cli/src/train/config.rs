@@ -45,6 +45,10 @@ pub(crate) struct Data {
     /// The bounds of all numbers, where it is not a table; brought to [0, 1].
     #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
+    /// What stands for numbers that are missing: "zero" or "mean-of-bounds". Without it, an example with a
+    /// missing number contributes zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) missing: Option<String>,
     /// What the guarantee protects.
     #[serde(default)]
     pub(crate) record: Record,
@@ -143,6 +147,10 @@ pub(crate) struct Column {
     /// The public categories of a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) categories: Option<Vec<String>>,
+    /// What stands for cells that are not as declared, instead of [data] missing: "zero" or
+    /// "mean-of-bounds" for a number, "zero" (none of the categories) or one of the categories for a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) missing: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -314,6 +322,9 @@ pub(crate) struct Declaration {
     pub(crate) shape: Option<Vec<usize>>,
     #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
+    /// What stands for missing numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) missing: Option<String>,
     /// The name of the examples in an .npz file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inputs: Option<String>,
@@ -343,6 +354,7 @@ impl Config {
             classes: data.classes.clone(),
             shape: data.shape.clone(),
             bounds: data.bounds,
+            missing: data.missing.clone(),
             inputs: data.arrays.as_ref().map(|arrays| arrays.inputs.clone()),
             columns: data.columns.clone(),
             model: self.model.clone(),

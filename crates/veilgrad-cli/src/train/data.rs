@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use veilgrad_data::table::{Column, Kind, Schema};
+use veilgrad_data::table::{Column, Defect, Kind, Schema};
 use veilgrad_data::{Array, DataError, GroupNorm, Scattering, idx, npy};
 use veilgrad_nn::Records;
 
+use super::check::missing_number;
 use super::config::{self, Config, Declaration, Microbatch, Record};
 use crate::error::Error;
 
@@ -16,9 +17,30 @@ pub(crate) struct Examples {
     labels: Vec<f32>,
     /// By record: its examples. Nothing where every example is a record.
     members: Option<Vec<Vec<u32>>>,
+    /// How many examples do not say whose they are, where records are users.
+    nameless: usize,
 }
 
 impl Examples {
+    /// Batches of a fixed size are drawn from exactly the declared number of records, which is public there. A user
+    /// of whom no row says whose it is still is one of them, and contributes zero.
+    fn complete(&mut self, config: &Config) -> Result<(), Error> {
+        let declared = config.data.records;
+        if let Some(members) = &mut self.members {
+            let all = usize::try_from(declared).unwrap_or(usize::MAX);
+            let count = all.clamp(members.len(), members.len().saturating_add(self.nameless));
+            members.resize_with(count, Vec::new);
+        }
+        if self.count() == declared {
+            return Ok(());
+        }
+        let path = config.data.train.display().to_string();
+        let cause = format!(
+            "has not exactly {declared} records, as [data] records declares and this sampling needs"
+        );
+        Err(Error::Data { path, cause })
+    }
+
     /// Whether both have the same inputs, whatever their labels: also where one file is compressed or written
     /// in another format. Empty files have none.
     fn has_inputs_of(&self, other: &Self) -> bool {
@@ -119,6 +141,9 @@ fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
         examples.members =
             Some(numbers.chunks(microbatch.get() as usize).map(<[u32]>::to_vec).collect());
     }
+    if config.privacy.sampling != config::Sampling::Poisson {
+        examples.complete(config)?;
+    }
     Ok(examples)
 }
 
@@ -126,7 +151,7 @@ fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
 pub(crate) fn test(config: &Config, threads: usize) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.test else { return Ok(None) };
     let examples = load(config, path, config.data.test_labels.as_deref(), threads)?;
-    Ok(Some(Examples { members: None, ..examples }))
+    Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
 /// Examples to predict, whose labels are not asked for.
@@ -146,7 +171,7 @@ pub(crate) fn unlabelled(
         (features(declaration, inputs.values, threads)?, count)
     };
     let width = shape(declaration)?.iter().product();
-    Ok(Examples { inputs, width, labels: vec![0.0; count], members: None })
+    Ok(Examples { inputs, width, labels: vec![0.0; count], members: None, nameless: 0 })
 }
 
 /// Examples as the model of this configuration wants them; those of one user are joined.
@@ -159,31 +184,24 @@ fn load(
     let declaration = config.declaration();
     let width = shape(&declaration)?.iter().product();
     if is_table(path) {
-        let mut schema = schema(&declaration);
-        schema.label = config.data.label.clone().unwrap_or_default();
-        if let Record::User(user) = &config.data.record {
-            schema.user = Some(user.user.clone());
-        }
-        let table = schema.read(path).map_err(data_error)?;
+        let table = labelled_schema(config).read(path).map_err(data_error)?;
+        let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
         let members = table.users.map(|users| join(&users));
-        return Ok(Examples { inputs: table.inputs.values, width, labels: table.labels, members });
+        let (inputs, labels) = (table.inputs.values, table.labels);
+        return Ok(Examples { inputs, width, labels, members, nameless });
     }
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
+    // A label that is none of the classes is the record's own fault: it will contribute zero.
     let labels = array(file, name, 1)?.values;
     let wrong = |cause: String| Error::Data { path: file.display().to_string(), cause };
-    let classes = config.data.classes.count() as f32;
-    let class = |label: &f32| (0.0..classes).contains(label) && label.fract() == 0.0;
-    if let Some(place) = labels.iter().position(|label| !class(label)) {
-        return Err(wrong(format!("row {}: is none of the declared classes", place + 1)));
-    }
     let size = declared_shape(&declaration)?.iter().product();
     let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
         return Err(wrong("has not as many labels as there are examples".to_owned()));
     }
     let inputs = features(&declaration, inputs.values, threads)?;
-    Ok(Examples { inputs, width, labels, members: None })
+    Ok(Examples { inputs, width, labels, members: None, nameless: 0 })
 }
 
 /// Numbers within their declared bounds, and what the model makes of them before it learns.
@@ -195,19 +213,29 @@ pub(crate) fn features(
     let [low, high] = declaration
         .bounds
         .ok_or_else(|| Error::Usage("[data] bounds of numbers are not declared".to_owned()))?;
+    let missing = declaration.missing.as_deref();
+    let missing = missing.and_then(|policy| missing_number(policy, [low, high]));
+    let missing = missing.map_or(f32::NAN, |number| number as f32);
     let (low, scale) = (low as f32, (1.0 / (high - low)) as f32);
     for value in &mut inputs {
-        // What is no number stays none, and its record will count as zero.
-        let scaled = (*value - low) * scale;
+        let number = if value.is_nan() { missing } else { *value };
+        let scaled = (number - low) * scale;
+        // NaN stays NaN, and its record will contribute zero.
         *value = if scaled.is_nan() { scaled } else { scaled.clamp(0.0, 1.0) };
     }
     if declaration.model.features == config::Features::None {
         return Ok(inputs);
     }
-    let scattering = scattering(declaration, &declared_shape(declaration)?)?;
+    let shape = declared_shape(declaration)?;
+    let scattering = scattering(declaration, &shape)?;
     let norm = GroupNorm { groups: declaration.model.scattering.norm_groups };
     let mut features = scattering.transform(&inputs, threads);
-    norm.apply_all(&mut features, scattering.shape().iter().product(), threads);
+    let (size, width) = (shape.iter().product::<usize>(), scattering.shape().iter().product());
+    norm.apply_all(&mut features, width, threads);
+    let images = inputs.chunks_exact(size.max(1)).zip(features.chunks_exact_mut(width.max(1)));
+    // An image with a missing number has no features.
+    let bad = images.filter(|(image, _)| image.iter().any(|value| value.is_nan()));
+    bad.for_each(|(_, features)| features.fill(f32::NAN));
     Ok(features)
 }
 
@@ -231,25 +259,71 @@ fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> 
 /// The columns that become numbers; who reads labels and users adds them.
 fn schema(declaration: &Declaration) -> Schema {
     let columns = declaration.columns.iter().map(|column| {
-        let name = column.name.clone();
-        let kind = match (&column.categories, column.bounds) {
-            (Some(words), _) => Kind::Category { words: words.clone() },
-            (None, bounds) => {
-                let [low, high] = bounds.unwrap_or([0.0, 1.0]);
-                Kind::Number { low, high }
+        let kind = match (&column.categories, column.bounds.unwrap_or([0.0, 1.0])) {
+            (Some(words), _) => {
+                let missing = |word: &String| Some(word) == column.missing.as_ref();
+                let missing = words.iter().position(missing);
+                Kind::Category { words: words.clone(), missing }
+            }
+            (None, [low, high]) => {
+                let policy = column.missing.as_ref().or(declaration.missing.as_ref());
+                let missing = policy.and_then(|policy| missing_number(policy, [low, high]));
+                Kind::Number { low, high, missing }
             }
         };
-        Column { name, kind }
+        Column { name: column.name.clone(), kind }
     });
     let classes = declaration.classes.names();
     Schema { columns: columns.collect(), label: String::new(), classes, user: None }
 }
 
-/// The examples of each user.
-fn join(users: &[u32]) -> Vec<Vec<u32>> {
+fn labelled_schema(config: &Config) -> Schema {
+    let mut schema = schema(&config.declaration());
+    schema.label = config.data.label.clone().unwrap_or_default();
+    if let Record::User(user) = &config.data.record {
+        schema.user = Some(user.user.clone());
+    }
+    schema
+}
+
+/// Rows of the training data that are not as declared, each with its file. **Private**: for the owner of the data
+/// alone.
+pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> Result<(), Error> {
+    let data = &config.data;
+    let path = data.train.as_path();
+    if is_table(path) {
+        let defects = labelled_schema(config).defects(path, |defect| found(path, defect));
+        return defects.map_err(data_error);
+    }
+    let (declaration, arrays) = (config.declaration(), data.arrays.as_ref());
+    let size = declared_shape(&declaration)?.iter().product();
+    let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
+    let what = match &declaration.missing {
+        Some(policy) => format!("has a value that is not a number: counts as {policy}"),
+        None => "has a value that is not a number: the example contributes zero".to_owned(),
+    };
+    for (row, values) in (1..).zip(inputs.rows()) {
+        if values.iter().any(|value| value.is_nan()) {
+            found(path, Defect { row, column: None, rule: what.clone() });
+        }
+    }
+    let file = data.labels.as_deref().unwrap_or(path);
+    let labels = array(file, arrays.map(|arrays| arrays.labels.as_str()), 1)?;
+    let classes = data.classes.count() as f32;
+    for (row, label) in (1..).zip(&labels.values) {
+        if !((0.0..classes).contains(label) && label.fract() == 0.0) {
+            let rule = "is none of the declared classes: the example contributes zero".to_owned();
+            found(file, Defect { row, column: None, rule });
+        }
+    }
+    Ok(())
+}
+
+/// The examples of each user. Those that do not say whose they are belong to nobody, and contribute zero.
+fn join(users: &[Option<u32>]) -> Vec<Vec<u32>> {
     let mut members: Vec<Vec<u32>> = Vec::new();
     for (example, user) in (0..).zip(users) {
-        let user = *user as usize;
+        let Some(user) = user.map(|user| user as usize) else { continue };
         if members.len() <= user {
             members.resize_with(user + 1, Vec::new);
         }
@@ -262,9 +336,6 @@ fn data_error(error: DataError) -> Error {
     match error {
         DataError::File { path, cause } => Error::Data { path, cause: cause.to_string() },
         DataError::Format { path, why } => Error::Data { path, cause: why },
-        DataError::Cell { path, row, column, rule } => {
-            Error::Data { path, cause: format!("row {row}, column {column}: {rule}") }
-        }
         other => Error::Data { path: "data".to_owned(), cause: other.to_string() },
     }
 }

@@ -8,7 +8,7 @@ mod estimate;
 mod fingerprint;
 pub(crate) mod finish;
 mod hooks;
-mod job;
+pub(crate) mod job;
 pub(crate) mod place;
 mod progress;
 

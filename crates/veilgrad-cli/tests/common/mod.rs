@@ -29,6 +29,30 @@ impl Drop for Directory {
     }
 }
 
+const FROZEN: &str = r"
+#include <stddef.h>
+#include <sys/types.h>
+static unsigned long state;
+ssize_t getrandom(void *to, size_t length, unsigned flags) {
+    unsigned char *bytes = to;
+    (void)flags;
+    for (size_t i = 0; i < length; i++) {
+        state = state * 6364136223846793005UL + 1442695040888963407UL;
+        bytes[i] = (unsigned char)(state >> 56);
+    }
+    return (ssize_t)length;
+}
+";
+
+/// A library that answers for the operating system and freezes randomness.
+pub(crate) fn frozen(directory: &Directory) -> String {
+    let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
+    std::fs::write(&source, FROZEN).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    assert!(made.unwrap().success());
+    library
+}
+
 /// A table of two classes that a line divides, in which words nobody declared occur.
 pub(crate) fn table(path: &str, rows: u32) {
     let mut text = "who,x,y,word,class\n".to_owned();

@@ -1,0 +1,110 @@
+//! CSV, a line at a time.
+//!
+//! # Guarantee
+//! A record is a line, whatever is in it. A quote that is left open ends with its line, so that the text of one record
+//! can neither swallow other records nor become several.
+
+/// The cells of one line. Not `Debug`: what is in it is private.
+#[derive(Default)]
+pub(crate) struct Cells {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Cells {
+    /// Splits a line at its commas, and takes quotes off. False if a quote is left open.
+    pub(crate) fn split(&mut self, line: &[u8]) -> bool {
+        self.text.clear();
+        self.ends.clear();
+        let mut bytes = line.iter().copied().peekable();
+        loop {
+            let mut quoted = bytes.next_if_eq(&b'"').is_some();
+            loop {
+                match bytes.next() {
+                    None => {
+                        self.ends.push(self.text.len());
+                        return !quoted;
+                    }
+                    // Twice is a quote in the text.
+                    Some(b'"') if quoted && bytes.next_if_eq(&b'"').is_none() => quoted = false,
+                    Some(b',') if !quoted => {
+                        self.ends.push(self.text.len());
+                        break;
+                    }
+                    Some(byte) => self.text.push(byte),
+                }
+            }
+        }
+    }
+
+    /// How many cells the line has.
+    pub(crate) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// A cell without white space around it; none if it is not UTF-8 text, or not there.
+    pub(crate) fn get(&self, place: usize) -> Option<&str> {
+        let end = *self.ends.get(place)?;
+        let start = match place.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        std::str::from_utf8(self.text.get(start..end)?).ok().map(str::trim)
+    }
+}
+
+/// A line without its end.
+pub(crate) fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(line: &str) -> Option<Vec<String>> {
+        let mut cells = Cells::default();
+        let closed = cells.split(line.as_bytes());
+        closed.then(|| (0..cells.count()).map(|i| cells.get(i).unwrap().to_owned()).collect())
+    }
+
+    #[test]
+    fn lines_are_split_at_commas_outside_of_quotes() {
+        for (line, expected) in [
+            ("a,b", vec!["a", "b"]),
+            ("", vec![""]),
+            (",", vec!["", ""]),
+            (" a ,\t b", vec!["a", "b"]),
+            ("\"a,b\",c", vec!["a,b", "c"]),
+            ("\"a\"\"b\",\"\"", vec!["a\"b", ""]),
+            ("\"\"\"\"", vec!["\""]),
+            ("a\"b,c", vec!["a\"b", "c"]),
+            ("\"a\"b,c", vec!["ab", "c"]),
+            ("\" a \",c", vec!["a", "c"]),
+            ("a\rb,c", vec!["a\rb", "c"]),
+        ] {
+            assert_eq!(cells(line).unwrap(), expected, "{line:?}");
+        }
+        for open in ["\"", "a,\"b", "\"a\"\"", "\"a,b"] {
+            assert!(cells(open).is_none(), "{open:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_that_is_not_text_leaves_the_others() {
+        let mut cells = Cells::default();
+        assert!(cells.split(b"a,\xff,c"));
+        assert!(cells.get(0) == Some("a") && cells.get(1).is_none() && cells.get(2) == Some("c"));
+        assert!(cells.get(3).is_none());
+    }
+
+    #[test]
+    fn a_line_ends_once() {
+        for (line, text) in
+            [("a\n", "a"), ("a\r\n", "a"), ("a", "a"), ("a\r", "a"), ("a\r\r\n", "a\r"), ("\n", "")]
+        {
+            assert_eq!(without_end(line.as_bytes()), text.as_bytes());
+        }
+    }
+}
