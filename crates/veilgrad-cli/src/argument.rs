@@ -141,7 +141,7 @@ pub(crate) struct Train {
     /// What the run may cost, instead of what the configuration says.
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
-    /// How many threads; by default as many as the machine has.
+    /// How many threads; by default, and at most, as many as the machine has.
     #[arg(long)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 }

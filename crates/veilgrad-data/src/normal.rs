@@ -1,5 +1,7 @@
 //! Group normalisation of one record's channels.
 
+use crate::parallel::limit;
+
 /// Brings every group of a record's channels to mean 0 and variance 1.
 ///
 /// # Guarantee
@@ -17,7 +19,7 @@ impl GroupNorm {
     /// Normalises records of `width` numbers in place, each by itself.
     pub fn apply_all(&self, records: &mut [f32], width: usize, threads: usize) {
         let width = width.max(1);
-        let share = (records.len() / width).div_ceil(threads.max(1)).max(1);
+        let share = (records.len() / width).div_ceil(limit(threads)).max(1);
         std::thread::scope(|scope| {
             for records in records.chunks_mut(share * width) {
                 scope.spawn(|| {
@@ -63,7 +65,7 @@ mod tests {
         let records: Vec<f32> = (0..60).map(|i| (i * i % 17) as f32).collect();
         let mut alone = records.clone();
         alone.chunks_mut(12).for_each(|record| GroupNorm { groups: 3 }.apply(record));
-        for threads in [0, 1, 2, 7] {
+        for threads in [0, 1, 2, 7, usize::MAX] {
             let mut all = records.clone();
             GroupNorm { groups: 3 }.apply_all(&mut all, 12, threads);
             assert_eq!(all, alone);

@@ -1,5 +1,11 @@
 //! Rows shared out to threads.
 
+/// How many threads work: at most a few per core, since more only take memory.
+pub(crate) fn limit(threads: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    threads.clamp(1, (4 * cores).max(16))
+}
+
 /// Fills rows of `to`, each from the row of `from` with its number; every thread has a worker of its own.
 /// The result does not depend on the number of threads, because a row depends on its own row alone.
 pub(crate) fn each_row<W>(
@@ -12,7 +18,7 @@ pub(crate) fn each_row<W>(
     fill: impl Fn(&mut W, &[f32], &mut [f32]) + Sync,
 ) {
     let (width, to_width) = (width.max(1), to_width.max(1));
-    let share = (from.len() / width).div_ceil(threads.max(1)).max(1);
+    let share = (from.len() / width).div_ceil(limit(threads)).max(1);
     std::thread::scope(|scope| {
         let parts = from.chunks(share * width).zip(to.chunks_mut(share * to_width));
         for (from, to) in parts {

@@ -70,7 +70,7 @@ impl PublicTrainer {
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
         let tile = performance.tile(&model);
         let worker = |_| Tile::new(&model, loss, tile, true);
-        let workers = (0..performance.threads.max(1)).map(worker).collect();
+        let workers = (0..performance.workers()).map(worker).collect();
         Self { model, workers, prepared: Prepared::default() }
     }
 

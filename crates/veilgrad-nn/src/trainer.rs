@@ -17,7 +17,7 @@ use crate::{Model, ModelError, Records, TrainingPlan};
 /// How fast a round runs. Nothing in it can change a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Performance {
-    /// How many threads share the records of a round.
+    /// How many threads share the records of a round. Of more than a few per core, the rest is not used.
     pub threads: usize,
     /// How many examples go through the model at once; memory is bounded by it, not by the sample.
     /// Zero lets the model decide.
@@ -25,6 +25,12 @@ pub struct Performance {
 }
 
 impl Performance {
+    /// How many workers share a round: at most a few per core, since more only take memory.
+    pub(crate) fn workers(self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.clamp(1, (4 * cores).max(16))
+    }
+
     /// The tile for a model: its values should stay in the nearest cache, and should not be read
     /// less often than the weights; and gradients that are held per record should not fill memory.
     pub(crate) fn tile(self, model: &Model) -> usize {
@@ -270,7 +276,7 @@ impl<O: Optimizer> Trainer<O> {
             let tile = self.performance.tile(&self.model);
             let worker =
                 |_| Worker::new(&self.model, &self.training, &self.plan, &self.groups, tile);
-            workers = (0..self.performance.threads.max(1)).map(worker).collect();
+            workers = (0..self.performance.workers()).map(worker).collect();
         }
         let shared = Shared {
             model: &self.model,

@@ -23,6 +23,13 @@ fn usage(error: impl std::fmt::Display) -> Error {
     Error::Usage(error.to_string())
 }
 
+/// How many threads a run uses: as many as it is asked to, but not more than the machine has. The result does
+/// not depend on it.
+pub(crate) fn threads(asked: Option<usize>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or(cores, |asked| asked.min(cores))
+}
+
 /// How many parameters a model may have.
 const MOST_PARAMETERS: u128 = 1 << 30;
 

@@ -9,6 +9,7 @@ use veilgrad_nn::{Performance, Records, Trainer};
 use super::build::{self, AnyOptimizer};
 use super::config::{Config, Features, Record};
 use super::data;
+use super::progress::time;
 
 /// Records of the two trials: what a round costs in any case, and what records add to it.
 const FEW: u64 = 32;
@@ -16,11 +17,21 @@ const MANY: u64 = 512;
 /// The same for images and their features.
 const FEW_IMAGES: usize = 16;
 const MANY_IMAGES: usize = 80;
-/// How often each is tried; the quickest counts.
+/// How often each is tried, if that takes less than these seconds; the quickest counts.
 const TRIES: usize = 3;
+const PATIENCE: f64 = 0.2;
+/// Examples of a record in a trial. With more, a record takes as many times longer.
+const MOST_EXAMPLES: u32 = 8;
+
+/// How long the run will take, in words. Users have at most the declared number of examples.
+pub(crate) fn text(config: &Config, threads: usize) -> Option<String> {
+    let time = time(seconds(config, threads)?);
+    let most = if matches!(config.data.record, Record::User(_)) { "at most " } else { "" };
+    Some(format!("{most}about {time} on {threads} threads"))
+}
 
 /// Seconds for features and rounds; none if the trial does not work.
-pub(crate) fn seconds(config: &Config, threads: usize) -> Option<f64> {
+fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let records = config.data.records as f64;
     let images = |count: usize| quickest(|| features(config, count, threads));
     let (few, many) = (images(FEW_IMAGES)?, images(MANY_IMAGES)?);
@@ -36,16 +47,17 @@ pub(crate) fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let mut sampler = PoissonSampler::new(SampleRate::new(1.0).ok()?);
     let header = trainer.header(Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).ok()?;
-    let examples = match &config.data.record {
+    let most = match &config.data.record {
         Record::Named(_) => 1,
-        Record::User(user) => user.max_examples.get() as usize,
-        Record::Microbatch(record) => record.microbatch.get() as usize,
+        Record::User(user) => user.max_examples.get(),
+        Record::Microbatch(record) => record.microbatch.get(),
     };
+    let examples = most.min(MOST_EXAMPLES);
     let numbers: Vec<f32> = (0..SHIFTS + INPUTS).map(made_up).collect();
     let mut round = |count: u64| {
         let permit = run.reserve(&trainer.event(&sampler).ok()?, 1).ok()?.next()?;
         let start = Instant::now();
-        let records = MadeUp { count, examples, numbers: &numbers };
+        let records = MadeUp { count, examples: examples as usize, numbers: &numbers };
         trainer.round(permit, &mut sampler, &records).ok()?;
         Some(start.elapsed().as_secs_f64())
     };
@@ -54,12 +66,21 @@ pub(crate) fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let (few, many) = (quickest(|| round(FEW))?, quickest(|| round(MANY))?);
     let record = ((many - few) / (MANY - FEW) as f64).max(0.0);
     let fixed = (few - record * FEW as f64).max(0.0);
+    let record = record * f64::from(most) / f64::from(examples);
     let rounds = config.train.rounds as f64;
     Some(features + rounds * (fixed + record * config.privacy.expected_batch))
 }
 
 fn quickest(mut trial: impl FnMut() -> Option<f64>) -> Option<f64> {
-    (0..TRIES).try_fold(f64::INFINITY, |best, _| Some(best.min(trial()?)))
+    let (mut best, mut all) = (f64::INFINITY, 0.0);
+    for _ in 0..TRIES {
+        let seconds = trial()?;
+        (best, all) = (best.min(seconds), all + seconds);
+        if all > PATIENCE {
+            break;
+        }
+    }
+    Some(best)
 }
 
 /// Seconds for the features of a few images.

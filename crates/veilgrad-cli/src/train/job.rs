@@ -27,8 +27,7 @@ impl Job {
         config.data.dataset = Some(config.dataset());
         let delta = Delta::new(config.privacy.delta).map_err(|error| usage(&error))?;
         let declaration = config.declaration();
-        let threads =
-            threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let threads = build::threads(threads);
         let sampler = AnySampler::new(build::sampling(&config)?)?;
         let mut noise = noise(&config, delta)?;
         // Groups are rounded to their grids one by one; a little more noise makes up for it.

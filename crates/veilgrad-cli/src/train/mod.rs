@@ -38,7 +38,11 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     }
     let stem = arguments.config.file_stem().unwrap_or_default();
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
-    let job = Job::new(config, arguments.threads.map(std::num::NonZeroUsize::get))?;
+    let asked = arguments.threads.map(std::num::NonZeroUsize::get);
+    let job = Job::new(config, asked)?;
+    if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
+        say(&format!("{} threads are used: the machine has no more\n", job.threads));
+    }
     let ledger = match &arguments.ledger {
         None if arguments.resume => place.read_run().map_err(|_| no_checkpoint(&place))?.ledger,
         given => ledger_place::to_write(given.as_deref())?,
@@ -134,9 +138,8 @@ impl Session<'_> {
             ("epsilon", format!("{} at delta {:e}", up(job.guarantee.epsilon), job.delta.get())),
             ("accountant", job.guarantee.accountant.to_owned()),
         ];
-        if let Some(seconds) = estimate::seconds(&job.config, job.threads) {
-            let time = progress::time(seconds);
-            rows.push(("time", format!("about {time} on {} threads", job.threads)));
+        if let Some(time) = estimate::text(&job.config, job.threads) {
+            rows.push(("time", time));
         }
         if self.common.verbose > 0 {
             rows.extend(job.rounds.round.queries().iter().map(|query| {

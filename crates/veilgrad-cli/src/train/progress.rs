@@ -88,9 +88,10 @@ impl Progress {
 /// A duration for people.
 pub(crate) fn time(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
-    if seconds < 60 {
-        format!("{seconds} s")
-    } else {
-        format!("{} min {} s", seconds / 60, seconds % 60)
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
+        7200..172_800 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
