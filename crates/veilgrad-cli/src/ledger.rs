@@ -12,7 +12,7 @@ use crate::answer::adjacency_name;
 use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::bar;
 use crate::error::Error;
-use crate::output::{print, say};
+use crate::output::{csv_cell, print, print_exact, say};
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
@@ -197,7 +197,8 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
 fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
     let ledger = Ledger::read(&arguments.ledger, common.options())?;
     let text = match arguments.format {
-        Format::Jsonl => ledger.export()?,
+        // Its lines are hashed.
+        Format::Jsonl => return print_exact(&ledger.export()?),
         Format::Csv => csv(&ledger)?,
         Format::Rounds => {
             let datasets = ledger.state().datasets();
@@ -209,11 +210,11 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
                 if arguments.dataset.as_ref().is_none_or(|only| *only == budget.dataset) {
                     check_plain(dataset)?;
                     // Data goes to stdout; this is for people.
-                    eprintln!(
-                        "{}: account for these rounds with --adjacency {}",
+                    say(&format!(
+                        "{}: account for these rounds with --adjacency {}\n",
                         budget.dataset,
                         adjacency_name(budget.adjacency)
-                    );
+                    ));
                 }
             }
             let rounds = charges(&ledger, arguments.dataset.as_deref(), &[])?;
@@ -243,9 +244,8 @@ fn csv(ledger: &Ledger) -> Result<String, Error> {
     let mut text = "sequence,dataset,hash,bytes\n".to_owned();
     ledger.visit_rows(&mut |sequence, bytes, hash| {
         let entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
-        let quote = |value: &str| format!("\"{}\"", value.replace('"', "\"\""));
-        let dataset = quote(entry.dataset().unwrap_or(""));
-        let bytes = quote(&String::from_utf8_lossy(bytes));
+        let dataset = csv_cell(entry.dataset().unwrap_or(""));
+        let bytes = csv_cell(&String::from_utf8_lossy(bytes));
         text.push_str(&format!("{sequence},{dataset},{hash},{bytes}\n"));
         Ok(())
     })?;
@@ -263,11 +263,11 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
     } else {
         let ledger = Ledger::restore(&arguments.ledger, &text, common.options())?;
         // Data goes to stdout; this is for people.
-        eprintln!(
-            "{}: is a copy with the id {}; charge either of the two, or import one into the other",
+        say(&format!(
+            "{}: is a copy with the id {}; charge either of the two, or import one into the other\n",
             arguments.ledger.display(),
             ledger.head().id
-        );
+        ));
         let charged = ledger.head().sequence;
         (veilgrad_ledger::Imported { charged, known: 0 }, ledger.head().clone())
     };

@@ -1,13 +1,23 @@
 //! What leaves the program: stdout, which may be full or closed, and files of their owner alone.
+//!
+//! Names in ledgers, models and reports come from anybody. Whatever is printed goes through [`visible`], so that no name
+//! can move the cursor, colour a line or turn text around.
 
-use std::io::{ErrorKind, Write};
+use std::borrow::Cow;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use crate::error::Error;
 
-/// Writes text to stdout. Whoever closed it wanted no more, which is no failure.
+/// Writes text to stdout, with hidden characters spelled out. Whoever closed it wanted no more, which is no
+/// failure.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    print_bytes(text.as_bytes())
+    print_bytes(visible(text).as_bytes())
+}
+
+/// Writes what programs compare byte by byte. On a terminal, hidden characters are spelled out all the same.
+pub(crate) fn print_exact(text: &str) -> Result<(), Error> {
+    if std::io::stdout().is_terminal() { print(text) } else { print_bytes(text.as_bytes()) }
 }
 
 /// The same for what a library wrote.
@@ -19,10 +29,73 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Writes text to stderr. Nobody can be told that nobody can be told.
+/// Writes text to stderr, with hidden characters spelled out. A stderr that is closed is no failure.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stderr().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes a line over the last one, on a terminal.
+pub(crate) fn say_over(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = write!(out, "\r{}", visible(text)).and_then(|()| out.flush());
+}
+
+/// Text in which characters that cannot be seen, or change how others are seen, are spelled out: `\u202e`. Inside
+/// a JSON string that means the same character. Ends of lines and tabs stay.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let spelled = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(spelled) {
+        return Cow::Borrowed(text);
+    }
+    let mut all = String::with_capacity(text.len());
+    for c in text.chars() {
+        if spelled(c) {
+            let mut units = [0; 2];
+            all.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            all.push(c);
+        }
+    }
+    Cow::Owned(all)
+}
+
+/// Refuses a declared name with characters that cannot be seen, or change how others are seen.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if name.contains(is_hidden) {
+        return Err(format!(
+            "{what} \"{}\" has a control character or one that cannot be seen",
+            visible(name).replace('\n', "\\n").replace('\t', "\\t")
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a character is a control character (as terminal escapes begin with), changes the direction of text, is white
+/// space other than the plain one, or has no picture: Unicode's `Default_Ignorable_Code_Point`, separators, and the
+/// blank of Braille.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || (c.is_whitespace() && c != ' ')
+        || matches!(
+            u32::from(c),
+            0xad | 0x34f | 0x61c | 0x115f..=0x1160 | 0x17b4..=0x17b5 | 0x180b..=0x180f
+                | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0x2800 | 0x3164
+                | 0xfe00..=0xfe0f | 0xfeff | 0xffa0 | 0xfff0..=0xfffb | 0x1bca0..=0x1bca3
+                | 0x1d173..=0x1d17a | 0xe0000..=0xe0fff
+        )
+}
+
+/// A cell of a CSV file. A spreadsheet runs a cell that begins like a formula; an apostrophe before it makes it
+/// text there. Plain numbers stay as they are.
+pub(crate) fn csv_cell(text: &str) -> String {
+    let starts = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
+    let formula = starts && text.parse::<f64>().is_err();
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r', '\'']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text
 }
 
 /// Makes a directory that only its owner can enter, and those above it that are missing.
@@ -39,4 +112,56 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 fn file_error(path: &Path, cause: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_spelled_out_and_others_stay() {
+        for plain in ["", "mnist", "Größe 東京 e\u{301}", "two\nlines\tand a tab", "-1 = '\"\\"]
+        {
+            assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain), "{plain}");
+        }
+        for (hidden, spelled) in [
+            ("\x1b[31mred", "\\u001b[31mred"),
+            ("a\rb\u{7}\u{7f}\u{9b}", "a\\u000db\\u0007\\u007f\\u009b"),
+            ("\u{202e}live", "\\u202elive"),
+            ("a\u{200b}b\u{feff}\u{a0}", "a\\u200bb\\ufeff\\u00a0"),
+            ("\u{e0041}", "\\udb40\\udc41"),
+        ] {
+            assert_eq!(visible(hidden), spelled);
+            assert!(check_name("class", hidden).unwrap_err().contains("cannot be seen"));
+        }
+        assert!(check_name("class", "Größe 東京").is_ok() && check_name("class", "a\nb").is_err());
+    }
+
+    #[test]
+    fn a_json_document_with_hidden_characters_spelled_out_means_the_same() {
+        let document = serde_json::json!({ "name": "\u{202e}\u{9b}\u{e0041}\x1b", "n": 1 });
+        let text = document.to_string();
+        assert_ne!(visible(&text), text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&visible(&text)).unwrap(), document);
+    }
+
+    #[test]
+    fn cells_that_begin_like_formulas_become_text_and_numbers_stay() {
+        for (text, cell) in [
+            ("yes", "yes"),
+            ("-1", "-1"),
+            ("+1.5e3", "+1.5e3"),
+            ("=1+2", "\"'=1+2\""),
+            ("@SUM(A1)", "\"'@SUM(A1)\""),
+            ("-cmd", "\"'-cmd\""),
+            ("+x", "\"'+x\""),
+            ("\t=1", "\"'\t=1\""),
+            ("a,b", "\"a,b\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("a\rb", "\"a\rb\""),
+            ("=\"x\"", "\"'=\"\"x\"\"\""),
+        ] {
+            assert_eq!(csv_cell(text), cell, "{text}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use veilgrad_nn::{Model, Records, public};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{csv_cell, print};
 use crate::report::{Head, Report};
 use crate::train::config::Declaration;
 use crate::train::{build, data};
@@ -111,10 +111,7 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
     }
     let mut text = "class,probability\n".to_owned();
     for (class, probability) in rows {
-        let class = class.map_or("", String::as_str);
-        let quoted = class.contains([',', '"', '\n']);
-        let class =
-            if quoted { format!("\"{}\"", class.replace('"', "\"\"")) } else { class.to_owned() };
+        let class = csv_cell(class.map_or("", String::as_str));
         let probability = probability.map_or(String::new(), |p| format!("{p:.6}"));
         text.push_str(&format!("{class},{probability}\n"));
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::output::visible;
+
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 280.0;
 const LEFT: f64 = 64.0;
@@ -204,7 +206,7 @@ fn label(value: f64, scale: Scale) -> String {
 /// Text that is safe inside of HTML, also within quotation marks.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in visible(text).chars() {
         match character {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),

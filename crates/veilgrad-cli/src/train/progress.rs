@@ -8,7 +8,7 @@ use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Adjacency, Delta, Rounds};
 
 use crate::argument::Common;
-use crate::output::say;
+use crate::output::{say, say_over};
 
 /// How often the line is written.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -64,8 +64,8 @@ impl Progress {
         let left = all.saturating_sub(round.round) as f64 / rate;
         let share = round.round as f64 / all.max(1) as f64;
         let filled = (share * 24.0) as usize;
-        say(&format!(
-            "\r[{}{}] {}/{all} rounds, epsilon {epsilon}, {} left   ",
+        say_over(&format!(
+            "[{}{}] {}/{all} rounds, epsilon {epsilon}, {} left   ",
             "#".repeat(filled.min(24)),
             ".".repeat(24 - filled.min(24)),
             round.round,

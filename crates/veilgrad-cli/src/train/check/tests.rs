@@ -1,0 +1,138 @@
+//! Configurations that are right, and all that can be wrong with one.
+
+use super::super::config::Adjacency;
+use super::*;
+
+#[test]
+fn a_configuration_is_read_and_means_what_it_says() {
+    let config = Config::parse(EXAMPLE).unwrap();
+    assert_eq!(config.dataset(), "train-images-idx3-ubyte.gz");
+    assert_eq!(config.privacy.adjacency, Adjacency::AddRemove);
+    let named = EXAMPLE.replace("classes = 10", "classes = [\"a\", \"b\"]");
+    let config = Config::parse(&named.replace("linear", "logistic")).unwrap();
+    assert_eq!(config.data.classes.names(), ["a", "b"]);
+    let micro = EXAMPLE.replace("classes = 10", "classes = 10\nrecord = { microbatch = 4 }");
+    assert!(matches!(Config::parse(&micro).unwrap().data.record, Record::Microbatch(_)));
+    assert_ne!(Config::parse(&micro).unwrap().hash(), Config::parse(EXAMPLE).unwrap().hash());
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    for (from, to, what) in [
+        ("epsilon = 3.0", "epsilom = 3.0", "did you mean `epsilon`"),
+        ("kind = \"linear\"", "kind = \"liner\"", "did you mean `linear`"),
+        ("epsilon = 3.0\n", "", "needs epsilon, or noise_multiplier"),
+        ("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 1.0", "both"),
+        ("epsilon = 3.0", "epsilon = 0", "epsilon 0 is not"),
+        ("epsilon = 3.0", "epsilon = -1.0", "epsilon -1 is not"),
+        ("records = 60000\n", "", "missing field `records`"),
+        ("shape = [28, 28]\n", "", "shape is missing"),
+        ("bounds = [0, 255]\n", "", "bounds is missing"),
+        ("labels = \"data/mnist/train-labels-idx1-ubyte.gz\"\n", "", "labels is missing"),
+        ("classes = 10", "classes = \"ten\"", "classes is their number"),
+        ("classes = 10", "classes = 10\nrecord = { usr = \"x\" }", "max_examples = N"),
+        ("classes = 10", "classes = 10\nrecord = { user = \"x\", max_examples = 3 }", "a table"),
+        ("shape = [28, 28]", "shape = [28, 0]", "shape must be"),
+        ("shape = [28, 28]", "shape = [99999999999, 99999999999]", "shape must be"),
+        ("kind = \"linear\"", "kind = \"linear\"\nhidden = [3]", "hidden is not for this kind"),
+        ("kind = \"linear\"", "kind = \"mlp\"\nhidden = [0]", "widths must be"),
+        ("expected_batch = 8192", "expected_batch = 1.5\nsampling = \"fixed\"", "must be whole"),
+        ("ema = 0.99", "ema = 1.5", "ema is not in"),
+        ("lr = 0.6", "lr = -1.0", "lr -1"),
+        ("expected_batch = 8192", "expected_batch = 99999", "is not in (0, 60000]"),
+        ("rounds = 700", "rounds = 0", "rounds must be"),
+        ("classes = 10", "classes = 1", "classes must be"),
+        ("bounds = [0, 255]", "bounds = [255, 0]", "must ascend"),
+        ("bounds = [0, 255]", "bounds = [0, 255, 1]", "two values, found 3"),
+        ("bounds = [0, 255]", "bounds = [0]", "two values, found 1"),
+        ("kind = \"linear\"", "kind = \"cnn\"\nfilters = [1, 2, 3]", "two values, found 3"),
+        ("classes = 10", "classes = [\"a\", \"b\", \"a\"]", "classes has \"a\" twice"),
+    ] {
+        let error = Config::parse(&EXAMPLE.replace(from, to)).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn names_with_characters_that_cannot_be_seen_are_refused() {
+    for (from, to) in [
+        ("train = \"visits.csv\"", "train = \"visits.csv\"\ndataset = \"a\\u001b[31m\""),
+        ("label = \"sick\"", "label = \"sick\\u200b\""),
+        ("\"who\"", "\"who\\u00a0\""),
+        ("\"yes\"", "\"\\u202eyes\""),
+        ("\"age\"", "\"age\\t\""),
+        ("\"b\"", "\"b\\ufeff\""),
+        (
+            "expected_batch = 10",
+            "expected_batch = 10\n[[privacy.groups]]\nvectors = [\"*\"]\nclip = 1.0\nname = \"a\\u0007\"",
+        ),
+    ] {
+        let error = Config::parse(&TABLE.replace(from, to)).unwrap_err();
+        assert!(error.contains("cannot be seen") && error.is_ascii(), "{to}: {error}");
+        assert!(!error.contains(['\x1b', '\x07']), "{to}");
+    }
+}
+
+const TABLE: &str = r#"
+[data]
+train = "visits.csv"
+label = "sick"
+classes = ["no", "yes"]
+records = 100
+record = { user = "who", max_examples = 3 }
+[[data.columns]]
+name = "age"
+bounds = [0, 100]
+[[data.columns]]
+name = "ward"
+categories = ["a", "b"]
+[model]
+kind = "linear"
+[privacy]
+epsilon = 3.0
+delta = 1e-5
+expected_batch = 10
+[train]
+rounds = 7
+optimizer = { kind = "sgd", lr = 0.6 }
+"#;
+
+#[test]
+fn a_column_has_one_role_and_a_list_has_no_value_twice() {
+    assert!(Config::parse(TABLE).is_ok());
+    let missing = TABLE
+        .replace("label = \"sick\"", "label = \"sick\"\nmissing = \"zero\"")
+        .replace("bounds = [0, 100]", "bounds = [0, 100]\nmissing = \"mean-of-bounds\"")
+        .replace("[\"a\", \"b\"]", "[\"a\", \"b\"]\nmissing = \"b\"");
+    assert!(Config::parse(&missing).is_ok());
+    for (from, to, what) in [
+        ("name = \"age\"", "name = \"sick\"", "\"sick\" is the label"),
+        ("name = \"age\"", "name = \"who\"", "\"who\" names users"),
+        ("label = \"sick\"", "label = \"who\"", "both the label and the user"),
+        ("name = \"ward\"", "name = \"age\"", "columns]] has \"age\" twice"),
+        ("[\"a\", \"b\"]", "[\"a\", \"b\", \"a\"]", "categories has \"a\" twice"),
+        ("[\"no\", \"yes\"]", "[\"no\", \"no\"]", "classes has \"no\" twice"),
+        ("bounds = [0, 100]", "bounds = [0, 100, 5]", "two values, found 3"),
+        ("bounds = [0, 100]", "bounds = [0, 100]\nmissing = \"a\"", "is not \"zero\" or"),
+        ("[\"a\", \"b\"]", "[\"a\", \"b\"]\nmissing = \"c\"", "nor one of its categories"),
+        ("label = \"sick\"", "label = \"sick\"\nmissing = \"a\"", "[data] missing \"a\" is not"),
+    ] {
+        let error = Config::parse(&TABLE.replace(from, to)).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn a_public_file_is_not_a_private_one() {
+    let labels = "labels = \"data/mnist/train-labels-idx1-ubyte.gz\"";
+    let images = "data/mnist/train-images-idx3-ubyte.gz";
+    for (test, test_labels) in [
+        (images, "t10k-labels"),
+        ("t10k-images", "data/mnist/train-labels-idx1-ubyte.gz"),
+        ("t10k-images", images),
+    ] {
+        let test = format!("test = \"{test}\"\ntest_labels = \"{test_labels}\"\n{labels}");
+        let error = Config::parse(&EXAMPLE.replace(labels, &test)).unwrap_err();
+        assert!(error.contains("is the private file of [data]"), "{error}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Tables with good, bad and broken rows.
+
+use super::*;
+
+fn schema() -> Schema {
+    let number = |name: &str, low, high| Column {
+        name: name.to_owned(),
+        kind: Kind::Number { low, high, missing: None },
+    };
+    let words = ["red", "green"].map(str::to_owned).to_vec();
+    Schema {
+        columns: vec![
+            number("age", 0.0, 100.0),
+            Column { name: "colour".to_owned(), kind: Kind::Category { words, missing: None } },
+        ],
+        label: "sick".to_owned(),
+        classes: vec!["no".to_owned(), "yes".to_owned()],
+        user: Some("who".to_owned()),
+    }
+}
+
+fn parse(text: impl AsRef<[u8]>) -> Result<Table, DataError> {
+    schema().parse(Path::new("table.csv"), text.as_ref(), true, &mut |_| ())
+}
+
+const HEAD: &str = "who,sick,colour,age\n";
+
+#[test]
+fn cells_become_numbers_as_declared() {
+    let text = "\u{feff}who,sick,colour,other,age\r\nann,yes,green,x,50\r\n\
+                bob,no,blue,y,999\nann,\"no\", red ,,0";
+    let table = parse(text).unwrap();
+    assert!(table.inputs.values == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 0.0]);
+    assert!(table.labels == [1.0, 0.0, 0.0]);
+    assert!(table.users == Some(vec![Some(0), Some(1), Some(0)]));
+}
+
+#[test]
+fn a_file_that_is_malformed_as_a_whole_is_an_error() {
+    for (text, what) in [
+        ("", "no column \"age\""),
+        ("who,colour,age\n", "no column \"sick\""),
+        ("who,sick,colour,age,age\n", "two columns \"age\""),
+        ("who,sick,\"colour,age\nann,yes,red,1\n", "a quote is left open"),
+    ] {
+        let error = parse(text).err().unwrap().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+/// Whether an example will contribute zero.
+fn is_zero(table: &Table, row: usize) -> bool {
+    let nameless = table.users.as_ref().is_some_and(|users| users[row].is_none());
+    let inputs = table.inputs.rows().nth(row).unwrap();
+    nameless || table.labels[row].is_nan() || inputs.iter().any(|value| value.is_nan())
+}
+
+#[test]
+fn a_bad_record_contributes_zero_and_leaves_the_others_as_they_are() {
+    let good = parse(format!("{HEAD}ann,yes,red,1\nann,yes,green,3\n")).unwrap();
+    for bad in [
+        "ann,SECRET,red,1",
+        "ann,,red,1",
+        "ann,yes,red,SECRET",
+        "ann,yes,red,",
+        "ann,yes,red,nan",
+        "ann,yes,red",
+        "ann,yes,red,1,1",
+        "",
+        "\"ann,yes,red,1",
+        "ann,yes,\"red,1",
+        "ann,yes,red,1\"\",\"",
+        ",yes,red,1",
+        "ann,yes,red,1\r2",
+    ] {
+        let table = parse(format!("{HEAD}ann,yes,red,1\n{bad}\nann,yes,green,3\n")).unwrap();
+        assert_eq!(table.labels.len(), 3, "{bad}");
+        assert!(is_zero(&table, 1), "{bad}");
+        for (row, of_good) in [(0, 0), (2, 1)] {
+            let inputs = |table: &Table, row| table.inputs.rows().nth(row).unwrap().to_vec();
+            assert!(inputs(&table, row) == inputs(&good, of_good), "{bad}");
+            assert!(table.labels[row] == good.labels[of_good], "{bad}");
+            assert!(table.users.as_ref().unwrap()[row] == Some(0), "{bad}");
+        }
+    }
+    for bytes in [&b"\xff,yes,red,1\n"[..], b"ann,\xff,red,1\n", b"ann,yes,red,\xff\n"] {
+        assert!(is_zero(&parse([HEAD.as_bytes(), bytes].concat()).unwrap(), 0));
+    }
+}
+
+#[test]
+fn rows_without_a_name_are_not_one_user() {
+    let table = parse(format!("{HEAD},yes,red,1\n,no,red,1\nbob,no,red,1\n")).unwrap();
+    assert!(table.users == Some(vec![None, None, Some(0)]));
+}
+
+#[test]
+fn what_is_declared_for_missing_values_stands_for_them() {
+    let mut schema = schema();
+    let words = ["red", "green"].map(str::to_owned).to_vec();
+    for (missing, expected) in [(0.0, -1.0), (50.0, 0.0), (999.0, 1.0)] {
+        schema.columns[0].kind = Kind::Number { low: 0.0, high: 100.0, missing: Some(missing) };
+        schema.columns[1].kind = Kind::Category { words: words.clone(), missing: Some(1) };
+        let text = format!("{HEAD}ann,yes,blue,\nann,yes,,x\nann,yes,red,nan\n");
+        let mut rules = Vec::new();
+        let mut found = |defect: Defect| rules.push((defect.row, defect.rule));
+        let table = schema.parse(Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
+        let e = expected;
+        assert!(table.inputs.values == [e, 0.0, 1.0, e, 0.0, 1.0, e, 1.0, 0.0]);
+        assert!((0..3).all(|row| !is_zero(&table, row)));
+        assert_eq!(rules[0], (1, format!("is empty: counts as {missing}")));
+        let rule = "is none of the declared categories: counts as \"green\"";
+        assert_eq!(rules[1], (1, rule.to_owned()));
+    }
+}
+
+#[test]
+fn defects_name_places_and_rules_but_not_contents() {
+    let text = format!(
+        "{HEAD}ann,yes,red,1\nann,SECRET,red,1\nann,yes,SECRET,SECRET\nann,SECRET\n\"SECRET\n,no,red,\n"
+    );
+    let mut lines = Vec::new();
+    let mut found = |defect: Defect| {
+        let column = defect.column.unwrap_or("-".to_owned());
+        lines.push(format!("{} {column} {}", defect.row, defect.rule));
+    };
+    schema().parse(Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
+    let zero = "the example contributes zero";
+    assert_eq!(
+        lines,
+        [
+            format!("2 sick is none of the declared classes: {zero}"),
+            format!("3 age is not a number: {zero}"),
+            "3 colour is none of the declared categories: counts as none of them".to_owned(),
+            format!("4 - has more or fewer cells than the header: {zero}"),
+            format!("5 - has a quote that is left open on its line: {zero}"),
+            format!("6 age is empty: {zero}"),
+            format!("6 who names no user: {zero}"),
+        ]
+    );
+}
+
+#[test]
+fn tables_cut_or_altered_at_any_byte_do_not_panic() {
+    let whole = b"who,sick,colour,age\nann,yes,\"re\"\"d\",1\nbob,no,green,2\n";
+    for place in 0..whole.len() {
+        let _ = parse(&whole[..place]);
+        for byte in [0, b',', b'"', b'\n', 0xff] {
+            let mut altered = whole.to_vec();
+            altered[place] = byte;
+            let _ = parse(altered);
+        }
+    }
+}
