@@ -2,10 +2,11 @@
 
 use crate::pld::Deltas;
 use crate::{Composition, rdp};
-use veilgrad_events::Epsilon;
 
 /// Epsilons beyond this bound nothing that a printed rate shows: `e^-40` is below the digits of 1.
 const LARGEST_EPSILON: f64 = 40.0;
+/// Lattices per direction that a profile is read from: one for small epsilons and one for large ones.
+const MOST_LATTICES: usize = 2;
 /// How often the bracket around the best epsilon shrinks, each time by the golden ratio.
 const SEARCH: u32 = 16;
 
@@ -63,22 +64,22 @@ pub(crate) fn bound_against_the_record(epsilon: f64, delta: f64, fpr: f64) -> f6
 
 /// The profile at the few epsilons that bound an attack.
 struct Attack<'a> {
-    composition: &'a Composition,
     deltas: Deltas<'a>,
+    /// At least the total variation distance, which every delta is at most.
+    variation: f64,
 }
 
 impl<'a> Attack<'a> {
     fn new(composition: &'a Composition) -> Self {
-        Self { composition, deltas: Deltas::new(composition) }
+        Self {
+            deltas: Deltas::new(composition, MOST_LATTICES),
+            variation: rdp::total_variation(composition),
+        }
     }
 
     /// The smallest bound of delta at `epsilon`; at most 1.
     fn delta(&mut self, epsilon: f64) -> f64 {
-        let delta = self.deltas.at(epsilon);
-        if delta < 1.0 {
-            return delta;
-        }
-        Epsilon::new(epsilon).map_or(1.0, |epsilon| rdp::delta(self.composition, epsilon))
+        self.deltas.at(epsilon).min(self.variation)
     }
 }
 

@@ -2,11 +2,16 @@
 
 use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
 
-use crate::account::Accountant;
+use crate::account::{Accountant, Guarantee, Rdp};
+use crate::pld::Method;
 use crate::{Composition, Unsupported};
 
 /// Answers are this close to optimal, relatively.
 const TOLERANCE: f64 = 1e-6;
+/// The same where bounds of epsilon are not close themselves: a part of their distance, between these.
+const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
+/// How far from the answer of Rényi's bound, relatively, the search for a closer one begins.
+const FIRST_STRIDE: f64 = 0.05;
 /// Noise multipliers that are tried.
 const NOISE: (f64, f64) = (1e-2, 1e7);
 /// The smallest rate that is tried.
@@ -27,17 +32,43 @@ pub struct Target<'a> {
 
 impl Target<'_> {
     /// By how much a composition exceeds the budget; infinite if that cannot be told.
-    fn excess(&self, composition: Result<Composition, Unsupported>) -> f64 {
-        composition
+    fn excess(&self, composition: Result<Composition, Unsupported>) -> Excess {
+        let found = composition
             .and_then(|composition| self.accountant.epsilon(&composition, self.delta))
-            .map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get())
+            .ok();
+        Excess {
+            value: found.map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get()),
+            tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)),
+        }
+    }
+
+    /// How closely it is worth to search: not closer than the accountant knows epsilon itself.
+    fn tolerance(&self, found: &Guarantee) -> f64 {
+        let (least, most) = ROUGH_TOLERANCE;
+        match found.epsilon_lower {
+            Some(lower) if found.method == Some(Method::ClosedForm) || !(lower > 0.0) => TOLERANCE,
+            Some(lower) => {
+                let gap = (found.epsilon - lower) / found.epsilon;
+                if gap < TOLERANCE { TOLERANCE } else { (0.3 * gap).clamp(least, most) }
+            }
+            // Rényi's bound, after everything else failed.
+            None if found.accountant != self.accountant.name() => 10.0 * least,
+            None if found.method == Some(Method::Lattice) => least,
+            None => TOLERANCE,
+        }
+    }
+
+    /// The same target for the accountant that takes microseconds: where to begin.
+    fn quick(&self) -> Target<'static> {
+        Target { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
     }
 
     /// The smallest noise multiplier that keeps the budget.
     ///
     /// # Guarantee
     /// Accounting the answer again gives at most the target, and it is within 1e-6 of the smallest
-    /// multiplier for which the accountant says so. `with` must cost less with more noise.
+    /// multiplier for which the accountant says so, or within a third of the distance of its own bounds where these are not closer than that.
+    /// `with` must cost less with more noise.
     ///
     /// # Errors
     /// When no multiplier keeps the budget, or the accountant cannot speak.
@@ -49,32 +80,18 @@ impl Target<'_> {
             |z: f64| NoiseMultiplier::new(z).map_err(|error| Unsupported::new(error.to_string()));
         // What cannot be accounted at all is said so, not searched.
         with(multiplier(1.0)?)?;
-        let excess =
-            |log: f64| End { at: log, excess: self.excess(multiplier(log.exp()).and_then(&with)) };
-        let mut high = excess(0.0);
-        let mut low = high;
-        if high.excess > 0.0 {
-            while high.excess > 0.0 {
-                if high.at > NOISE.1.ln() {
-                    return Err(Unsupported::new(format!(
-                        "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
-                        NOISE.1,
-                        self.epsilon.get(),
-                        self.delta.get()
-                    )));
-                }
-                (low, high) = (high, excess(high.at + 1.0));
-            }
-        } else {
-            while low.excess <= 0.0 {
-                if low.at < NOISE.0.ln() {
-                    // Whatever is asked for, this much noise suffices and less is not worth having.
-                    return multiplier(low.at.exp());
-                }
-                (low, high) = (excess(low.at - 1.0), low);
-            }
+        let with = |log: f64| multiplier(log.exp()).and_then(&with);
+        let (least, most) = (NOISE.0.ln(), NOISE.1.ln());
+        let begin = self.quick().smallest(with, 0.0, 1.0, (least, most)).unwrap_or(0.0);
+        match self.smallest(with, begin, FIRST_STRIDE, (least, most)) {
+            Some(log) => multiplier(log.exp()),
+            None => Err(Unsupported::new(format!(
+                "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
+                NOISE.1,
+                self.epsilon.get(),
+                self.delta.get()
+            ))),
         }
-        multiplier(close(excess, low, high, TOLERANCE).exp())
     }
 
     /// The largest sampling rate that keeps the budget.
@@ -93,27 +110,25 @@ impl Target<'_> {
         };
         with(rate(0.5)?)?;
         // Rates fall from the left to the right: x = -log q.
-        let excess = |x: f64| End { at: x, excess: self.excess(rate((-x).exp()).and_then(&with)) };
-        let mut low = excess(0.0);
-        if low.excess <= 0.0 {
-            return rate(1.0);
+        let with = |x: f64| rate((-x).exp()).and_then(&with);
+        let ends = (0.0, -LEAST_RATE.ln());
+        let begin = self.quick().smallest(with, 4.0, 1.0, ends).unwrap_or(4.0);
+        match self.smallest(with, begin, FIRST_STRIDE, ends) {
+            Some(x) => rate((-x).exp()),
+            None => Err(Unsupported::new(format!(
+                "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
+                self.epsilon.get(),
+                self.delta.get()
+            ))),
         }
-        let mut high = excess(1.0);
-        while high.excess > 0.0 {
-            if high.at > -LEAST_RATE.ln() {
-                return Err(Unsupported::new(format!(
-                    "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
-                    self.epsilon.get(),
-                    self.delta.get()
-                )));
-            }
-            (low, high) = (high, excess(high.at + 2.0));
-        }
-        rate((-close(excess, low, high, TOLERANCE)).exp())
     }
 
     /// The largest number of rounds that keeps the budget, 0 if none does: how many more, if `with`
     /// puts them after those of a ledger.
+    ///
+    /// # Guarantee
+    /// Accounting the answer again gives at most the target; one round more, or a third of the distance of the
+    /// accountant's own bounds where these are not close, does not.
     ///
     /// # Errors
     /// When the accountant cannot speak, or no number of rounds reaches the budget.
@@ -122,52 +137,133 @@ impl Target<'_> {
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
     ) -> Result<u64, Unsupported> {
         with(1)?;
-        let fits = |rounds: u64| self.excess(with(rounds)) <= 0.0;
-        if !fits(1) {
-            return Ok(0);
-        }
-        let (mut low, mut high) = (1, 2);
-        while fits(high) {
-            if high >= MOST_ROUNDS {
-                return Err(Unsupported::new("no number of rounds reaches the budget"));
-            }
-            (low, high) = (high, high.saturating_mul(4));
-        }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if fits(middle) { low = middle } else { high = middle }
-        }
-        Ok(low)
+        let begin = self.quick().most_rounds(&with, 1).unwrap_or(1);
+        self.most_rounds(&with, begin.max(1))
+            .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
     }
+
+    /// The search of [`rounds`](Self::rounds) from a first guess; none if any number fits.
+    fn most_rounds(
+        &self,
+        with: impl Fn(u64) -> Result<Composition, Unsupported>,
+        begin: u64,
+    ) -> Option<u64> {
+        let tried = |rounds: u64| (rounds, self.excess(with(rounds)));
+        let mut low = tried(begin);
+        let mut high = low;
+        let mut factor: f64 = 1.05;
+        while high.1.value <= 0.0 {
+            if high.0 >= MOST_ROUNDS {
+                return None;
+            }
+            low = high;
+            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, MOST_ROUNDS));
+            factor = (factor * factor).min(64.0);
+        }
+        factor = 1.05;
+        while low.1.value > 0.0 {
+            if low.0 <= 1 {
+                return Some(0);
+            }
+            high = low;
+            low = tried(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
+            factor = (factor * factor).min(64.0);
+        }
+        let mut halve = false;
+        loop {
+            let gap = high.0 - low.0;
+            let tolerance = high.1.tolerance.max(low.1.tolerance);
+            let rough = tolerance > TOLERANCE;
+            let enough = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
+            if gap <= enough.max(1) {
+                return Some(low.0);
+            }
+            let share = -low.1.value / (high.1.value - low.1.value);
+            let usable = !halve && share.is_finite();
+            let part = if usable { share.clamp(0.0, 1.0) } else { 0.5 };
+            // A little beyond the secant, so that both ends move.
+            let towards = if part < 0.5 { 1.0 } else { -1.0 };
+            let part = part + towards * if rough { 0.3 * enough as f64 / gap as f64 } else { 0.0 };
+            let next = tried(low.0 + ((gap as f64 * part) as u64).clamp(1, gap - 1));
+            if next.1.value <= 0.0 {
+                low = next
+            } else {
+                high = next
+            }
+            halve = high.0 - low.0 > gap / 2;
+        }
+    }
+
+    /// The smallest x, between both ends, at which the budget is kept, from a first guess and in strides that grow;
+    /// none if not even the last one keeps it.
+    fn smallest(
+        &self,
+        with: impl Fn(f64) -> Result<Composition, Unsupported>,
+        begin: f64,
+        stride: f64,
+        (first, last): (f64, f64),
+    ) -> Option<f64> {
+        let tried = |at: f64| End { at, excess: self.excess(with(at)) };
+        let mut high = tried(begin.clamp(first, last));
+        let mut low = high;
+        let mut step = stride;
+        while high.excess.value > 0.0 {
+            if high.at >= last {
+                return None;
+            }
+            (low, high) = (high, tried((high.at + step).min(last)));
+            step *= 2.0;
+        }
+        step = stride;
+        while low.excess.value <= 0.0 {
+            if low.at <= first {
+                return Some(low.at);
+            }
+            (low, high) = (tried((low.at - step).max(first)), low);
+            step *= 2.0;
+        }
+        Some(close(tried, low, high))
+    }
+}
+
+/// By how much a budget is exceeded, and how closely it is worth to search there.
+#[derive(Clone, Copy)]
+struct Excess {
+    value: f64,
+    tolerance: f64,
 }
 
 /// A place that was tried, and by how much it exceeds the budget.
 #[derive(Clone, Copy)]
 struct End {
     at: f64,
-    excess: f64,
+    excess: Excess,
 }
 
-/// The right end, which keeps the budget, of a bracket that is closed to `tolerance`.
-fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End, tolerance: f64) -> f64 {
+/// The right end, which keeps the budget, of a bracket that is closed to the tolerance.
+fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
     let mut halve = false;
-    while right.at - left.at > tolerance {
+    loop {
+        let tolerance = left.excess.tolerance.max(right.excess.tolerance);
         let before = right.at - left.at;
+        if before <= tolerance {
+            return right.at;
+        }
         // The secant, a little to its right so that both ends move; halving where it does not help.
-        let secant = right.at - right.excess * before / (right.excess - left.excess);
-        let usable = !halve && left.excess.is_finite() && secant > left.at && secant < right.at;
+        let (above, below) = (left.excess.value, right.excess.value);
+        let secant = right.at - below * before / (below - above);
+        let usable = !halve && above.is_finite() && secant > left.at && secant < right.at;
         let next = if usable {
             let room = 0.3 * tolerance;
             tried((secant + room).min(right.at - room).max(left.at + room))
         } else {
             tried(0.5 * (left.at + right.at))
         };
-        if next.excess <= 0.0 {
+        if next.excess.value <= 0.0 {
             right = next
         } else {
             left = next
         }
         halve = right.at - left.at > 0.5 * before;
     }
-    right.at
 }

@@ -149,6 +149,13 @@ impl Composition {
         }
     }
 
+    /// The steps for which this holds, and the others.
+    pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
+        let (some, others) = self.steps.iter().partition(|(step, _)| holds(step));
+        let part = |steps| Self { steps, attained: self.attained };
+        (part(some), part(others))
+    }
+
     /// Whether there are neighbours that these steps cost as much as their analysis says.
     pub(crate) const fn attained(&self) -> bool {
         self.attained

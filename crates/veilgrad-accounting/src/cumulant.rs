@@ -1,5 +1,6 @@
 //! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
 
+use crate::convex::Convex;
 use crate::cut::Cut;
 use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
 use crate::output::Direction;
@@ -149,6 +150,8 @@ pub(crate) fn ratio_slope(tilt: f64, k: Jet, extra: Jet) -> f64 {
 enum StepCumulant {
     /// The Gaussian: tilt (tilt + 1) / (2 z^2).
     Gaussian(f64),
+    /// So little noise that the nodes are not worth it.
+    Convex(Convex),
     Smooth(Nodes),
     Fixed(Panels),
     Cut(Cut),
@@ -157,8 +160,7 @@ enum StepCumulant {
 impl StepCumulant {
     fn new(step: Step, direction: Direction, tail: f64) -> Self {
         if step.z < SMALLEST {
-            // So little noise that sampling hides nothing worth the nodes: as if always sampled.
-            return Self::Gaussian(step.without_sampling());
+            return Self::Convex(Convex::new(step, direction));
         }
         if let Sampled::FixedReplaced(q) = step.sampled {
             return Self::Fixed(Panels::new(q, step.z));
@@ -166,7 +168,7 @@ impl StepCumulant {
         match Smooth::new(step, direction) {
             Some(smooth) => match Cut::new(smooth, tail) {
                 Some(cut) => Self::Cut(cut),
-                None => Self::Smooth(Nodes::new(smooth)),
+                None => Self::Smooth(Nodes::new(smooth, Convex::new(step, direction))),
             },
             None => Self::Gaussian(step.z),
         }
@@ -174,11 +176,8 @@ impl StepCumulant {
 
     fn at(&mut self, tilt: f64) -> Jet {
         match self {
-            Self::Gaussian(z) => {
-                let rate = 0.5 / (*z * *z);
-                let value = rate * tilt * (tilt + 1.0) * (1.0 + 8.0 * UNIT);
-                Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
-            }
+            Self::Gaussian(z) => gaussian_jet(*z, tilt),
+            Self::Convex(bound) => bound.at(tilt),
             Self::Smooth(nodes) => nodes.at(tilt),
             Self::Fixed(panels) => panels.at(tilt),
             Self::Cut(cut) => cut.jet(tilt),
@@ -186,9 +185,18 @@ impl StepCumulant {
     }
 }
 
+/// `tilt (tilt + 1) / (2 z^2)`, rounded up.
+pub(crate) fn gaussian_jet(z: f64, tilt: f64) -> Jet {
+    let rate = 0.5 / (z * z);
+    let value = rate * tilt * (tilt + 1.0) * (1.0 + 8.0 * UNIT);
+    Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
+}
+
 /// Trapezoid nodes of one step, as many as the tilts so far needed.
 struct Nodes {
     smooth: Smooth,
+    /// For tilts that need too many nodes.
+    bound: Convex,
     /// The spacing and, by index of the first, where the nodes lie.
     spacing: f64,
     first: i64,
@@ -206,9 +214,9 @@ struct Node {
 }
 
 impl Nodes {
-    fn new(smooth: Smooth) -> Self {
+    fn new(smooth: Smooth, bound: Convex) -> Self {
         let nodes = std::collections::VecDeque::new();
-        let mut new = Self { smooth, spacing: f64::NAN, first: 0, nodes };
+        let mut new = Self { smooth, bound, spacing: f64::NAN, first: 0, nodes };
         // Tilts up to 10 keep the digits; beyond, the spacing is checked where it is used.
         new.refine(10.0);
         new
@@ -268,16 +276,15 @@ impl Nodes {
     }
 
     fn at(&mut self, tilt: f64) -> Jet {
-        let infinite = Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
         if !self.reach(tilt) {
-            return infinite;
+            return self.bound.at(tilt);
         }
         let quadrature = (self.smooth.log_growth(self.smooth.strip(tilt), tilt, 0.0)
             - 2.0 * std::f64::consts::PI * self.smooth.strip(tilt) / self.spacing)
             .exp();
         if !(quadrature < 2.0 * (-self.smooth.digits()).exp()) {
             // Too coarse for this tilt: finer nodes.
-            return if self.refine(tilt) { self.at(tilt) } else { infinite };
+            return if self.refine(tilt) { self.at(tilt) } else { self.bound.at(tilt) };
         }
         let exponent = |node: &Node| node.weight + tilt * node.loss;
         let log_mass = |node: &Node| node.log_density + exponent(node);
@@ -435,7 +442,8 @@ impl Panels {
         // The tilted exponent must not grow much over a panel, either.
         let width = self.z.min(1.0) * (8.0 / (1.0 + tilt)).min(1.0);
         if !(end / width < MOST as f64 / 40.0) {
-            return Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
+            // Too many panels: as if always sampled.
+            return gaussian_jet(self.z, tilt);
         }
         if width < 0.99 * self.width {
             // Narrower than needed, so that this is rare.

@@ -32,6 +32,7 @@ pub mod claim;
 mod composed;
 mod composition;
 mod contour;
+mod convex;
 mod cumulant;
 mod curve;
 mod cut;

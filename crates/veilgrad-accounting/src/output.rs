@@ -88,8 +88,11 @@ impl Curve {
             Kind::Add => (right, (0.0, -reach)),
             Kind::Replace => (right, (0.0, -right)),
         };
-        // A percent more or less of it does not matter.
-        while (high - low).abs() > 0.01 {
+        // A percent more or less of it does not matter; with hardly any noise the way is long.
+        for _ in 0..64 {
+            if (high - low).abs() <= 0.01 {
+                break;
+            }
             let middle = 0.5 * (low + high);
             if self.delta(self.loss(middle)).upper <= tail { high = middle } else { low = middle }
         }

@@ -1,10 +1,12 @@
 //! Certified bounds of the privacy profile: closed forms where there are any, else the contour, else,
 //! or where that is not tight, the lattice.
 
+use std::borrow::Cow;
+
 use veilgrad_events::{Delta, Epsilon};
 
 use crate::contour::{Contour, Interval, payoff};
-use crate::cumulant::{Aid, Cumulant, Jet};
+use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
 use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
 use crate::number::bracket_root;
 use crate::output::{Direction, step_delta};
@@ -21,10 +23,18 @@ const FEW_ROUNDS: f64 = 200.0;
 const LATTICE_CLOSE: f64 = 4e-5;
 /// The same for points of whole profiles, and the most lattices of one.
 const SKETCH_CLOSE: f64 = 5e-4;
-const MOST_LATTICES: usize = 8;
+pub(crate) const MOST_LATTICES: usize = 8;
 
 /// How close the bounds of a lattice have to be, and how long it may get.
 const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
+
+/// Epsilons above this are worth no transform: Rényi's bound will do.
+const ABSURD: f64 = 1e6;
+/// Transforms round by a few units per round, so that nothing is left of them beyond this many rounds.
+const MOST_ROUNDS: f64 = 1e12;
+/// Where all noise multipliers are larger, losses of single rounds are below 1e-4, and Rényi's bound is within the
+/// ten percent that it always costs.
+const MOST_NOISE: f64 = 1e4;
 
 /// How a bound was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +91,24 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
         let of = |(step, n): &(Step, u64)| *n as f64 * step_delta(*step, direction, 0.0).upper;
         composition.steps().iter().map(of).sum::<f64>() * (1.0 + 1e-12)
     };
-    if at_zero(Direction::Remove).max(at_zero(Direction::Add)) <= delta.get() {
+    if at_zero(Direction::Remove).max(at_zero(Direction::Add)).min(ever_sampled(composition))
+        <= delta.get()
+    {
         return Ok(Bounds { lower: 0.0, upper: 0.0, method: Method::ClosedForm });
     }
+    if let Some((rest, sampled)) = without_tiny_noise(composition) {
+        let left = Delta::new((delta.get() - sampled) * (1.0 - 1e-12)).map_err(|_| {
+            Unsupported::new(format!(
+                "rounds with a noise multiplier below {SMALLEST} sample a record with probability \
+                 {sampled}, which is not below delta"
+            ))
+        })?;
+        return epsilon(&rest, left).map(|bounds| Bounds { lower: 0.0, ..bounds });
+    }
+    beyond_transforms(composition)?;
     let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
     // Addition counts only where it may cost more.
-    if !Addition::new(composition).settled(bounds.lower, delta.get()) {
+    if !Addition::default().settled(composition, bounds.lower, delta.get()) {
         bounds = bounds.or(epsilon_towards(composition, Direction::Add, delta.get()));
     }
     if Epsilon::new(bounds.upper).is_err() {
@@ -101,78 +123,145 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
+    let trivial =
+        Bounds { lower: 0.0, upper: ever_sampled(composition), method: Method::ClosedForm };
+    if let Some((rest, sampled)) = without_tiny_noise(composition) {
+        let bounds = delta(&rest, epsilon);
+        return Bounds { upper: bounds.upper + sampled, ..bounds }.and(trivial);
+    }
     let epsilon = epsilon.get();
+    let closed = closed_form(composition, Direction::Remove).is_some();
+    if !closed && (epsilon > ABSURD || beyond_transforms(composition).is_err()) {
+        return trivial;
+    }
     let mut bounds = delta_towards(composition, Direction::Remove, epsilon, FINE).0;
-    if !Addition::new(composition).settled(epsilon, bounds.lower) {
+    if !Addition::default().settled(composition, epsilon, bounds.lower) {
         bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon, FINE).0);
     }
-    Bounds { lower: bounds.lower.max(0.0), upper: bounds.upper.min(1.0), ..bounds }
+    Bounds { lower: bounds.lower.max(0.0), ..bounds }.and(trivial)
+}
+
+/// At least the probability that a record is ever sampled, which bounds delta at every epsilon; 1 with rounds that
+/// need no sample.
+fn ever_sampled(composition: &Composition) -> f64 {
+    let log_never: f64 = composition.steps().iter().map(log_never_sampled).sum();
+    // Never nothing, and never more than everything.
+    if composition.steps().is_empty() {
+        return 0.0;
+    }
+    (-libm::expm1(log_never * (1.0 + 1e-12)) * (1.0 + 1e-12)).clamp(f64::MIN_POSITIVE, 1.0)
+}
+
+/// The log of the probability that these rounds never sample a record.
+fn log_never_sampled((step, count): &(Step, u64)) -> f64 {
+    match step.sampled {
+        Sampled::Always => f64::NEG_INFINITY,
+        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
+            *count as f64 * libm::log1p(-q)
+        }
+    }
+}
+
+/// The rounds whose noise is not tiny, and at least the probability that the others ever sample a record: if they do
+/// not, they cost nothing, so that this probability adds to delta. `None` if there are no others.
+fn without_tiny_noise(composition: &Composition) -> Option<(Composition, f64)> {
+    let is_tiny = |step: &Step| step.z < SMALLEST && step.sampled != Sampled::Always;
+    if !composition.steps().iter().any(|(step, _)| is_tiny(step)) {
+        return None;
+    }
+    let (tiny, rest) = composition.split(is_tiny);
+    Some((rest, ever_sampled(&tiny)))
+}
+
+/// Whether transforms have too few digits for these rounds, or cannot gain anything on Rényi's bound.
+fn beyond_transforms(composition: &Composition) -> Result<(), Unsupported> {
+    if closed_form(composition, Direction::Remove).is_some() {
+        return Ok(());
+    }
+    if composition.rounds() > MOST_ROUNDS {
+        return Err(Unsupported::new(format!(
+            "more than {MOST_ROUNDS:e} rounds: their rounding errors add up to more than the profile"
+        )));
+    }
+    if composition.steps().iter().all(|(step, _)| step.z > MOST_NOISE) {
+        return Err(Unsupported::new(format!(
+            "noise multipliers above {MOST_NOISE:e}: losses are too small for transforms"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether addition provably costs at most some delta at some epsilon: by its largest loss, or by its Rényi
 /// divergence at some order. Both take little time, and mostly removal is what counts.
-struct Addition<'a> {
-    composition: &'a Composition,
+#[derive(Default)]
+struct Addition {
     orders: Option<rdp::Orders>,
 }
 
-impl<'a> Addition<'a> {
-    const fn new(composition: &'a Composition) -> Self {
-        Self { composition, orders: None }
-    }
-
-    fn settled(&mut self, epsilon: f64, delta: f64) -> bool {
+impl Addition {
+    fn settled(&mut self, composition: &Composition, epsilon: f64, delta: f64) -> bool {
         let largest = |(step, count): &(Step, u64)| match step.sampled {
             Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
             _ => f64::INFINITY,
         };
-        let steps = self.composition.steps();
-        if self.composition.is_symmetric()
+        let steps = composition.steps();
+        if composition.is_symmetric()
             || steps.iter().map(largest).sum::<f64>() * (1.0 + 1e-12) <= epsilon
         {
             return true;
         }
-        let orders = || rdp::Orders::new(self.composition, Direction::Add);
+        let orders = || rdp::Orders::new(composition, Direction::Add);
         self.orders.get_or_insert_with(orders).show(epsilon, delta)
     }
 }
 
 /// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
 pub(crate) struct Deltas<'a> {
-    composition: &'a Composition,
+    /// Without rounds of tiny noise, whose chance to sample a record adds to delta.
+    composition: Cow<'a, Composition>,
+    sampled: f64,
+    /// At least every delta.
+    ever_sampled: f64,
     remove: Known,
     add: Known,
-    addition: Addition<'a>,
+    addition: Addition,
     absurd: bool,
 }
 
 /// The transforms of one direction that were made so far.
-#[derive(Default)]
 struct Known {
     transforms: Vec<Transform>,
     lattices: usize,
+    most_lattices: usize,
 }
 
 impl<'a> Deltas<'a> {
-    pub(crate) fn new(composition: &'a Composition) -> Self {
-        let (remove, add, addition) =
-            (Known::default(), Known::default(), Addition::new(composition));
-        let absurd = composition.mu().is_none()
-            && Delta::new(0.5).is_ok_and(|delta| is_absurd(composition, delta));
-        Self { composition, remove, add, addition, absurd }
+    /// With at most so many lattices in either direction.
+    pub(crate) fn new(composition: &'a Composition, most_lattices: usize) -> Self {
+        let ever_sampled = ever_sampled(composition);
+        let (composition, sampled) = match without_tiny_noise(composition) {
+            Some((rest, sampled)) => (Cow::Owned(rest), sampled),
+            None => (Cow::Borrowed(composition), 0.0),
+        };
+        let absurd = closed_form(&composition, Direction::Remove).is_none()
+            && (beyond_transforms(&composition).is_err()
+                || Delta::new(0.5).is_ok_and(|delta| is_absurd(&composition, delta)));
+        let known = || Known { transforms: Vec::new(), lattices: 0, most_lattices };
+        let (remove, add, addition) = (known(), known(), Addition::default());
+        Self { composition, sampled, ever_sampled, remove, add, addition, absurd }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         if self.absurd {
-            return 1.0;
+            return self.ever_sampled;
         }
-        let composition = self.composition;
+        let composition = &*self.composition;
         let remove = self.remove.at(composition, Direction::Remove, epsilon);
-        let add = match self.addition.settled(epsilon, remove.lower) {
+        let add = match self.addition.settled(composition, epsilon, remove.lower) {
             true => remove,
             false => self.add.at(composition, Direction::Add, epsilon),
         };
-        remove.upper.max(add.upper).min(1.0)
+        (remove.upper.max(add.upper) + self.sampled).min(self.ever_sampled)
     }
 }
 
@@ -190,7 +279,7 @@ impl Known {
         }
         // An infinite bound is close to nothing.
         let known = best.upper - best.lower <= close * best.upper;
-        if best.upper.is_finite() && (known || self.lattices >= MOST_LATTICES) {
+        if best.upper.is_finite() && (known || self.lattices >= self.most_lattices) {
             return best;
         }
         let sketch = (SKETCH_CLOSE, SKETCHED);
@@ -335,7 +424,6 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
 
 /// Whether epsilon is so large that nobody needs it closely: Rényi's bound will do.
 fn is_absurd(composition: &Composition, delta: Delta) -> bool {
-    const ABSURD: f64 = 1e6;
     rdp::epsilon(composition, delta).is_ok_and(|found| found.epsilon.get() > ABSURD)
 }
 

@@ -114,13 +114,30 @@ fn finish(bound: f64, order: f64) -> Result<RdpEpsilon, Unsupported> {
 /// The smallest delta over all orders at `epsilon`; at most 1.
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
+    if composition.steps().is_empty() {
+        return 0.0;
+    }
     let mut cumulant = Cumulant::new(composition, Direction::Remove);
     let tilt = cumulant.best_slope(epsilon.get(), conversion);
-    delta_at(&mut cumulant, tilt, epsilon.get())
+    // Never nothing: the exponential of a large exponent is.
+    let delta = delta_of(cumulant.at(tilt).value, tilt, epsilon.get()).max(f64::MIN_POSITIVE);
+    delta.min(total_variation(composition))
 }
 
-fn delta_at(cumulant: &mut Cumulant, tilt: f64, epsilon: f64) -> f64 {
-    delta_of(cumulant.at(tilt).value, tilt, epsilon)
+/// At least the total variation distance of the composition's dominating pair, in both directions: delta at
+/// epsilon 0.
+///
+/// # Guarantee
+/// By the inequalities of Pinsker and of Bretagnolle and Huber, from the divergence at an order just above 1, which
+/// is at least that at order 1.
+#[must_use]
+pub fn total_variation(composition: &Composition) -> f64 {
+    if composition.steps().is_empty() {
+        return 0.0;
+    }
+    let divergence = divergence(composition, 1.0 + LOWEST_TILT).max(f64::MIN_POSITIVE);
+    let bound = (0.5 * divergence).min(-libm::expm1(-divergence)).sqrt() * (1.0 + 1e-14);
+    if bound.is_nan() { 1.0 } else { bound.min(1.0) }
 }
 
 /// From the cumulant at a tilt.

@@ -75,3 +75,45 @@ fn divergences_near_order_1_are_not_rounded_down() {
     let (a, b) = (rdp::divergence(&tiny, 1.5), rdp::divergence(&tiny, 1.500_001));
     assert!(a > 0.0 && (b / a - 1.0).abs() < 1e-3, "{a} {b}");
 }
+
+fn rounds(q: f64, z: f64, count: u64) -> Composition {
+    let sampling = if q < 1.0 { poisson(q) } else { Sampling::All {} };
+    composition(sampling, z, count, Adjacency::AddRemove)
+}
+
+/// Rates, noises, rounds and deltas with the epsilons that dp_accounting 0.6.0 gives for them with its own
+/// orders, drawn log-uniformly: tiny rates and few rounds included, where moments explode between two orders.
+fn dp_accounting_table() -> Vec<[f64; 5]> {
+    let lines = include_str!("dp_accounting_rdp.csv").lines().skip(1);
+    let row = |line: &str| -> [f64; 5] {
+        let cells: Vec<f64> = line.split(',').map(|cell| cell.parse().unwrap()).collect();
+        cells.try_into().unwrap()
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn the_best_order_is_never_looser_than_the_orders_of_dp_accounting() {
+    let table = dp_accounting_table();
+    for [q, z, count, delta, theirs] in &table {
+        let steps = rounds(*q, *z, *count as u64);
+        let found = rdp::epsilon(&steps, Delta::new(*delta).unwrap()).unwrap();
+        let what = format!("q {q} z {z} T {count} delta {delta}: {found:?} for {theirs}");
+        assert!(found.epsilon.get() <= theirs * (1.0 + 1e-9), "{what}");
+    }
+    assert!(table.len() >= 400);
+}
+
+/// Epsilon over a dense grid of orders, which knows nothing about where the best one is.
+#[test]
+fn no_order_of_a_dense_grid_beats_the_best_order() {
+    let dense: Vec<f64> = (0..2000).map(|i| 1.0 + (f64::from(i) * 0.009 - 7.0).exp()).collect();
+    for [q, z, count, delta, _] in dp_accounting_table().iter().step_by(7) {
+        let steps = rounds(*q, *z, *count as u64);
+        let delta = Delta::new(*delta).unwrap();
+        let found = rdp::epsilon(&steps, delta).unwrap().epsilon.get();
+        let grid = rdp::epsilon_on_orders(&steps, delta, &dense).unwrap().epsilon.get();
+        let what = format!("q {q} z {z} T {count} {delta:?}: {found} for {grid}");
+        assert!(found <= grid * (1.0 + 1e-9), "{what}");
+    }
+}

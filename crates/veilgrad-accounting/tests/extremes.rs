@@ -1,0 +1,157 @@
+//! Valid inputs at the ends of their ranges: all are answered, in bounded work, and none below the truth.
+
+use veilgrad_accounting::{
+    Accountant, Best, Composition, Rdp, Target, advantage, rdp, true_positive_rate,
+};
+use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+
+const RATES: [f64; 5] = [1e-12, 1e-4, 0.1, 0.999_999, 1.0];
+const NOISES: [f64; 6] = [1e-308, 1e-17, 0.02, 1.0, 1e6, 1e308];
+const ROUNDS: [u64; 4] = [1, 1000, 1_000_000_000_000_000, 1 << 63];
+const EPSILONS: [f64; 4] = [1e-300, 0.1, 1000.0, 1e300];
+
+fn delta(value: f64) -> Delta {
+    Delta::new(value).unwrap()
+}
+
+fn epsilon(value: f64) -> Epsilon {
+    Epsilon::new(value).unwrap()
+}
+
+fn rounds(q: f64, z: f64, count: u64) -> Composition {
+    let (rate, noise) = (SampleRate::new(q).unwrap(), NoiseMultiplier::new(z).unwrap());
+    Composition::poisson(rate, noise, count, Adjacency::AddRemove).unwrap()
+}
+
+#[test]
+fn every_delta_is_answered_between_nothing_and_everything() {
+    let mut answered = 0;
+    for q in RATES {
+        for z in NOISES {
+            for count in ROUNDS {
+                let composition = rounds(q, z, count);
+                for at in EPSILONS {
+                    let found = Best.delta(&composition, epsilon(at)).delta;
+                    assert!(found > 0.0 && found <= 1.0, "q {q} z {z} T {count} {at}: {found}");
+                    answered += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(answered, 480);
+}
+
+#[test]
+fn every_epsilon_is_answered_or_refused_with_a_reason() {
+    let (mut answered, mut refused) = (0, 0);
+    for q in RATES {
+        for z in NOISES {
+            for count in ROUNDS {
+                let composition = rounds(q, z, count);
+                for at in [1e-300, 1e-9, 0.5, 0.9999] {
+                    match Best.epsilon(&composition, delta(at)) {
+                        Ok(found) => {
+                            let lower = found.epsilon_lower.unwrap_or(0.0);
+                            let what = format!("q {q} z {z} T {count} delta {at}");
+                            assert!(found.epsilon >= lower && lower >= 0.0, "{what}: {found:?}");
+                            answered += 1;
+                        }
+                        Err(reason) => {
+                            assert!(reason.to_string().len() > 20, "{reason}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(answered + refused, 480);
+    assert!(answered > 380, "{answered}");
+}
+
+/// Without noise whoever is sampled is seen, so delta is the chance to be sampled at every epsilon.
+#[test]
+fn with_hardly_any_noise_delta_is_the_chance_to_be_sampled() {
+    for z in [1e-308, 1e-100, 1e-17, 1e-3] {
+        for (q, count) in [(0.01f64, 3u64), (1e-9, 1000), (0.5, 2)] {
+            let composition = rounds(q, z, count);
+            let exact = -libm::expm1(count as f64 * libm::log1p(-q));
+            for at in [0.0, 0.1, 10.0] {
+                let found = Best.delta(&composition, epsilon(at)).delta;
+                let what = format!("q {q} z {z} T {count} epsilon {at}: {found} {exact}");
+                assert!(found >= exact * (1.0 - 1e-14) && found <= exact * (1.0 + 1e-9), "{what}");
+            }
+            assert!((advantage(&composition) / exact - 1.0).abs() < 1e-9);
+            // More than that needs no epsilon, and less than that nothing finite that is small.
+            let more = Best.epsilon(&composition, delta(exact * 1.01)).unwrap();
+            assert_eq!(more.epsilon, 0.0);
+            let less = Best.epsilon(&composition, delta(exact * 0.99));
+            assert!(less.is_err() || less.unwrap().epsilon > 1e4);
+        }
+    }
+    // Rounds with noise beside them cost what they cost alone, at the delta that is left.
+    let (tiny, usual) = (rounds(1e-9, 1e-17, 10), rounds(0.01, 1.0, 1000));
+    let alone = Best.epsilon(&usual, delta(1e-5 - 1e-8)).unwrap().epsilon;
+    let both = Composition::join(&[tiny, usual]);
+    let found = Best.epsilon(&both, delta(1e-5)).unwrap().epsilon;
+    assert!((found / alone - 1.0).abs() < 1e-6, "{found} {alone}");
+}
+
+#[test]
+fn every_search_ends_and_keeps_its_budget() {
+    let mut found = 0;
+    for (q, z, count) in [(0.01, 1e6, 1000), (1e-9, 1.0, 10), (0.5, 0.3, 1 << 53)] {
+        for at in [1e-6, 2.0, 1000.0] {
+            for d in [1e-30, 1e-5, 0.5] {
+                let target = Target { epsilon: epsilon(at), delta: delta(d), accountant: &Best };
+                let cost = |composition: &Composition| {
+                    Best.epsilon(composition, delta(d)).unwrap().epsilon
+                };
+                let what = format!("q {q} z {z} T {count} epsilon {at} delta {d}");
+                if let Ok(steps) = target.rounds(|n| Ok(rounds(q, z, n))) {
+                    assert!(steps == 0 || cost(&rounds(q, z, steps)) <= at, "{what}: {steps}");
+                    found += 1;
+                }
+                if let Ok(noise) = target.noise_multiplier(|z| Ok(rounds(q, z.get(), count))) {
+                    assert!(cost(&rounds(q, noise.get(), count)) <= at, "{what}: {noise:?}");
+                    found += 1;
+                }
+                if let Ok(rate) = target.rate(|q| Ok(rounds(q.get(), z, count))) {
+                    assert!(cost(&rounds(rate.get(), z, count)) <= at, "{what}: {rate:?}");
+                    found += 1;
+                }
+            }
+        }
+    }
+    assert!(found > 50, "{found}");
+}
+
+#[test]
+fn attacks_are_bounded_whatever_the_rounds() {
+    for q in RATES {
+        for z in NOISES {
+            for count in ROUNDS {
+                let composition = rounds(q, z, count);
+                let advantage = advantage(&composition);
+                let found = true_positive_rate(&composition, 0.01);
+                let what = format!("q {q} z {z} T {count}: {advantage} {found}");
+                assert!(advantage > 0.0 && advantage <= 1.0, "{what}");
+                assert!((0.01..=1.0).contains(&found), "{what}");
+                assert!(found <= 0.01 + advantage + 1e-12, "{what}");
+                assert!(advantage <= rdp::total_variation(&composition), "{what}");
+            }
+        }
+    }
+}
+
+/// Total variation of a Gaussian is known.
+#[test]
+fn total_variation_is_never_below_that_of_a_gaussian() {
+    for z in [0.1, 0.5, 1.0, 10.0, 1e8] {
+        let exact = 1.0 - libm::erfc(0.5 / z * std::f64::consts::FRAC_1_SQRT_2);
+        let found = rdp::total_variation(&rounds(1.0, z, 1));
+        assert!(found >= exact && found <= 1.3 * exact + 1e-9, "{z}: {found} {exact}");
+    }
+    let found = Rdp.delta(&rounds(1.0, 1e3, 1), epsilon(0.0)).delta;
+    assert!((3.9e-4..6e-4).contains(&found), "{found}");
+}
