@@ -111,8 +111,9 @@ impl Accountant for Best {
         let Ok(found) = Pld.epsilon(composition, delta) else {
             return Rdp.epsilon(composition, delta);
         };
-        // Closed forms and contours are as good as exact.
-        if found.method != Some(Method::Lattice) {
+        // Closed forms and contours are as good as exact, unless rounds had to be joined from above.
+        let joined = found.epsilon_lower.is_some_and(|lower| lower < 0.99 * found.epsilon);
+        if found.method != Some(Method::Lattice) && !joined {
             return Ok(found);
         }
         match Rdp.epsilon(composition, delta) {

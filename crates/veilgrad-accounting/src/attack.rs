@@ -46,6 +46,11 @@ pub fn true_positive_rate(composition: &Composition, false_positive_rate: f64) -
     // Both bounds are convex, the first in e^epsilon and the second in e^-epsilon, so each has one minimum.
     let last = (-fpr.ln()).min(LARGEST_EPSILON);
     let one = smallest(last, |epsilon| bound_for_the_record(epsilon, attack.delta(epsilon), fpr));
+    // The curve of both directions together is symmetric: the second bound is the smaller one only beyond the point
+    // where both kinds of error are equal.
+    if one <= 1.0 - fpr {
+        return one;
+    }
     let other = smallest(LARGEST_EPSILON, |epsilon| {
         bound_against_the_record(epsilon, attack.delta(epsilon), fpr)
     });

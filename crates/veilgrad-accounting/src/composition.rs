@@ -4,14 +4,27 @@ use veilgrad_events::{Adjacency, Folded, NoiseMultiplier, Rounds, SampleRate, Sa
 
 use crate::participation::{Added, Cost, RunSoFar};
 
-/// More distinct steps than this are joined, from above.
+/// With more distinct steps than this, those that are nearly alike are joined where steps are computed one by one.
 const MOST_STEPS: usize = 2048;
+/// At most so many are left then.
+const FEW_STEPS: usize = 512;
+/// So many of the largest are in a sample, and as many of all the others.
+const LARGEST_STEPS: usize = 96;
 
 /// Everything that an accountant needs to know of a ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composition {
     steps: Vec<(Step, u64)>,
     attained: bool,
+    /// What stands for the steps where there are thousands of distinct ones.
+    stand_ins: Option<Box<StandIns>>,
+}
+
+/// Compositions of few steps beside one of many.
+#[derive(Debug, Clone, PartialEq)]
+struct StandIns {
+    coarse: Composition,
+    sample: Composition,
 }
 
 /// One round: a Gaussian on a sample.
@@ -118,7 +131,7 @@ impl Composition {
 
     /// One step.
     pub(crate) fn of_step(step: Step) -> Self {
-        Self { steps: vec![(step, 1)], attained: true }
+        Self { steps: vec![(step, 1)], attained: true, stand_ins: None }
     }
 
     /// The steps of all of these, one after another: the runs of one dataset, say.
@@ -151,9 +164,23 @@ impl Composition {
 
     /// The steps for which this holds, and the others.
     pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
-        let (some, others) = self.steps.iter().partition(|(step, _)| holds(step));
-        let part = |steps| Self { steps, attained: self.attained };
-        (part(some), part(others))
+        let (mut some, mut others) = (Fold::default(), Fold::default());
+        for (step, count) in &self.steps {
+            let part = if holds(step) { &mut some } else { &mut others };
+            part.not_attained = !self.attained;
+            part.step(*step, *count);
+        }
+        (some.finish(), others.finish())
+    }
+
+    /// Few steps that cost at least as much: these themselves, unless there are thousands of distinct ones.
+    pub(crate) fn coarse(&self) -> &Self {
+        self.stand_ins.as_ref().map_or(self, |stand_ins| &stand_ins.coarse)
+    }
+
+    /// Few steps that cost about as much, where there are thousands of distinct ones. No bound.
+    pub(crate) fn sample(&self) -> Option<&Self> {
+        self.stand_ins.as_ref().map(|stand_ins| &stand_ins.sample)
     }
 
     /// Whether there are neighbours that these steps cost as much as their analysis says.
@@ -244,14 +271,13 @@ impl Fold {
     }
 
     /// Joins steps that are nearly alike, each at the higher rate and the lower noise of both, until
-    /// there are few enough to compute with.
+    /// there are few.
     ///
     /// Less sampling and more noise are post-processing of more sampling and less noise, so nothing is
     /// lost but tightness.
     fn coarsen(&mut self) {
-        let mut grain = 1e-5;
-        while self.steps.len() > MOST_STEPS {
-            self.not_attained = true;
+        let mut grain = 1e-3;
+        while self.steps.len() > FEW_STEPS {
             for (step, _) in &mut self.steps {
                 let up = |q: f64| {
                     // Never above 1, never below what it was.
@@ -268,19 +294,54 @@ impl Fold {
                 *step = Step { sampled, z };
             }
             self.join();
-            grain *= 4.0;
+            grain *= 1.5;
         }
+    }
+
+    /// The steps with the largest second moments, and of the others one for every so many.
+    fn sample(&self) -> Vec<(Step, u64)> {
+        let moment = |(step, count): &(Step, u64)| {
+            let q = match step.sampled {
+                Sampled::Always => 1.0,
+                Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
+            };
+            *count as f64 * q * q * libm::expm1((1.0 / (step.z * step.z)).min(50.0))
+        };
+        let mut steps = self.steps.clone();
+        steps.sort_by(|a, b| moment(b).total_cmp(&moment(a)));
+        let (largest, others) = steps.split_at(LARGEST_STEPS.min(steps.len()));
+        let chunks = others.chunks(others.len().div_ceil(LARGEST_STEPS).max(1));
+        let one = |chunk: &[(Step, u64)]| {
+            let count = chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+            chunk.get(chunk.len() / 2).map(|(step, _)| (*step, count))
+        };
+        largest.iter().copied().chain(chunks.filter_map(one)).collect()
     }
 
     fn finish(mut self) -> Composition {
         self.join();
-        self.coarsen();
+        let many = self.steps.len() > MOST_STEPS;
+        let attained = !self.not_attained;
+        let few = |steps, attained| Composition { steps, attained, stand_ins: None };
+        let mut stand_ins = many.then(|| {
+            let mut coarse = Self { steps: self.steps.clone(), ..Self::default() };
+            coarse.coarsen();
+            Box::new(StandIns {
+                coarse: few(coarse.steps, false),
+                sample: few(self.sample(), false),
+            })
+        });
         if self.always > 0.0 {
             // Three roundings at most for every term: its square, a difference, the sum.
             let slack = (3.0 * self.terms as f64 + 8.0) * f64::EPSILON;
             let z = self.always.sqrt().recip() * (1.0 - slack);
-            self.steps.push((Step { sampled: Sampled::Always, z }, 1));
+            let step = (Step { sampled: Sampled::Always, z }, 1);
+            self.steps.push(step);
+            if let Some(stand_ins) = &mut stand_ins {
+                stand_ins.coarse.steps.push(step);
+                stand_ins.sample.steps.push(step);
+            }
         }
-        Composition { steps: self.steps, attained: !self.not_attained }
+        Composition { steps: self.steps, attained, stand_ins }
     }
 }

@@ -18,18 +18,18 @@ use realfft::num_complex::Complex64;
 use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
 use crate::number::{UNIT, upper_tail};
 use crate::output::Direction;
-use crate::tilted::{BLOCK, TiltedStep};
-use crate::{Composition, Sampled};
+use crate::tilted::{BLOCK, TiltedNodes, TiltedStep};
+use crate::{Composition, Sampled, many};
 
 /// Never more frequencies than this; fewer where there are many distinct steps.
-const MOST_FREQUENCIES: usize = 1 << 14;
+pub(crate) const MOST_FREQUENCIES: usize = 1 << 14;
 const MOST_AIDED: usize = 1 << 21;
 /// Lines on which what is cut off may be this part of delta are not worth following.
 const HOPELESS: f64 = 1e-3;
 /// Nor are lines at whose end transforms have not decayed by this, as a log: an aid does better.
-const LEAST_DECAY: f64 = 14.0;
+pub(crate) const LEAST_DECAY: f64 = 14.0;
 /// In how many pieces densities are bounded from below, with many rounds and with few.
-const PIECES: u32 = 160;
+pub(crate) const PIECES: u32 = 160;
 const FINE_PIECES: u32 = 2_000;
 const FEW_ROUNDS: u64 = 200;
 /// And never more products of frequencies and outputs.
@@ -43,23 +43,23 @@ pub(crate) const REACH: f64 = 6.5;
 /// The transform of a composition's loss along one line, good for all epsilons near the one that it
 /// was made for.
 pub(crate) struct Contour {
-    tilt: f64,
+    pub(crate) tilt: f64,
     /// K(tilt), and at least how far it may be off.
-    log_moment: f64,
-    rounding: f64,
+    pub(crate) log_moment: f64,
+    pub(crate) rounding: f64,
     /// K'(tilt), roughly: phases are relative to it.
-    centre: f64,
-    spacing: f64,
+    pub(crate) centre: f64,
+    pub(crate) spacing: f64,
     /// `e^{K(s) - K(tilt) - i t centre} / (s (s+1))` at t = 0, spacing, 2 spacing, ...
-    values: Vec<Complex64>,
+    pub(crate) values: Vec<Complex64>,
     /// At least the error of the sum, without the factor `e^{K(tilt) - tilt eps}`, both ways.
-    error: f64,
+    pub(crate) error: f64,
     /// 1/z^2 of the round that was added, and at least the probability of losses that were taken out.
-    variance: f64,
-    infinite: f64,
+    pub(crate) variance: f64,
+    pub(crate) infinite: f64,
     /// At least the sum of the terms with m < 0 and m > 0, up to the same factor: logs of a constant
     /// and the coefficient of eps.
-    wraps: Wraps,
+    pub(crate) wraps: Wraps,
 }
 
 /// Bounds of delta at one epsilon.
@@ -88,6 +88,9 @@ impl Contour {
         tilt: f64,
         aid: Aid,
     ) -> Option<Self> {
+        if let Some(sample) = composition.sample() {
+            return many::contour(composition, sample, direction, tilt, HOPELESS);
+        }
         let k = cumulant.at(tilt);
         let finite = k.value.is_finite() && k.second.is_finite() && k.first.is_finite();
         if !finite || !(tilt > 0.0) {
@@ -171,7 +174,7 @@ impl Contour {
         }
         let mut products = vec![Product::default(); count];
         for (step, n) in &smooth {
-            multiply(&mut products, spacing, step, *n)?;
+            multiply(&mut products, spacing, &step.nodes(spacing * count as f64)?, *n);
         }
         // Constants of the steps, which cancel, so only their sum is rounded.
         let moments = || smooth.iter().map(|(step, n)| n * step.log_moment);
@@ -197,7 +200,7 @@ impl Contour {
         contour.error.is_finite().then_some(contour)
     }
 
-    fn fill(&mut self, products: &[Product], gaussian: f64) {
+    pub(crate) fn fill(&mut self, products: &[Product], gaussian: f64) {
         let mut error = 0.0;
         for (index, product) in products.iter().enumerate() {
             let Product { log_modulus, phase, bound, relative, size, terms } = product;
@@ -290,19 +293,20 @@ impl Contour {
 }
 
 /// Where a transform is taken.
-struct Line {
-    tilt: f64,
-    k: Jet,
-    period: f64,
-    wraps: Wraps,
-    aid: Aid,
+pub(crate) struct Line {
+    pub(crate) tilt: f64,
+    /// The cumulant there, about.
+    pub(crate) k: Jet,
+    pub(crate) period: f64,
+    pub(crate) wraps: Wraps,
+    pub(crate) aid: Aid,
 }
 
 /// Bounds of the sums of the copies on either side, as `(log of a constant, coefficient of epsilon)`.
-type Wraps = [(f64, f64); 2];
+pub(crate) type Wraps = [(f64, f64); 2];
 
 /// A period so long that the copies of delta that the trapezoid sum adds do not count, and their bounds.
-fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, Wraps)> {
+pub(crate) fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, Wraps)> {
     let deviation = k.second.max(0.0).sqrt();
     let epsilon = k.first + payoff(tilt).first;
     let mut period = 8.0 * deviation + 10.0 / tilt.max(1.0);
@@ -320,7 +324,7 @@ fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64, Wraps)> {
 }
 
 /// The log of what does not count against delta at the saddle point, both without their common factor.
-fn negligible(tilt: f64, k: Jet) -> f64 {
+pub(crate) fn negligible(tilt: f64, k: Jet) -> f64 {
     payoff(tilt).value - libm::log1p(k.second.max(0.0).sqrt()) - 30.0
 }
 
@@ -339,8 +343,7 @@ fn wraps_of(cumulant: &mut Cumulant, tilt: f64, k: Jet, period: f64) -> Wraps {
                 continue;
             }
             let value = if moved > 0.0 { cumulant.at(moved).value } else { 0.0 };
-            // Terms m = 1, 2, ...: e^{K(moved) - moved eps - gap m P}.
-            let constant = value - gap * period - libm::log(-libm::expm1(-gap * period));
+            let constant = wrap(value, gap, period);
             if constant - moved * epsilon < best.0 + best.1 * epsilon {
                 best = (constant, -moved);
             }
@@ -353,24 +356,28 @@ fn wraps_of(cumulant: &mut Cumulant, tilt: f64, k: Jet, period: f64) -> Wraps {
     })
 }
 
+/// The log of the sum over m = 1, 2, ... of `e^{K(moved) - gap m P}`.
+pub(crate) fn wrap(value: f64, gap: f64, period: f64) -> f64 {
+    value - gap * period - libm::log(-libm::expm1(-gap * period))
+}
+
 /// A product of characteristic functions at one frequency, as a log, with bounds of its error.
 #[derive(Debug, Clone, Copy, Default)]
-struct Product {
-    log_modulus: f64,
-    phase: f64,
+pub(crate) struct Product {
+    pub(crate) log_modulus: f64,
+    pub(crate) phase: f64,
     /// At least the log of the modulus, errors included.
-    bound: f64,
+    pub(crate) bound: f64,
     /// At least the error, relative to `bound`.
-    relative: f64,
+    pub(crate) relative: f64,
     /// The size of all that was added up, and in how many terms.
-    size: f64,
-    terms: f64,
+    pub(crate) size: f64,
+    pub(crate) terms: f64,
 }
 
 /// Multiplies the products at frequencies 0, spacing, 2 spacing, ... by the tilted characteristic
-/// function of a step, `n` times.
-fn multiply(products: &mut [Product], spacing: f64, step: &TiltedStep, n: f64) -> Option<()> {
-    let nodes = step.nodes(spacing * products.len() as f64)?;
+/// function of a step with these nodes, `n` times.
+pub(crate) fn multiply(products: &mut [Product], spacing: f64, nodes: &TiltedNodes, n: f64) {
     // What characteristic functions have beyond 1, m (e^{i t l} - 1), so that nothing is lost where losses are
     // tiny and rounds many. Losses are complex off the real line, on the side where this does not grow.
     let turns = |t: f64| nodes.loss.iter().map(move |loss| turn_less_one(t, *loss));
@@ -406,7 +413,6 @@ fn multiply(products: &mut [Product], spacing: f64, step: &TiltedStep, n: f64) -
             * (off / (1.0 + off) + 8.0 * UNIT * (log_modulus.abs() + phase.abs() + beyond.norm()));
         here.turn(&step, Some(&mass));
     }
-    Some(())
 }
 
 /// `e^{i t loss} - 1`.

@@ -28,7 +28,7 @@ pub(crate) struct Jet {
 }
 
 impl Jet {
-    fn add_scaled(&mut self, factor: f64, other: Self) {
+    pub(crate) fn add_scaled(&mut self, factor: f64, other: Self) {
         self.value += factor * other.value;
         self.first += factor * other.first;
         self.second += factor * other.second;
@@ -45,7 +45,8 @@ pub(crate) struct Aid {
     pub(crate) variance: f64,
 }
 
-/// The cumulant of a composition in one direction. Remembers the points that it needed.
+/// The cumulant of a composition in one direction, from above where there are thousands of distinct steps. Remembers
+/// the points that it needed.
 pub(crate) struct Cumulant {
     steps: Vec<(StepCumulant, f64)>,
 }
@@ -60,7 +61,7 @@ impl Cumulant {
         let of = |(step, count): &(Step, u64)| {
             (StepCumulant::new(*step, direction, aid.tail), *count as f64)
         };
-        let mut steps: Vec<_> = composition.steps().iter().map(of).collect();
+        let mut steps: Vec<_> = composition.coarse().steps().iter().map(of).collect();
         if aid.variance > 0.0 {
             steps.push((StepCumulant::Gaussian(aid.variance.sqrt().recip()), 1.0));
         }

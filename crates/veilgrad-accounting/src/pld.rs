@@ -138,7 +138,9 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     if !Addition::default().settled(composition, epsilon, bounds.lower) {
         bounds = bounds.or(delta_towards(composition, Direction::Add, epsilon, FINE).0);
     }
-    Bounds { lower: bounds.lower.max(0.0), ..bounds }.and(trivial)
+    // Never nothing: the exponential of a large exponent is.
+    let upper = bounds.upper.max(trivial.upper.min(f64::MIN_POSITIVE));
+    Bounds { lower: bounds.lower.max(0.0), upper, ..bounds }.and(trivial)
 }
 
 /// At least the probability that a record is ever sampled, which bounds delta at every epsilon; 1 with rounds that
@@ -257,7 +259,9 @@ impl<'a> Deltas<'a> {
         }
         let composition = &*self.composition;
         let remove = self.remove.at(composition, Direction::Remove, epsilon);
-        let add = match self.addition.settled(composition, epsilon, remove.lower) {
+        // At epsilon 0 both directions have the total variation distance.
+        let settled = epsilon == 0.0 || self.addition.settled(composition, epsilon, remove.lower);
+        let add = match settled {
             true => remove,
             false => self.add.at(composition, Direction::Add, epsilon),
         };
@@ -284,7 +288,8 @@ impl Known {
         }
         let sketch = (SKETCH_CLOSE, SKETCHED);
         let (bounds, found) = delta_towards(composition, direction, epsilon, sketch);
-        self.lattices += usize::from(bounds.method == Method::Lattice);
+        let from_above = matches!(found, Some(Transform::FromAbove(_)));
+        self.lattices += usize::from(bounds.method == Method::Lattice || from_above);
         self.transforms.extend(found);
         Interval { lower: best.lower.max(bounds.lower), upper: best.upper.min(bounds.upper) }
     }
@@ -295,6 +300,8 @@ enum Transform {
     Contour(Contour),
     Aided(Contour),
     Lattice(Lattice),
+    /// Of steps that cost at least as much: no lower bound.
+    FromAbove(Box<Self>),
 }
 
 impl Transform {
@@ -302,13 +309,19 @@ impl Transform {
         match self {
             Self::Contour(contour) | Self::Aided(contour) => contour.delta(epsilon),
             Self::Lattice(lattice) => lattice.delta(epsilon),
+            Self::FromAbove(other) => Interval { lower: 0.0, ..other.delta(epsilon) },
         }
+    }
+
+    fn into_upper_bound(self) -> Self {
+        Self::FromAbove(Box::new(self))
     }
 
     const fn method(&self) -> Method {
         match self {
             Self::Contour(_) | Self::Aided(_) => Method::Contour,
             Self::Lattice(_) => Method::Lattice,
+            Self::FromAbove(other) => other.method(),
         }
     }
 
@@ -317,6 +330,7 @@ impl Transform {
         match self {
             Self::Contour(_) => CLOSE,
             Self::Aided(_) | Self::Lattice(_) => 5e-3,
+            Self::FromAbove(other) => other.close(),
         }
     }
 }
@@ -351,7 +365,10 @@ fn delta_towards(
         return (Bounds { lower, upper, method: Method::ClosedForm }, None);
     }
     let mut cumulant = Cumulant::new(composition, direction);
-    let tilt = cumulant.best_slope(epsilon, payoff);
+    let tilt = match composition.sample() {
+        Some(sample) => Cumulant::new(sample, direction).best_slope(epsilon, payoff),
+        None => cumulant.best_slope(epsilon, payoff),
+    };
     let contour = match rarely_sampled(composition) {
         true => None,
         false => Contour::new(composition, direction, &mut cumulant, tilt, Aid::default()),
@@ -363,6 +380,14 @@ fn delta_towards(
         return (Bounds { lower, upper, method: Method::Contour }, contour.map(Transform::Contour));
     }
     let mut best = Bounds { lower, upper, method: Method::Contour };
+    if composition.sample().is_some() {
+        let (found, transform) =
+            delta_towards(composition.coarse(), direction, epsilon, (close, longest));
+        return (
+            best.and(Bounds { lower: 0.0, ..found }),
+            transform.map(Transform::into_upper_bound),
+        );
+    }
     let aided = || aided::for_epsilon(composition, direction, epsilon).map(Transform::Aided);
     let lattice = || {
         let target = Target::Epsilon(epsilon);
@@ -400,6 +425,10 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
         return Bounds { lower, upper, method: Method::Contour };
     }
     let mut best = Bounds { lower, upper, method: Method::Contour };
+    if composition.sample().is_some() {
+        let found = epsilon_towards(composition.coarse(), direction, delta);
+        return best.and(Bounds { lower: 0.0, ..found });
+    }
     if Delta::new(delta).is_ok_and(|delta| is_absurd(composition, delta)) {
         return best;
     }
@@ -466,13 +495,14 @@ fn contour_epsilon(
     if rarely_sampled(composition) {
         return None;
     }
-    let mut cumulant = Cumulant::new(composition, direction);
     let extra = |tilt: f64| {
         let payoff = payoff(tilt);
         Jet { value: payoff.value - delta.ln(), ..payoff }
     };
-    let tilt = cumulant.best_ratio(extra);
-    let guess = (cumulant.at(tilt).value + extra(tilt).value) / tilt;
+    let mut search = Cumulant::new(composition.sample().unwrap_or(composition), direction);
+    let tilt = search.best_ratio(extra);
+    let guess = (search.at(tilt).value + extra(tilt).value) / tilt;
+    let mut cumulant = Cumulant::new(composition, direction);
     let contour = Contour::new(composition, direction, &mut cumulant, tilt, Aid::default())?;
     solve(&|epsilon| contour.delta(epsilon), delta, guess, 1.0 / tilt)
 }

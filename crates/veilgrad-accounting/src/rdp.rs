@@ -4,7 +4,7 @@ use veilgrad_events::{Delta, Epsilon};
 
 use crate::cumulant::{Cumulant, Jet, ratio_slope};
 use crate::output::Direction;
-use crate::{Composition, Unsupported};
+use crate::{Composition, Unsupported, many};
 
 /// The lowest order that is tried, less 1.
 const LOWEST_TILT: f64 = 1e-3;
@@ -23,7 +23,12 @@ pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
     if alpha.is_nan() || alpha <= 1.0 {
         return f64::INFINITY;
     }
-    Cumulant::new(composition, Direction::Remove).at(alpha - 1.0).value / (alpha - 1.0)
+    let tilt = alpha - 1.0;
+    let value = match composition.sample() {
+        Some(_) => many::cumulant(composition, Direction::Remove, tilt).value,
+        None => Cumulant::new(composition, Direction::Remove).at(tilt).value,
+    };
+    value / tilt
 }
 
 /// An epsilon and the order that gave it.
@@ -66,6 +71,23 @@ fn conversion(tilt: f64) -> Jet {
 /// # Errors
 /// When no order gives a finite bound.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Unsupported> {
+    if let Some(sample) = composition.sample() {
+        // The order that is best for some of the steps, and then one step of Newton's method for all of them.
+        let mut tilt = epsilon(sample, delta)?.order - 1.0;
+        let (mut best, mut order) = (f64::INFINITY, f64::NAN);
+        for _ in 0..2 {
+            let k = many::cumulant(composition, Direction::Remove, tilt);
+            let bound = epsilon_at(k.value, tilt, delta.get());
+            if bound < best {
+                (best, order) = (bound, 1.0 + tilt);
+            }
+            let conversion = conversion(tilt);
+            let extra = Jet { value: conversion.value - delta.get().ln(), ..conversion };
+            let step = ratio_slope(tilt, k, extra) / (tilt * (k.second + extra.second));
+            tilt -= if step.is_finite() { step.clamp(-tilt, 0.5 * tilt) } else { 0.0 };
+        }
+        return finish(best, order);
+    }
     let mut cumulant = Cumulant::new(composition, Direction::Remove);
     let (mut best, mut order) = (f64::INFINITY, f64::NAN);
     let mut try_tilt = |tilt: f64, k: f64| {
@@ -97,7 +119,12 @@ pub fn epsilon_on_orders(
     let mut cumulant = Cumulant::new(composition, Direction::Remove);
     let (mut best, mut best_order) = (f64::INFINITY, f64::NAN);
     for order in orders.iter().copied().filter(|order| *order > 1.0) {
-        let bound = epsilon_at(cumulant.at(order - 1.0).value, order - 1.0, delta.get());
+        let tilt = order - 1.0;
+        let value = match composition.sample() {
+            Some(_) => many::cumulant(composition, Direction::Remove, tilt).value,
+            None => cumulant.at(tilt).value,
+        };
+        let bound = epsilon_at(value, tilt, delta.get());
         if bound < best {
             (best, best_order) = (bound, order);
         }

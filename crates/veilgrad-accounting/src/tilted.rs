@@ -81,7 +81,8 @@ impl TiltedStep {
                 let remove = Smooth::new(poisson, Direction::Remove)?;
                 let add = Smooth::new(poisson, Direction::Add)?;
                 let kink = 0.5 / step.z;
-                let right = ends(&remove, tilt).1.max(ends(&add, tilt).1).max(kink + 1.0);
+                let right =
+                    ends(&remove, tilt, DIGITS).1.max(ends(&add, tilt, DIGITS).1).max(kink + 1.0);
                 let atom = (1.0 - q) * (1.0 - 2.0 * upper_tail(kink));
                 Parts::Kinked { curves: [remove, add], kink, right, atom }
             }
@@ -91,7 +92,7 @@ impl TiltedStep {
                     infinite = cut.infinite();
                     Parts::Cut(cut)
                 } else {
-                    let (left, right) = ends(&curve, tilt);
+                    let (left, right) = ends(&curve, tilt, DIGITS);
                     Parts::Line { curve, left, right }
                 }
             }
@@ -333,10 +334,11 @@ struct Rule {
     shift: f64,
 }
 
-/// Outputs beyond which the tilted mass does not count.
-fn ends(curve: &Smooth, tilt: f64) -> (f64, f64) {
-    const START: f64 = 9.0;
-    let (mut left, mut right) = (-START, START);
+/// Outputs beyond which the tilted mass does not count against e^-digits.
+pub(crate) fn ends(curve: &Smooth, tilt: f64, digits: f64) -> (f64, f64) {
+    // The normal tail has e^-digits there.
+    let start = (2.0 * digits).sqrt();
+    let (mut left, mut right) = (-start, start);
     // The largest exponent bounds the moment from below well enough to find the ends.
     let exponent = |y: f64| {
         let point = curve.at(y);
@@ -346,7 +348,7 @@ fn ends(curve: &Smooth, tilt: f64) -> (f64, f64) {
     for _ in 0..4000 {
         let (log_left, log_right) = curve.log_tails(left, right, tilt);
         largest = largest.max(exponent(left)).max(exponent(right));
-        let enough = largest - DIGITS - 3.0;
+        let enough = largest - digits - 3.0;
         if log_left < enough && log_right < enough {
             break;
         }

@@ -185,28 +185,66 @@ fn grids_of_orders_reproduce_other_libraries() {
     assert!(orders.iter().zip(&ours).all(|(a, b)| (a - b).abs() < 1e-9));
 }
 
-/// More distinct rounds than can be computed with are joined from above, and only a little.
+/// Thousands of distinct rounds lie between the same schedule a hair earlier and a hair later, and their bounds are
+/// as close as those of few.
 #[test]
-fn many_distinct_rounds_are_joined_from_above() {
+fn thousands_of_distinct_rounds_are_neither_joined_nor_without_a_lower_bound() {
     let each = |i: u32| {
         let part = f64::from(i) / 20_000.0;
-        rounds(sampled(0.001 + 0.001 * part), &[(1.0, 1.0 + 0.5 * part)], 1)
+        rounds(sampled(0.001 + 0.001 * part), &[(1.0, 1.5 - 0.5 * part)], 1)
     };
     let lines: Vec<Rounds> = (0..20_000).map(each).collect();
     let all = Composition::fold(&lines, Adjacency::AddRemove).unwrap();
-    assert!(all.steps().len() <= 2048);
-    assert_eq!(all.steps().iter().map(|(_, count)| count).sum::<u64>(), 20_000);
-    // Every fortieth of them, forty times: the same schedule, a hair earlier, so a hair dearer.
-    let few: Vec<Rounds> = (0..500).map(|i| Rounds { count: 40, ..each(40 * i) }).collect();
-    let few = Composition::fold(&few, Adjacency::AddRemove).unwrap();
-    let late: Vec<Rounds> = (0..500).map(|i| Rounds { count: 40, ..each(40 * i + 39) }).collect();
-    let late = Composition::fold(&late, Adjacency::AddRemove).unwrap();
-    let at =
+    assert_eq!(all.steps().len(), 20_000);
+    // Every hundredth of them, a hundred times: later is dearer.
+    let schedule = |offset: u32| {
+        let lines: Vec<Rounds> =
+            (0..200).map(|i| Rounds { count: 100, ..each(100 * i + offset) }).collect();
+        Composition::fold(&lines, Adjacency::AddRemove).unwrap()
+    };
+    let (early, late) = (schedule(0), schedule(99));
+    let renyi =
         |composition: &Composition| rdp::epsilon(composition, delta(1e-5)).unwrap().epsilon.get();
-    let (found, between) = (at(&all), [at(&few), at(&late)]);
-    assert!(found >= between[0].min(between[1]) * 0.9999, "{found} {between:?}");
-    assert!(found <= between[0].max(between[1]) * 1.01, "{found} {between:?}");
-    assert_eq!(Pld.epsilon(&all, delta(1e-5)).unwrap().epsilon_lower, None);
+    let found = renyi(&all);
+    assert!(found >= renyi(&early) && found <= renyi(&late), "{found}");
+    let exact = |composition: &Composition| Pld.epsilon(composition, delta(1e-5)).unwrap();
+    let found = exact(&all);
+    assert!(found.epsilon >= exact(&early).epsilon_lower.unwrap(), "{found:?}");
+    assert!(found.epsilon <= exact(&late).epsilon, "{found:?}");
+    let lower = found.epsilon_lower.unwrap();
+    assert!(lower <= found.epsilon && lower >= found.epsilon * (1.0 - 1e-5), "{found:?}");
+}
+
+/// The same rounds, above and below the number of distinct ones from which on cumulants are added up: large losses,
+/// heavy tails, several neighbours and rounds that are always sampled among them.
+#[test]
+fn adding_up_cumulants_agrees_with_steps_one_by_one() {
+    for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+        let each = |i: u32| {
+            let (a, b) = (f64::from(i * 37 % 300) / 300.0, f64::from(i) / 300.0);
+            let q = 1e-4 * 500f64.powf(a);
+            rounds(sampled(q), &[(1.0, 0.7 * 10f64.powf(b))], 8)
+        };
+        let mut lines: Vec<Rounds> = (0..300).map(each).collect();
+        lines.push(rounds(Sampling::All {}, &[(1.0, 30.0)], 2));
+        let few = Composition::fold(&lines, adjacency).unwrap();
+        // So rare and with so much noise that they cost less than 1e-9 of the others.
+        lines.extend((0..2000).map(|i| rounds(sampled(1e-9), &[(1.0, 1e3 + f64::from(i))], 1)));
+        let many = Composition::fold(&lines, adjacency).unwrap();
+        for d in [1e-3, 1e-6, 1e-10] {
+            let (one, other) =
+                (Pld.epsilon(&few, delta(d)).unwrap(), Pld.epsilon(&many, delta(d)).unwrap());
+            let what = format!("{adjacency} {d}: {one:?} {other:?}");
+            assert!(other.epsilon >= one.epsilon_lower.unwrap(), "{what}");
+            assert!(other.epsilon_lower.unwrap() <= one.epsilon * (1.0 + 1e-8), "{what}");
+            assert!((other.epsilon / one.epsilon - 1.0).abs() < 1e-4, "{what}");
+            assert!(other.epsilon_lower.unwrap() > 0.999 * one.epsilon, "{what}");
+            let (one, other) =
+                (rdp::epsilon(&few, delta(d)).unwrap(), rdp::epsilon(&many, delta(d)).unwrap());
+            let ratio = other.epsilon.get() / one.epsilon.get();
+            assert!((1.0 - 1e-8..1.001).contains(&ratio), "{adjacency} {d}: {one:?} {other:?}");
+        }
+    }
 }
 
 /// Rényi's delta is never below the profile's, at any epsilon; and it calls nothing free that is not.

@@ -423,3 +423,24 @@ fn people_get_a_table_and_curves() {
     assert_eq!(page.matches("<svg").count(), 3);
     assert!(!page.contains("http") && !page.contains("NaN"), "{page}");
 }
+
+/// Without noise whoever is sampled is seen: delta is the chance of that, at every epsilon.
+#[test]
+fn rounds_with_hardly_any_noise_are_answered() {
+    for noise in ["1e-17", "1e-308"] {
+        let lines = LINES.replace("1.1", noise).replace("14040", "3");
+        let output = account(&lines, &["--epsilon", "2", "--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let exact = 1.0 - (1.0f64 - 0.004266666666666667).powi(3);
+        let delta = number(&found["delta"]);
+        assert!(delta >= exact * (1.0 - 1e-12) && delta <= exact * (1.0 + 1e-9), "{found}");
+    }
+}
+
+#[test]
+fn a_plan_with_huge_noise_finds_its_rounds() {
+    let plan = ["plan", "--rate", "0.01", "--noise-multiplier", "1e6", "--epsilon", "2"];
+    let found = json(&[&plan[..], &["--delta", "1e-5"]].concat());
+    assert!(number(&found["steps"]) > 1e15, "{found}");
+    assert!(number(&found["epsilon"]) <= 2.0, "{found}");
+}

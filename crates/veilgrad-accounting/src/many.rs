@@ -1,0 +1,305 @@
+//! The transform of a composition of thousands of distinct steps: most of them by their cumulants, which add up, and
+//! those with a large share of the loss, or heavy tails, one by one.
+
+use realfft::num_complex::Complex64;
+
+use crate::contour::{
+    Contour, LEAST_DECAY, Line, MOST_FREQUENCIES, PIECES, Product, multiply, payoff, period, wrap,
+};
+use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
+use crate::number::UNIT;
+use crate::output::Direction;
+use crate::series::{OCTAVES, ORDER, STRIDE, Scratch, StepSeries};
+use crate::tilted::TiltedStep;
+use crate::{Composition, Sampled, Step};
+
+/// A step is summed by its cumulants if its series is good for frequencies up to the last over this. The error is
+/// then at most 2e-6 of the step at the last frequency, where nothing is left of the whole, and 1e-14 at a third.
+const NEAR: f64 = 0.5;
+/// Steps without a smooth loss, at most: they take long.
+const MOST_KINKED: usize = 2048;
+/// So many of the steps with the largest variances show that transforms stay small at all higher frequencies.
+const WITNESSES: usize = 300;
+
+/// At least `K(tilt)` of all steps, each to the digits of its moment, and about its derivatives: one pass over them.
+pub(crate) fn cumulant(composition: &Composition, direction: Direction, tilt: f64) -> Jet {
+    let mut scratch = Scratch::default();
+    let (mut sum, mut size) = (Jet::default(), 0.0);
+    for (step, count) in composition.steps() {
+        let series = StepSeries::new(*step, direction, tilt, 0.0, &mut scratch);
+        let jet = match series.filter(|_| step.z >= SMALLEST) {
+            Some(series) => Jet {
+                value: series.log_moment + series.moment_error,
+                first: series.centre,
+                second: series.variance,
+            },
+            None => Cumulant::new(&Composition::of_step(*step), direction).at(tilt),
+        };
+        sum.add_scaled(*count as f64, jet);
+        size += *count as f64 * jet.value.abs();
+    }
+    sum.value += size * UNIT * (4.0 + composition.steps().len() as f64);
+    if sum.value.is_nan() {
+        sum.value = f64::INFINITY;
+    }
+    sum
+}
+
+/// What steps add up to that are summed by their cumulants.
+struct Sums {
+    log_moment: f64,
+    /// The sum of moduli, and of errors.
+    moment_size: f64,
+    moment_error: f64,
+    centre: f64,
+    cumulants: [f64; ORDER],
+    sizes: [f64; ORDER],
+    /// At least the error of the log of the product, apart from what lies beyond the series, which is at most this
+    /// times t^ORDER.
+    error: f64,
+    beyond: f64,
+    terms: f64,
+    /// At most `-log |product|` from the last frequency on, by powers of STRIDE.
+    decay: [f64; OCTAVES],
+    /// For every step: its number times its variance, and its place in the composition.
+    variances: Vec<(f64, usize)>,
+}
+
+impl Sums {
+    const fn new() -> Self {
+        Self {
+            log_moment: 0.0,
+            moment_size: 0.0,
+            moment_error: 0.0,
+            centre: 0.0,
+            cumulants: [0.0; ORDER],
+            sizes: [0.0; ORDER],
+            error: 0.0,
+            beyond: 0.0,
+            terms: 0.0,
+            decay: [0.0; OCTAVES],
+            variances: Vec::new(),
+        }
+    }
+
+    /// Notes the moment of a step, and how fast its characteristic function decays from the last frequency on.
+    fn add_moment(
+        &mut self,
+        series: &StepSeries,
+        (count, place): (f64, usize),
+        last: f64,
+        lost: [f64; OCTAVES],
+    ) {
+        self.log_moment += count * series.log_moment;
+        self.moment_size += count * series.log_moment.abs();
+        self.moment_error += count * series.moment_error;
+        self.centre += count * series.centre;
+        self.terms += 1.0;
+        self.variances.push((count * series.variance, place));
+        // Rises and then falls, so that an end is smallest; -log |x| >= (1 - |x|^2) / 2.
+        let near = |t: f64| series.variance * t * t * (1.0 - series.bend * t * t);
+        let mut t = last;
+        for (decay, lost) in self.decay.iter_mut().zip(lost) {
+            let next = t * STRIDE;
+            *decay += 0.5 * count * lost.max(near(t).min(near(next)));
+            t = next;
+        }
+    }
+
+    /// Notes the cumulants of a step whose series is good.
+    fn add_cumulants(&mut self, series: &StepSeries, count: f64) {
+        let sums = self.cumulants.iter_mut().zip(&mut self.sizes);
+        for ((sum, size), cumulant) in sums.zip(&series.cumulants) {
+            *sum += count * cumulant;
+            *size += count * cumulant.abs();
+        }
+        // Characteristic functions are at least 1/2 there.
+        self.error += 2.0 * count * series.error;
+        let beyond = StepSeries::BEYOND * series.radius.powi(-(ORDER as i32));
+        self.beyond += count * beyond.max(f64::MIN_POSITIVE);
+    }
+
+    /// Multiplies by the characteristic functions of all steps with a series, at `t`.
+    fn multiply(&self, product: &mut Product, t: f64) {
+        let (mut log, mut size) = (Complex64::ZERO, 0.0);
+        let (mut turn, mut power) = (Complex64::new(1.0, 0.0), 1.0);
+        for (cumulant, whole) in self.cumulants.iter().zip(&self.sizes) {
+            log += turn * (power * cumulant);
+            size += power * whole;
+            turn *= Complex64::I;
+            power *= t;
+        }
+        let error = self.error + self.beyond * power + (self.terms + 64.0) * UNIT * size;
+        product.log_modulus += log.re;
+        product.phase += log.im;
+        product.bound += log.re + error;
+        product.relative += error;
+        product.size += size;
+        product.terms += 1.0;
+    }
+
+    /// The places of the steps with the largest variances.
+    fn largest(&self) -> Vec<usize> {
+        let mut order = self.variances.clone();
+        let most = WITNESSES.min(order.len());
+        if most > 0 && most < order.len() {
+            order.select_nth_unstable_by(most - 1, |a, b| b.0.total_cmp(&a.0));
+        }
+        order.into_iter().take(most).map(|(_, place)| place).collect()
+    }
+}
+
+/// The contour of all steps at a tilt; `None` where this does not apply.
+///
+/// How far to go and how long a period has to be is found with a sample of the steps, and bounded with all of them.
+pub(crate) fn contour(
+    composition: &Composition,
+    sample: &Composition,
+    direction: Direction,
+    tilt: f64,
+    hopeless: f64,
+) -> Option<Contour> {
+    let mut cumulant_of_sample = Cumulant::new(sample, direction);
+    let k = cumulant_of_sample.at(tilt);
+    let finite = k.value.is_finite() && k.second.is_finite() && k.first.is_finite();
+    if !finite || !(tilt > 0.0) {
+        return None;
+    }
+    let (period, wraps) = period(&mut cumulant_of_sample, tilt, k)?;
+    // A little longer, for what is not in the sample.
+    let period = 1.25 * period;
+    let wraps = wraps.map(|(_, slope)| {
+        let moved = -slope;
+        let value = if moved > 0.0 { cumulant(composition, direction, moved).value } else { 0.0 };
+        (wrap(value, (moved - tilt).abs(), period), slope)
+    });
+    let line = Line { tilt, k, period, wraps, aid: Aid::default() };
+    // The variance is that of the sample: a little farther. Losses with heavy tails need more.
+    let mut reach = 1.15;
+    for _ in 0..4 {
+        match contour_up_to(composition, direction, &line, hopeless, reach) {
+            Attempt::Contour(contour) => return Some(*contour),
+            Attempt::TooShort(decayed) => reach *= (1.2 / decayed.sqrt()).clamp(1.3, 3.0),
+            Attempt::Impossible => return None,
+        }
+    }
+    None
+}
+
+/// What became of a transform up to some last frequency.
+enum Attempt {
+    Contour(Box<Contour>),
+    /// Only this part of the decay is reached there that is wanted.
+    TooShort(f64),
+    Impossible,
+}
+
+fn contour_up_to(
+    composition: &Composition,
+    direction: Direction,
+    Line { tilt, k, period, wraps, .. }: &Line,
+    hopeless: f64,
+    reach: f64,
+) -> Attempt {
+    let (tilt, k, period, wraps) = (*tilt, *k, *period, *wraps);
+    let spacing = 2.0 * std::f64::consts::PI / period;
+    let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
+    let count = (reach * (2.0 * wanted / k.second).sqrt() / spacing).ceil().max(16.0);
+    if !(count < MOST_FREQUENCIES as f64) {
+        return Attempt::Impossible;
+    }
+    let (count, last) = (count as usize, count * spacing);
+    let mut products = vec![Product::default(); count];
+    let mut sums = Sums::new();
+    let (mut gaussian, mut kinked) = (0.0, Vec::new());
+    let mut scratch = Scratch::default();
+    for (place, (step, n)) in composition.steps().iter().enumerate() {
+        if step.sampled == Sampled::Always {
+            gaussian += *n as f64 / (step.z * step.z);
+            continue;
+        }
+        let Some(series) = StepSeries::new(*step, direction, tilt, last, &mut scratch) else {
+            kinked.push((*step, *n));
+            continue;
+        };
+        let count = *n as f64;
+        sums.add_moment(&series, (count, place), last, scratch.lost(series.centre, last));
+        if last <= NEAR * series.radius {
+            sums.add_cumulants(&series, count);
+        } else {
+            multiply(&mut products, spacing, &scratch.tilted_nodes(&series), count);
+        }
+    }
+    if kinked.len() > MOST_KINKED || kinked.iter().any(|(step, _)| step.z < SMALLEST) {
+        return Attempt::Impossible;
+    }
+    let tilted = |(step, n): &(Step, u64)| {
+        TiltedStep::new(*step, direction, tilt, PIECES, 0.0).map(|step| (step, *n as f64))
+    };
+    let Some(kinked) = kinked.iter().map(tilted).collect::<Option<Vec<_>>>() else {
+        return Attempt::Impossible;
+    };
+    let witnesses = sums.largest().into_iter().filter_map(|place| composition.steps().get(place));
+    let Some(witnesses) = witnesses.map(tilted).collect::<Option<Vec<_>>>() else {
+        return Attempt::Impossible;
+    };
+    let layers = |steps: &[(TiltedStep, f64)], t: f64| -> f64 {
+        steps.iter().map(|(step, n)| n * step.decay(t)).sum()
+    };
+    // From the last frequency on: by the losses of all steps, until the densities of a few suffice for all the rest.
+    let (mut from, mut least, mut covered) = (last, f64::INFINITY, false);
+    for decay in sums.decay {
+        let known = layers(&kinked, from) + 0.5 * gaussian * from * from * (1.0 - 1e-12);
+        let onwards = known + layers(&witnesses, from);
+        if onwards >= least.min(2.0 * wanted) {
+            least = least.min(onwards);
+            covered = true;
+            break;
+        }
+        least = least.min(known + decay * (1.0 - 1e-9));
+        from *= STRIDE;
+    }
+    if !covered {
+        return Attempt::Impossible;
+    }
+    if least < LEAST_DECAY {
+        return Attempt::TooShort(least / wanted);
+    }
+    let cut = (-least).exp() / last * (1.0 + spacing / last);
+    if !(cut <= hopeless * payoff(tilt).value.exp() / (1.0 + k.second.sqrt())) {
+        return Attempt::TooShort(least / wanted);
+    }
+    for (index, product) in products.iter_mut().enumerate() {
+        sums.multiply(product, index as f64 * spacing);
+    }
+    for (step, n) in &kinked {
+        let Some(nodes) = step.nodes(last) else { return Attempt::Impossible };
+        multiply(&mut products, spacing, &nodes, *n);
+    }
+    let moments = || kinked.iter().map(|(step, n)| n * step.log_moment);
+    let gaussian_moment = 0.5 * gaussian * tilt * (tilt + 1.0);
+    let size = sums.moment_size + moments().map(f64::abs).sum::<f64>() + gaussian_moment;
+    let terms = sums.terms + kinked.len() as f64;
+    let mut contour = Contour {
+        tilt,
+        log_moment: sums.log_moment + moments().sum::<f64>() + gaussian_moment,
+        rounding: UNIT * (8.0 + terms) * 2.0 * size
+            + sums.moment_error
+            + kinked.iter().map(|(step, n)| n * step.moment_error).sum::<f64>(),
+        centre: sums.centre
+            + kinked.iter().map(|(step, n)| n * step.centre).sum::<f64>()
+            + gaussian * (tilt + 0.5),
+        spacing,
+        values: Vec::with_capacity(count),
+        error: cut / std::f64::consts::PI,
+        variance: 0.0,
+        infinite: 0.0,
+        wraps,
+    };
+    contour.fill(&products, gaussian);
+    if contour.error.is_finite() {
+        Attempt::Contour(Box::new(contour))
+    } else {
+        Attempt::Impossible
+    }
+}
