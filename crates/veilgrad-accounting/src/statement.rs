@@ -268,5 +268,7 @@ impl Statement<'_> {
 fn released(group: &ReleasedGroup<'_>) -> String {
     let numbers = group.dimension.map_or(String::new(), |numbers| format!("{numbers} numbers, "));
     let (clip, noise) = (up(group.clip), claimed_noise_down(group.noise));
-    format!("{} ({numbers}clipped to norm {clip}, noise {noise} on the sum)", group.name)
+    // A name comes from a ledger, which anybody may have written: it must not look like a paragraph.
+    let name = group.name.escape_debug();
+    format!("{name} ({numbers}clipped to norm {clip}, noise {noise} on the sum)")
 }

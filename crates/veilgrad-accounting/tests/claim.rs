@@ -3,6 +3,7 @@
 use veilgrad_accounting::claim::{
     Attacker, Basis, ClaimedRun, Protection, claim, reserved, warnings,
 };
+use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Accountant, Best, Composition, of_ledger};
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, FixedBatch, Folded, MemoryLedger, Mode, NoiseStd,
@@ -115,6 +116,45 @@ fn an_insecure_run_leaves_nothing_and_unverified_numerics_are_a_condition() {
     unverified.numerics = Numerics::Unverified;
     let found = claim(&terms, &[unverified]).unwrap();
     assert!(found.conditions[0].contains("unverified"), "{:?}", found.conditions);
+}
+
+#[test]
+fn a_name_cannot_forge_a_paragraph_of_a_statement() {
+    let some = Charged::new(1000, 1000);
+    let claim = claim(&terms(3.0, Mode::Planned), &[some.run(true)]);
+    let name = "g\n\nWhat is promised. Everything";
+    let text = Statement {
+        dataset: "d\n\nforged",
+        unit: RecordUnit::Example,
+        adjacency: Adjacency::AddRemove,
+        claim: &claim,
+        records: Some(60_000),
+        runs: 1,
+        done: Done {
+            rounds: 1000,
+            sampling: Some(round(1.0).sampling()),
+            uniform: true,
+            noise_multiplier: round(1.0).noise_multiplier().unwrap(),
+            groups: vec![ReleasedGroup { name, dimension: Some(10), clip: 1.0, noise: 1.0 }],
+        },
+        numerics: Numerics::Exact,
+        public_test: true,
+        reports_time: true,
+        ledger: LedgerHead { id: "id", sequence: 5, head: "head" },
+        since_results: None,
+    }
+    .text();
+    let begins = |paragraph: &str| paragraph.split_once(". ").map(|(about, _)| about.to_owned());
+    let about: Vec<String> = text.split("\n\n").filter_map(begins).collect();
+    let expected = [
+        "What is promised",
+        "What was done",
+        "Arithmetic",
+        "What is assumed",
+        "What is not covered",
+        "As of",
+    ];
+    assert_eq!(about, expected, "{text}");
 }
 
 #[test]
