@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use veilgrad::nn::Clipping;
+use veilgrad::nn::{Clipping, Loss};
 use veilgrad::prelude::*;
 use veilgrad_burn::{
-    Outcome, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer, TrainingPlan, cross_entropy,
+    PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer,
+    TrainingPlan, cross_entropy, outputs,
 };
 
 #[path = "../examples/digits/mod.rs"]
@@ -23,7 +23,7 @@ mod digits;
 #[path = "../examples/models/mod.rs"]
 mod models;
 
-use digits::{Batch, Digits};
+use digits::Digits;
 use models::{PrivateCnn, PublicCnn};
 
 #[derive(Module, Debug)]
@@ -40,7 +40,14 @@ impl Mlp {
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.last.forward(relu(self.second.forward(relu(self.first.forward(x)))))
+        outputs(self, x)
+    }
+}
+
+impl PerRecordModel for Mlp {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let x = self.first.each(x).relu();
+        self.last.each(self.second.each(x).relu())
     }
 }
 
@@ -90,9 +97,8 @@ fn public<M: Module>(
     })
 }
 
-fn private<M: Module>(
+fn private<M: PerRecordModel>(
     model: M,
-    forward: impl Fn(&M, Tensor<2>) -> Tensor<2>,
     data: &Digits,
     (batch, rounds): (u64, u64),
 ) -> Result<(f64, f64), Box<dyn Error>> {
@@ -102,11 +108,9 @@ fn private<M: Module>(
         NoiseMultiplier::new(1.1)?,
         expected,
     );
-    let losses = |model: &M, batch: Batch| {
-        Outcome::new(cross_entropy(forward(model, batch.images), batch.labels))
-    };
     let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
-    let mut trainer = Trainer::with_tile(&model, data, plan, losses, tile)?;
+    let (loss, numbers) = (Loss::SoftmaxCrossEntropy, digits::numbers);
+    let mut trainer = Trainer::per_record_with_tile(&model, data, plan, loss, numbers, tile)?;
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
     // The durable ledger, with its syncs.
@@ -168,11 +172,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (model, mode, batch, rounds) in cases {
         let size = (batch, rounds);
         let (seconds, cpu) = match (model, mode) {
-            ("A", "private") => {
-                private(PrivateCnn::new(&device), PrivateCnn::forward, &data, size)?
-            }
+            ("A", "private") => private(PrivateCnn::new(&device), &data, size)?,
             ("A", _) => public(PublicCnn::new(&device), PublicCnn::forward, &data, size)?,
-            ("B", "private") => private(Mlp::new(&device), Mlp::forward, &data, size)?,
+            ("B", "private") => private(Mlp::new(&device), &data, size)?,
             ("B", _) => public(Mlp::new(&device), Mlp::forward, &data, size)?,
             (other, _) => return Err(format!("there is no model {other}").into()),
         };

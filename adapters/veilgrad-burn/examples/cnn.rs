@@ -13,13 +13,13 @@ use burn::tensor::Device;
 use veilgrad::accounting::Best;
 use veilgrad::events::LedgerStore;
 use veilgrad::ledger::{Ledger, Options};
-use veilgrad::nn::Clipping;
+use veilgrad::nn::{Clipping, Loss};
 use veilgrad::prelude::*;
-use veilgrad_burn::{Outcome, PrivateOptimizer, Trainer, TrainingPlan, accuracy, cross_entropy};
+use veilgrad_burn::{PrivateOptimizer, Trainer, TrainingPlan, cross_entropy};
 
 mod digits;
 mod models;
-use digits::{Batch, Digits};
+use digits::Digits;
 use models::{PrivateCnn, PublicCnn};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,13 +55,6 @@ fn public(data: &Digits, rounds: u64, device: &Device) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Losses, and a metric that is estimated privately in the same rounds.
-fn watch(model: &PrivateCnn, batch: Batch) -> Outcome {
-    let logits = model.forward(batch.images);
-    let right = accuracy(logits.clone(), batch.labels.clone());
-    Outcome::new(cross_entropy(logits, batch.labels)).metric("accuracy", right)
-}
-
 fn private(
     data: &Digits,
     rounds: u64,
@@ -72,9 +65,11 @@ fn private(
     let mut model = PrivateCnn::new(device);
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let (clip, noise) = (ClipNorm::new(1.0)?, NoiseMultiplier::new(1.1)?);
+    // With a metric that is estimated privately in the same rounds.
     let plan = TrainingPlan::new(Clipping::Flat(clip), noise, PublicCount::new(256.0)?)
         .metric(Metric::bounded("accuracy", 0.0, 1.0)?, BudgetShare::new(0.05)?);
-    let mut trainer = Trainer::new(&model, data, plan, watch)?;
+    let loss = Loss::SoftmaxCrossEntropy;
+    let mut trainer = Trainer::per_record(&model, data, plan, loss, digits::numbers)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
     for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {

@@ -8,16 +8,16 @@ use std::error::Error;
 use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::optim::SgdConfig;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use veilgrad::nn::Clipping;
+use veilgrad::nn::{Clipping, Loss};
 use veilgrad::prelude::*;
 use veilgrad_burn::{
-    Outcome, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer, TrainingPlan, cross_entropy,
+    PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer,
+    TrainingPlan, outputs,
 };
 
 mod digits;
-use digits::{Batch, Digits};
+use digits::Digits;
 
 #[derive(Module, Debug)]
 struct Mlp {
@@ -36,13 +36,15 @@ impl Mlp {
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let x = relu(self.first.forward(x));
-        self.last.forward(relu(self.second.forward(x)))
+        outputs(self, x)
     }
 }
 
-fn losses(model: &Mlp, batch: Batch) -> Outcome {
-    Outcome::new(cross_entropy(model.forward(batch.images), batch.labels))
+impl PerRecordModel for Mlp {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let x = self.first.each(x).relu();
+        self.last.each(self.second.each(x).relu())
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -53,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let (clip, noise) = (ClipNorm::new(1.0)?, NoiseMultiplier::new(1.1)?);
     let plan = TrainingPlan::new(Clipping::Flat(clip), noise, PublicCount::new(256.0)?);
-    let mut trainer = Trainer::new(&model, &data, plan, losses)?;
+    let loss = Loss::SoftmaxCrossEntropy;
+    let mut trainer = Trainer::per_record(&model, &data, plan, loss, digits::numbers)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
     for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {

@@ -8,9 +8,9 @@
 //! after.
 //!
 //! # Guarantee
-//! What a record adds to a round is a vector of integers with a certified norm. Whether it is a function
-//! of this record alone is found out for each model on its backend, with made-up records; where it is
-//! not, the run is stamped `numerics = unverified` ([`Trainer::numerics`]).
+//! What a record adds to a round is a vector of integers with a certified norm. It is a function of this
+//! record alone where the types of the model say so ([`Trainer::per_record`]) or the model sees one record
+//! at a time; otherwise the run is stamped `numerics = unverified` ([`Trainer::numerics`]).
 
 mod checkpoint;
 mod gradients;
@@ -19,6 +19,7 @@ mod isolation;
 mod layer;
 mod operation;
 mod optimizer;
+mod per_record;
 mod plan;
 mod quiet;
 mod records;
@@ -31,6 +32,7 @@ pub use layer::{
     PrivateGroupNorm, PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
 };
 pub use optimizer::PrivateOptimizer;
+pub use per_record::{PerRecord, PerRecordModel, Stack, Stacked, outputs};
 pub use plan::TrainingPlan;
 pub use records::{Outcome, Records, accuracy, cross_entropy};
 pub use trainer::{TrainError, Trainer};

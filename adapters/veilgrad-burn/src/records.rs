@@ -59,18 +59,33 @@ impl<R: Records + ?Sized> Records for &R {
 
 /// What a model makes of a batch: a loss for each example, and values of metrics.
 ///
+/// A run whose outcomes are computed for several records at once is `unverified`: no check can show that
+/// an operation never couples records. See [`Trainer`](crate::Trainer) for what is exact.
+///
 /// A loss that is not finite makes its record contribute zero to everything.
 #[derive(Debug)]
 pub struct Outcome {
     pub(crate) losses: Tensor<1>,
     pub(crate) metrics: Vec<(&'static str, Tensor<1>)>,
+    /// What is differentiated in place of the sum of the losses, with the same derivatives.
+    root: Option<Tensor<1>>,
 }
 
 impl Outcome {
     /// The losses of the examples: not their sum, not their average.
     #[must_use]
     pub const fn new(losses: Tensor<1>) -> Self {
-        Self { losses, metrics: Vec::new() }
+        Self { losses, metrics: Vec::new(), root: None }
+    }
+
+    /// Losses that are not tracked, and a number that has the derivatives of their sum.
+    pub(crate) const fn with_root(losses: Tensor<1>, root: Tensor<1>) -> Self {
+        Self { losses, metrics: Vec::new(), root: Some(root) }
+    }
+
+    /// The sum of the losses, to be differentiated.
+    pub(crate) fn sum(&self) -> Tensor<1> {
+        self.root.clone().unwrap_or_else(|| self.losses.clone().sum())
     }
 
     /// The value of each example for a metric of the plan.

@@ -82,10 +82,11 @@ impl Shape {
             return Err(TrainError::Refused(reason));
         }
         judge(&outcome, &self.metrics, self.capacity)?;
-        if !outcome.losses.is_tracked() {
+        let total = outcome.sum();
+        if !total.is_tracked() {
             return Err(TrainError::NothingTrained);
         }
-        let mut gradients = outcome.losses.sum().backward();
+        let mut gradients = total.backward();
         check_untracked(model, &mut gradients, &self.parameters.trained)?;
         self.vectors = vectors(&tape.uses, &self.parameters.all());
         Ok(())
@@ -113,7 +114,7 @@ impl Shape {
         let (losses, metrics) = quietly(|| {
             let judged = judge(&outcome, &self.metrics, count).ok()?;
             // Rows are apart, so the gradient of the sum is the gradient of each.
-            drop(outcome.losses.sum().backward());
+            drop(outcome.sum().backward());
             Some(judged)
         })??;
         let parameters = self.parameters.all();

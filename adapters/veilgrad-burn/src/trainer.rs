@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use burn::module::Module;
+use burn::tensor::Tensor;
 use veilgrad_events::{
     Adjacency, LedgerError, Numerics, RecordUnit, Round, RoundPermit, RunHeader,
 };
@@ -11,9 +12,10 @@ use veilgrad_mechanism::{
     Sample, SampleError, Sampler, SumError,
 };
 use veilgrad_nn::adapter::{Book, Rows};
-use veilgrad_nn::{Contribution, Unit};
+use veilgrad_nn::{Contribution, Loss, Unit};
 
 use crate::inspect::{Parameters, Tracked};
+use crate::per_record::{PerRecordModel, Stack, Stacked, losses, outputs};
 use crate::quiet::quietly;
 use crate::tape::Tape;
 use crate::tile::{Shape, Tile, judge};
@@ -55,6 +57,16 @@ pub enum TrainError {
         examples: usize,
         /// Losses of the outcome.
         losses: usize,
+    },
+    /// An example does not have the targets that the loss needs.
+    #[error(
+        "an example has {targets} targets, but the loss needs {needed} for the model's outputs"
+    )]
+    Targets {
+        /// What the loss needs.
+        needed: usize,
+        /// What there is.
+        targets: usize,
     },
     /// A metric of the plan has no values.
     #[error("the outcome needs one value of metric '{0}' for each example")]
@@ -116,7 +128,16 @@ pub enum TrainError {
 /// # Guarantee
 /// What a record adds to the sums of a round is a vector of integers with a certified norm. Where
 /// [`numerics`](Trainer::numerics) is exact, it is a function of this record and of public state alone;
-/// otherwise the run's header says `unverified`, and so does every statement about the run. A record
+/// otherwise the run's header says `unverified`, and so does every statement about the run.
+///
+/// Exact are, on the devices flex and ndarray and without randomness of the model's own:
+/// - models whose types keep records apart, with losses of `veilgrad-nn`, many records at once:
+///   [`per_record`](Trainer::per_record);
+/// - any model and loss that sees one record at a time: [`with_tile`](Trainer::with_tile) with a tile of 1,
+///   or [`TrainingPlan::materialised`].
+///
+/// A model or loss of several records at once that is written with Burn's tensors is unverified. That a
+/// closure remembers nothing from one call to the next is the caller's duty. A record
 /// that makes no sense (not finite, out of range, a panic on the way) contributes zero to every group,
 /// and nothing tells.
 pub struct Trainer<M, R, F> {
@@ -132,6 +153,56 @@ pub struct Trainer<M, R, F> {
     book: Option<Book>,
     tape: Tape,
     model: PhantomData<fn(&M)>,
+}
+
+/// The losses of models that keep records apart by their types.
+type PerRecordLosses<M> = fn(&M, Stack) -> Outcome;
+
+impl<M, R, N> Trainer<M, Stacked<R, N>, PerRecordLosses<M>>
+where
+    M: PerRecordModel,
+    R: Records,
+    N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>),
+{
+    /// Trains a model that keeps records apart by its types, many records at once, exactly. `example` turns one
+    /// example into its inputs and targets; [`Records::batch`] is not used. Metrics of the plan may be
+    /// `loss` and `accuracy`.
+    ///
+    /// # Errors
+    /// As for [`new`](Trainer::new), and when there are not as many targets as the loss needs.
+    pub fn per_record(
+        model: &M,
+        records: R,
+        training: TrainingPlan,
+        loss: Loss,
+        example: N,
+    ) -> Result<Self, TrainError> {
+        Self::per_record_with_tile(model, records, training, loss, example, 0)
+    }
+
+    /// As [`per_record`](Self::per_record), with `tile` examples at once; 0 lets the model decide. The sums are the same for any.
+    ///
+    /// # Errors
+    /// As for [`per_record`](Self::per_record).
+    pub fn per_record_with_tile(
+        model: &M,
+        records: R,
+        training: TrainingPlan,
+        loss: Loss,
+        example: N,
+        tile: usize,
+    ) -> Result<Self, TrainError> {
+        let stacked = Stacked::new(records, example, loss);
+        let trainer = Self::build(model, stacked, training, losses, tile, true)?;
+        let device = trainer.shape.device.clone();
+        let (inputs, targets) = trainer.records.widths();
+        let [_, width] = outputs(model, Tensor::zeros([1, inputs], &device)).dims();
+        let needed = loss.targets(width);
+        match needed == targets {
+            true => Ok(trainer),
+            false => Err(TrainError::Targets { needed, targets }),
+        }
+    }
 }
 
 impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
@@ -152,7 +223,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
     }
 
     /// As [`new`](Trainer::new), with `tile` examples at once: more are faster and need more memory. 0 lets
-    /// the model decide.
+    /// the model decide. With 1, the model sees each record alone: slower, and exact.
     ///
     /// # Errors
     /// As for [`new`](Trainer::new).
@@ -162,6 +233,18 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         training: TrainingPlan,
         loss: F,
         tile: usize,
+    ) -> Result<Self, TrainError> {
+        Self::build(model, records, training, loss, tile, false)
+    }
+
+    /// `apart` says that records are apart by construction, however many are in a tile.
+    fn build(
+        model: &M,
+        records: R,
+        training: TrainingPlan,
+        loss: F,
+        tile: usize,
+        apart: bool,
     ) -> Result<Self, TrainError> {
         let recorded = !training.is_materialised();
         if let Unit::User { contribution: Contribution::LocalSgd { .. }, .. } = training.unit {
@@ -184,8 +267,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let (trained, statistics) = (of(&parameters.trained), of(&parameters.statistics));
         let (plan, groups) = training.queries.resolve(&trained, &statistics, recorded)?;
         let metrics = training.queries.metrics().cloned().collect();
-        // A tile of one would show no record that meddles with another.
-        let first = if tile == 0 { Self::FIRST } else { tile.max(2) };
+        let first = if tile == 0 { Self::FIRST } else { tile };
         let capacity = if recorded { first } else { 1 };
         let (partial, vectors) = (false, Vec::new());
         let mut shape = Shape { device, parameters, metrics, capacity, partial, vectors };
@@ -197,7 +279,9 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
                 shape.capacity = (Self::HELD / held).clamp(8, Self::TILE) / 8 * 8;
                 shape.explore(model, &records, &loss)?;
             }
-            isolation::check(&mut shape, model, &records, &loss)?
+            let found = isolation::check(&mut shape, model, &records, &loss)?;
+            // What made-up records show is no proof for others.
+            if apart || shape.capacity == 1 { found } else { Numerics::Unverified }
         } else {
             let batch = records.batch(vec![records.made_up(0)], &shape.device);
             judge(&loss(model, batch), &shape.metrics, 1)?;
@@ -218,7 +302,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         })
     }
 
-    /// Whether record isolation is established: the header of a run says the same.
+    /// Whether a record's contribution is a function of this record alone: the header of a run says the same.
     #[must_use]
     pub const fn numerics(&self) -> Numerics {
         self.numerics
@@ -413,7 +497,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
             let outcome = (self.loss)(model, self.records.batch(examples, &self.shape.device));
             let (losses, metrics) = judge(&outcome, &self.shape.metrics, count).ok()?;
             let sound = losses.iter().all(|loss| loss.is_finite());
-            let mut gradients = outcome.losses.mean().backward();
+            let mut gradients = outcome.sum().div_scalar(count as f32).backward();
             let gradients = Tracked::of(model, &mut gradients, trained);
             sound.then_some((gradients, metrics))
         });

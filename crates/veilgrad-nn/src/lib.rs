@@ -69,6 +69,7 @@ mod worker;
 pub mod adapter {
     pub use crate::book::{Book, Rows, Vector};
     pub use crate::kernel::{Back, Kernel, KernelWeights};
+    pub use crate::loss::record_loss;
 }
 
 pub use checkpoint::{Checkpoint, UnverifiedCheckpoint};

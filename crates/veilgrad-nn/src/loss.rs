@@ -52,6 +52,19 @@ impl Loss {
     }
 }
 
+/// The loss of one record, and how far its prediction is right (0 to 1), from its outputs and targets alone;
+/// writes the gradient by the outputs. `None` for a target that makes no sense or a loss that is not finite:
+/// the record is to contribute zero.
+pub fn record_loss(
+    loss: Loss,
+    outputs: &[f32],
+    target: &[f32],
+    gradient: &mut [f32],
+) -> Option<(f32, f32)> {
+    let judgement = loss.judge(outputs, target, gradient)?;
+    Some((judgement.loss, judgement.right))
+}
+
 /// The class that a target names, if there is one.
 pub(crate) fn class(target: &[f32], classes: usize) -> Option<usize> {
     let number = *target.first()?;

@@ -52,6 +52,12 @@ impl Digits {
     }
 }
 
+/// The pixels and the label of one image.
+#[allow(dead_code)]
+pub(crate) fn numbers((pixels, label): &([f32; PIXELS], i32)) -> (Vec<f32>, Vec<f32>) {
+    (pixels.to_vec(), vec![*label as f32])
+}
+
 impl Records for Digits {
     type Example = ([f32; PIXELS], i32);
     type Batch = Batch;

@@ -6,7 +6,10 @@ use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use veilgrad_burn::{PrivateConfig, PrivateConv2d, PrivateLinear, PrivateMaxPool2d};
+use veilgrad_burn::{
+    PerRecord, PerRecordModel, PrivateConfig, PrivateConv2d, PrivateLinear, PrivateMaxPool2d,
+    outputs,
+};
 
 fn first_conv() -> Conv2dConfig {
     Conv2dConfig::new([1, 16], [8, 8]).with_stride([2, 2]).with_padding(PaddingConfig2d::Same)
@@ -75,9 +78,14 @@ impl PrivateCnn {
 
     #[allow(dead_code)]
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let [images, _] = x.dims();
-        let x = self.pool.forward(self.first.forward(x.reshape([images, 1, 28, 28])));
-        let x = self.pool.forward(self.second.forward(x));
-        self.last.forward(relu(self.third.forward(x.flatten(1, 3))))
+        outputs(self, x)
+    }
+}
+
+impl PerRecordModel for PrivateCnn {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let x = self.pool.each(self.first.each(x.reshape(&[1, 28, 28])));
+        let x = self.pool.each(self.second.each(x));
+        self.last.each(self.third.each(x.flatten()).relu())
     }
 }

@@ -34,20 +34,25 @@ impl From<burn::nn::Embedding> for PrivateEmbedding {
 impl PrivateEmbedding {
     /// Looks up a vector per number.
     pub fn forward(&self, x: Tensor<2, Int>) -> Tensor<3> {
-        if tape::is_recording() {
-            let [entries, dimension] = self.weight.dims();
-            let layer = Layer {
-                name: "PrivateEmbedding",
-                settings: Vec::new(),
-                kernel: &|shape| Kernel::new(&Native::Embedding { entries, dimension }, shape),
-                targets: vec![same(&self.weight)],
-                values: &|| vec![operation::values(self.weight.val())],
-            };
-            // Entries are below 2^24, so that f32 holds them exactly.
-            if let Some(y) = tape::record(&x.clone().float(), layer) {
-                return y;
-            }
+        // Entries are below 2^24, so that f32 holds them exactly.
+        if tape::is_recording()
+            && let Some(y) = self.record(&x.clone().float())
+        {
+            return y;
         }
         embedding(self.weight.val(), x)
+    }
+
+    /// Looks up natively; None if no tape runs, or the layer does not fit.
+    pub(crate) fn record(&self, x: &Tensor<2>) -> Option<Tensor<3>> {
+        let [entries, dimension] = self.weight.dims();
+        let layer = Layer {
+            name: "PrivateEmbedding",
+            settings: Vec::new(),
+            kernel: &|shape| Kernel::new(&Native::Embedding { entries, dimension }, shape),
+            targets: vec![same(&self.weight)],
+            values: &|| vec![operation::values(self.weight.val())],
+        };
+        tape::record(x, layer)
     }
 }

@@ -35,13 +35,8 @@ impl PrivateMaxPool2d {
 
     /// The largest value of each window of `[records, channels, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let MaxPool2d { stride, kernel_size, padding, dilation, ceil_mode } = &self.pool;
-        let plain = kernel_size[0] == kernel_size[1]
-            && stride[0] == stride[1]
-            && *padding == PaddingConfig2d::Valid
-            && *dilation == [1, 1]
-            && !ceil_mode;
-        if plain && tape::is_recording() {
+        let MaxPool2d { stride, kernel_size, .. } = &self.pool;
+        if self.is_native() && tape::is_recording() {
             let window = Window { size: kernel_size[0], stride: stride[0] };
             let layer = Layer {
                 name: "PrivateMaxPool2d",
@@ -59,5 +54,15 @@ impl PrivateMaxPool2d {
             }
         }
         self.pool.forward(if self.rectified { relu(x) } else { x })
+    }
+
+    /// Whether there is a native kernel for it.
+    pub(crate) fn is_native(&self) -> bool {
+        let MaxPool2d { stride, kernel_size, padding, dilation, ceil_mode } = &self.pool;
+        kernel_size[0] == kernel_size[1]
+            && stride[0] == stride[1]
+            && *padding == PaddingConfig2d::Valid
+            && *dilation == [1, 1]
+            && !ceil_mode
     }
 }

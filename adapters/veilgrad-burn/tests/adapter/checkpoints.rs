@@ -14,7 +14,7 @@ use veilgrad_events::{
 use veilgrad_mechanism::PoissonSampler;
 use veilgrad_nn::{Clipping, Layer, Loss, Model, Performance, Schedule, Sgd};
 
-use crate::common::{Mlp, Points, clip, judge};
+use crate::common::{Mlp, Points, clip, example, judge};
 
 fn plan() -> TrainingPlan {
     let (noise, four) = (NoiseMultiplier::new(1.1).unwrap(), PublicCount::new(4.0).unwrap());
@@ -84,9 +84,9 @@ fn a_run_charges_exactly_what_a_native_one_charges() {
     let device = Device::flex().autodiff();
     let points = Points::new(40, 12, None);
     let sampler = PoissonSampler::new(SampleRate::new(0.1).unwrap());
-    let trainer = Trainer::new(&Mlp::new(&device), &points, plan(), judge).unwrap();
-    let layers = [Layer::linear(7), Layer::Relu, Layer::linear(3)];
     let loss = Loss::SoftmaxCrossEntropy;
+    let trainer = Trainer::per_record(&Mlp::new(&device), &points, plan(), loss, example).unwrap();
+    let layers = [Layer::linear(7), Layer::Relu, Layer::linear(3)];
     let (noise, four) = (NoiseMultiplier::new(1.1).unwrap(), PublicCount::new(4.0).unwrap());
     let native_plan = veilgrad_nn::TrainingPlan::new(loss, Clipping::Flat(clip(1.0)), noise, four);
     let native = veilgrad_nn::Trainer::new(

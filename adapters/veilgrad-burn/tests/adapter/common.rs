@@ -10,9 +10,9 @@ use burn::nn::{
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use veilgrad_burn::{
-    Outcome, PrivateBatchNorm, PrivateConfig, PrivateConv1d, PrivateConv2d, PrivateEmbedding,
-    PrivateGroupNorm, PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
-    Records, Trainer, TrainingPlan, cross_entropy,
+    Outcome, PerRecord, PerRecordModel, PrivateBatchNorm, PrivateConfig, PrivateConv1d,
+    PrivateConv2d, PrivateEmbedding, PrivateGroupNorm, PrivateLayerNorm, PrivateLinear,
+    PrivateMaxPool2d, PrivateMultiHeadAttention, Records, Trainer, TrainingPlan, cross_entropy,
 };
 use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
 use veilgrad_mechanism::insecure::no_noise;
@@ -102,6 +102,11 @@ impl Records for Points {
     }
 }
 
+/// The inputs and the target of one point.
+pub(crate) fn example((x, y): &(Vec<f32>, i64)) -> (Vec<f32>, Vec<f32>) {
+    (x.clone(), vec![*y as f32])
+}
+
 /// What all models here offer.
 pub(crate) trait Classify: Module {
     fn logits(&self, x: Tensor<2>) -> Tensor<2>;
@@ -129,6 +134,12 @@ impl Mlp {
 impl Classify for Mlp {
     fn logits(&self, x: Tensor<2>) -> Tensor<2> {
         self.second.forward(relu(self.first.forward(x)))
+    }
+}
+
+impl PerRecordModel for Mlp {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        self.second.each(self.first.each(x).relu())
     }
 }
 
@@ -166,6 +177,14 @@ impl Classify for Convs {
         let x = self.pool.forward(self.first.forward(x.reshape([records, 1, 6, 6])));
         let x = self.batch.forward(self.second.forward(self.group.forward(x)));
         self.last.forward(relu(self.layer.forward(x.reshape([records, 5]))))
+    }
+}
+
+impl PerRecordModel for Convs {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let x = self.pool.each(self.first.each(x.reshape(&[1, 6, 6])));
+        let x = self.batch.each(self.second.each(self.group.each(x)));
+        self.last.each(self.layer.each(x.flatten()).relu())
     }
 }
 
@@ -223,6 +242,12 @@ impl Classify for Bag {
     }
 }
 
+impl PerRecordModel for Bag {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        self.last.each(self.embedding.each(x).flatten())
+    }
+}
+
 /// A convolution over sequences with uneven padding, without bias, and a norm without shift.
 #[derive(Module, Debug)]
 pub(crate) struct Sequence {
@@ -247,6 +272,13 @@ impl Classify for Sequence {
         let [records, _] = x.dims();
         let x = self.norm.forward(self.conv.forward(x.reshape([records, 2, 6])));
         self.last.forward(relu(x).flatten(1, 2))
+    }
+}
+
+impl PerRecordModel for Sequence {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let x = self.norm.each(self.conv.each(x.reshape(&[2, 6])));
+        self.last.each(x.relu().flatten())
     }
 }
 
@@ -302,7 +334,14 @@ pub(crate) fn released<M: Classify>(
     plan: TrainingPlan,
     tile: usize,
 ) -> (Released<Estimates>, RoundPlan) {
-    let mut trainer = Trainer::with_tile(model, points, plan, judge, tile).unwrap();
+    round(Trainer::with_tile(model, points, plan, judge, tile).unwrap(), model)
+}
+
+/// One round of a trainer over all records without noise.
+pub(crate) fn round<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome>(
+    mut trainer: Trainer<M, R, F>,
+    model: &M,
+) -> (Released<Estimates>, RoundPlan) {
     let plan = trainer.plan().clone();
     let mut run =
         Run::open_insecure(MemoryLedger::new(), trainer.header(Adjacency::ZeroOut), "test")

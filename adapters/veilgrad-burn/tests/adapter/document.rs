@@ -17,5 +17,5 @@ fn the_document_shows_the_lines_of_the_examples() {
         assert!(after.contains(&side('+')), "after:\n{}", side('+'));
         blocks += 1;
     }
-    assert_eq!(blocks, 2);
+    assert_eq!(blocks, 3);
 }

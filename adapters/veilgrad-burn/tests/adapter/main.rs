@@ -5,6 +5,7 @@ mod common;
 
 mod checkpoints;
 mod document;
+mod isolation;
 mod layers;
 mod misfits;
 mod refusals;

@@ -1,0 +1,269 @@
+//! Models that keep records apart by construction.
+
+use std::ops::Add;
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor, TensorData};
+use veilgrad_nn::adapter::{Kernel, record_loss};
+use veilgrad_nn::{Layer as Native, Loss};
+
+use crate::layer::{
+    PrivateBatchNorm, PrivateConv1d, PrivateConv2d, PrivateEmbedding, PrivateGroupNorm,
+    PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d,
+};
+use crate::tape::{self, Layer, numbers};
+use crate::{Outcome, Records};
+
+/// A model whose forward pass keeps records apart by its types: see [`PerRecord`].
+pub trait PerRecordModel: Module {
+    /// The outputs of some records, `[records, outputs]`, from their inputs, `[records, inputs]`.
+    fn each(&self, inputs: PerRecord<2>) -> PerRecord<2>;
+}
+
+/// A tensor of some records (its first axis) on which every operation keeps records apart.
+///
+/// # Guarantee
+/// Row i of every result is computed from row i of its operands and the parameters of layers, by a
+/// sequence of operations that depends neither on the number of rows, nor on i, nor on another row.
+///
+/// Proof: the only operations are those of the native kernels of `veilgrad-nn`, which promise this,
+/// additions of one number to another, and those that move numbers within a row. There is no way from a
+/// [`Tensor`] to a `PerRecord` or back while a model runs:
+///
+/// ```compile_fail
+/// # use veilgrad_burn::PerRecord;
+/// # use burn::tensor::Tensor;
+/// fn from_a_tensor(x: Tensor<2>) -> PerRecord<2> {
+///     PerRecord(x)
+/// }
+/// ```
+/// ```compile_fail
+/// # use veilgrad_burn::PerRecord;
+/// # use burn::tensor::Tensor;
+/// fn centred_by_the_batch(x: PerRecord<2>) -> PerRecord<2> {
+///     x.clone() - x.mean_dim(0)
+/// }
+/// ```
+#[derive(Clone)]
+pub struct PerRecord<const D: usize>(Tensor<D>);
+
+impl<const D: usize> PerRecord<D> {
+    /// `max(0, x)`.
+    #[must_use]
+    pub fn relu(self) -> Self {
+        if tape::is_recording() {
+            let layer = Layer {
+                name: "relu",
+                settings: Vec::new(),
+                kernel: &|shape| Kernel::new(&Native::Relu, shape),
+                targets: Vec::new(),
+                values: &Vec::new,
+            };
+            if let Some(y) = tape::record(&self.0, layer) {
+                return Self(y);
+            }
+        }
+        Self(relu(self.0))
+    }
+
+    /// The same numbers of each record in another shape, which is that of one record: images
+    /// `[records, 784]` become `[records, 1, 28, 28]` by `reshape(&[1, 28, 28])`.
+    ///
+    /// # Panics
+    /// When the shape has another number of axes or of elements.
+    #[must_use]
+    pub fn reshape<const E: usize>(self, record: &[usize]) -> PerRecord<E> {
+        let [records, of_one @ ..] = &self.0.dims()[..] else {
+            panic!("there is no axis of records")
+        };
+        let same = of_one.iter().product::<usize>() == record.iter().product::<usize>();
+        assert!(same, "records of shape {of_one:?} cannot have shape {record:?}");
+        let shape: Vec<usize> = [*records].into_iter().chain(record.iter().copied()).collect();
+        let Ok(shape) = <[usize; E]>::try_from(shape) else {
+            panic!("shape {record:?} of a record does not have {E} axes with that of the records")
+        };
+        PerRecord(self.0.reshape(shape))
+    }
+
+    /// All numbers of a record in one row.
+    #[must_use]
+    pub fn flatten(self) -> PerRecord<2> {
+        let length = self.0.dims()[1..].iter().product();
+        self.reshape(&[length])
+    }
+
+    fn through<const E: usize>(self, layer: impl FnOnce(Tensor<D>) -> Tensor<E>) -> PerRecord<E> {
+        PerRecord(layer(self.0))
+    }
+}
+
+/// Number by number: both have the same shape.
+impl<const D: usize> Add for PerRecord<D> {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        // Without spreading one record over others.
+        assert_eq!(self.0.dims(), other.0.dims(), "only equal shapes can be added");
+        Self(self.0 + other.0)
+    }
+}
+
+impl PrivateLinear {
+    /// [`forward`](Self::forward) of each record.
+    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateConv1d {
+    /// [`forward`](Self::forward) of each record.
+    pub fn each(&self, x: PerRecord<3>) -> PerRecord<3> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateConv2d {
+    /// [`forward`](Self::forward) of each record.
+    pub fn each(&self, x: PerRecord<4>) -> PerRecord<4> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateMaxPool2d {
+    /// [`forward`](Self::forward) of each record, of square windows without padding.
+    pub fn each(&self, x: PerRecord<4>) -> PerRecord<4> {
+        if !self.is_native() {
+            tape::refuse(
+                "PrivateMaxPool2d: only square windows without padding and dilation keep records \
+                 apart by construction"
+                    .to_owned(),
+            );
+        }
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateLayerNorm {
+    /// [`forward`](Self::forward) of each record.
+    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateGroupNorm {
+    /// [`forward`](Self::forward) of each record.
+    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateBatchNorm {
+    /// [`forward`](Self::forward) of each record, by released statistics.
+    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
+        x.through(|x| self.forward(x))
+    }
+}
+
+impl PrivateEmbedding {
+    /// A vector for each number of a record.
+    pub fn each(&self, x: PerRecord<2>) -> PerRecord<3> {
+        x.through(|x| self.record(&x).unwrap_or_else(|| self.forward(x.int())))
+    }
+}
+
+/// The outputs of a model for inputs that are not private, or after training.
+pub fn outputs<M: PerRecordModel>(model: &M, inputs: Tensor<2>) -> Tensor<2> {
+    model.each(PerRecord(inputs)).0
+}
+
+/// Records of which each example is turned into numbers on its own: inputs and targets.
+pub struct Stacked<R, N> {
+    records: R,
+    example: N,
+    loss: Loss,
+}
+
+/// Some examples of [`Stacked`] records.
+pub struct Stack {
+    inputs: Tensor<2>,
+    targets: Vec<Vec<f32>>,
+    loss: Loss,
+}
+
+impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Stacked<R, N> {
+    pub(crate) const fn new(records: R, example: N, loss: Loss) -> Self {
+        Self { records, example, loss }
+    }
+
+    /// How many inputs and targets an example has.
+    pub(crate) fn widths(&self) -> (usize, usize) {
+        let (inputs, targets) = self.made_up(0);
+        (inputs.len(), targets.len())
+    }
+}
+
+impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Records for Stacked<R, N> {
+    type Example = (Vec<f32>, Vec<f32>);
+    type Batch = Stack;
+
+    fn count(&self) -> u64 {
+        self.records.count()
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        self.records.examples(record)
+    }
+
+    fn read(&self, record: u64, example: usize) -> Self::Example {
+        (self.example)(&self.records.read(record, example))
+    }
+
+    fn made_up(&self, number: u64) -> Self::Example {
+        (self.example)(&self.records.made_up(number))
+    }
+
+    /// An example of another length than the others makes no sense; it becomes NaN and keeps its row.
+    fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Stack {
+        let (count, (width, targets)) = (examples.len(), self.widths());
+        let mut inputs = Vec::with_capacity(count * width);
+        let fits = |(x, y): &Self::Example| x.len() == width && y.len() == targets;
+        let absurd = || (vec![f32::NAN; width], vec![f32::NAN; targets]);
+        let stacked = examples.into_iter().map(|e| if fits(&e) { e } else { absurd() });
+        let targets = stacked
+            .map(|(x, y)| {
+                inputs.extend(x);
+                y
+            })
+            .collect();
+        let inputs = Tensor::from_data(TensorData::new(inputs, [count, width]), device);
+        Stack { inputs, targets, loss: self.loss }
+    }
+}
+
+/// The loss of each record, by its own outputs and targets alone; metrics `loss` and `accuracy`.
+pub(crate) fn losses<M: PerRecordModel>(model: &M, stack: Stack) -> Outcome {
+    let outputs = outputs(model, stack.inputs);
+    let [records, width] = outputs.dims();
+    let device = outputs.device();
+    let values = numbers(outputs.clone().detach());
+    let mut gradients = vec![0.0; values.len()];
+    let rows = values.chunks_exact(width).zip(gradients.chunks_exact_mut(width));
+    let (mut losses, mut right) = (Vec::with_capacity(records), Vec::with_capacity(records));
+    for ((row, gradient), target) in rows.zip(&stack.targets) {
+        let (loss, hit) = record_loss(stack.loss, row, target, gradient).unwrap_or_else(|| {
+            gradient.fill(0.0);
+            (f32::NAN, 0.0)
+        });
+        losses.push(loss);
+        right.push(hit);
+    }
+    let column =
+        |values: Vec<f32>| Tensor::<1>::from_data(TensorData::new(values, [records]), &device);
+    let gradients = Tensor::from_data(TensorData::new(gradients, [records, width]), &device);
+    let losses = column(losses);
+    // The derivative of the sum by an output is its factor, exactly.
+    Outcome::with_root(losses.clone(), (outputs * gradients).sum())
+        .metric("loss", losses)
+        .metric("accuracy", column(right))
+}
