@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
-use veilgrad_ledger::{Head, Options};
+use veilgrad_ledger::{Head, Options, Witness};
 
-pub(crate) use store::{Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Verify};
+pub(crate) use store::{
+    Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Verify,
+};
 
 use crate::example;
 
@@ -42,12 +44,17 @@ pub(crate) struct Common {
     /// Serve ledgers on network file systems, too.
     #[arg(long, global = true)]
     pub(crate) allow_network: bool,
+    /// Write the head of the ledger there after every charge: a file, or a command after '|' or 'cmd:' that gets it on
+    /// stdin.
+    #[arg(long, global = true, value_name = "FILE|COMMAND", env = "VEILGRAD_WITNESS")]
+    pub(crate) witness: Option<Witness>,
 }
 
 impl Common {
     /// How ledgers are opened.
     pub(crate) fn options(&self) -> Options {
-        Options { allow_network: self.allow_network, ..Options::default() }
+        let witness = self.witness.clone();
+        Options { allow_network: self.allow_network, witness, ..Options::default() }
     }
 }
 

@@ -91,8 +91,13 @@ pub(crate) const LEDGER_EXPORT: &str = concat!(
     "  veilgrad ledger export mnist.db > mnist.jsonl\n",
     "  veilgrad ledger export mnist.db --format rounds | veilgrad account - --delta 1e-5",
 );
-pub(crate) const LEDGER_IMPORT: &str =
-    concat!("Examples:\n", "  veilgrad ledger import merged.db mnist.jsonl",);
+pub(crate) const LEDGER_IMPORT: &str = concat!(
+    "Examples:\n",
+    "  veilgrad ledger import merged.db mnist.jsonl\n",
+    "  veilgrad ledger import restored.db mnist-backup.db",
+);
+pub(crate) const LEDGER_BACKUP: &str =
+    concat!("Examples:\n", "  veilgrad ledger backup mnist.db mnist-backup.db",);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use veilgrad_events::{Event, Mode, Rounds, rounds_to_jsonl, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::answer::adjacency_name;
-use crate::argument::{Common, Export, Format, Import, Ledger as Command, Verify};
+use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Verify};
 use crate::budget::bar;
 use crate::error::Error;
 use crate::output::{csv_cell, print, print_exact, say};
@@ -22,6 +22,7 @@ pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
         Command::Verify(arguments) => verify(arguments, common),
         Command::Export(arguments) => export(arguments, common),
         Command::Import(arguments) => import(arguments, common),
+        Command::Backup(arguments) => backup(arguments, common),
     }
 }
 
@@ -252,11 +253,37 @@ fn csv(ledger: &Ledger) -> Result<String, Error> {
     Ok(text)
 }
 
-fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
+fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {
+    let ledger = Ledger::read(&arguments.ledger, common.options())?;
+    let head = ledger.backup(&arguments.destination, &common.options())?;
+    let file = arguments.destination.display().to_string();
+    if common.json {
+        let document = json!({
+            "schema": 1,
+            "backup": file,
+            "rows": head.sequence,
+            "head": head.to_string(),
+        });
+        print(&format!("{document}\n"))
+    } else {
+        print(&format!("{file}: {} rows\nhead {head}\n", head.sequence))
+    }
+}
+
+/// The text of an export, from a file or from a database.
+fn export_text(arguments: &Import, common: &Common) -> Result<String, Error> {
+    let bytes = read_bytes(&arguments.file)?;
+    if bytes.starts_with(DATABASE) {
+        return Ok(Ledger::read(&arguments.file, common.options())?.export()?);
+    }
     let path = arguments.file.display().to_string();
-    let text = String::from_utf8(read_bytes(&arguments.file)?)
+    let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path, cause: "is not UTF-8 text".to_owned() })?;
-    let text = if arguments.allow_no_head { with_head(&text)? } else { text };
+    if arguments.allow_no_head { Ok(with_head(&text)?) } else { Ok(text) }
+}
+
+fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
+    let text = export_text(arguments, common)?;
     let (imported, head) = if arguments.ledger.exists() {
         let mut ledger = Ledger::open(&arguments.ledger, common.options())?;
         (ledger.import(&text)?, ledger.head().clone())
@@ -264,7 +291,8 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
         let ledger = Ledger::restore(&arguments.ledger, &text, common.options())?;
         // Data goes to stdout; this is for people.
         say(&format!(
-            "{}: is a copy with the id {}; charge either of the two, or import one into the other\n",
+            "{}: is a copy with the id {}; what was charged elsewhere since is not in it: charge one of the \
+             two only, or import one into the other\n",
             arguments.ledger.display(),
             ledger.head().id
         ));

@@ -383,3 +383,67 @@ fn no_command_serves_or_changes_what_is_no_ledger() {
     assert_eq!(names(&before), names(&after));
     assert!(before == after, "a file was changed");
 }
+
+#[test]
+fn backups_hold_their_head_are_imported_and_never_charged() {
+    let directory = Directory::new("ledger-backup");
+    let ledger = create(&directory);
+    charge(&ledger, 100);
+    let copy = directory.file("copy.db");
+    let head = ok(&["ledger", "head", &ledger]);
+    let printed = ok(&["ledger", "backup", &ledger, &copy]);
+    assert!(printed.contains(&format!("head {head}")), "{printed}");
+    assert_eq!(json(&["ledger", "verify", &copy])["warnings"], serde_json::json!([]));
+    refused(&["ledger", "backup", &ledger, &copy], 4, "exists");
+    refused(&["budget", "tighten", "mnist", "--epsilon", "2", "--ledger", &copy], 4, "is a backup");
+    charge(&ledger, 100);
+    let newer = ok(&["ledger", "head", &ledger]);
+    refused(&["ledger", "verify", &copy, "--against", newer.trim()], 4, "rolled back");
+    // Into the ledger it brings nothing; where there is none it begins one.
+    assert_eq!(json(&["ledger", "import", &ledger, &copy])["charged"], 0);
+    let restored = directory.file("restored.db");
+    ok(&["ledger", "import", &restored, &copy]);
+    assert_eq!(ok(&["ledger", "head", &restored]), head);
+    ok(&["budget", "tighten", "mnist", "--epsilon", "2", "--ledger", &restored]);
+}
+
+#[test]
+fn a_cut_export_is_refused_and_an_old_one_needs_a_flag() {
+    let directory = Directory::new("ledger-cut");
+    let ledger = create(&directory);
+    charge(&ledger, 100);
+    let export = ok(&["ledger", "export", &ledger]);
+    let head = ok(&["ledger", "head", &ledger]);
+    assert!(export.ends_with(&format!("{{\"head\":\"{}\"}}\n", head.trim())), "{export}");
+    let rows: Vec<&str> = export.lines().collect();
+    let (file, new) = (directory.file("export.jsonl"), directory.file("new.db"));
+    std::fs::write(&file, rows[..rows.len() - 1].join("\n")).unwrap();
+    refused(&["ledger", "import", &new, &file], 4, "does not end with its head");
+    assert!(!Path::new(&new).exists());
+    ok(&["ledger", "import", &new, &file, "--allow-no-head"]);
+    assert_eq!(ok(&["ledger", "head", &new]), head);
+}
+
+#[test]
+fn a_witness_gets_the_head_of_every_row_from_commands() {
+    let directory = Directory::new("ledger-witness");
+    let (ledger, heads) = (directory.file("ledger.db"), directory.file("heads"));
+    let budget = ["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5", "--ledger"];
+    ok(&[&budget[..], &[&ledger, "--witness", &heads]].concat());
+    let head = ok(&["ledger", "head", &ledger]);
+    assert_eq!(std::fs::read_to_string(&heads).unwrap(), head);
+    let tighten = ["budget", "tighten", "mnist", "--epsilon", "2", "--ledger", &ledger];
+    let run = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+        .args(tighten)
+        .env("VEILGRAD_WITNESS", format!("|cat >> '{heads}'"))
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let text = std::fs::read_to_string(&heads).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    assert_eq!(text.lines().last(), Some(ok(&["ledger", "head", &ledger]).trim()));
+    let lower = ["budget", "tighten", "mnist", "--epsilon", "1", "--ledger", &ledger];
+    refused(&[&lower[..], &["--witness", "|false"]].concat(), 4, "row 4 stands");
+    assert_eq!(json(&["budget", "show", "mnist", "--ledger", &ledger])["epsilon"], 1.0);
+    refused(&[&lower[..], &["--witness", "|"]].concat(), 2, "witness is empty");
+}

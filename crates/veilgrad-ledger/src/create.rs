@@ -17,7 +17,7 @@ use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::ledger::{Ledger, Options, Rows, insert, random_id};
 use crate::place::{beside, check_file_system, new_path, open_left_over, sync_directory};
-use crate::schema::{APPLICATION, STEPS, migrate};
+use crate::schema::{APPLICATION, BACKUP, STEPS, migrate};
 use crate::state::State;
 
 impl Ledger {
@@ -40,9 +40,9 @@ impl Ledger {
         let start = Instant::now();
         loop {
             if path.exists() {
-                return Self::open(path, options);
+                return Self::open(path, options.clone());
             }
-            match Self::create(path, options) {
+            match Self::create(path, options.clone()) {
                 Err(StoreError::Busy(_)) if start.elapsed() < options.patience => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -60,23 +60,33 @@ impl Ledger {
         options: Options,
         rows: &[Vec<u8>],
     ) -> Result<Self, StoreError> {
-        let path = new_path(path)?;
-        let path = path.as_path();
-        check_file_system(path, options.allow_network)?;
-        let (rows, head) = chain(rows)?;
-        let building = beside(path, ".creating");
-        let lock = begin(path, &building)?;
-        build(&building, &rows)?;
-        let mut anchor = Anchor::create(path)?;
-        anchor.write(&head, &[])?;
-        anchor.sync_new()?;
-        sync_directory(path)?;
-        rename_new(&building, path)?;
-        sync_directory(path)?;
-        // Closed before the database is opened: its locks would go with any handle on the file.
-        drop(lock);
+        create_files(path, &options, rows, APPLICATION)?;
         Self::open(path, options)
     }
+}
+
+/// Makes the files of a ledger of these rows, or of a backup of one.
+pub(crate) fn create_files(
+    path: &Path,
+    options: &Options,
+    rows: &[Vec<u8>],
+    application: i32,
+) -> Result<Head, StoreError> {
+    let path = new_path(path)?;
+    let path = path.as_path();
+    check_file_system(path, options.allow_network)?;
+    let (rows, head) = chain(rows)?;
+    let building = beside(path, ".creating");
+    // Closed before the database is opened: its locks would go with any handle on the file.
+    let _lock = begin(path, &building)?;
+    build(&building, &rows, application)?;
+    let mut anchor = Anchor::create(path)?;
+    anchor.write(&head, &[])?;
+    anchor.sync_new()?;
+    sync_directory(path)?;
+    rename_new(&building, path)?;
+    sync_directory(path)?;
+    Ok(head)
 }
 
 /// The rows with their numbers and hashes, if they make sense one after another.
@@ -162,19 +172,20 @@ fn open_building(building: &Path) -> Result<File, StoreError> {
 /// is written whole, with the number that names a ledger.
 fn may_be_half_built(bytes: &[u8]) -> bool {
     const MAGIC: &[u8] = b"SQLite format 3\0";
-    let application = bytes.get(68..72).is_none_or(|id| id == APPLICATION.to_be_bytes());
+    let ours = [APPLICATION, BACKUP].map(i32::to_be_bytes);
+    let application = bytes.get(68..72).is_none_or(|id| ours.iter().any(|ours| id == ours));
     bytes.starts_with(MAGIC) && application || bytes.iter().all(|byte| *byte == 0)
 }
 
 /// The whole database in one file, durably.
-fn build(building: &Path, rows: &Rows) -> Result<(), StoreError> {
+fn build(building: &Path, rows: &Rows, application: i32) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(building, flags)?;
     // What is half built is built again from the beginning, so that no journal is needed.
     connection.pragma_update(None, "journal_mode", "MEMORY")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "application_id", application)?;
     migrate(&transaction, &STEPS, 0)?;
     transaction.execute("INSERT INTO head VALUES (1, 0, ?1)", [Hash::default().0.as_slice()])?;
     insert(&transaction, rows)?;

@@ -24,6 +24,7 @@ use crate::recover::open_to_read;
 use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
 use crate::tally::Tally;
+use crate::witness::Witness;
 
 /// Says that what is in the WAL stays there when the last handle closes.
 const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
@@ -44,18 +45,20 @@ pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
 type Visitor<'a> = dyn FnMut(u64, &[u8], Hash) -> Result<(), StoreError> + 'a;
 
 /// How a ledger is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Serve a ledger on a network file system, whose locks and syncs may not be what they seem.
     pub allow_network: bool,
     /// How long to wait for another process that holds the ledger; then the answer is
     /// [`StoreError::Busy`], and nothing was appended. 60 seconds by default.
     pub patience: Duration,
+    /// Where the head is written after every charge, besides the ledger.
+    pub witness: Option<Witness>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { allow_network: false, patience: PATIENCE }
+        Self { allow_network: false, patience: PATIENCE, witness: None }
     }
 }
 
@@ -70,6 +73,7 @@ pub struct Ledger {
     pub(crate) connection: Connection,
     pub(crate) anchor: Anchor,
     identity: Identity,
+    witness: Option<Witness>,
     /// The process that may append; `None` if it was opened to read.
     process: Option<ProcessIdentity>,
     patience: Duration,
@@ -111,6 +115,13 @@ impl Ledger {
         // Until all of it is verified, nothing of it may be tidied away when this handle closes.
         connection.set_db_config(KEEP_LOG, true)?;
         prepare(path, &connection, options.patience)?;
+        if matches!(check_version(&connection), Err(Wrong::Backup)) {
+            return Err(StoreError::Refused(format!(
+                "{} is a backup, which lacks what was charged since; to go on from it, import it into a \
+                 new ledger or into one that has those charges",
+                path.display()
+            )));
+        }
         let process =
             ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
         let mut ledger = Self::with(path, connection, anchor, Some(process), options.patience);
@@ -141,6 +152,7 @@ impl Ledger {
         let log = std::fs::metadata(beside(path, "-wal"));
         ledger.logged = log.map_or(0, |log| log.len());
         ledger.connection.set_db_config(KEEP_LOG, false)?;
+        ledger.witness = options.witness;
         Ok(ledger)
     }
 
@@ -172,6 +184,7 @@ impl Ledger {
             connection,
             anchor,
             identity: Identity::of(path),
+            witness: None,
             process,
             patience,
             head: Head::default(),
@@ -199,16 +212,23 @@ impl Ledger {
         if self.poisoned {
             return Err(StoreError::Refused(LedgerError::Poisoned.to_string()));
         }
-        let _lock = self.anchor.lock(self.patience)?;
+        let lock = self.anchor.lock(self.patience)?;
         if self.identity != Identity::of(&self.path) {
             self.poisoned = true;
             return Err(StoreError::Damaged(
                 "its files were removed or replaced while it was open".to_owned(),
             ));
         }
+        let before = self.head.sequence;
         self.recover()?;
         let entries = entries(self)?;
-        self.write(&entries, pricing)
+        self.write(&entries, pricing)?;
+        // Others need not wait for the witness.
+        drop(lock);
+        match &self.witness {
+            Some(witness) if self.head.sequence > before => witness.see(&self.head),
+            _ => Ok(()),
+        }
     }
 
     /// Appends rows; the caller holds the lock and has caught up.
@@ -502,7 +522,7 @@ pub(crate) fn prepare(
     match check_version(connection) {
         Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
         // Whoever reads rows will see what it is.
-        Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
+        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
     }
 }
 

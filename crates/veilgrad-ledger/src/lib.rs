@@ -19,6 +19,7 @@
 
 mod anchor;
 mod audit;
+mod backup;
 mod chain;
 mod create;
 mod dataset;
@@ -33,6 +34,7 @@ mod recover;
 mod schema;
 mod state;
 mod tally;
+mod witness;
 
 pub use chain::{Hash, Head};
 pub use dataset::DatasetLedger;
@@ -42,3 +44,4 @@ pub use exchange::{Imported, Line, with_head};
 pub use ledger::{Ledger, Options};
 pub use open_run::Begun;
 pub use state::{Dataset, RunState, State};
+pub use witness::Witness;

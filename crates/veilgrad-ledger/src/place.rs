@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::anchor;
 use crate::error::{StoreError, file_error, not_a_ledger};
-use crate::schema::{APPLICATION, SCHEMA};
+use crate::schema::{APPLICATION, BACKUP, SCHEMA};
 
 /// The one name of a file, whatever links or relative paths lead to it: the database's own files lie beside
 /// that name.
@@ -89,7 +89,7 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     match check_version(&open_unchanging(path)?) {
         Err(Wrong::Kind(why)) => Err(not(&why)),
         // A file that makes no sense alone may do so with its WAL, which will be seen.
-        Err(Wrong::Unreadable | Wrong::Old(_)) | Ok(()) => Ok(()),
+        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
     }
 }
 
@@ -97,6 +97,8 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
 pub(crate) enum Wrong {
     /// It is not a ledger, or one of a later version.
     Kind(String),
+    /// It is a backup, to be read only.
+    Backup,
     /// It is a ledger of this earlier version.
     Old(i32),
     /// That cannot be told.
@@ -113,10 +115,12 @@ pub(crate) fn check_version(connection: &Connection) -> Result<(), Wrong> {
             }
         })
     };
-    if pragma("application_id")? != APPLICATION {
+    let application = pragma("application_id")?;
+    if ![APPLICATION, BACKUP].contains(&application) {
         return Err(Wrong::Kind("is another program's database".into()));
     }
     match pragma("user_version")? {
+        1..=SCHEMA if application == BACKUP => Err(Wrong::Backup),
         SCHEMA => Ok(()),
         old if (1..SCHEMA).contains(&old) => Err(Wrong::Old(old)),
         other => Err(Wrong::Kind(format!(

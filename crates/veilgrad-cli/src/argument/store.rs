@@ -119,9 +119,20 @@ pub(crate) enum Ledger {
         after_help = example::LEDGER_EXPORT
     )]
     Export(Export),
-    /// Charge the rows of an export that are not here yet.
+    /// Charge the rows of an export or a backup that are not here yet.
     #[command(after_help = example::LEDGER_IMPORT)]
     Import(Import),
+    /// A copy that verifies, while others may charge; it can be read and imported, not charged.
+    #[command(after_help = example::LEDGER_BACKUP)]
+    Backup(Backup),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// The ledger database.
+    pub(crate) ledger: PathBuf,
+    /// The new file; one that is there is never overwritten.
+    pub(crate) destination: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -163,7 +174,7 @@ pub(crate) enum Format {
 pub(crate) struct Import {
     /// The ledger database; a new one if there is none.
     pub(crate) ledger: PathBuf,
-    /// An export in JSON Lines; '-' is stdin.
+    /// An export in JSON Lines, or a backup; '-' is stdin.
     pub(crate) file: PathBuf,
     /// Take an export of an earlier version, which does not end with its head: you know that no row is missing.
     #[arg(long)]

@@ -1,0 +1,93 @@
+//! Holds: a run that declared its plan keeps the room for all of it, as long as its process lives.
+//!
+//! A hold is a lock on an empty file, `LEDGER.holds/RUN`, which the operating system gives back when the
+//! process ends, however it ends: there are no process ids and no clocks. It is taken under the ledger's
+//! lock, before the row that opens the run is written, so that whoever sees the run sees its hold.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::error::{StoreError, file_error};
+use crate::place::{beside, open_itself};
+
+/// The room that a run keeps until this is dropped.
+pub(crate) struct Hold {
+    /// Locked as long as it is open.
+    _file: File,
+    path: PathBuf,
+    process: u32,
+}
+
+fn directory_of(database: &Path) -> PathBuf {
+    beside(database, ".holds")
+}
+
+impl Hold {
+    /// Takes the hold of a run that is about to be opened, and clears away those of processes that ended. The
+    /// caller has the ledger's lock.
+    pub(crate) fn take(database: &Path, run: &str) -> Result<Self, StoreError> {
+        const TRIES: u32 = 16;
+        let directory = directory_of(database);
+        clear_ended(&directory);
+        let path = directory.join(run);
+        let mut attempt = 0;
+        let file = loop {
+            match std::fs::create_dir(&directory) {
+                Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
+                    return Err(file_error(&directory, cause));
+                }
+                _ => {}
+            }
+            // A link would lead to another ledger's holds.
+            let metadata = std::fs::symlink_metadata(&directory);
+            if metadata.is_ok_and(|metadata| !metadata.is_dir()) {
+                let cause = std::io::Error::other("is not a directory");
+                return Err(file_error(&directory, cause));
+            }
+            attempt += 1;
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => break file,
+                // Whoever ended last removed the directory in between.
+                Err(cause) if cause.kind() == ErrorKind::NotFound && attempt < TRIES => {}
+                Err(cause) => return Err(file_error(&path, cause)),
+            }
+        };
+        file.try_lock().map_err(|cause| match cause {
+            TryLockError::Error(cause) => file_error(&path, cause),
+            TryLockError::WouldBlock => StoreError::Busy(format!("{} is locked", path.display())),
+        })?;
+        Ok(Self { _file: file, path, process: std::process::id() })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A forked child has a copy; the hold is its parent's.
+        if self.process == std::process::id() {
+            let _ = std::fs::remove_file(&self.path);
+            // Only the last one can.
+            let _ = self.path.parent().map(std::fs::remove_dir);
+        }
+    }
+}
+
+/// Whether a run's hold is in force: its process lives. What cannot be told counts as held.
+pub(crate) fn is_held(database: &Path, run: &str) -> bool {
+    match open_itself(&directory_of(database).join(run), false) {
+        // Shared, so that those who only ask do not look like holders to each other.
+        Ok(file) => file.try_lock_shared().is_err(),
+        Err(cause) => cause.kind() != ErrorKind::NotFound,
+    }
+}
+
+/// Removes files that nobody has locked. The caller has the ledger's lock, so that none is being made.
+fn clear_ended(directory: &Path) {
+    let Ok(files) = std::fs::read_dir(directory) else { return };
+    for file in files.flatten() {
+        let ended = open_itself(&file.path(), false).is_ok_and(|file| file.try_lock().is_ok());
+        if ended {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+}
