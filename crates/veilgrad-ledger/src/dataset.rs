@@ -6,6 +6,7 @@ use veilgrad_events::{Event, LedgerError, LedgerStore, Pricing};
 
 use crate::entry::Entry;
 use crate::error::StoreError;
+use crate::hold::Hold;
 use crate::ledger::{Ledger, random_id};
 
 /// The ledger of one dataset: what a [`Run`](veilgrad_events::Run) charges.
@@ -13,11 +14,17 @@ use crate::ledger::{Ledger, random_id};
 /// # Guarantee
 /// The check of the budget, the charge and the anchor are one step for all processes; after an error that
 /// leaves it unknown what is on disk, this handle refuses everything.
+///
+/// A run that declares its plan holds room for all of it from the moment it is opened until it is closed, another
+/// is opened, or this handle is dropped, at the latest with its process: no other run is granted what it holds. A
+/// hold is not a charge, and its end takes nothing back that was charged.
 pub struct DatasetLedger {
     ledger: Ledger,
     dataset: String,
     /// The run that was opened last.
     run: Option<String>,
+    /// The room for its plan.
+    hold: Option<Hold>,
     pricing: Arc<dyn Pricing + Send + Sync>,
 }
 
@@ -27,7 +34,7 @@ impl DatasetLedger {
         dataset: &str,
         pricing: Arc<dyn Pricing + Send + Sync>,
     ) -> Self {
-        Self { ledger, dataset: dataset.to_owned(), run: None, pricing }
+        Self { ledger, dataset: dataset.to_owned(), run: None, hold: None, pricing }
     }
 
     /// The ledger, to read.
@@ -64,7 +71,28 @@ impl LedgerStore for DatasetLedger {
             let (dataset, nonce) = (self.dataset.clone(), nonce.clone());
             entries.push(Entry::Run { dataset, run, nonce, event: event.clone() });
         }
-        self.ledger.append(|_| Ok(entries), Some(&*self.pricing))?;
+        // The run that holds room after these events.
+        let mut holder = self.hold.as_ref().and(self.run.clone());
+        for entry in &entries {
+            match entry {
+                Entry::Run { event: Event::Open(header), run, .. } => {
+                    holder = header.plan.as_ref().map(|_| run.clone());
+                }
+                Entry::Run { event: Event::Close(_), .. } => holder = None,
+                _ => {}
+            }
+        }
+        let mut taken = None;
+        let take = |ledger: &Ledger| {
+            if let Some(new) = holder.as_ref().filter(|holder| self.run.as_ref() != Some(holder)) {
+                taken = Some(Hold::take(&ledger.path, new)?);
+            }
+            Ok(entries)
+        };
+        self.ledger.append(take, Some(&*self.pricing))?;
+        if taken.is_some() || holder.is_none() {
+            self.hold = taken;
+        }
         self.run = run;
         Ok(())
     }

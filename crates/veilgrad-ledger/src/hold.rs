@@ -4,11 +4,15 @@
 //! process ends, however it ends: there are no process ids and no clocks. It is taken under the ledger's
 //! lock, before the row that opens the run is written, so that whoever sees the run sees its hold.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use veilgrad_events::ProcessIdentity;
+
 use crate::error::{StoreError, file_error};
+use crate::ledger::Ledger;
 use crate::place::{beside, open_itself};
 
 /// The room that a run keeps until this is dropped.
@@ -16,7 +20,7 @@ pub(crate) struct Hold {
     /// Locked as long as it is open.
     _file: File,
     path: PathBuf,
-    process: u32,
+    process: ProcessIdentity,
 }
 
 fn directory_of(database: &Path) -> PathBuf {
@@ -28,6 +32,8 @@ impl Hold {
     /// caller has the ledger's lock.
     pub(crate) fn take(database: &Path, run: &str) -> Result<Self, StoreError> {
         const TRIES: u32 = 16;
+        let process =
+            ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
         let directory = directory_of(database);
         clear_ended(&directory);
         let path = directory.join(run);
@@ -57,14 +63,14 @@ impl Hold {
             TryLockError::Error(cause) => file_error(&path, cause),
             TryLockError::WouldBlock => StoreError::Busy(format!("{} is locked", path.display())),
         })?;
-        Ok(Self { _file: file, path, process: std::process::id() })
+        Ok(Self { _file: file, path, process })
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         // A forked child has a copy; the hold is its parent's.
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             let _ = std::fs::remove_file(&self.path);
             // Only the last one can.
             let _ = self.path.parent().map(std::fs::remove_dir);
@@ -72,8 +78,21 @@ impl Drop for Hold {
     }
 }
 
+impl Ledger {
+    /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
+    /// have not ended, and whose processes live on this host.
+    #[must_use]
+    pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
+        let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
+        let open = runs
+            .filter(|(_, run)| run.header.plan.is_some() && !run.closed && run.source.is_none());
+        let held = open.filter(|(_, run)| is_held(&self.path, &run.id));
+        held.map(|(number, _)| *number).collect()
+    }
+}
+
 /// Whether a run's hold is in force: its process lives. What cannot be told counts as held.
-pub(crate) fn is_held(database: &Path, run: &str) -> bool {
+fn is_held(database: &Path, run: &str) -> bool {
     match open_itself(&directory_of(database).join(run), false) {
         // Shared, so that those who only ask do not look like holders to each other.
         Ok(file) => file.try_lock_shared().is_err(),

@@ -311,6 +311,8 @@ impl Ledger {
         let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
         let mut rows = Vec::with_capacity(entries.len());
         let (mut touched, mut plans) = (BTreeSet::new(), Vec::new());
+        // Datasets of which room is taken that nobody holds yet.
+        let mut more = BTreeSet::new();
         for entry in entries {
             sequence += 1;
             if let Entry::Budget { budget } = entry {
@@ -319,8 +321,11 @@ impl Ledger {
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
             // Only charges and plans need room; that a run ended or protects nothing is noted in any case.
             match entry {
-                Entry::Run { event: Event::Reserve(_), dataset, .. } => {
+                Entry::Run { event: Event::Reserve(_), dataset, run, .. } => {
                     touched.insert(dataset);
+                    if !self.state.declared_plan(dataset, run) {
+                        more.insert(dataset);
+                    }
                 }
                 Entry::Run {
                     event: Event::Open(RunHeader { plan: Some(plan), .. }),
@@ -328,6 +333,7 @@ impl Ledger {
                     ..
                 } => {
                     touched.insert(dataset);
+                    more.insert(dataset);
                     let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
                     let folded = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
                     plans.push((dataset, folded));
@@ -340,6 +346,12 @@ impl Ledger {
         }
         let Some(pricing) = pricing else { return Ok(rows) };
         for name in touched {
+            // A charge within a plan has its room; whatever else is charged leaves the room of running plans.
+            let mut holding = BTreeSet::new();
+            if more.contains(name) {
+                holding = self.holding(name);
+                holding.retain(|number| *number <= self.head.sequence);
+            }
             let Some(dataset) = self.state.datasets.get_mut(name) else { continue };
             if let Some(reason) = dataset.insecure() {
                 return Err(StoreError::BudgetExhausted(format!(
@@ -349,7 +361,7 @@ impl Ledger {
             }
             let new = plans.iter().filter(|(of, _)| *of == name).map(|(_, plan)| plan.clone());
             dataset
-                .check(pricing, &new.collect::<Vec<_>>())
+                .check(pricing, &new.collect::<Vec<_>>(), &holding)
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)

@@ -26,6 +26,7 @@ mod dataset;
 mod entry;
 mod error;
 mod exchange;
+mod hold;
 mod ledger;
 mod name;
 mod open_run;

@@ -1,6 +1,6 @@
 //! What all rows together say: datasets, budgets, runs, charges.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader,
@@ -150,10 +150,12 @@ impl Dataset {
         Ok(())
     }
 
-    /// What all runs charged, in the order of runs.
+    /// What all runs charged, in the order of runs; those that charged nothing are left out.
     #[must_use]
     pub fn charges(&self) -> Vec<RunRounds<'_>> {
-        self.runs.values().flat_map(RunState::charges).collect()
+        let charges = self.runs.values().flat_map(RunState::charges);
+        // A run that charged nothing says nothing about how the others may be priced.
+        charges.filter(|run| !run.rounds.is_empty()).collect()
     }
 
     /// What all runs have cost.
@@ -182,19 +184,60 @@ impl Dataset {
         Budget { order, ..self.budget.clone() }
     }
 
-    /// Whether everything that is charged, and the plans of these new runs, keep the budget.
+    /// What all runs will have cost if those that hold room for their plans (see
+    /// [`Ledger::holding`](crate::Ledger::holding)) finish them.
+    ///
+    /// # Errors
+    /// Says why that is not known.
+    pub fn price_with_plans(
+        &self,
+        pricing: &dyn Pricing,
+        holding: &BTreeSet<u64>,
+    ) -> Result<f64, String> {
+        let plans = self.plans_of(holding)?;
+        pricing.price(&self.terms(pricing), &self.charges_with(&plans))
+    }
+
+    /// The whole plans of these runs.
+    fn plans_of(&self, holding: &BTreeSet<u64>) -> Result<BTreeMap<u64, Vec<Folded>>, String> {
+        let held = self.runs.iter().filter(|(number, _)| holding.contains(number));
+        held.map(|(number, run)| {
+            let plan = run.header.plan.iter().flatten().map(Folded::try_from);
+            let plan: Result<Vec<_>, _> = plan.collect();
+            Ok((*number, plan.map_err(|error| error.to_string())?))
+        })
+        .collect()
+    }
+
+    /// What all runs charged, with whole plans in the place of the part of them that is charged.
+    fn charges_with<'a>(&'a self, plans: &'a BTreeMap<u64, Vec<Folded>>) -> Vec<RunRounds<'a>> {
+        let charges = self.runs.iter().flat_map(|(number, run)| {
+            let [rounds, apart] = run.charges();
+            let rounds = match plans.get(number) {
+                Some(plan) => RunRounds { rounds: plan, ..rounds },
+                None => rounds,
+            };
+            [rounds, apart]
+        });
+        charges.filter(|run| !run.rounds.is_empty()).collect()
+    }
+
+    /// Whether everything that is charged, the plans that these runs hold, and the plans of new runs keep the budget.
     pub(crate) fn check(
         &mut self,
         pricing: &dyn Pricing,
         plans: &[Vec<Folded>],
+        holding: &BTreeSet<u64>,
     ) -> Result<(), String> {
         let terms = self.terms(pricing);
+        let held = self.plans_of(holding)?;
         let mut part = self.tally.count(pricing, &terms, &self.runs);
         if let Some(used) = part
-            && !plans.is_empty()
+            && !(plans.is_empty() && held.is_empty())
         {
             part = pricing.meter(&terms).map(|mut meter| {
-                for (run, rounds) in (0..).zip(plans) {
+                // What is charged of a plan that is held counts twice here; if that fits, all does.
+                for (run, rounds) in (0..).zip(plans.iter().chain(held.values())) {
                     rounds.iter().for_each(|rounds| meter.add(run, *rounds));
                 }
                 (used + meter.part()).next_up()
@@ -205,7 +248,18 @@ impl Dataset {
         }
         let plans: Vec<_> =
             plans.iter().map(|rounds| RunRounds { planned: true, rounds }).collect();
-        self.covers(pricing, &plans)
+        let all = [self.charges_with(&held).as_slice(), &plans].concat();
+        let refused = match pricing.check(&terms, &all) {
+            Err(why) if !held.is_empty() => why,
+            result => return result,
+        };
+        Err(match self.covers(pricing, &plans) {
+            Ok(()) => format!(
+                "{refused}, with what {} running plan(s) hold; it may fit when they have ended",
+                held.len()
+            ),
+            Err(why) => why,
+        })
     }
 
     /// Why no epsilon holds for this dataset, if a run protected nothing.
@@ -220,6 +274,14 @@ impl State {
     #[must_use]
     pub const fn datasets(&self) -> &BTreeMap<String, Dataset> {
         &self.datasets
+    }
+
+    /// Whether a run declared its plan when it was opened.
+    pub(crate) fn declared_plan(&self, dataset: &str, run: &str) -> bool {
+        let known = self.datasets.get(dataset);
+        let number = known.and_then(|known| known.numbers.get(run));
+        let run = number.and_then(|number| known?.runs.get(number));
+        run.is_some_and(|run| run.header.plan.is_some())
     }
 
     /// The dataset of this name.

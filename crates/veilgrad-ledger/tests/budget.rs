@@ -228,7 +228,7 @@ impl Pricing for Counting {
 
     fn meter(&self, budget: &Budget) -> Option<Box<dyn Meter>> {
         let part = self.part / budget.epsilon.get();
-        Some(Box::new(CountingMeter { parts: self.parts.clone(), part, used: 0.0 }))
+        Some(Box::new(CountingMeter { parts: self.parts.clone(), each: part, used: 0.0 }))
     }
 
     fn order(&self, _: Epsilon, _: Delta) -> Option<f64> {
@@ -240,14 +240,14 @@ impl Pricing for Counting {
 #[derive(Debug)]
 struct CountingMeter {
     parts: Arc<AtomicUsize>,
-    part: f64,
+    each: f64,
     used: f64,
 }
 
 impl Meter for CountingMeter {
     fn add(&mut self, _: u64, rounds: Folded) {
         self.parts.fetch_add(1, Ordering::Relaxed);
-        self.used += rounds.count as f64 * self.part;
+        self.used += rounds.count as f64 * self.each;
     }
 
     fn part(&self) -> f64 {

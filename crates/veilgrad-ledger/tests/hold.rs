@@ -1,0 +1,148 @@
+//! Runs that hold room for their whole plans.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Directory, charged, create, header, open, round};
+use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_events::{Adjacency, Delta, LedgerError, Rounds, Run};
+use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+/// What so many rounds cost.
+fn cost(count: u64) -> f64 {
+    let rounds = [Rounds { count, round: round(0.05, 1.0) }];
+    let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
+    Best.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap().epsilon
+}
+
+/// A run that declares so many rounds.
+fn planned(ledger: Ledger, count: u64) -> Result<Run<DatasetLedger>, LedgerError> {
+    let mut header = header();
+    header.plan = Some(vec![Rounds { count, round: round(0.05, 1.0) }]);
+    Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header)
+}
+
+/// A ledger whose budget covers so many rounds and not one more.
+fn begin(directory: &Directory, rounds: u64) {
+    drop(create(&directory.ledger(), 0.5 * (cost(rounds) + cost(rounds + 1))));
+}
+
+fn holding(directory: &Directory) -> usize {
+    Ledger::read(&directory.ledger(), Options::default()).unwrap().holding("data").len()
+}
+
+#[test]
+fn the_second_of_two_plans_that_do_not_fit_together_is_refused_before_it_starts() {
+    let directory = Directory::new();
+    begin(&directory, 30);
+    let mut first = planned(open(&directory).unwrap(), 20).unwrap();
+    let error = planned(open(&directory).unwrap(), 20).err().unwrap();
+    assert!(matches!(&error, LedgerError::BudgetExhausted(_)), "{error}");
+    assert!(error.to_string().contains("running plan"), "{error}");
+    // One that fits beside it runs, to its end, and so does the first.
+    let mut second = planned(open(&directory).unwrap(), 10).unwrap();
+    assert_eq!(holding(&directory), 2);
+    for _ in 0..10 {
+        first.reserve(&round(0.05, 1.0), 2).unwrap();
+        second.reserve(&round(0.05, 1.0), 1).unwrap();
+    }
+    assert_eq!(charged(first.store().ledger()), 29);
+    first.close().unwrap();
+    second.close().unwrap();
+    assert_eq!(holding(&directory), 0);
+    // Nothing is left beside the ledger.
+    assert!(!directory.path().join("ledger.db.holds").exists());
+}
+
+#[test]
+fn a_run_without_a_plan_leaves_the_room_of_running_plans() {
+    let directory = Directory::new();
+    begin(&directory, 20);
+    let mut first = planned(open(&directory).unwrap(), 20).unwrap();
+    let mut free = common::run(open(&directory).unwrap());
+    assert!(matches!(
+        free.reserve(&round(0.05, 1.0), 1).err().unwrap(),
+        LedgerError::BudgetExhausted(_)
+    ));
+    first.reserve(&round(0.05, 1.0), 20).unwrap();
+}
+
+#[test]
+fn a_hold_ends_with_its_run_and_charges_stay() {
+    for close in [true, false] {
+        let directory = Directory::new();
+        begin(&directory, 20);
+        let mut first = planned(open(&directory).unwrap(), 20).unwrap();
+        first.reserve(&round(0.05, 1.0), 4).unwrap();
+        assert!(planned(open(&directory).unwrap(), 1).is_err());
+        if close {
+            first.close().unwrap();
+        } else {
+            drop(first);
+        }
+        assert_eq!((holding(&directory), charged(&open(&directory).unwrap())), (0, 4));
+        assert!(planned(open(&directory).unwrap(), 17).is_err());
+        // What is left goes on: this is what a resumed run does.
+        let mut rest = planned(open(&directory).unwrap(), 16).unwrap();
+        rest.reserve(&round(0.05, 1.0), 16).unwrap();
+    }
+}
+
+#[test]
+fn a_store_that_opens_another_run_holds_for_that_one() {
+    let directory = Directory::new();
+    begin(&directory, 20);
+    let mut store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+    for rounds in [20, 5] {
+        let mut header = header();
+        header.plan = Some(vec![Rounds { count: rounds, round: round(0.05, 1.0) }]);
+        let error = Run::open(&mut store, header).err();
+        // The first plan is still held by the store itself, so that the second counts beside it.
+        assert_eq!(error.is_some(), rounds == 5, "{rounds}");
+    }
+    drop(store);
+    assert_eq!(holding(&directory), 0);
+}
+
+#[test]
+fn a_killed_holder_holds_nothing_and_a_forked_copy_ends_no_hold() {
+    let directory = Directory::new();
+    begin(&directory, 20);
+    let opened = directory.path().join("opened");
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let mut run = planned(open(&directory).unwrap(), 20).unwrap();
+            run.reserve(&round(0.05, 1.0), 3).unwrap();
+            std::fs::write(&opened, "").unwrap();
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+        fork::Fork::Parent(child) => {
+            while !opened.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            assert_eq!(holding(&directory), 1);
+            assert!(planned(open(&directory).unwrap(), 1).is_err());
+            let kill = std::process::Command::new("kill").args(["-9", &child.to_string()]).status();
+            assert!(kill.unwrap().success());
+            fork::waitpid(child).unwrap();
+        }
+    }
+    assert_eq!((holding(&directory), charged(&open(&directory).unwrap())), (0, 3));
+    let run = planned(open(&directory).unwrap(), 17).unwrap();
+    // A forked copy that ends takes the file of the hold with it only if it believes to be the holder.
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            drop(run);
+            std::process::exit(0);
+        }
+        fork::Fork::Parent(child) => {
+            fork::waitpid(child).unwrap();
+            assert_eq!(holding(&directory), 1);
+            drop(run);
+        }
+    }
+    assert_eq!(holding(&directory), 0);
+}
