@@ -43,7 +43,7 @@ fn a_busy_ledger_is_waited_for_as_long_as_asked_and_the_run_goes_on_when_it_is_f
     let path = directory.ledger();
     drop(create(&path, 2.0));
     let options = Options { patience: Duration::from_millis(20), ..Options::default() };
-    let ledger = Ledger::open(&path, options).unwrap();
+    let ledger = Ledger::open(&path, options.clone()).unwrap();
     let mut run = Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap();
     let step = round(0.001, 5.0);
     assert!(run.reserve(&step, 1).is_ok());

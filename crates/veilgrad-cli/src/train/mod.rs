@@ -172,8 +172,9 @@ impl Session<'_> {
         }
         create_directory(&self.place.0)?;
         let (budget, options) = (self.job.budget()?, self.waiting.options(self.common));
-        let (ledger, begun) =
-            self.waiting.until_free(|| Ledger::open_dataset(&self.ledger, options, &budget))?;
+        let (ledger, begun) = self
+            .waiting
+            .until_free(|| Ledger::open_dataset(&self.ledger, options.clone(), &budget))?;
         if begun != Begun::Nothing {
             crate::budget::announce(&budget, &self.ledger, begun);
         }
@@ -189,7 +190,7 @@ impl Session<'_> {
         }
         let options = self.waiting.options(self.common);
         self.place.check_ledger(&self.ledger, self.common.options())?;
-        let ledger = self.waiting.until_free(|| Ledger::open(&self.ledger, options))?;
+        let ledger = self.waiting.until_free(|| Ledger::open(&self.ledger, options.clone()))?;
         let account = finish::restore(&mut self.job, &checkpoint, &ledger)?;
         let left = self.job.rounds.count.saturating_sub(self.job.trainer.rounds());
         let affordable = self.affordable(&ledger, left)?;
@@ -245,7 +246,7 @@ impl Session<'_> {
         let run = self.waiting.until_free(|| {
             let ledger = match opened.take() {
                 Some(ledger) => ledger,
-                None => Ledger::open(&self.ledger, options)?,
+                None => Ledger::open(&self.ledger, options.clone())?,
             };
             Ok(Run::open(ledger.dataset(&name, Arc::new(Best))?, header.clone())?)
         });
