@@ -33,6 +33,13 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
     let ledger = arguments.ledger.as_ref().unwrap_or(&kept.ledger);
     let ledger = Ledger::read(ledger, common.options())?;
     let account = restore(&mut job, &place.checkpoint(), &ledger)?;
+    let dataset = ledger.state().datasets().get(&job.config.dataset());
+    let mut runs = dataset.into_iter().flat_map(|dataset| dataset.runs.values());
+    if !runs.any(|run| account.runs.contains(&run.id) && run.charged() > 0) {
+        return Err(Error::Usage(format!(
+            "no round was charged for {here}, so that there is no model yet; go on with --resume"
+        )));
+    }
     if !common.quiet {
         let (done, all) = (job.trainer.rounds(), job.rounds.count);
         say(&format!("finishing {here} after {done} of {all} rounds\n"));
