@@ -4,7 +4,7 @@
 use veilgrad::prelude::*;
 
 fn zero() -> Noise {
-    Noise { groups: Vec::new(), process: None }
+    Noise { groups: Vec::new() }
 }
 
 fn main() {}
