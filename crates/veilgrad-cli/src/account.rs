@@ -4,7 +4,7 @@ use serde_json::json;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::claimed_noise_down;
 use veilgrad_accounting::{Best, Composition, Guarantee, Unsupported, rdp};
-use veilgrad_events::{Adjacency, Budget, Folded, Mode, Sampling, rounds_from_jsonl};
+use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile, Sampling};
 use veilgrad_ledger::Ledger;
 
 use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
@@ -35,6 +35,8 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let answer = Answer { parameters, outcome, asked, show_noise: claimed_noise_down };
     if common.json {
         let mut document = answer.json();
+        document.insert("mode".to_owned(), json!(source.mode));
+        document.insert("mode_assumed".to_owned(), json!(source.assumed));
         if let Some(claim) = &source.claim {
             let running = document.get("epsilon").cloned();
             document.insert("guarantee".to_owned(), crate::claim::json(claim));
@@ -46,9 +48,22 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
         print(&format!("{}\n", json!(document)))?;
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
-        print(&format!("{table}{}", source.claim.as_ref().map_or(String::new(), promise)))?;
+        let promise = source.claim.as_ref().map_or(String::new(), promise);
+        print(&format!("{table}{}{promise}", how_chosen(&source)))?;
     }
     answer.answered()
+}
+
+/// How rounds were chosen, for people.
+fn how_chosen(source: &Source) -> &'static str {
+    match (source.mode, source.assumed) {
+        (Mode::Planned, false) => "mode              planned\n",
+        (Mode::Planned, true) => {
+            "mode              planned, because the file does not say; valid only if sampling, noise and number \
+             of rounds were not chosen from outputs\n"
+        }
+        (Mode::Adaptive, _) => "mode              adaptive\n",
+    }
 }
 
 /// What may be claimed about the dataset, behind what its rounds cost so far.
@@ -64,6 +79,8 @@ struct Source {
     runs: Vec<Vec<Folded>>,
     /// Whether rounds may have been chosen from earlier outputs.
     mode: Mode,
+    /// Whether that is assumed, because nothing says it.
+    assumed: bool,
     /// The Rényi order that was fixed before the first round, if one was.
     order: Option<f64>,
     budget: Option<Budget>,
@@ -123,14 +140,15 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path: path.clone(), cause: "is not UTF-8 text".to_owned() })?;
-    let rounds = rounds_from_jsonl(&text)
-        .map_err(|error| Error::Data { path: path.clone(), cause: error.to_string() })?;
-    let folded: Result<Vec<Folded>, _> = rounds.iter().map(Folded::try_from).collect();
-    let rounds = folded.map_err(|error| Error::Data { path, cause: error.to_string() })?;
+    let wrong = |cause: String| Error::Data { path: path.clone(), cause };
+    let file = RoundsFile::from_jsonl(&text).map_err(|error| wrong(error.to_string()))?;
+    let fold = |run: &Vec<Rounds>| run.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
+    let runs: Result<Vec<_>, _> = file.runs.iter().map(fold).collect();
     Ok(Source {
-        runs: vec![rounds],
-        mode: Mode::Planned,
-        order: None,
+        runs: runs.map_err(|error| wrong(error.to_string()))?,
+        mode: file.mode.unwrap_or(Mode::Planned),
+        assumed: file.mode.is_none(),
+        order: file.order,
         budget: None,
         insecure: None,
         claim: None,
@@ -146,6 +164,7 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     Ok(Source {
         runs: charges.iter().map(|run| run.rounds.to_vec()).collect(),
         mode: if planned { budget.mode } else { Mode::Adaptive },
+        assumed: false,
         order: budget.order,
         budget: Some(budget),
         insecure: dataset.insecure().map(str::to_owned),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::up;
-use veilgrad_events::{Event, Mode, Rounds, rounds_to_jsonl, run_length};
+use veilgrad_events::{Event, Rounds, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::answer::adjacency_name;
@@ -202,43 +202,18 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
         Format::Jsonl => return print_exact(&ledger.export()?),
         Format::Csv => csv(&ledger)?,
         Format::Rounds => {
-            let datasets = ledger.state().datasets();
-            if let Some(name) = &arguments.dataset {
-                ledger.state().find(name).map_err(Error::Usage)?;
-            }
-            for dataset in datasets.values() {
-                let budget = &dataset.budget;
-                if arguments.dataset.as_ref().is_none_or(|only| *only == budget.dataset) {
-                    check_plain(dataset)?;
-                    // Data goes to stdout; this is for people.
-                    say(&format!(
-                        "{}: account for these rounds with --adjacency {}\n",
-                        budget.dataset,
-                        adjacency_name(budget.adjacency)
-                    ));
-                }
-            }
-            let rounds = charges(&ledger, arguments.dataset.as_deref(), &[])?;
-            rounds_to_jsonl(&rounds).map_err(|error| Error::Failure(error.to_string()))?
+            let dataset = dataset(&ledger, arguments.dataset.as_deref())?;
+            let file = crate::rounds::file(&ledger, dataset)?;
+            // Data goes to stdout; this is for people.
+            eprintln!(
+                "{}: account for these rounds with --adjacency {}",
+                dataset.budget.dataset,
+                adjacency_name(dataset.budget.adjacency)
+            );
+            file.to_jsonl().map_err(|error| Error::Failure(error.to_string()))?
         }
     };
     print(&text)
-}
-
-/// Rounds alone say nothing about how they were chosen, or that a run protects nothing.
-fn check_plain(dataset: &Dataset) -> Result<(), Error> {
-    let name = &dataset.budget.dataset;
-    if let Some(reason) = dataset.insecure() {
-        return Err(Error::Usage(format!(
-            "a run of {name:?} protects nothing ({reason}), which rounds alone would not say"
-        )));
-    }
-    if dataset.budget.mode == Mode::Adaptive {
-        return Err(Error::Usage(format!(
-            "{name:?} is adaptive, which rounds alone would not say; account for the ledger itself"
-        )));
-    }
-    Ok(())
 }
 
 fn csv(ledger: &Ledger) -> Result<String, Error> {

@@ -20,6 +20,7 @@ mod output;
 mod plan;
 mod predict;
 mod report;
+mod rounds;
 mod train;
 
 use std::process::ExitCode;

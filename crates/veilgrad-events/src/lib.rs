@@ -35,7 +35,7 @@ mod unit;
 pub use budget::{Budget, Meter, Pricing, RunRounds};
 pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
-pub use jsonl::{LineError, rounds_from_jsonl, rounds_to_jsonl};
+pub use jsonl::{LineError, RoundsFile, rounds_from_jsonl, rounds_to_jsonl};
 pub use ledger::{
     LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store, follows,
 };

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use veilgrad_events::{
-    ClipNorm, FixedBatch, IntegerGrid, NoiseStd, Round, Rounds, SampleRate, Sampling, SumQuery,
-    rounds_from_jsonl, rounds_to_jsonl,
+    ClipNorm, FixedBatch, IntegerGrid, Mode, NoiseStd, Round, Rounds, RoundsFile, SampleRate,
+    Sampling, SumQuery, rounds_from_jsonl, rounds_to_jsonl,
 };
 
 const DOCUMENTED: &str = r#"{"rounds": 14040, "sampling": {"policy": "poisson", "rate": 0.00426666}, "queries": [{"group": "weights", "clip": 1.0, "noise": 1.1}]}
@@ -104,5 +104,31 @@ proptest! {
             let before = vec![Rounds { count: 1, round: Round::new(Sampling::All {}, vec![query]).unwrap() }];
             prop_assert_eq!(rounds_from_jsonl(&rounds_to_jsonl(&before).unwrap()).unwrap(), before);
         }
+    }
+}
+
+#[test]
+fn a_file_says_how_rounds_were_chosen_and_where_runs_begin() {
+    let line = DOCUMENTED.lines().next().unwrap();
+    let text = format!(
+        "{{\"mode\":\"adaptive\",\"order\":8.5}}\n{line}\n\n{{\"run\":2}}\n{line}\n{line}\n"
+    );
+    let file = RoundsFile::from_jsonl(&text).unwrap();
+    assert_eq!((file.mode, file.order), (Some(Mode::Adaptive), Some(8.5)));
+    assert_eq!(file.runs.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(RoundsFile::from_jsonl(&file.to_jsonl().unwrap()).unwrap(), file);
+    // Rounds alone are one run, and nothing is said about how they were chosen.
+    let plain = RoundsFile::from_jsonl(DOCUMENTED).unwrap();
+    assert_eq!((plain.mode, plain.runs.len()), (None, 1));
+    assert_eq!(plain.runs[0], rounds_from_jsonl(DOCUMENTED).unwrap());
+    for (bad, number) in [
+        (format!("{line}\n{{\"mode\":\"planned\"}}"), 2),
+        ("{\"mode\":\"planned\",\"order\":8.0}".to_owned(), 1),
+        ("{\"mode\":\"adaptive\",\"order\":1.0}".to_owned(), 1),
+        ("{\"mode\":\"guessed\"}".to_owned(), 1),
+        (format!("{line}\n{{\"run\":2,\"more\":1}}"), 2),
+        (format!("{{\"mode\":\"planned\",{}", &line[1..]), 1),
+    ] {
+        assert_eq!(RoundsFile::from_jsonl(&bad).unwrap_err().line(), number, "{bad}");
     }
 }
