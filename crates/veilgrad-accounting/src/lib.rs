@@ -40,6 +40,7 @@ pub mod display;
 mod gaussian;
 mod lattice;
 mod ledger;
+mod limit;
 mod loss;
 mod losses;
 mod many;

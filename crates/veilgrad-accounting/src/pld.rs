@@ -8,6 +8,7 @@ use veilgrad_events::{Delta, Epsilon};
 use crate::contour::{Contour, Interval, payoff};
 use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
 use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
+use crate::limit::{beyond_transforms, ever_sampled, without_tiny_noise};
 use crate::number::bracket_root;
 use crate::output::{Direction, step_delta};
 use crate::{Composition, Sampled, Step, Unsupported, aided, gaussian, rdp};
@@ -30,12 +31,6 @@ const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
 
 /// Epsilons above this are worth no transform: Rényi's bound will do.
 const ABSURD: f64 = 1e6;
-/// Transforms round by a few units per round, so that nothing is left of them beyond this many rounds.
-const MOST_ROUNDS: f64 = 1e12;
-/// Where all noise multipliers are larger, losses of single rounds are below 1e-4, and Rényi's bound is within the
-/// ten percent that it always costs.
-const MOST_NOISE: f64 = 1e4;
-
 /// How a bound was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -105,7 +100,9 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
         })?;
         return epsilon(&rest, left).map(|bounds| Bounds { lower: 0.0, ..bounds });
     }
-    beyond_transforms(composition)?;
+    if closed_form(composition, Direction::Remove).is_none() {
+        beyond_transforms(composition)?;
+    }
     let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
     // Addition counts only where it may cost more.
     if !Addition::default().settled(composition, bounds.lower, delta.get()) {
@@ -141,56 +138,6 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
     // Never nothing: the exponential of a large exponent is.
     let upper = bounds.upper.max(trivial.upper.min(f64::MIN_POSITIVE));
     Bounds { lower: bounds.lower.max(0.0), upper, ..bounds }.and(trivial)
-}
-
-/// At least the probability that a record is ever sampled, which bounds delta at every epsilon; 1 with rounds that
-/// need no sample.
-fn ever_sampled(composition: &Composition) -> f64 {
-    let log_never: f64 = composition.steps().iter().map(log_never_sampled).sum();
-    // Never nothing, and never more than everything.
-    if composition.steps().is_empty() {
-        return 0.0;
-    }
-    (-libm::expm1(log_never * (1.0 + 1e-12)) * (1.0 + 1e-12)).clamp(f64::MIN_POSITIVE, 1.0)
-}
-
-/// The log of the probability that these rounds never sample a record.
-fn log_never_sampled((step, count): &(Step, u64)) -> f64 {
-    match step.sampled {
-        Sampled::Always => f64::NEG_INFINITY,
-        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
-            *count as f64 * libm::log1p(-q)
-        }
-    }
-}
-
-/// The rounds whose noise is not tiny, and at least the probability that the others ever sample a record: if they do
-/// not, they cost nothing, so that this probability adds to delta. `None` if there are no others.
-fn without_tiny_noise(composition: &Composition) -> Option<(Composition, f64)> {
-    let is_tiny = |step: &Step| step.z < SMALLEST && step.sampled != Sampled::Always;
-    if !composition.steps().iter().any(|(step, _)| is_tiny(step)) {
-        return None;
-    }
-    let (tiny, rest) = composition.split(is_tiny);
-    Some((rest, ever_sampled(&tiny)))
-}
-
-/// Whether transforms have too few digits for these rounds, or cannot gain anything on Rényi's bound.
-fn beyond_transforms(composition: &Composition) -> Result<(), Unsupported> {
-    if closed_form(composition, Direction::Remove).is_some() {
-        return Ok(());
-    }
-    if composition.rounds() > MOST_ROUNDS {
-        return Err(Unsupported::new(format!(
-            "more than {MOST_ROUNDS:e} rounds: their rounding errors add up to more than the profile"
-        )));
-    }
-    if composition.steps().iter().all(|(step, _)| step.z > MOST_NOISE) {
-        return Err(Unsupported::new(format!(
-            "noise multipliers above {MOST_NOISE:e}: losses are too small for transforms"
-        )));
-    }
-    Ok(())
 }
 
 /// Whether addition provably costs at most some delta at some epsilon: by its largest loss, or by its Rényi

@@ -106,7 +106,7 @@ impl RenyiMeter {
             Cost::Sampled(step, count) => {
                 let one = match self.last {
                     Some((last, one)) if last == step => one,
-                    _ => rdp::divergence(&Composition::of_step(step), self.filter.order()),
+                    _ => rdp::step_divergence(step, self.filter.order()),
                 };
                 self.last = Some((step, one));
                 one * count as f64 * ROUNDED

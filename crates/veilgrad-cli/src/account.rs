@@ -10,7 +10,7 @@ use veilgrad_ledger::Ledger;
 use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{print, with_notice};
 
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let source = read(arguments, common)?;
@@ -28,7 +28,8 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     };
     let accountant = arguments.view.accountant();
     let asked = arguments.view.accountant.map(|_| accountant.name());
-    let outcome = outcome(arguments, &source, adjacency);
+    let what = "computing what these rounds cost";
+    let outcome = with_notice(what, common.quiet, || outcome(arguments, &source, adjacency));
     let all: Vec<Folded> = source.runs.concat();
     let mut parameters = parameters(&all, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());

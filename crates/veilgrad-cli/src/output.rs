@@ -29,6 +29,22 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
+/// Does some work, and says on stderr what it is if it takes longer than a second.
+pub(crate) fn with_notice<T>(what: &str, quiet: bool, work: impl FnOnce() -> T) -> T {
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let waited = waiting.recv_timeout(std::time::Duration::from_secs(1));
+            if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) && !quiet {
+                say(&format!("{what} ...\n"));
+            }
+        });
+        let found = work();
+        drop(done);
+        found
+    })
+}
+
 /// Writes text to stderr, with hidden characters spelled out. A stderr that is closed is no failure.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stderr().lock();

@@ -12,7 +12,7 @@ use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::html;
-use crate::output::{print, write_file};
+use crate::output::{print, with_notice, write_file};
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
@@ -22,7 +22,8 @@ const PROFILE: usize = 48;
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     let solve = solve(arguments)?;
     let request = Request::new(arguments, solve)?;
-    let solution = request.solve(solve);
+    let what = format!("solving for the {}", solved_row(solve));
+    let solution = with_notice(&what, common.quiet, || request.solve(solve));
     let (parameters, outcome) = match solution {
         Ok((known, outcome)) => (known, Ok(outcome)),
         Err(reason) => (request.known.clone(), Err(reason)),
