@@ -1,5 +1,5 @@
 //! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|order|full|read-only|
-//! power|corruption|walk|processes|load|rate|all] [--quick]`. Prints what was tried and what was found; exits
+//! power|corruption|walk|processes|holds|load|rate|all] [--quick]`. Prints what was tried and what was found; exits
 //! with 1 if anything was lost.
 #![allow(clippy::print_stdout)]
 
@@ -7,6 +7,7 @@ mod charge;
 mod corruption;
 mod crowd;
 mod disk;
+mod holds;
 mod inject;
 mod load;
 mod order;
@@ -38,10 +39,11 @@ fn main() -> ExitCode {
         ["create", ledger, out, rounds, block] => {
             return charge::create(ledger, out, rounds, block);
         }
+        ["plan", ledger, begun, how] => return holds::run(ledger, begun, how),
         ["import", ledger, export] => return charge::import(ledger, export),
         _ => {}
     }
-    let sweeps: [(&str, &dyn Fn(bool) -> Found); 11] = [
+    let sweeps: [(&str, &dyn Fn(bool) -> Found); 12] = [
         ("kill", &inject::kill),
         ("errors", &inject::errors),
         ("order", &order::sweep),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ("corruption", &corruption::sweep),
         ("walk", &walk::sweep),
         ("processes", &crowd::processes),
+        ("holds", &holds::sweep),
         ("load", &load::load),
         ("rate", &load::rate),
     ];

@@ -10,7 +10,7 @@ use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
 use veilgrad_ledger::{Head, Options, Witness};
 
 pub(crate) use store::{
-    Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Verify,
+    Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
 };
 
 use crate::example;

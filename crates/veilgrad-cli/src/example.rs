@@ -96,6 +96,8 @@ pub(crate) const LEDGER_IMPORT: &str = concat!(
     "  veilgrad ledger import merged.db mnist.jsonl\n",
     "  veilgrad ledger import restored.db mnist-backup.db",
 );
+pub(crate) const LEDGER_REPAIR: &str =
+    concat!("Examples:\n", "  veilgrad ledger repair mnist.db mnist-repaired.db",);
 pub(crate) const LEDGER_BACKUP: &str =
     concat!("Examples:\n", "  veilgrad ledger backup mnist.db mnist-backup.db",);
 

@@ -9,7 +9,7 @@ use veilgrad_events::{Event, Rounds, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::answer::adjacency_name;
-use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Verify};
+use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Repair, Verify};
 use crate::budget::bar;
 use crate::error::Error;
 use crate::output::{csv_cell, print, print_exact, say};
@@ -23,6 +23,7 @@ pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
         Command::Export(arguments) => export(arguments, common),
         Command::Import(arguments) => import(arguments, common),
         Command::Backup(arguments) => backup(arguments, common),
+        Command::Repair(arguments) => repair(arguments, common),
     }
 }
 
@@ -226,6 +227,35 @@ fn csv(ledger: &Ledger) -> Result<String, Error> {
         Ok(())
     })?;
     Ok(text)
+}
+
+fn repair(arguments: &Repair, common: &Common) -> Result<(), Error> {
+    let new = &arguments.destination;
+    let repaired = Ledger::repair(&arguments.ledger, new, &common.options())?;
+    let file = new.display().to_string();
+    if common.json {
+        let document = json!({
+            "schema": 1,
+            "ledger": file,
+            "proven": repaired.proven,
+            "salvaged": repaired.salvaged,
+            "lost": repaired.lost,
+            "head": repaired.head.to_string(),
+        });
+        return print(&format!("{document}\n"));
+    }
+    let mut text = format!(
+        "{file}: {} rows proven, {} of them from the anchor or remnants of the log\n",
+        repaired.proven, repaired.salvaged
+    );
+    text.push_str(&match repaired.lost {
+        None => "nothing that was charged is missing\n".to_owned(),
+        Some(why) => format!(
+            "rows may be lost ({why}): the epsilon of every dataset is infinite from now on, and no dataset \
+             begins in this ledger\n"
+        ),
+    });
+    print(&format!("{text}head {}\n{} is as it was\n", repaired.head, arguments.ledger.display()))
 }
 
 fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {

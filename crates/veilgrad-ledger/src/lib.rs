@@ -11,7 +11,7 @@
 //!
 //! # Guarantee
 //! An event that was appended is on disk before `append` returns, in the database and, as a head, in
-//! the anchor. Whatever does not verify is refused, never repaired.
+//! the anchor. Whatever does not verify is refused; [`Ledger::repair`] makes a new ledger of what is proven.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -32,6 +32,7 @@ mod name;
 mod open_run;
 mod place;
 mod recover;
+mod repair;
 mod schema;
 mod state;
 mod tally;
@@ -44,5 +45,6 @@ pub use error::StoreError;
 pub use exchange::{Imported, Line, with_head};
 pub use ledger::{Ledger, Options};
 pub use open_run::Begun;
+pub use repair::Repaired;
 pub use state::{Dataset, RunState, State};
 pub use witness::Witness;

@@ -12,6 +12,9 @@ use crate::entry::Entry;
 use crate::name;
 use crate::tally::Tally;
 
+/// The reason that a repair gives for a dataset's infinite epsilon.
+pub(crate) const LOST_ROWS: &str = "rows of the ledger were lost";
+
 /// Everything that a ledger says.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -309,6 +312,11 @@ impl State {
     /// Whether a dataset may begin under this name. Ledgers of earlier versions may have names that are alike.
     pub(crate) fn check_new(&self, name: &str) -> Result<(), String> {
         name::check_new(name)?;
+        if self.datasets.values().any(|dataset| dataset.insecure() == Some(LOST_ROWS)) {
+            return Err(format!(
+                "{LOST_ROWS}, and a dataset may have begun in them: begin {name:?} in another ledger"
+            ));
+        }
         match self.alike(name) {
             Some(alike) if !self.datasets.contains_key(name) => Err(format!(
                 "the ledger has a budget for {alike:?}, and {name:?} is another spelling of it: use {alike:?}"

@@ -125,6 +125,17 @@ pub(crate) enum Ledger {
     /// A copy that verifies, while others may charge; it can be read and imported, not charged.
     #[command(after_help = example::LEDGER_BACKUP)]
     Backup(Backup),
+    /// A new ledger of all that is proven of a damaged one. A repair never lowers a charge.
+    #[command(after_help = example::LEDGER_REPAIR)]
+    Repair(Repair),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// The damaged ledger; its files are left as they are.
+    pub(crate) ledger: PathBuf,
+    /// The new file; one that is there is never overwritten.
+    pub(crate) destination: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -1,0 +1,104 @@
+//! Damaged ledgers become new ones that hold at least as much.
+
+mod common;
+
+use common::{Directory, budget, charged, copy_files, create, open, round, run};
+use veilgrad_events::Mode;
+use veilgrad_ledger::{Ledger, Options};
+
+const NAMES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
+
+fn files(directory: &Directory) -> Vec<Vec<u8>> {
+    NAMES.map(|name| std::fs::read(directory.path().join(name)).unwrap_or_default()).into()
+}
+
+fn repair(directory: &Directory) -> (Ledger, veilgrad_ledger::Repaired) {
+    let new = directory.path().join("new.db");
+    let before = files(directory);
+    let repaired = Ledger::repair(&directory.ledger(), &new, &Options::default()).unwrap();
+    assert!(files(directory) == before, "the damaged files were changed");
+    let ledger = Ledger::read(&new, Options::default()).unwrap();
+    assert_eq!(ledger.head(), &repaired.head);
+    assert_eq!(ledger.audit().unwrap(), [""; 0]);
+    (ledger, repaired)
+}
+
+#[test]
+fn old_and_new_files_in_any_mixture_never_lose_a_charge_by_repair() {
+    let source = Directory::new();
+    let mut charging = run(create(&source.ledger(), 1e3));
+    let mut versions = vec![files(&source)];
+    for _ in 0..40 {
+        charging.reserve(&round(0.01, 1.0), 1).unwrap();
+        versions.push(files(&source));
+    }
+    let (mut refused, mut complete, mut marked) = (0, 0, 0);
+    let moments = [0, 1, 5, 15, 16, 17, 18, 33, 40];
+    for anchor in moments {
+        for log in moments {
+            let directory = Directory::new();
+            let state = [&versions[0][0], &versions[log][1], &versions[anchor][2]];
+            for (name, bytes) in NAMES.iter().zip(state) {
+                std::fs::write(directory.path().join(name), bytes).unwrap();
+            }
+            if Ledger::read(&directory.ledger(), Options::default()).is_ok() {
+                let new = directory.path().join("new.db");
+                assert!(Ledger::repair(&directory.ledger(), &new, &Options::default()).is_err());
+                continue;
+            }
+            refused += 1;
+            let (ledger, repaired) = repair(&directory);
+            let dataset = &ledger.state().datasets()["data"];
+            match repaired.lost {
+                // Whatever was granted when the anchor was written is there.
+                None => assert!(charged(&ledger) >= anchor as u64, "{anchor} {log}"),
+                Some(_) => assert!(dataset.insecure().is_some(), "{anchor} {log}"),
+            }
+            complete += u32::from(dataset.insecure().is_none());
+            marked += u32::from(dataset.insecure().is_some());
+        }
+    }
+    assert!(refused > 0 && marked > 0, "{refused} {complete} {marked}");
+}
+
+#[test]
+fn rows_behind_a_broken_frame_of_the_log_are_salvaged() {
+    let (source, directory) = (Directory::new(), Directory::new());
+    let mut charging = run(create(&source.ledger(), 1e3));
+    (0..24).for_each(|_| drop(charging.reserve(&round(0.01, 1.0), 1).unwrap()));
+    copy_files(&source, &directory);
+    let _ = std::fs::remove_file(directory.path().join("ledger.db-shm"));
+    let log = directory.path().join("ledger.db-wal");
+    let mut bytes = std::fs::read(&log).unwrap();
+    // The checksum of the fifth frame: SQLite takes none from there on.
+    bytes[32 + 4 * (24 + 4096) + 16] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let error = Ledger::read(&directory.ledger(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("rows were lost"), "{error}");
+    let (ledger, repaired) = repair(&directory);
+    assert_eq!((repaired.lost, charged(&ledger)), (None, 24));
+    assert!(repaired.salvaged > 0);
+    assert_eq!(ledger.head(), charging.store().ledger().head());
+}
+
+#[test]
+fn where_rows_are_lost_every_dataset_is_without_protection_and_none_begins() {
+    let directory = Directory::new();
+    run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
+    std::fs::remove_file(Ledger::anchor_path(&directory.ledger())).unwrap();
+    let (ledger, repaired) = repair(&directory);
+    assert!(repaired.lost.unwrap().contains("no anchor"));
+    assert_eq!(charged(&ledger), 5);
+    drop(ledger);
+    let new = directory.path().join("new.db");
+    let mut ledger = Ledger::open(&new, Options::default()).unwrap();
+    let error = ledger.create_budget(budget("other", 1.0, Mode::Planned)).unwrap_err().to_string();
+    assert!(error.contains("rows"), "{error}");
+    assert!(run(ledger).reserve(&round(0.01, 1.0), 1).is_err());
+    // What verifies is not repaired.
+    let sound = Directory::new();
+    drop(create(&sound.ledger(), 1.0));
+    let again = sound.path().join("again.db");
+    let error = Ledger::repair(&sound.ledger(), &again, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("nothing to repair") && open(&sound).is_ok());
+}
