@@ -1,6 +1,6 @@
 //! What may be claimed about a dataset: the one place that decides it.
 
-use veilgrad_events::{Budget, Delta, Folded, Mode, Numerics, Pricing, Rounds, RunRounds};
+use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
 
 use crate::account::{Accountant, Best};
 use crate::attack::{bound_against_the_record, bound_for_the_record};
@@ -17,8 +17,6 @@ pub struct ClaimedRun<'a> {
     pub charges: Vec<RunRounds<'a>>,
     /// All rounds that it may charge, if they were declared when it was opened and none was charged beside them.
     pub plan: Option<&'a [Rounds]>,
-    /// Whether it may still charge what is left of its plan.
-    pub holds_plan: bool,
     /// Why it protects nothing, if that is so.
     pub insecure: Option<&'a str>,
     /// How far its arithmetic is proven.
@@ -120,32 +118,7 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
 }
 
-/// What running plans hold of a budget beyond what is spent, rounded up; 0 if none does.
-///
-/// # Errors
-/// Says why that has no price.
-pub fn reserved(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<f64, NoClaim> {
-    check_secure(runs)?;
-    let mut plans: Vec<Option<Vec<Folded>>> = Vec::new();
-    for run in runs {
-        plans.push(run.plan.filter(|_| run.holds_plan).map(fold).transpose()?);
-    }
-    if plans.iter().all(Option::is_none) {
-        return Ok(0.0);
-    }
-    let mut whole = Vec::new();
-    for (run, plan) in runs.iter().zip(&plans) {
-        match plan {
-            Some(rounds) => whole.push(RunRounds { planned: true, rounds }),
-            None => whole.extend_from_slice(&run.charges),
-        }
-    }
-    let spent = Best.price(terms, &all_charges(runs)).map_err(NoClaim)?;
-    let all = Best.price(terms, &whole).map_err(NoClaim)?;
-    Ok(if all > spent { (all - spent).next_up() } else { 0.0 })
-}
-
-/// The same for runs of a ledger without a budget: nothing bounds what will be charged, so what is spent is the claim.
+/// The same as [`claim`] for runs of a ledger without a budget: nothing bounds what will be charged, so what is spent is the claim.
 pub(crate) fn claim_without_budget(
     terms: &Budget,
     runs: &[ClaimedRun<'_>],
@@ -177,11 +150,6 @@ fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
 fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
     let exact = runs.iter().all(|run| run.numerics == Numerics::Exact);
     if exact { Vec::new() } else { vec![UNVERIFIED] }
-}
-
-fn fold(plan: &[Rounds]) -> Result<Vec<Folded>, NoClaim> {
-    let folded: Result<Vec<Folded>, _> = plan.iter().map(Folded::try_from).collect();
-    folded.map_err(|error| NoClaim(error.to_string()))
 }
 
 fn compose(

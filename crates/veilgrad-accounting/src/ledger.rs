@@ -147,7 +147,6 @@ impl SeenRun {
         ClaimedRun {
             charges,
             plan,
-            holds_plan: !self.closed,
             insecure: self.insecure.as_deref(),
             numerics: self.header.numerics,
         }

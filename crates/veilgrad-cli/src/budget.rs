@@ -96,7 +96,7 @@ fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<Result<(), NoCla
         .datasets()
         .get(name)
         .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?;
-    let shown = Shown::new(dataset);
+    let shown = Shown::new(ledger, dataset);
     if common.json {
         print(&format!("{}\n", shown.document()))?;
     } else {
@@ -108,7 +108,8 @@ fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<Result<(), NoCla
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let datasets = ledger.state().datasets().values();
     if common.json {
-        let all: Vec<Value> = datasets.map(|dataset| Shown::new(dataset).document()).collect();
+        let all: Vec<Value> =
+            datasets.map(|dataset| Shown::new(ledger, dataset).document()).collect();
         return print(&format!("{}\n", json!({ "schema": 1, "datasets": all })));
     }
     let mut text = format!(
@@ -142,9 +143,11 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn new(dataset: &'a Dataset) -> Self {
+    fn new(ledger: &Ledger, dataset: &'a Dataset) -> Self {
         let claim = crate::claim::of(dataset);
-        Self { dataset, claim, reserved: crate::claim::reserved(dataset) }
+        let spent = claim.as_ref().ok().map(|claim| claim.spent);
+        let reserved = spent.and_then(|spent| crate::claim::reserved(ledger, dataset, spent));
+        Self { dataset, claim, reserved }
     }
 
     fn cap(&self) -> f64 {

@@ -4,16 +4,21 @@ use serde_json::{Value, json};
 use veilgrad_accounting::Best;
 use veilgrad_accounting::claim::{self, Claim, ClaimedRun, NoClaim};
 use veilgrad_accounting::display::up;
-use veilgrad_ledger::{Dataset, RunState};
+use veilgrad_ledger::{Dataset, Ledger, RunState};
 
 /// What may be claimed about a dataset, or why nothing may.
 pub(crate) fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
     claim::claim(&dataset.terms(&Best), &runs(dataset))
 }
 
-/// What running plans hold of the budget beyond what is spent.
-pub(crate) fn reserved(dataset: &Dataset) -> Option<f64> {
-    claim::reserved(&dataset.terms(&Best), &runs(dataset)).ok()
+/// What running plans hold of the budget beyond what is `spent`, rounded up.
+pub(crate) fn reserved(ledger: &Ledger, dataset: &Dataset, spent: f64) -> Option<f64> {
+    let holding = ledger.holding(&dataset.budget.dataset);
+    if holding.is_empty() {
+        return Some(0.0);
+    }
+    let all = dataset.price_with_plans(&Best, &holding).ok()?;
+    Some(if all > spent { (all - spent).next_up() } else { 0.0 })
 }
 
 fn runs(dataset: &Dataset) -> Vec<ClaimedRun<'_>> {
@@ -26,7 +31,6 @@ fn run(run: &RunState) -> ClaimedRun<'_> {
     ClaimedRun {
         charges: run.charges().to_vec(),
         plan: run.header.plan.as_deref().filter(|_| planned),
-        holds_plan: !run.closed && run.source.is_none(),
         insecure: run.insecure.as_deref(),
         numerics: run.header.numerics,
     }

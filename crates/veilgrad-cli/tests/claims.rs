@@ -161,7 +161,12 @@ fn a_running_plan_is_claimed_as_a_whole_and_its_rest_is_reserved() {
     let used = number(&found["spent"]) + number(&found["reserved"]);
     assert!(used >= claimed && used < claimed + 1e-6, "{found}");
     assert!((number(&found["left"]) - (3.0 - used)).abs() < 1e-6, "{found}");
-    run.close().unwrap();
+    // Who holds nothing any more blocks nobody: a run that died, or ended.
+    drop(run);
+    let died = claims(&ledger, 0);
+    assert_eq!((&died["reserved"], &died["guarantee"]), (&0.0.into(), &found["guarantee"]));
+    let ledger = create(&directory, "closed.db", "3", "1e-5");
+    begin(&ledger, 1.1, 14_040, 10).close().unwrap();
     let closed = claims(&ledger, 0);
     assert_eq!(closed["reserved"], 0.0, "{closed}");
     // What may be claimed of a plan does not depend on when it stopped.
