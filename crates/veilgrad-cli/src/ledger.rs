@@ -206,11 +206,11 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
             let dataset = dataset(&ledger, arguments.dataset.as_deref())?;
             let file = crate::rounds::file(&ledger, dataset)?;
             // Data goes to stdout; this is for people.
-            eprintln!(
-                "{}: account for these rounds with --adjacency {}",
+            say(&format!(
+                "{}: account for these rounds with --adjacency {}\n",
                 dataset.budget.dataset,
                 adjacency_name(dataset.budget.adjacency)
-            );
+            ));
             file.to_jsonl().map_err(|error| Error::Failure(error.to_string()))?
         }
     };
