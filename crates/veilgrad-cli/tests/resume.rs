@@ -263,3 +263,29 @@ fn a_run_that_is_killed_at_any_moment_is_never_stranded() {
         assert!(shown["spent"].as_f64().unwrap() <= 2.0, "{shown}");
     }
 }
+
+#[test]
+fn a_second_run_that_fits_alone_but_not_with_the_first_is_refused_before_it_starts() {
+    let run = Begun::new("hold");
+    std::fs::create_dir(&run.out).unwrap();
+    let create = ["budget", "create", "toy", "--epsilon", "2.5", "--delta", "1e-5", "--ledger"];
+    ok(&[&create[..], &[&run.ledger]].concat());
+    let mut first = run.start(&[]);
+    // Data that is not there would be missed by a run that looks for it.
+    let second = run.changed("data.csv", "gone.csv");
+    let out = run.directory.file("second");
+    let words = ["train", &second, "--out", &out, "--ledger", &run.ledger, "-q"];
+    let error = refused(&words, 3, "the data was not opened");
+    assert!(error.contains("running plan"), "{error}");
+    // What a process held that died is free; what it charged is not.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let charged = run.charged();
+    assert!(charged > 0 && charged < ROUNDS, "{charged}");
+    refused(&words, 5, "gone.csv");
+    // The first goes on with all that it had.
+    let output = run.resume();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    run.is_finished();
+    refused(&words, 3, "epsilon would be");
+}
