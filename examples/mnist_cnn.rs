@@ -64,8 +64,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         order: None,
     })?;
     let store = ledger.dataset("mnist", Arc::new(Best))?;
-    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
     let mut sampler = PoissonSampler::new(SampleRate::new(BATCH / RECORDS)?);
+    // All rounds are declared, so that the tightest accountant may speak about them.
+    let plan = vec![Rounds { count: rounds, round: trainer.event(&sampler)? }];
+    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
 
     trainer.train(&mut run, &mut sampler, &train, rounds, 32, |trainer, progress| {
         if progress.round % (5 * rounds_per_epoch) == 0 {

@@ -45,11 +45,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let allocation = Allocation::Proportional(NoiseMultiplier::new(3.0)?);
     let plan = RoundPlan::new(structure, groups, allocation)?;
 
-    // Charge all rounds before the first.
+    // Declare all rounds, and charge them before the first.
     let mut sampler = PoissonSampler::new(SampleRate::new(RATE)?);
-    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let round = plan.round(&sampler)?;
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove)
+        .with_plan(vec![Rounds { count: rounds, round: round.clone() }]);
     let mut run = Run::open(MemoryLedger::new(), header)?;
-    let permits = run.reserve(&plan.round(&sampler)?, rounds)?;
+    let permits = run.reserve(&round, rounds)?;
 
     let mut model = Model::new();
     for permit in permits {

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use veilgrad_accounting::{Accountant, Best, Composition};
-use veilgrad_events::{Adjacency, Delta, Rounds};
+use veilgrad_accounting::{Best, Composition, rdp};
+use veilgrad_events::{Adjacency, Delta, Epsilon, Pricing, Rounds};
 use veilgrad_ledger::{Ledger, Options};
 
 use crate::Found;
@@ -55,17 +55,35 @@ fn creators(quick: bool) -> Found {
     Ok(())
 }
 
+/// A cap that covers so many rounds without a declared plan, and not one more. They are priced at the Rényi order of the
+/// cap.
+fn budget_for(granted: u64) -> Result<f64, String> {
+    let delta = Delta::new(1e-5).map_err(text)?;
+    let fits = |cap: f64, count: u64| -> Result<bool, String> {
+        let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
+        let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
+        let Some(order) = Best.order(Epsilon::new(cap).map_err(text)?, delta) else {
+            return Ok(false);
+        };
+        let cost = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
+        Ok(cost.epsilon.get() <= cap)
+    };
+    let (mut low, mut high) = (0.0, 1000.0);
+    for _ in 0..200 {
+        let cap = 0.5 * (low + high);
+        match (fits(cap, granted)?, fits(cap, granted + 1)?) {
+            (true, false) => return Ok(cap),
+            (true, true) => high = cap,
+            (false, _) => low = cap,
+        }
+    }
+    Err(format!("no cap covers exactly {granted} rounds"))
+}
+
 /// 32 processes charge single rounds until the budget is spent.
 fn chargers(quick: bool) -> Found {
     let (processes, granted) = if quick { (8, 40) } else { (32, 320) };
-    let cost = |count: u64| -> Result<f64, String> {
-        let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
-        let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
-        let delta = Delta::new(1e-5).map_err(text)?;
-        Ok(Best.epsilon(&composition, delta).map_err(text)?.epsilon)
-    };
-    // A budget between that many rounds and one more.
-    let budget = 0.5 * (cost(granted)? + cost(granted + 1)?);
+    let budget = budget_for(granted)?;
     let directory = Directory::new()?;
     drop(create(&directory.ledger(), budget)?);
     let mut children: Vec<Child> = (0..processes)

@@ -71,8 +71,11 @@ fn private(
     let loss = Loss::SoftmaxCrossEntropy;
     let mut trainer = Trainer::per_record(&model, data, plan, loss, digits::numbers)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
-    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
-    for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {
+    // All rounds are declared, so that the tightest accountant may speak about them.
+    let round = trainer.event(&sampler)?;
+    let plan = vec![Rounds { count: rounds, round: round.clone() }];
+    let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
+    for permit in run.reserve(&round, rounds)? {
         let released = trainer.round(&model, permit, &mut sampler)?;
         model = optimizer.step(0.15, model, &released);
         if trainer.rounds() % 100 == 0 {
