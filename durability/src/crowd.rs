@@ -55,9 +55,9 @@ fn creators(quick: bool) -> Found {
     Ok(())
 }
 
-/// A cap that covers so many rounds without a declared plan, and not one more. They are priced at the Rényi order of the
-/// cap.
-fn budget_for(granted: u64) -> Result<f64, String> {
+/// A cap that covers at least so many rounds without a declared plan, and how many it covers exactly. They are priced at
+/// the Rényi order of the cap, of which there are only some, so that not every number has a cap of its own.
+fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
     let delta = Delta::new(1e-5).map_err(text)?;
     let fits = |cap: f64, count: u64| -> Result<bool, String> {
         let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
@@ -68,22 +68,21 @@ fn budget_for(granted: u64) -> Result<f64, String> {
         let cost = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
         Ok(cost.epsilon.get() <= cap)
     };
-    let (mut low, mut high) = (0.0, 1000.0);
-    for _ in 0..200 {
-        let cap = 0.5 * (low + high);
-        match (fits(cap, granted)?, fits(cap, granted + 1)?) {
-            (true, false) => return Ok(cap),
-            (true, true) => high = cap,
-            (false, _) => low = cap,
-        }
+    let mut cap = 0.5;
+    while !fits(cap, at_least)? {
+        cap += 1e-3;
     }
-    Err(format!("no cap covers exactly {granted} rounds"))
+    let mut count = at_least;
+    while fits(cap, count + 1)? {
+        count += 1;
+    }
+    Ok((cap, count))
 }
 
 /// 32 processes charge single rounds until the budget is spent.
 fn chargers(quick: bool) -> Found {
-    let (processes, granted) = if quick { (8, 40) } else { (32, 320) };
-    let budget = budget_for(granted)?;
+    let (processes, at_least) = if quick { (8, 40) } else { (32, 320) };
+    let (budget, granted) = budget_for(at_least)?;
     let directory = Directory::new()?;
     drop(create(&directory.ledger(), budget)?);
     let mut children: Vec<Child> = (0..processes)
