@@ -72,8 +72,8 @@ pub struct Claim {
 const UNVERIFIED: &str = "a record's contribution depends on that record alone in floating-point arithmetic, which was \
                           not established (numerics: unverified)";
 /// The condition of budgets that are kept by the cost of plans.
-const NOT_CHOSEN: &str =
-    "sampling, noise and number of rounds of no run were chosen from what earlier runs released";
+const NOT_CHOSEN: &str = "sampling, noise and number of rounds of no run were chosen from what earlier runs released, and no run was stopped \
+     because of what it had released";
 /// The condition of a number that was not declared before the first round.
 const NOT_LOWERED: &str = "neither was the budget lowered nor were runs of other ledgers added because of what had been \
                            released";

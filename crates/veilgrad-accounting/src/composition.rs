@@ -334,6 +334,8 @@ impl Fold {
         if self.always > 0.0 {
             // Three roundings at most for every term: its square, a difference, the sum.
             let slack = (3.0 * self.terms as f64 + 8.0) * f64::EPSILON;
+            // Lower bounds take back less than that.
+            self.not_attained |= slack > 1e-9;
             let z = self.always.sqrt().recip() * (1.0 - slack);
             let step = (Step { sampled: Sampled::Always, z }, 1);
             self.steps.push(step);

@@ -25,6 +25,12 @@ impl Ledger {
             Ok(())
         })?;
         let head = create_files(path, options, &rows, BACKUP)?;
+        if head != self.head {
+            return Err(StoreError::Damaged(format!(
+                "its rows changed on disk since they were verified; {} is no backup of it",
+                path.display()
+            )));
+        }
         // Read back from the disk: a copy that does not verify is no backup.
         let copy = Self::read(path, options.clone())?;
         copy.audit()?;

@@ -92,12 +92,19 @@ impl Ledger {
 }
 
 /// Whether a run's hold is in force: its process lives. What cannot be told counts as held.
-fn is_held(database: &Path, run: &str) -> bool {
+pub(crate) fn is_held(database: &Path, run: &str) -> bool {
     match open_itself(&directory_of(database).join(run), false) {
         // Shared, so that those who only ask do not look like holders to each other.
         Ok(file) => file.try_lock_shared().is_err(),
         Err(cause) => cause.kind() != ErrorKind::NotFound,
     }
+}
+
+/// Whether any run of this ledger holds room now, so that a process has it open.
+pub(crate) fn is_in_use(database: &Path) -> bool {
+    let files = std::fs::read_dir(directory_of(database));
+    let names = files.into_iter().flatten().flatten().map(|file| file.file_name());
+    names.filter_map(|name| name.into_string().ok()).any(|run| is_held(database, &run))
 }
 
 /// Removes files that nobody has locked. The caller has the ledger's lock, so that none is being made.

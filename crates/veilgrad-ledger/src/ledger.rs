@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{
-    Budget, Epsilon, Event, Folded, LedgerError, Pricing, ProcessIdentity, RunHeader,
+    Budget, Epsilon, Event, Folded, LedgerError, Mode, Pricing, ProcessIdentity, RunHeader,
 };
 
 use crate::anchor::{self, Anchor};
@@ -16,6 +16,7 @@ use crate::chain::{Hash, Head, hexadecimal};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error, not_a_ledger};
+use crate::hold::is_held;
 use crate::place::{
     Identity, Wrong, beside, check_file_system, check_kind, check_version, real_path,
     sync_directory,
@@ -318,17 +319,25 @@ impl Ledger {
             if let Entry::Budget { budget } = entry {
                 self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
             }
+            if let Entry::Import { entry, .. } = entry
+                && let Entry::Budget { budget } = &**entry
+                && !self.state.datasets.contains_key(&budget.dataset)
+                && self.state.has_lost_rows()
+            {
+                self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
+            }
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
             // Only charges and plans need room; that a run ended or protects nothing is noted in any case.
             match entry {
                 Entry::Run { event: Event::Reserve(_), dataset, run, .. } => {
                     touched.insert(dataset);
-                    if !self.state.declared_plan(dataset, run) {
+                    // A hold may have lapsed, if somebody deleted its file: others may hold the room by now.
+                    if !self.state.declared_plan(dataset, run) || !is_held(&self.path, run) {
                         more.insert(dataset);
                     }
                 }
                 Entry::Run {
-                    event: Event::Open(RunHeader { plan: Some(plan), .. }),
+                    event: Event::Open(RunHeader { plan: Some(plan), mode, .. }),
                     dataset,
                     ..
                 } => {
@@ -336,7 +345,7 @@ impl Ledger {
                     more.insert(dataset);
                     let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
                     let folded = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
-                    plans.push((dataset, folded));
+                    plans.push((dataset, (*mode == Mode::Planned, folded)));
                 }
                 _ => {}
             }
@@ -463,7 +472,9 @@ impl Ledger {
         let mut statement = self.connection.prepare_cached(
             "SELECT sequence, bytes, hash FROM event WHERE sequence <= ?1 ORDER BY sequence",
         )?;
-        let last = i64::try_from(self.head.sequence).unwrap_or(i64::MAX);
+        // What is pending may be in the database by now, and is shown once.
+        let stored = self.head.sequence.saturating_sub(self.pending.len() as u64);
+        let last = i64::try_from(stored).unwrap_or(i64::MAX);
         let mut rows = statement.query([last])?;
         while let Some(row) = rows.next()? {
             let sequence: i64 = row.get(0)?;

@@ -11,8 +11,11 @@ use crate::chain::{Hash, Head};
 use crate::create::create_files;
 use crate::entry::Entry;
 use crate::error::StoreError;
+use crate::hold::is_in_use;
 use crate::ledger::{Ledger, Options, random_id};
-use crate::place::{beside, check_file_system, check_kind, open_unchanging, real_path};
+use crate::place::{
+    Wrong, beside, check_file_system, check_kind, check_version, open_unchanging, real_path,
+};
 use crate::recover::open_to_read;
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
@@ -80,7 +83,7 @@ impl Ledger {
     /// protects nothing, so that its epsilon is infinite for ever, and no dataset begins in the new ledger.
     ///
     /// # Errors
-    /// When the ledger verifies, not even its first row is left, or rows are lost and there is no dataset to mark.
+    /// When the ledger verifies, is a backup, or a run has it open; when not even its first row is left, or rows are lost and there is no dataset to mark.
     pub fn repair(damaged: &Path, new: &Path, options: &Options) -> Result<Repaired, StoreError> {
         match Self::read(damaged, options.clone()) {
             Err(StoreError::Damaged(_)) => {}
@@ -93,6 +96,20 @@ impl Ledger {
         let path = real_path(damaged)?;
         check_file_system(&path, options.allow_network)?;
         check_kind(&path)?;
+        if open_unchanging(&path)
+            .is_ok_and(|database| matches!(check_version(&database), Err(Wrong::Backup)))
+        {
+            return Err(StoreError::Refused(format!(
+                "{} is a backup, which lacks what was charged since: make another one, or repair the ledger",
+                damaged.display()
+            )));
+        }
+        if is_in_use(&path) {
+            return Err(StoreError::Busy(format!(
+                "a run has {} open, and would go on charging the damaged files: end it first",
+                damaged.display()
+            )));
+        }
         // Before SQLite has the file open: closing another handle on it would take its locks away.
         let remnants = remnants(&path);
         let mut anchor = Anchor::open(&path, false).ok();

@@ -229,7 +229,7 @@ impl Dataset {
     pub(crate) fn check(
         &mut self,
         pricing: &dyn Pricing,
-        plans: &[Vec<Folded>],
+        plans: &[(bool, Vec<Folded>)],
         holding: &BTreeSet<u64>,
     ) -> Result<(), String> {
         let terms = self.terms(pricing);
@@ -240,7 +240,8 @@ impl Dataset {
         {
             part = pricing.meter(&terms).map(|mut meter| {
                 // What is charged of a plan that is held counts twice here; if that fits, all does.
-                for (run, rounds) in (0..).zip(plans.iter().chain(held.values())) {
+                let plans = plans.iter().map(|(_, rounds)| rounds);
+                for (run, rounds) in (0..).zip(plans.chain(held.values())) {
                     rounds.iter().for_each(|rounds| meter.add(run, *rounds));
                 }
                 (used + meter.part()).next_up()
@@ -250,7 +251,7 @@ impl Dataset {
             return Ok(());
         }
         let plans: Vec<_> =
-            plans.iter().map(|rounds| RunRounds { planned: true, rounds }).collect();
+            plans.iter().map(|(planned, rounds)| RunRounds { planned: *planned, rounds }).collect();
         let all = [self.charges_with(&held).as_slice(), &plans].concat();
         let refused = match pricing.check(&terms, &all) {
             Err(why) if !held.is_empty() => why,
@@ -309,10 +310,16 @@ impl State {
         names.find(|known| *known != name && name::canonical(known) == canonical)
     }
 
+    /// Whether a repair found that rows were lost, in which any dataset may have begun.
+    pub(crate) fn has_lost_rows(&self) -> bool {
+        let mut runs = self.datasets.values().flat_map(|dataset| dataset.runs.values());
+        runs.any(|run| run.insecure.as_deref() == Some(LOST_ROWS))
+    }
+
     /// Whether a dataset may begin under this name. Ledgers of earlier versions may have names that are alike.
     pub(crate) fn check_new(&self, name: &str) -> Result<(), String> {
         name::check_new(name)?;
-        if self.datasets.values().any(|dataset| dataset.insecure() == Some(LOST_ROWS)) {
+        if self.has_lost_rows() {
             return Err(format!(
                 "{LOST_ROWS}, and a dataset may have begun in them: begin {name:?} in another ledger"
             ));

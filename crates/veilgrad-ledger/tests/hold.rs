@@ -146,3 +146,17 @@ fn a_killed_holder_holds_nothing_and_a_forked_copy_ends_no_hold() {
     }
     assert_eq!(holding(&directory), 0);
 }
+
+#[test]
+fn a_run_whose_hold_was_deleted_leaves_the_room_that_others_hold() {
+    let directory = Directory::new();
+    begin(&directory, 30);
+    let mut first = planned(open(&directory).unwrap(), 20).unwrap();
+    first.reserve(&round(0.05, 1.0), 5).unwrap();
+    std::fs::remove_dir_all(directory.path().join("ledger.db.holds")).unwrap();
+    let mut second = planned(open(&directory).unwrap(), 20).unwrap();
+    let refused = first.reserve(&round(0.05, 1.0), 10);
+    assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
+    second.reserve(&round(0.05, 1.0), 20).unwrap();
+    assert_eq!(charged(second.store().ledger()), 25);
+}

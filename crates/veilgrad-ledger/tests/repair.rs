@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Directory, budget, charged, copy_files, create, open, round, run};
-use veilgrad_events::Mode;
+use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
+use veilgrad_accounting::Best;
+use veilgrad_events::{Mode, Run};
 use veilgrad_ledger::{Ledger, Options};
 
 const NAMES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
@@ -101,4 +102,34 @@ fn where_rows_are_lost_every_dataset_is_without_protection_and_none_begins() {
     let again = sound.path().join("again.db");
     let error = Ledger::repair(&sound.ledger(), &again, &Options::default()).unwrap_err();
     assert!(error.to_string().contains("nothing to repair") && open(&sound).is_ok());
+}
+
+#[test]
+fn a_damaged_backup_is_not_made_a_ledger_that_forgets_what_was_charged_since() {
+    let directory = Directory::new();
+    run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
+    let copy = directory.path().join("copy.db");
+    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    ledger.backup(&copy, &Options::default()).unwrap();
+    std::fs::remove_file(Ledger::anchor_path(&copy)).unwrap();
+    let new = directory.path().join("new.db");
+    let error = Ledger::repair(&copy, &new, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("is a backup") && !new.exists(), "{error}");
+}
+
+#[test]
+fn a_stamp_of_lost_rows_counts_beside_other_stamps() {
+    let directory = Directory::new();
+    let store =
+        create(&directory.ledger(), 8.0).dataset("data", std::sync::Arc::new(Best)).unwrap();
+    drop(Run::open_insecure(store, header(), "seeded noise").unwrap());
+    std::fs::remove_file(Ledger::anchor_path(&directory.ledger())).unwrap();
+    drop(repair(&directory));
+    let mut ledger = Ledger::open(&directory.path().join("new.db"), Options::default()).unwrap();
+    assert!(ledger.create_budget(budget("other", 1.0, Mode::Planned)).is_err());
+    // Nor does a dataset begin by an import.
+    let other = Directory::new();
+    let mut source = create(&other.ledger(), 1.0);
+    source.create_budget(budget("new", 1.0, Mode::Planned)).unwrap();
+    assert!(ledger.import(&source.export().unwrap()).is_err());
 }
