@@ -303,7 +303,7 @@ pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if epsilon > 10.0 {
         warnings.push(format!(
-            "epsilon {} is above 10: by itself such an epsilon excludes hardly any attack",
+            "epsilon {} is above 10: by itself such an epsilon rules out almost no attack",
             up(epsilon)
         ));
     }

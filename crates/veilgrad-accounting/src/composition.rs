@@ -256,7 +256,7 @@ impl Fold {
 
     fn always(&mut self, squares: f64) {
         self.terms += 1;
-        // Never nothing: the square of a huge multiplier is no number.
+        // At least the smallest positive number: the square of a huge multiplier overflows to infinity.
         self.always += squares.max(f64::MIN_POSITIVE);
     }
 

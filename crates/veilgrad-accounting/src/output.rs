@@ -88,7 +88,7 @@ impl Curve {
             Kind::Add => (right, (0.0, -reach)),
             Kind::Replace => (right, (0.0, -right)),
         };
-        // A percent more or less of it does not matter; with hardly any noise the way is long.
+        // 1 % accuracy is enough here; with very little noise the search takes many steps.
         for _ in 0..64 {
             if (high - low).abs() <= 0.01 {
                 break;

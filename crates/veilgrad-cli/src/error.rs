@@ -20,7 +20,7 @@ pub(crate) enum Error {
     /// A ledger is not served, or does not take something.
     #[error("{0}")]
     Ledger(#[from] StoreError),
-    /// There is no number to answer with; what was printed says so, too.
+    /// The question has no answer; the reason is printed to stdout as well.
     #[error("no answer: {0}")]
     NoAnswer(String),
     /// Somebody stopped it; everything is in order.
