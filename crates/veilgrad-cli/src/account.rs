@@ -7,7 +7,7 @@ use veilgrad_accounting::{Best, Composition, Guarantee, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile, Sampling};
 use veilgrad_ledger::Ledger;
 
-use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
+use crate::answer::{Answer, Outcome, Parameters, adjacency_name, sampling_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 use crate::output::{print, with_notice};
@@ -178,7 +178,7 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
     let noise = |entry: &&Folded| entry.noise_multiplier.get();
     let rate = |entry: &&Folded| rate(entry.sampling);
-    let names: Vec<&str> = rounds.iter().map(|entry| name(entry.sampling)).collect();
+    let names: Vec<&str> = rounds.iter().map(|entry| sampling_name(entry.sampling)).collect();
     Parameters {
         noise_multiplier: common(rounds.iter().map(noise)),
         rate: common(rounds.iter().map(rate)).flatten(),
@@ -207,16 +207,5 @@ fn rate(sampling: Sampling) -> Option<f64> {
         }
         Sampling::All {} => Some(1.0),
         _ => None,
-    }
-}
-
-fn name(sampling: Sampling) -> &'static str {
-    match sampling {
-        Sampling::Poisson { .. } => "poisson",
-        Sampling::Fixed(_) => "fixed",
-        Sampling::Shuffle(_) => "shuffle",
-        Sampling::TruncatedPoisson(_) => "truncated-poisson",
-        Sampling::All {} => "all",
-        _ => "unknown",
     }
 }

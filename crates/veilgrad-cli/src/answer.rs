@@ -5,7 +5,7 @@ use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::pld::Method;
 use veilgrad_accounting::{Composition, Guarantee, advantage, true_positive_rate};
-use veilgrad_events::Adjacency;
+use veilgrad_events::{Adjacency, Sampling};
 
 use crate::error::Error;
 
@@ -66,6 +66,18 @@ pub(crate) fn adjacency_name(adjacency: Adjacency) -> &'static str {
         Adjacency::AddRemove => "add-remove",
         Adjacency::ReplaceOne => "replace-one",
         Adjacency::ZeroOut => "zero-out",
+        _ => "unknown",
+    }
+}
+
+/// The name of a sampling policy on the command line.
+pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
+    match sampling {
+        Sampling::Poisson { .. } => "poisson",
+        Sampling::Fixed(_) => "fixed",
+        Sampling::Shuffle(_) => "shuffle",
+        Sampling::TruncatedPoisson(_) => "truncated-poisson",
+        Sampling::All {} => "all",
         _ => "unknown",
     }
 }

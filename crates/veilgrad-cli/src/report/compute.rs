@@ -9,7 +9,7 @@ use veilgrad_events::{
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::{Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report};
-use crate::answer::adjacency_name;
+use crate::answer::{adjacency_name, sampling_name};
 use crate::error::Error;
 use crate::train::place::Place;
 
@@ -234,17 +234,6 @@ pub(crate) fn unit_name(unit: RecordUnit) -> String {
         RecordUnit::User => "user".to_owned(),
         RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
         other => other.to_string(),
-    }
-}
-
-fn sampling_name(sampling: Sampling) -> &'static str {
-    match sampling {
-        Sampling::Poisson { .. } => "poisson",
-        Sampling::Fixed(_) => "fixed",
-        Sampling::Shuffle(_) => "shuffle",
-        Sampling::TruncatedPoisson(_) => "truncated-poisson",
-        Sampling::All {} => "all",
-        _ => "unknown",
     }
 }
 
