@@ -50,12 +50,12 @@ struct Slot {
     says: Arc<Anchored>,
 }
 
-/// A slot that holds something and does not verify.
+/// A slot that was written and does not verify.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Spoiled {
     /// Which of the two: 0 or 1.
     pub(crate) place: usize,
-    /// The row that its first line seems to name.
+    /// The row that its first line seems to name: a hint for people, since nothing vouches for it.
     pub(crate) names: Option<u64>,
 }
 
@@ -142,13 +142,14 @@ impl Anchor {
         Ok(slots)
     }
 
-    /// What is to be said about slots that hold something and do not verify, as of now.
+    /// The slots that were written and do not verify, as of now. One that the file does not reach was never
+    /// written; one of zeros was, and lost what it said.
     pub(crate) fn spoiled(&self) -> Result<Vec<Spoiled>, StoreError> {
         let mut spoiled = Vec::new();
         for place in 0..2 {
             let start = (place * SLOT) as u64;
             let bytes = self.bytes(start, SLOT)?;
-            if parse(&bytes).is_some() || bytes.iter().all(|byte| *byte == 0) {
+            if parse(&bytes).is_some() || bytes.is_empty() {
                 continue;
             }
             // A writer may be at work; what it leaves is whole.

@@ -62,10 +62,10 @@ impl Ledger {
         let end = self.head.sequence;
         match slot.names {
             Some(row) if row <= end => format!(
-                "the {which} slot of the anchor does not verify; it names row {row}, which the ledger has"
+                "the {which} slot of the anchor does not verify; it seems to name row {row}, which the ledger has"
             ),
             Some(row) => format!(
-                "the {which} slot of the anchor does not verify; it names row {row}, and the ledger ends at \
+                "the {which} slot of the anchor does not verify; it seems to name row {row}, and the ledger ends at \
                  row {end}: either the power failed while that row was written, and nothing was released \
                  for it, or the newer slot was spoiled later and rows are lost; compare with a head that \
                  was kept elsewhere (--against)"

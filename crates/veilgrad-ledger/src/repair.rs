@@ -78,12 +78,13 @@ impl Ledger {
     /// as they are.
     ///
     /// # Guarantee
-    /// A repair never lowers a charge. If the chain reaches everything that the anchor names, nothing was lost. If it
-    /// does not, or no anchor tells, what is missing could be anything; then every dataset gets a run that
+    /// A repair never lowers a charge. If both slots of the anchor are whole and the chain reaches everything they
+    /// name, nothing was lost. Otherwise what is missing could be anything; then every dataset gets a run that
     /// protects nothing, so that its epsilon is infinite for ever, and no dataset begins in the new ledger.
     ///
     /// # Errors
-    /// When the ledger verifies, is a backup, or a run has it open; when not even its first row is left, or rows are lost and there is no dataset to mark.
+    /// When the ledger verifies, is a backup, or a run has it open; when not even its first row is left, or rows are
+    /// lost and there is no dataset to mark.
     pub fn repair(damaged: &Path, new: &Path, options: &Options) -> Result<Repaired, StoreError> {
         match Self::read(damaged, options.clone()) {
             Err(StoreError::Damaged(_)) => {}
@@ -137,13 +138,13 @@ impl Ledger {
         }
         let proven = chain.rows.len() as u64;
         let missing = slots.iter().rfind(|slot| !chain.has(&slot.head));
-        let spoiled = spoiled.iter().any(|slot| slot.names.is_none_or(|row| row > proven));
         let lost = match missing {
             Some(slot) => {
                 Some(format!("row {} was anchored, and is not proven", slot.head.sequence))
             }
             None if slots.is_empty() => Some("no anchor says where it ended".to_owned()),
-            None if spoiled => Some("a slot of its anchor is spoiled".to_owned()),
+            // What a slot that does not verify seems to name proves nothing: it may have been the newer one.
+            None if !spoiled.is_empty() => Some("a slot of its anchor is spoiled".to_owned()),
             None => None,
         };
         if lost.is_some() {

@@ -108,6 +108,12 @@ fn a_spoiled_slot_is_reported_and_the_ledger_still_opens() {
             assert_eq!(warnings.len(), 1, "{warnings:?}");
             assert!(warnings[0].contains("which the ledger has"), "{warnings:?}");
             assert_eq!(charged(&read(&directory)), charges);
+            // A slot of zeros was written as well: the file reaches it.
+            let end = good.len().min((slot + 1) << 15);
+            bytes[slot << 15..end].fill(0);
+            std::fs::write(&anchor, &bytes).unwrap();
+            let warnings = read(&directory).audit().unwrap();
+            assert!(warnings.len() == 1 && warnings[0].contains("cannot be read"), "{warnings:?}");
         }
         std::fs::write(&anchor, good).unwrap();
     }
@@ -131,7 +137,7 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
     let ledger = read(&left);
     assert_eq!(charged(&ledger), 1);
     let warnings = ledger.audit().unwrap();
-    assert!(warnings[0].contains(&format!("names row {end}, and the ledger ends")), "{warnings:?}");
+    assert!(warnings[0].contains(&format!("to name row {end}, and the ledger ends")), "{warnings:?}");
     drop(ledger);
     // An ordinary crash may look the same: it opens, and the next charge makes the slot whole.
     let mut run = common::run(open(&left).unwrap());

@@ -62,6 +62,11 @@ fn old_and_new_files_in_any_mixture_never_lose_a_charge_by_repair() {
     assert!(refused > 0 && marked > 0, "{refused} {complete} {marked}");
 }
 
+/// Spoils the checksum of the fifth frame of a log: SQLite takes none from there on.
+fn break_fifth_frame(log: &mut [u8]) {
+    log[32 + 4 * (24 + 4096) + 16] ^= 1;
+}
+
 #[test]
 fn rows_behind_a_broken_frame_of_the_log_are_salvaged() {
     let (source, directory) = (Directory::new(), Directory::new());
@@ -71,8 +76,7 @@ fn rows_behind_a_broken_frame_of_the_log_are_salvaged() {
     let _ = std::fs::remove_file(directory.path().join("ledger.db-shm"));
     let log = directory.path().join("ledger.db-wal");
     let mut bytes = std::fs::read(&log).unwrap();
-    // The checksum of the fifth frame: SQLite takes none from there on.
-    bytes[32 + 4 * (24 + 4096) + 16] ^= 1;
+    break_fifth_frame(&mut bytes);
     std::fs::write(&log, bytes).unwrap();
     let error = Ledger::read(&directory.ledger(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("rows were lost"), "{error}");
@@ -102,6 +106,30 @@ fn where_rows_are_lost_every_dataset_is_without_protection_and_none_begins() {
     let again = sound.path().join("again.db");
     let error = Ledger::repair(&sound.ledger(), &again, &Options::default()).unwrap_err();
     assert!(error.to_string().contains("nothing to repair") && open(&sound).is_ok());
+}
+
+#[test]
+fn a_spoiled_slot_proves_nothing_whatever_row_it_seems_to_name() {
+    let source = Directory::new();
+    let mut charging = run(create(&source.ledger(), 1e3));
+    (0..24).for_each(|_| drop(charging.reserve(&round(0.01, 1.0), 1).unwrap()));
+    let [database, mut log, anchor] = <[_; 3]>::try_from(files(&source)).unwrap();
+    break_fifth_frame(&mut log);
+    let end = format!("{:020}", charging.store().ledger().head().sequence);
+    let place = anchor.windows(20).position(|text| text == end.as_bytes()).unwrap();
+    let (mut lowered, mut blank) = (anchor.clone(), anchor.clone());
+    lowered[place..place + 20].copy_from_slice(format!("{:020}", 1).as_bytes());
+    let slot = place >> 15 << 15;
+    blank[slot..anchor.len().min(slot + (1 << 15))].fill(0);
+    for (anchor, complete) in [(anchor, true), (lowered, false), (blank, false)] {
+        let directory = Directory::new();
+        for (name, bytes) in NAMES.iter().zip([&database, &log, &anchor]) {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+        }
+        let (ledger, repaired) = repair(&directory);
+        assert_eq!(repaired.lost.is_none(), complete);
+        assert_eq!(ledger.state().datasets()["data"].insecure().is_none(), complete);
+    }
 }
 
 #[test]
