@@ -132,12 +132,17 @@ impl Answer {
     /// The table for people. Epsilons are rounded up.
     pub(crate) fn table(&self, solved: &str) -> String {
         let p = &self.parameters;
+        // What was to be found and was not, or what differs from round to round.
+        let missing = |name: &str| if name == solved { "unknown" } else { "several" }.to_owned();
         let mut rows: Vec<(&str, String)> = vec![
             ("sampling", p.sampling.to_owned()),
             ("adjacency", p.adjacency.to_owned()),
-            ("rate", p.rate.map_or("several".to_owned(), |q| q.to_string())),
-            ("rounds", p.steps.map_or("several".to_owned(), |t| t.to_string())),
-            ("noise multiplier", p.noise_multiplier.map_or("several".to_owned(), self.show_noise)),
+            ("rate", p.rate.map_or_else(|| missing("rate"), |q| q.to_string())),
+            ("rounds", p.steps.map_or_else(|| missing("rounds"), |t| t.to_string())),
+            (
+                "noise multiplier",
+                p.noise_multiplier.map_or_else(|| missing("noise multiplier"), self.show_noise),
+            ),
         ];
         match &self.outcome {
             Ok(outcome) => {

@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// A ledger is not served, or does not take something.
     #[error("{0}")]
     Ledger(#[from] StoreError),
+    /// Another process is at work there; nothing was lost.
+    #[error("{0}")]
+    Busy(String),
     /// The question has no answer; the reason is printed to stdout as well.
     #[error("no answer: {0}")]
     NoAnswer(String),
@@ -41,7 +44,7 @@ impl Error {
             Self::File { .. } | Self::Failure(_) => 1,
             Self::Usage(_) => 2,
             Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
-            Self::Ledger(StoreError::Busy(_)) => 6,
+            Self::Busy(_) | Self::Ledger(StoreError::Busy(_)) => 6,
             Self::Ledger(_) => 4,
             Self::Data { .. } => 5,
             Self::NoAnswer(_) => 7,

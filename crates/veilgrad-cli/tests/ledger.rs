@@ -449,3 +449,19 @@ fn a_witness_gets_the_head_of_every_row_from_commands() {
     assert_eq!(json(&["budget", "show", "mnist", "--ledger", &ledger])["epsilon"], 1.0);
     refused(&[&lower[..], &["--witness", "|"]].concat(), 2, "witness is empty");
 }
+
+#[test]
+fn a_damaged_ledger_is_repaired_into_a_new_one() {
+    let directory = Directory::new("ledger-repair");
+    let (ledger, new) = (create(&directory), directory.file("new.db"));
+    let repair = ["ledger", "repair", &ledger, &new];
+    refused(&repair, 4, "nothing to repair");
+    std::fs::remove_file(format!("{ledger}.anchor")).unwrap();
+    refused(&["budget", "show", "mnist", "--ledger", &ledger], 4, "its anchor");
+    let repaired = json(&repair);
+    assert!(repaired["lost"].as_str().unwrap().contains("no anchor"), "{repaired}");
+    assert_eq!(repaired["head"], ok(&["ledger", "head", &new]).trim());
+    refused(&["budget", "show", "mnist", "--ledger", &new], 7, "rows of the ledger were lost");
+    // A new ledger never takes the place of a file.
+    refused(&repair, 4, "exists");
+}

@@ -159,6 +159,34 @@ fn a_busy_ledger_is_waited_for_and_the_run_is_kept_when_patience_ends() {
 }
 
 #[test]
+fn two_processes_never_train_in_one_directory() {
+    let run = Begun::new("alone");
+    let mut child = run.start(&[]);
+    let words = ["train", &run.config, "--out", &run.out];
+    let busy = "another process trains in";
+    refused(&words, 6, busy);
+    refused(&[&words[..], &["--resume"]].concat(), 6, busy);
+    refused(&["finish", &run.out], 6, busy);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ok(&["finish", &run.out, "-q"]);
+    run.is_finished();
+}
+
+#[test]
+fn every_charge_of_a_run_is_written_elsewhere() {
+    let run = Begun::new("witness");
+    let heads = run.directory.file("heads");
+    let words = ["train", &run.config, "--out", &run.out, "-q", "--witness"];
+    ok(&[&words[..], &[&heads]].concat());
+    let heads = std::fs::read_to_string(&heads).unwrap();
+    assert_eq!(heads.lines().last(), Some(run.head().trim()));
+    let rows = |head: &str| head.split(':').nth(1).unwrap().parse::<u64>().unwrap();
+    let rows: Vec<u64> = heads.lines().map(rows).collect();
+    assert!(rows.len() as u64 >= ROUNDS / 4 && rows.is_sorted(), "{}", rows.len());
+}
+
+#[test]
 fn a_model_is_made_from_a_checkpoint_without_data_and_without_a_charge() {
     let run = Begun::interrupted("finish");
     let (head, charged) = (run.head(), run.charged());

@@ -332,3 +332,19 @@ fn flags_override_the_configuration_and_the_ledger_knows() {
         serde_json::from_str(&ok(&["report", &directory.file("c"), "--json"])).unwrap();
     assert_eq!((&spent["runs"], &spent["epsilon"]), (&3.into(), &9.0.into()));
 }
+
+#[test]
+fn a_plan_without_an_answer_exits_with_its_own_code() {
+    let directory = Directory::new("no-answer");
+    let config = config(&directory, 10, "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    // No noise that is offered is large enough.
+    let text = text.replace("epsilon = 2.0", "epsilon = 1e-12").replace("1e-5", "1e-30");
+    std::fs::write(&config, text).unwrap();
+    let words = ["train", &config, "--out", &directory.file("out")];
+    refused(&words, 7, "no answer");
+    let output = veilgrad(&[&words[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(7));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["valid"] == false && answer["reason"].is_string(), "{answer}");
+}

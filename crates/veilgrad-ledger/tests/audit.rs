@@ -137,7 +137,10 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
     let ledger = read(&left);
     assert_eq!(charged(&ledger), 1);
     let warnings = ledger.audit().unwrap();
-    assert!(warnings[0].contains(&format!("to name row {end}, and the ledger ends")), "{warnings:?}");
+    assert!(
+        warnings[0].contains(&format!("to name row {end}, and the ledger ends")),
+        "{warnings:?}"
+    );
     drop(ledger);
     // An ordinary crash may look the same: it opens, and the next charge makes the slot whole.
     let mut run = common::run(open(&left).unwrap());

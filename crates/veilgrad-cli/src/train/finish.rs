@@ -28,6 +28,7 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
         }
         return Err(Error::Usage(format!("{here} has no checkpoint: no round was charged for it")));
     }
+    let _alone = place.lock()?;
     let kept = place.read_run()?;
     let mut job = Job::new(kept.config.clone(), None)?;
     let ledger = arguments.ledger.as_ref().unwrap_or(&kept.ledger);

@@ -108,12 +108,12 @@ fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
         let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
         Composition::of(std::iter::once(folded), adjacency)
     };
-    target.noise_multiplier(with).map_err(|error| usage(&error))
+    target.noise_multiplier(with).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
 /// What all rounds cost.
 fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
-    let usage = |error: Unsupported| Error::Usage(error.to_string());
+    let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
     let composition = Composition::fold(std::slice::from_ref(rounds), build::adjacency(config));
-    Best.epsilon(&composition.map_err(usage)?, delta).map_err(usage)
+    Best.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use veilgrad_accounting::Best;
 use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
@@ -24,7 +25,7 @@ use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint};
 use crate::argument::{Common, Train};
 use crate::error::Error;
 use crate::ledger_place;
-use crate::output::{create_directory, say};
+use crate::output::{create_directory, print, say};
 use config::Config;
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
@@ -39,10 +40,22 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     let stem = arguments.config.file_stem().unwrap_or_default();
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
     let asked = arguments.threads.map(std::num::NonZeroUsize::get);
-    let job = Job::new(config, asked)?;
+    let job = match Job::new(config, asked) {
+        Err(Error::NoAnswer(reason)) if common.json => {
+            print(&format!("{}\n", json!({ "schema": 1, "valid": false, "reason": reason })))?;
+            return Err(Error::NoAnswer(reason));
+        }
+        job => job?,
+    };
     if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
         say(&format!("{} threads are used: the machine has no more\n", job.threads));
     }
+    if !arguments.resume {
+        create_directory(&place.0)?;
+    } else if !place.checkpoint().exists() {
+        return Err(no_checkpoint(&place));
+    }
+    let _alone = place.lock()?;
     let ledger = match &arguments.ledger {
         None if arguments.resume => place.read_run().map_err(|_| no_checkpoint(&place))?.ledger,
         given => ledger_place::to_write(given.as_deref())?,
@@ -170,7 +183,6 @@ impl Session<'_> {
                 "{here} holds the results of a run; choose another --out, or pass --overwrite"
             )));
         }
-        create_directory(&self.place.0)?;
         let (budget, options) = (self.job.budget()?, self.waiting.options(self.common));
         let (ledger, begun) = self
             .waiting

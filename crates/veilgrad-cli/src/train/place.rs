@@ -1,5 +1,6 @@
 //! The directory of a run: its results, or what it needs to go on.
 
+use std::fs::{File, TryLockError};
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,21 @@ impl Place {
 
     fn run_file(&self) -> PathBuf {
         self.0.join("run.json")
+    }
+
+    /// Keeps every other process from training or finishing a run here until the file is dropped: two that go on from
+    /// one checkpoint would charge its rounds twice, and one model would be lost.
+    pub(crate) fn lock(&self) -> Result<File, Error> {
+        let path = self.0.display().to_string();
+        let directory =
+            File::open(&self.0).map_err(|cause| Error::File { path: path.clone(), cause })?;
+        match directory.try_lock() {
+            Ok(()) => Ok(directory),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy(format!(
+                "another process trains in {path}: wait for it, or end it"
+            ))),
+            Err(TryLockError::Error(cause)) => Err(Error::File { path, cause }),
+        }
     }
 
     /// Whether results of a run are here.
