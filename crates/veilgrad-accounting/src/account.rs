@@ -111,9 +111,12 @@ impl Accountant for Best {
         let Ok(found) = Pld.epsilon(composition, delta) else {
             return Rdp.epsilon(composition, delta);
         };
-        // Closed forms and contours are as good as exact, unless rounds had to be joined from above.
-        let joined = found.epsilon_lower.is_some_and(|lower| lower < 0.99 * found.epsilon);
-        if found.method != Some(Method::Lattice) && !joined {
+        // Closed forms are exact, and contours where their lower bound shows it: not where rounds had to be joined from
+        // above, or where there is no work left.
+        let is_exact = found.method == Some(Method::ClosedForm)
+            || (found.method == Some(Method::Contour)
+                && found.epsilon_lower.is_some_and(|lower| lower >= 0.99 * found.epsilon));
+        if is_exact {
             return Ok(found);
         }
         match Rdp.epsilon(composition, delta) {

@@ -9,9 +9,9 @@ use crate::output::Direction;
 /// What counts as infinite in all rounds together, as a part of delta.
 const TAIL: f64 = 1e-6;
 /// About how far smoothing moves the lower bound of epsilon, relatively; the upper one moves by less than a
-/// hundredth of that. First for a rough idea, then for bounds.
+/// hundredth of that. First for a rough idea, then for bounds: the finest that there is work for.
 const ROUGH: f64 = 1e-1;
-const FINE: f64 = 5e-5;
+const FINE: [f64; 3] = [5e-5, 5e-4, 5e-3];
 
 /// A contour near the epsilon of a delta, and that epsilon, about.
 pub(crate) fn for_delta(
@@ -32,7 +32,8 @@ pub(crate) fn for_delta(
         let contour = near(composition, direction, tail, epsilon, slope, ROUGH)?;
         (epsilon, slope) = meets(&contour, delta, epsilon, slope)?;
     }
-    Some((near(composition, direction, tail, epsilon, slope, FINE)?, epsilon))
+    let finest = |close| near(composition, direction, tail, epsilon, slope, close);
+    Some((FINE.into_iter().find_map(finest)?, epsilon))
 }
 
 /// A contour near an epsilon.
@@ -51,7 +52,8 @@ pub(crate) fn for_epsilon(
         delta = contour.upper(epsilon).min(1.0);
         slope = slope_at(&contour, epsilon, slope);
     }
-    near(composition, direction, tail(delta), epsilon, slope, FINE)
+    FINE.into_iter()
+        .find_map(|close| near(composition, direction, tail(delta), epsilon, slope, close))
 }
 
 fn near(

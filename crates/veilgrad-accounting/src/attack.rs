@@ -1,7 +1,7 @@
 //! What anybody who tries to tell whether a record was there can achieve.
 
 use crate::pld::Deltas;
-use crate::{Composition, rdp};
+use crate::{Composition, rdp, work};
 
 /// Epsilons beyond this bound nothing that a printed rate shows: `e^-40` is below the digits of 1.
 const LARGEST_EPSILON: f64 = 40.0;
@@ -77,7 +77,7 @@ struct Attack<'a> {
 impl<'a> Attack<'a> {
     fn new(composition: &'a Composition) -> Self {
         Self {
-            deltas: Deltas::new(composition, MOST_LATTICES),
+            deltas: Deltas::new(composition, MOST_LATTICES, work::ATTACK),
             variation: rdp::total_variation(composition),
         }
     }

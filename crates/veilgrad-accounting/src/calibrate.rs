@@ -1,9 +1,12 @@
 //! Parameters that keep a budget: the noise, the rate or the number of rounds, always on its safe side.
 
+use std::ops::RangeInclusive;
+
 use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
 
 use crate::account::{Accountant, Guarantee, Rdp};
 use crate::pld::Method;
+use crate::work::{self, Allowance};
 use crate::{Composition, Unsupported};
 
 /// Answers are this close to optimal, relatively.
@@ -12,6 +15,11 @@ const TOLERANCE: f64 = 1e-6;
 const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
 /// How far from the answer of Rényi's bound, relatively, the search for a closer one begins.
 const FIRST_STRIDE: f64 = 0.05;
+/// How closely the answer of Rényi's bound is found, which is where that search begins.
+const GUESS_TOLERANCE: f64 = 0.01;
+/// Budgets that are worth a close search.
+const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
+const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
 /// Noise multipliers that are tried.
 const NOISE: (f64, f64) = (1e-2, 1e7);
 /// The smallest rate that is tried.
@@ -32,14 +40,29 @@ pub struct Target<'a> {
 
 impl Target<'_> {
     /// By how much a composition exceeds the budget; infinite if that cannot be told.
-    fn excess(&self, composition: Result<Composition, Unsupported>) -> Excess {
+    fn excess(
+        &self,
+        composition: Result<Composition, Unsupported>,
+        least_tolerance: f64,
+    ) -> Excess {
         let found = composition
-            .and_then(|composition| self.accountant.epsilon(&composition, self.delta))
+            .and_then(|composition| {
+                let _allowance =
+                    Allowance::for_steps(self.share_of(work::SEARCH_QUESTION), &composition);
+                self.accountant.epsilon(&composition, self.delta)
+            })
             .ok();
         Excess {
             value: found.map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get()),
-            tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)),
+            tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)).max(least_tolerance),
         }
+    }
+
+    /// How much work a search is worth: less for a budget that nobody trains with.
+    fn share_of(&self, units: u64) -> u64 {
+        let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
+        let usual = USUAL_EPSILON.contains(&epsilon) && USUAL_DELTA.contains(&delta);
+        if usual { units } else { units / work::UNUSUAL }
     }
 
     /// How closely it is worth to search: not closer than the accountant knows epsilon itself.
@@ -49,7 +72,12 @@ impl Target<'_> {
             Some(lower) if found.method == Some(Method::ClosedForm) || !(lower > 0.0) => TOLERANCE,
             Some(lower) => {
                 let gap = (found.epsilon - lower) / found.epsilon;
-                if gap < TOLERANCE { TOLERANCE } else { (0.3 * gap).clamp(least, most) }
+                match found.method {
+                    _ if gap < TOLERANCE => TOLERANCE,
+                    // With an aid the upper bound is far closer than the lower one.
+                    Some(Method::Contour) => least,
+                    _ => (0.3 * gap).clamp(least, most),
+                }
             }
             // Rényi's bound, after everything else failed.
             None if found.accountant != self.accountant.name() => 10.0 * least,
@@ -79,11 +107,13 @@ impl Target<'_> {
         let multiplier =
             |z: f64| NoiseMultiplier::new(z).map_err(|error| Unsupported::new(error.to_string()));
         // What cannot be accounted at all is said so, not searched.
-        with(multiplier(1.0)?)?;
+        let one = with(multiplier(1.0)?)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), &one);
         let with = |log: f64| multiplier(log.exp()).and_then(&with);
         let (least, most) = (NOISE.0.ln(), NOISE.1.ln());
-        let begin = self.quick().smallest(with, 0.0, 1.0, (least, most)).unwrap_or(0.0);
-        match self.smallest(with, begin, FIRST_STRIDE, (least, most)) {
+        let begin =
+            self.quick().smallest(with, 0.0, 1.0, (least, most), GUESS_TOLERANCE).unwrap_or(0.0);
+        match self.smallest(with, begin, FIRST_STRIDE, (least, most), TOLERANCE) {
             Some(log) => multiplier(log.exp()),
             None => Err(Unsupported::new(format!(
                 "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
@@ -108,12 +138,13 @@ impl Target<'_> {
         let rate = |q: f64| {
             SampleRate::new(q.min(1.0)).map_err(|error| Unsupported::new(error.to_string()))
         };
-        with(rate(0.5)?)?;
+        let one = with(rate(0.5)?)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), &one);
         // Rates fall from the left to the right: x = -log q.
         let with = |x: f64| rate((-x).exp()).and_then(&with);
         let ends = (0.0, -LEAST_RATE.ln());
-        let begin = self.quick().smallest(with, 4.0, 1.0, ends).unwrap_or(4.0);
-        match self.smallest(with, begin, FIRST_STRIDE, ends) {
+        let begin = self.quick().smallest(with, 4.0, 1.0, ends, GUESS_TOLERANCE).unwrap_or(4.0);
+        match self.smallest(with, begin, FIRST_STRIDE, ends, TOLERANCE) {
             Some(x) => rate((-x).exp()),
             None => Err(Unsupported::new(format!(
                 "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
@@ -136,9 +167,10 @@ impl Target<'_> {
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
     ) -> Result<u64, Unsupported> {
-        with(1)?;
-        let begin = self.quick().most_rounds(&with, 1).unwrap_or(1);
-        self.most_rounds(&with, begin.max(1))
+        let one = with(1)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), &one);
+        let begin = self.quick().most_rounds(&with, 1, GUESS_TOLERANCE).unwrap_or(1);
+        self.most_rounds(&with, begin.max(1), TOLERANCE)
             .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
     }
 
@@ -147,8 +179,9 @@ impl Target<'_> {
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
         begin: u64,
+        least_tolerance: f64,
     ) -> Option<u64> {
-        let tried = |rounds: u64| (rounds, self.excess(with(rounds)));
+        let tried = |rounds: u64| (rounds, self.excess(with(rounds), least_tolerance));
         let mut low = tried(begin);
         let mut high = low;
         let mut factor: f64 = 1.05;
@@ -202,8 +235,9 @@ impl Target<'_> {
         begin: f64,
         stride: f64,
         (first, last): (f64, f64),
+        least_tolerance: f64,
     ) -> Option<f64> {
-        let tried = |at: f64| End { at, excess: self.excess(with(at)) };
+        let tried = |at: f64| End { at, excess: self.excess(with(at), least_tolerance) };
         let mut high = tried(begin.clamp(first, last));
         let mut low = high;
         let mut step = stride;

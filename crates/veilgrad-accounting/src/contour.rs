@@ -19,7 +19,7 @@ use crate::cumulant::{Aid, Cumulant, Jet, SMALLEST};
 use crate::number::{UNIT, upper_tail};
 use crate::output::Direction;
 use crate::tilted::{BLOCK, TiltedNodes, TiltedStep};
-use crate::{Composition, Sampled, many};
+use crate::{Composition, Sampled, many, work};
 
 /// Never more frequencies than this; fewer where there are many distinct steps.
 pub(crate) const MOST_FREQUENCIES: usize = 1 << 14;
@@ -37,6 +37,8 @@ const MOST_WORK: f64 = 4e7;
 const MOST_AIDED_WORK: f64 = 1e8;
 /// Of many distinct steps, more: anything else would take longer.
 const WORK_PER_STEP: f64 = 1e5;
+/// Values are read about twice as often to find an epsilon: half of that is left for it.
+const READINGS: u64 = 128;
 /// How far, in its deviations, a smoothed profile is read from where it was smoothed.
 pub(crate) const REACH: f64 = 6.5;
 
@@ -93,7 +95,7 @@ impl Contour {
         }
         let k = cumulant.at(tilt);
         let finite = k.value.is_finite() && k.second.is_finite() && k.first.is_finite();
-        if !finite || !(tilt > 0.0) {
+        if !finite || !(tilt > 0.0) || work::left() == 0 {
             return None;
         }
         let (period, wraps) = period(cumulant, tilt, k)?;
@@ -131,6 +133,8 @@ impl Contour {
         (most, most_work): (usize, f64),
         hopeless: f64,
     ) -> Option<Self> {
+        let most_work = most_work.min(work::PRODUCTS.saturating_mul(work::left()) as f64);
+        let most = most.min((work::left() / READINGS) as usize);
         let spacing = 2.0 * std::f64::consts::PI / period;
         // What a minorant misses of a density counts once per round: with few rounds it has to be close.
         let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
@@ -258,6 +262,7 @@ impl Contour {
 
     /// Bounds of the finite part of delta, with the round that was added.
     fn smoothed(&self, epsilon: f64) -> Interval {
+        work::spend(self.values.len() as u64 / 2);
         let rotation = Complex64::from_polar(1.0, self.spacing * (self.centre - epsilon));
         let mut turn = Complex64::new(1.0, 0.0);
         let (mut sum, mut size) = (0.0, 0.0);
@@ -311,6 +316,9 @@ pub(crate) fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64,
     let epsilon = k.first + payoff(tilt).first;
     let mut period = 8.0 * deviation + 10.0 / tilt.max(1.0);
     for _ in 0..60 {
+        if work::left() == 0 {
+            return None;
+        }
         let wraps = wraps_of(cumulant, tilt, k, period);
         let negligible = |(constant, slope): &(f64, f64)| {
             constant + slope * epsilon - (k.value - tilt * epsilon) < negligible(tilt, k)
@@ -378,6 +386,7 @@ pub(crate) struct Product {
 /// Multiplies the products at frequencies 0, spacing, 2 spacing, ... by the tilted characteristic
 /// function of a step with these nodes, `n` times.
 pub(crate) fn multiply(products: &mut [Product], spacing: f64, nodes: &TiltedNodes, n: f64) {
+    work::spend(products.len() as u64 * (nodes.loss.len() as u64 / work::PRODUCTS + work::NODE));
     // What characteristic functions have beyond 1, m (e^{i t l} - 1), so that nothing is lost where losses are
     // tiny and rounds many. Losses are complex off the real line, on the side where this does not grow.
     let turns = |t: f64| nodes.loss.iter().map(move |loss| turn_less_one(t, *loss));

@@ -6,7 +6,7 @@ use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
 use crate::output::Direction;
 use crate::smooth::Smooth;
 use crate::tilted::panel_error;
-use crate::{Composition, Sampled, Step};
+use crate::{Composition, Sampled, Step, work};
 
 /// Where sums over outputs begin: beyond it, untilted, less than 1e-40 is left.
 const REACH: f64 = 13.5;
@@ -287,6 +287,7 @@ impl Nodes {
             // Too coarse for this tilt: finer nodes.
             return if self.refine(tilt) { self.at(tilt) } else { self.bound.at(tilt) };
         }
+        work::spend(4 * self.nodes.len() as u64);
         let exponent = |node: &Node| node.weight + tilt * node.loss;
         let log_mass = |node: &Node| node.log_density + exponent(node);
         let top = self.nodes.iter().map(log_mass).fold(f64::NEG_INFINITY, f64::max);
@@ -452,6 +453,7 @@ impl Panels {
             *self = Self { nodes, middles, end: 0.5 / self.z, width: 0.5 * width, ..*self };
         }
         self.extend(end);
+        work::spend(work::NODE * self.nodes.len() as u64);
         let quadrature = self.error(tilt);
         let a = 1.0 + tilt;
         let top = self.nodes.iter().map(|n| n.log_density + a * n.loss).fold(f64::MIN, f64::max);

@@ -6,7 +6,7 @@ use veilgrad_events::{Adjacency, Delta, Epsilon, Rounds};
 use crate::account::Accountant;
 use crate::attack::{bound_against_the_record, bound_for_the_record};
 use crate::pld::{Deltas, MOST_LATTICES};
-use crate::{Composition, Unsupported};
+use crate::{Composition, Unsupported, work};
 
 /// Points of the privacy profile, both directions together; without points it promises nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,7 +20,7 @@ impl Profile {
     #[must_use]
     pub fn new(composition: &Composition, last: Epsilon, points: usize) -> Self {
         let steps = points.max(2) - 1;
-        let mut deltas = Deltas::new(composition, MOST_LATTICES);
+        let mut deltas = Deltas::new(composition, MOST_LATTICES, work::PROFILE);
         let epsilon = |index: usize| last.get() * index as f64 / steps as f64;
         let mut points: Vec<(f64, f64)> = (0..=steps).map(|index| (epsilon(index), 1.0)).collect();
         // From coarse to fine, so that the transforms that are made spread over all of it.

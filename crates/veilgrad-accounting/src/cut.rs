@@ -9,6 +9,7 @@ use crate::cumulant::Jet;
 use crate::number::{LEGENDRE, UNIT};
 use crate::smooth::Smooth;
 use crate::tilted::{MOST, Node, node, shifted_node};
+use crate::work;
 
 /// Panels are so short that integrands are analytic in an ellipse of this parameter around each.
 const ELLIPSE: f64 = 4.0;
@@ -88,6 +89,7 @@ impl Cut {
                 break;
             }
         }
+        work::spend(work::NODE * panels.len() as u64);
         panels
     }
 
@@ -147,9 +149,11 @@ impl Cut {
     /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
     pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<Node>, f64)> {
         let panels = self.way(tilt, last);
-        if panels.len() as f64 * 20.0 > MOST {
+        let cost = 20 * work::NODE * panels.len() as u64;
+        if panels.len() as f64 * 20.0 > MOST || cost > work::left() {
             return None;
         }
+        work::spend(cost);
         let mut nodes = Vec::with_capacity(20 * panels.len());
         let mut error = f64::NEG_INFINITY;
         for panel in &panels {

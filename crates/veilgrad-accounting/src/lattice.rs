@@ -10,6 +10,7 @@ use crate::contour::{Interval, payoff};
 use crate::loss::Rounded;
 use crate::losses::{Losses, Split, Window};
 use crate::output::{Direction, step_delta};
+use crate::work;
 
 /// Transforms are not longer than this; for sketches of profiles, than that.
 pub(crate) const LONGEST: usize = 1 << 20;
@@ -23,6 +24,8 @@ const SKETCH: (f64, i64) = (1e-10, 10);
 const DENSITY: i64 = 512;
 /// What counts as infinite in all rounds together, as a part of delta.
 pub(crate) const TAIL: f64 = 5e-6;
+/// The work per point of a transform, forth and back.
+pub(crate) const TRANSFORM: u64 = 12;
 /// The log of what may wrap around, as a part of what is looked for.
 const WRAPPED: f64 = -21.0;
 
@@ -57,6 +60,14 @@ impl Lattice {
         // Every distinct step is transformed on its own.
         let share = (4 * LONGEST / composition.steps().len().max(1)).next_power_of_two();
         let longest = longest.min(share).max(4 * SHORTEST);
+        // Both bounds are transformed forth and back.
+        let is_affordable = |points: usize| {
+            let points = points as u64 * composition.steps().len() as u64;
+            2 * TRANSFORM * points <= work::left()
+        };
+        if !is_affordable(SHORTEST) {
+            return None;
+        }
         let mut plan = Plan::new(composition, direction, target, None)?;
         let mut points = SHORTEST;
         let mut last = f64::INFINITY;
@@ -78,8 +89,9 @@ impl Lattice {
             let known = near.upper.is_finite();
             // Where the plan was for about this epsilon, finer lattices either help or are not needed.
             let planned = known && (epsilon - plan.epsilon).abs() <= 0.02 * epsilon;
-            let enough = off <= close || (planned && off > 0.8 * last) || 2 * points > longest;
-            if enough && (planned || points > SHORTEST) {
+            let last_one = 2 * points > longest || !is_affordable(2 * points);
+            let enough = off <= close || (planned && off > 0.8 * last) || last_one;
+            if enough && (planned || points > SHORTEST || !is_affordable(2 * points)) {
                 return known.then_some(Self { epsilon, ..lattice });
             }
             last = if planned { off } else { f64::INFINITY };
@@ -91,6 +103,9 @@ impl Lattice {
             // Errors fall with the square of the length.
             let growth = (1.5 * off / close).sqrt().clamp(2.0, 16.0);
             points = ((points as f64 * growth) as usize).next_power_of_two().min(longest);
+            while points > SHORTEST && !is_affordable(points) {
+                points /= 2;
+            }
         }
     }
 

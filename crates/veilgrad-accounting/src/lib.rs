@@ -54,6 +54,7 @@ mod series;
 mod smooth;
 pub mod statement;
 mod tilted;
+pub mod work;
 
 pub use account::{Accountant, Best, Guarantee, Pld, Rdp, check_accountant};
 pub use adaptive::Envelope;

@@ -5,15 +5,17 @@ use realfft::num_complex::Complex64;
 
 use crate::composed::{Composed, Product, Sum};
 use crate::contour::payoff;
-use crate::lattice::{TAIL, Target};
+use crate::lattice::{TAIL, TRANSFORM, Target};
 use crate::loss::{Rounded, StepLoss};
 use crate::number::UNIT;
 use crate::output::Direction;
-use crate::{Composition, Step};
+use crate::{Composition, Step, work};
 
 /// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
 /// Numerical Algorithms, theorem 24.2), generously.
 const FFT_ROUNDINGS: f64 = 8.0;
+/// The work of one atom: the normal tails of its cell, and the search for its end.
+const ATOM: u64 = 60;
 /// Losses outside of which the tilted sum hardly ever lies, and the tilts that show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
@@ -51,7 +53,10 @@ impl Losses {
         let of = |(step, count): &(Step, u64)| {
             (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
         };
-        Self { grid, steps: composition.steps().iter().map(of).collect(), split: None }
+        let steps: Vec<_> = composition.steps().iter().map(of).collect();
+        let atoms: u64 = steps.iter().map(|(loss, _)| loss.atoms.len() as u64).sum();
+        work::spend(ATOM * atoms);
+        Self { grid, steps, split: None }
     }
 
     /// The largest index of a small loss.
@@ -172,6 +177,7 @@ impl Losses {
 
     /// The distribution of the tilted sum, by Fourier transform.
     pub(crate) fn compose(&self, tilt: f64, window: &Window, points: usize) -> Composed {
+        work::spend(TRANSFORM * points as u64 * self.steps.len() as u64);
         let mut planner = RealFftPlanner::<f64>::new();
         let (forward, inverse) =
             (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
@@ -277,6 +283,7 @@ fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
 
 /// Log of the sum of `mass e^{rate index}`.
 fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
+    work::spend(atoms.len() as u64);
     let exponent = |index: i64| rate * index as f64;
     // Exponents are largest at an end.
     let ends = [atoms.first(), atoms.last()].into_iter().flatten();

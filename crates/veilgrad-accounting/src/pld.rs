@@ -11,6 +11,7 @@ use crate::lattice::{LONGEST, Lattice, SKETCHED, Target};
 use crate::limit::{beyond_transforms, ever_sampled, without_tiny_noise};
 use crate::number::bracket_root;
 use crate::output::{Direction, step_delta};
+use crate::work::{self, Allowance};
 use crate::{Composition, Sampled, Step, Unsupported, aided, gaussian, rdp};
 
 /// The contour's answer is taken where its bounds are this close, relatively.
@@ -53,6 +54,9 @@ pub struct Bounds {
     pub method: Method,
 }
 
+/// Where there is no work left.
+const UNKNOWN: Bounds = Bounds { lower: 0.0, upper: f64::INFINITY, method: Method::Contour };
+
 impl Bounds {
     /// How far the bounds are apart; an infinite one is no number away.
     fn width(&self) -> f64 {
@@ -81,6 +85,7 @@ impl Bounds {
 /// # Errors
 /// When no finite epsilon can be certified.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupported> {
+    let _allowance = Allowance::for_steps(work::QUESTION, composition);
     // Deltas at zero add up.
     let at_zero = |direction: Direction| -> f64 {
         let of = |(step, n): &(Step, u64)| *n as f64 * step_delta(*step, direction, 0.0).upper;
@@ -105,7 +110,9 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
     }
     let mut bounds = epsilon_towards(composition, Direction::Remove, delta.get());
     // Addition counts only where it may cost more.
-    if !Addition::default().settled(composition, bounds.lower, delta.get()) {
+    if bounds.upper.is_finite()
+        && !Addition::default().settled(composition, bounds.lower, delta.get())
+    {
         bounds = bounds.or(epsilon_towards(composition, Direction::Add, delta.get()));
     }
     if Epsilon::new(bounds.upper).is_err() {
@@ -120,6 +127,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
+    let _allowance = Allowance::for_steps(work::QUESTION, composition);
     let trivial =
         Bounds { lower: 0.0, upper: ever_sampled(composition), method: Method::ClosedForm };
     if let Some((rest, sampled)) = without_tiny_noise(composition) {
@@ -175,6 +183,8 @@ pub(crate) struct Deltas<'a> {
     add: Known,
     addition: Addition,
     absurd: bool,
+    /// What transforms may still cost.
+    work: u64,
 }
 
 /// The transforms of one direction that were made so far.
@@ -185,8 +195,8 @@ struct Known {
 }
 
 impl<'a> Deltas<'a> {
-    /// With at most so many lattices in either direction.
-    pub(crate) fn new(composition: &'a Composition, most_lattices: usize) -> Self {
+    /// With at most so many lattices in either direction, and so much work.
+    pub(crate) fn new(composition: &'a Composition, most_lattices: usize, work: u64) -> Self {
         let ever_sampled = ever_sampled(composition);
         let (composition, sampled) = match without_tiny_noise(composition) {
             Some((rest, sampled)) => (Cow::Owned(rest), sampled),
@@ -196,14 +206,17 @@ impl<'a> Deltas<'a> {
             && (beyond_transforms(&composition).is_err()
                 || Delta::new(0.5).is_ok_and(|delta| is_absurd(&composition, delta)));
         let known = || Known { transforms: Vec::new(), lattices: 0, most_lattices };
+        let work = work::for_steps(work, &composition);
         let (remove, add, addition) = (known(), known(), Addition::default());
-        Self { composition, sampled, ever_sampled, remove, add, addition, absurd }
+        Self { composition, sampled, ever_sampled, remove, add, addition, absurd, work }
     }
 
     pub(crate) fn at(&mut self, epsilon: f64) -> f64 {
         if self.absurd {
             return self.ever_sampled;
         }
+        let before = work::spent();
+        let _allowance = Allowance::open(self.work);
         let composition = &*self.composition;
         let remove = self.remove.at(composition, Direction::Remove, epsilon);
         // At epsilon 0 both directions have the total variation distance.
@@ -212,6 +225,7 @@ impl<'a> Deltas<'a> {
             true => remove,
             false => self.add.at(composition, Direction::Add, epsilon),
         };
+        self.work = self.work.saturating_sub(work::spent() - before);
         (remove.upper.max(add.upper) + self.sampled).min(self.ever_sampled)
     }
 }
@@ -230,7 +244,8 @@ impl Known {
         }
         // An infinite bound is close to nothing.
         let known = best.upper - best.lower <= close * best.upper;
-        if best.upper.is_finite() && (known || self.lattices >= self.most_lattices) {
+        let enough = known || self.lattices >= self.most_lattices;
+        if (best.upper.is_finite() && enough) || work::left() == 0 {
             return best;
         }
         let sketch = (SKETCH_CLOSE, SKETCHED);
@@ -311,6 +326,9 @@ fn delta_towards(
         let Interval { lower, upper } = delta(epsilon);
         return (Bounds { lower, upper, method: Method::ClosedForm }, None);
     }
+    if work::left() == 0 {
+        return (UNKNOWN, None);
+    }
     let mut cumulant = Cumulant::new(composition, direction);
     let tilt = match composition.sample() {
         Some(sample) => Cumulant::new(sample, direction).best_slope(epsilon, payoff),
@@ -345,7 +363,8 @@ fn delta_towards(
     let many: [&dyn Fn() -> Option<Transform>; 2] = [&aided, &lattice];
     let attempts = if composition.rounds() < FEW_ROUNDS { &few[..] } else { &many };
     let mut transform = None;
-    for attempt in attempts {
+    for (index, attempt) in attempts.iter().enumerate() {
+        let _part = part_for_attempt(index + 1 == attempts.len());
         if let Some(found) = attempt() {
             let Interval { lower, upper } = found.delta(epsilon);
             let bounds = Bounds { lower, upper, method: found.method() };
@@ -365,6 +384,9 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if let Some(profile) = closed_form(composition, direction) {
         let (lower, upper) = solve(&profile, delta, 0.0, 1.0).unwrap_or((0.0, f64::INFINITY));
         return Bounds { lower, upper, method: Method::ClosedForm };
+    }
+    if work::left() == 0 {
+        return UNKNOWN;
     }
     let by_contour = contour_epsilon(composition, direction, delta);
     let (lower, upper) = by_contour.unwrap_or((0.0, f64::INFINITY));
@@ -387,7 +409,8 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     if composition.rounds() < FEW_ROUNDS {
         attempts.reverse();
     }
-    for (method, attempt) in attempts {
+    for (index, (method, attempt)) in attempts.into_iter().enumerate() {
+        let _part = part_for_attempt(index + 1 == attempts.len());
         if let Some((lower, upper)) = attempt(composition, direction, delta) {
             best = best.and(Bounds { lower, upper, method });
         }
@@ -396,6 +419,11 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
         }
     }
     best
+}
+
+/// Half of what is left, unless it is the last attempt.
+fn part_for_attempt(last: bool) -> Allowance {
+    Allowance::open(if last { work::left() } else { work::left() / 2 })
 }
 
 /// Whether epsilon is so large that nobody needs it closely: Rényi's bound will do.

@@ -7,7 +7,7 @@ use crate::cut::Cut;
 use crate::number::{LEGENDRE, UNIT, upper_tail};
 use crate::output::Direction;
 use crate::smooth::Smooth;
-use crate::{Sampled, Step};
+use crate::{Sampled, Step, work};
 
 /// Quadratures over outputs are chosen for an error of e^-DIGITS.
 pub(crate) const DIGITS: f64 = 40.0;
@@ -127,9 +127,10 @@ impl TiltedStep {
             Parts::Line { curve, left, right } => {
                 let Rule { spacing, shift } = self.rule(curve, last);
                 let count = ((right - left) / spacing).ceil();
-                if !(count < MOST) {
+                if !(count < MOST) || work::NODE * count as u64 > work::left() {
                     return None;
                 }
+                work::spend(work::NODE * count as u64);
                 let nodes: Vec<Node> = (0..=count as usize)
                     .map(|index| left + index as f64 * spacing)
                     .map(|y| match shift {
@@ -153,9 +154,10 @@ impl TiltedStep {
                 // Panels short against the normal density, the tilted exponent and the oscillation.
                 let half = 0.3f64.min(4.0 * z / (1.0 + last)).min(2.0 * z / (1.0 + self.tilt));
                 let count = ((right - kink) / (2.0 * half)).ceil();
-                if !(40.0 * count < MOST) {
+                if !(40.0 * count < MOST) || 40 * work::NODE * count as u64 > work::left() {
                     return None;
                 }
+                work::spend(40 * work::NODE * count as u64);
                 let mut nodes = Vec::with_capacity(40 * count as usize + 1);
                 let mut error = f64::NEG_INFINITY;
                 for panel in 0..count as usize {

@@ -1,14 +1,32 @@
 //! Valid inputs at the ends of their ranges: all are answered, in bounded work, and none below the truth.
 
 use veilgrad_accounting::{
-    Accountant, Best, Composition, Rdp, Target, advantage, rdp, true_positive_rate,
+    Accountant, Best, Composition, Rdp, Target, Unsupported, advantage, rdp, true_positive_rate,
+    work,
 };
-use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+use veilgrad_events::{
+    Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
+};
 
-const RATES: [f64; 3] = [1e-12, 0.1, 0.999_999];
+const RATES: [f64; 4] = [1e-12, 1e-9, 0.1, 0.999_999];
 const NOISES: [f64; 5] = [1e-308, 1e-17, 1.0, 1e6, 1e308];
-const ROUNDS: [u64; 3] = [1, 1000, 1 << 63];
-const EPSILONS: [f64; 4] = [1e-300, 0.1, 1000.0, 1e300];
+const ROUNDS: [u64; 4] = [1, 10, 1000, 1 << 63];
+const EPSILONS: [f64; 6] = [1e-300, 1e-6, 0.1, 10.0, 1000.0, 1e300];
+
+/// What an answer may cost, in units of about ten nanoseconds: its allowance, and what Rényi's bound takes beside it.
+const MOST_WORK: u64 = 45_000_000;
+/// The same for a search, and for one with a budget that nobody trains with.
+const MOST_SEARCH: u64 = 260_000_000;
+const MOST_UNUSUAL_SEARCH: u64 = 130_000_000;
+
+/// What `answer` returns, after it took not more than so much work.
+fn within<T>(most: u64, what: &str, answer: impl FnOnce() -> T) -> T {
+    let before = work::spent();
+    let answer = answer();
+    let spent = work::spent() - before;
+    assert!(spent <= most, "{what}: {spent} units of work");
+    answer
+}
 
 fn delta(value: f64) -> Delta {
     Delta::new(value).unwrap()
@@ -31,14 +49,16 @@ fn every_delta_is_answered_between_nothing_and_everything() {
             for count in ROUNDS {
                 let composition = rounds(q, z, count);
                 for at in EPSILONS {
-                    let found = Best.delta(&composition, epsilon(at)).delta;
-                    assert!(found > 0.0 && found <= 1.0, "q {q} z {z} T {count} {at}: {found}");
+                    let what = format!("q {q} z {z} T {count} epsilon {at}");
+                    let found =
+                        within(MOST_WORK, &what, || Best.delta(&composition, epsilon(at)).delta);
+                    assert!(found > 0.0 && found <= 1.0, "{what}: {found}");
                     answered += 1;
                 }
             }
         }
     }
-    assert_eq!(answered, 180);
+    assert_eq!(answered, 480);
 }
 
 #[test]
@@ -49,10 +69,10 @@ fn every_epsilon_is_answered_or_refused_with_a_reason() {
             for count in ROUNDS {
                 let composition = rounds(q, z, count);
                 for at in [1e-300, 1e-9, 0.5, 0.9999] {
-                    match Best.epsilon(&composition, delta(at)) {
+                    let what = format!("q {q} z {z} T {count} delta {at}");
+                    match within(MOST_WORK, &what, || Best.epsilon(&composition, delta(at))) {
                         Ok(found) => {
                             let lower = found.epsilon_lower.unwrap_or(0.0);
-                            let what = format!("q {q} z {z} T {count} delta {at}");
                             assert!(found.epsilon >= lower && lower >= 0.0, "{what}: {found:?}");
                             answered += 1;
                         }
@@ -65,8 +85,8 @@ fn every_epsilon_is_answered_or_refused_with_a_reason() {
             }
         }
     }
-    assert_eq!(answered + refused, 180);
-    assert!(answered > 120, "{answered}");
+    assert_eq!(answered + refused, 320);
+    assert!(answered > 200, "{answered}");
 }
 
 /// Without noise whoever is sampled is seen, so delta is the chance to be sampled at every epsilon.
@@ -126,15 +146,104 @@ fn every_search_ends_and_keeps_its_budget() {
     assert!(found >= 16, "{found}");
 }
 
+/// A budget, what is searched for, and the parameters of the rounds that are not.
+struct Search {
+    sampling: fn(f64) -> Sampling,
+    adjacency: Adjacency,
+    known: (f64, f64, u64),
+    epsilon: f64,
+    delta: f64,
+}
+
+impl Search {
+    fn rounds(&self, q: f64, z: f64, count: u64) -> Result<Composition, Unsupported> {
+        let sampling = (self.sampling)(q);
+        let noise_multiplier = NoiseMultiplier::new(z).unwrap();
+        Composition::of([Folded { count, sampling, noise_multiplier }], self.adjacency)
+    }
+
+    /// Searches for the noise and the rate, and accounts for what was found.
+    fn keeps_its_budget(&self, most: u64) {
+        let Self { known: (q, z, count), epsilon: budget, .. } = *self;
+        let (epsilon, delta) = (epsilon(budget), delta(self.delta));
+        let target = Target { epsilon, delta, accountant: &Best };
+        let what = format!("q {q} z {z} T {count} epsilon {budget:e} delta {delta:?}");
+        let keeps = |found: Result<Composition, Unsupported>| {
+            let again = Best.epsilon(&found.unwrap(), delta).unwrap();
+            assert!(again.epsilon <= budget, "{what}: {again:?}");
+            assert!(again.epsilon_lower.unwrap_or(0.0) <= again.epsilon, "{what}: {again:?}");
+        };
+        let noise = || target.noise_multiplier(|noise| self.rounds(q, noise.get(), count));
+        if let Ok(noise) = within(most, &what, noise) {
+            keeps(self.rounds(q, noise.get(), count));
+        }
+        let rate = || target.rate(|rate| self.rounds(rate.get(), z, count));
+        if let Ok(rate) = within(most, &what, rate) {
+            keeps(self.rounds(rate.get(), z, count));
+        }
+        let steps = || target.rounds(|steps| self.rounds(q, z, steps));
+        if let Ok(steps) = within(most, &what, steps)
+            && steps > 0
+        {
+            keeps(self.rounds(q, z, steps));
+        }
+    }
+}
+
+fn poisson(q: f64) -> Sampling {
+    Sampling::Poisson { rate: SampleRate::new(q).unwrap() }
+}
+
+fn fixed(q: f64) -> Sampling {
+    let records = 1_000_000_000;
+    Sampling::Fixed(FixedBatch::new(records, ((q * records as f64) as u64).max(1)).unwrap())
+}
+
+/// Budgets whose searches took minutes before work was counted.
+#[test]
+fn searches_take_bounded_work_and_keep_their_budgets() {
+    for (sampling, adjacency, known, epsilon, delta) in [
+        (poisson as fn(f64) -> Sampling, Adjacency::ZeroOut, (0.01, 0.1, 10), 1e-300, 1e-300),
+        (poisson, Adjacency::AddRemove, (1e-12, 1.0, 1_000_000), 1e-6, 1e-9),
+        (fixed, Adjacency::AddRemove, (1e-3, 1.0, 1_000_000), 0.1, 0.9999),
+        (poisson, Adjacency::AddRemove, (0.01, 1.0, 1000), 1000.0, 1e-5),
+        (poisson, Adjacency::AddRemove, (1e-7, 1.0, 1000), 0.1, 0.1),
+        (fixed, Adjacency::ReplaceOne, (3e-5, 0.1, 972), 5e-4, 2e-5),
+        (poisson, Adjacency::ReplaceOne, (1e-9, 1000.0, 10_000), 1e-8, 1e-30),
+    ] {
+        Search { sampling, adjacency, known, epsilon, delta }.keeps_its_budget(MOST_UNUSUAL_SEARCH);
+    }
+    for (sampling, adjacency, known, epsilon, delta) in [
+        (poisson as fn(f64) -> Sampling, Adjacency::ZeroOut, (1e-6, 1.0, 2), 30.0, 1e-9),
+        (fixed, Adjacency::ZeroOut, (1e-3, 0.1, 40), 0.25, 1e-9),
+    ] {
+        Search { sampling, adjacency, known, epsilon, delta }.keeps_its_budget(MOST_SEARCH);
+    }
+}
+
+/// Where there is no work left for transforms, answers are Rényi's: not below what transforms certify.
+#[test]
+fn attacks_on_rare_and_noisy_rounds_take_bounded_work() {
+    let (rate, noise) = (SampleRate::new(1e-9).unwrap(), NoiseMultiplier::new(1000.0).unwrap());
+    let rounds = Composition::poisson(rate, noise, 10_000, Adjacency::ReplaceOne).unwrap();
+    let advantage = within(MOST_WORK, "advantage", || advantage(&rounds));
+    let rate = within(MOST_WORK, "true positive rate", || true_positive_rate(&rounds, 0.01));
+    // The total variation distance of one round, which is at most the advantage of all: q (2 Phi(1/z) - 1).
+    let one = 1e-9 * (1.0 - libm::erfc(1e-3 * std::f64::consts::FRAC_1_SQRT_2));
+    assert!((one..=1e4 * one * (1.0 + 1e-9)).contains(&advantage), "{advantage} {one}");
+    assert!((0.01..=0.01 + advantage + 1e-15).contains(&rate), "{rate} {advantage}");
+}
+
 #[test]
 fn attacks_are_bounded_whatever_the_rounds() {
     for q in RATES {
         for z in NOISES {
             for count in ROUNDS {
                 let composition = rounds(q, z, count);
-                let advantage = advantage(&composition);
-                let found = true_positive_rate(&composition, 0.01);
-                let what = format!("q {q} z {z} T {count}: {advantage} {found}");
+                let what = format!("q {q} z {z} T {count}");
+                let advantage = within(MOST_WORK, &what, || advantage(&composition));
+                let found = within(MOST_WORK, &what, || true_positive_rate(&composition, 0.01));
+                let what = format!("{what}: {advantage} {found}");
                 assert!(advantage > 0.0 && advantage <= 1.0, "{what}");
                 assert!((0.01..=1.0).contains(&found), "{what}");
                 assert!(found <= 0.01 + advantage + 1e-12, "{what}");

@@ -1,0 +1,107 @@
+//! How much work transforms may take. It is counted, not timed, so that every answer is the same on every machine.
+//!
+//! A search or a question opens an [`Allowance`]. Transforms count what they do, and where it is used up they certify
+//! nothing more: Rényi's bound and closed forms, which take little work and are never refused, are what is left.
+
+use std::cell::Cell;
+
+use crate::Composition;
+
+/// A unit is about one elementary function, ten nanoseconds.
+pub(crate) const NODE: u64 = 10;
+/// How many products of a frequency and an output are one unit.
+pub(crate) const PRODUCTS: u64 = 8;
+
+/// For one question: bounds of epsilon at a delta, or of delta at an epsilon.
+pub(crate) const QUESTION: u64 = 30_000_000;
+/// For all questions of a search or of a curve together, and for each of them: rough bounds of many places find a
+/// better answer than close ones of a few.
+pub(crate) const SEARCH: u64 = 200_000_000;
+pub(crate) const SEARCH_QUESTION: u64 = SEARCH / 10;
+/// Searches for budgets that nobody trains with have this part of both.
+pub(crate) const UNUSUAL: u64 = 5;
+/// For a whole profile, and for the few points of it that bound an attack.
+pub(crate) const PROFILE: u64 = 50_000_000;
+pub(crate) const ATTACK: u64 = 12_000_000;
+
+#[derive(Clone, Copy)]
+struct Meter {
+    spent: u64,
+    /// What `spent` may grow to.
+    limit: u64,
+}
+
+thread_local! {
+    static METER: Cell<Meter> = const { Cell::new(Meter { spent: 0, limit: u64::MAX }) };
+}
+
+/// All work that this thread has counted: a difference of two readings says what lay between.
+#[must_use]
+pub fn spent() -> u64 {
+    METER.get().spent
+}
+
+/// Counts work that was done, or is about to be.
+pub(crate) fn spend(units: u64) {
+    let meter = METER.get();
+    METER.set(Meter { spent: meter.spent.saturating_add(units), ..meter });
+}
+
+/// What is left of the smallest open allowance.
+pub(crate) fn left() -> u64 {
+    let Meter { spent, limit } = METER.get();
+    limit.saturating_sub(spent)
+}
+
+/// Work for a composition: every sixteen distinct steps may take as much as one does.
+pub(crate) fn for_steps(units: u64, composition: &Composition) -> u64 {
+    units.saturating_mul(1 + composition.steps().len() as u64 / 16)
+}
+
+/// Limits the work of this thread until it is dropped. Allowances nest: an inner one never has more than is left of
+/// the outer one.
+#[must_use]
+pub(crate) struct Allowance {
+    outer: u64,
+}
+
+impl Allowance {
+    pub(crate) fn open(units: u64) -> Self {
+        let Meter { spent, limit } = METER.get();
+        METER.set(Meter { spent, limit: limit.min(spent.saturating_add(units)) });
+        Self { outer: limit }
+    }
+
+    pub(crate) fn for_steps(units: u64, composition: &Composition) -> Self {
+        Self::open(for_steps(units, composition))
+    }
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        METER.set(Meter { limit: self.outer, ..METER.get() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inner_allowance_never_has_more_than_the_outer_one() {
+        let outer = Allowance::open(100);
+        {
+            let _inner = Allowance::open(1000);
+            assert_eq!(left(), 100);
+            spend(30);
+        }
+        {
+            let _inner = Allowance::open(20);
+            spend(50);
+            assert_eq!(left(), 0);
+        }
+        assert_eq!(left(), 20);
+        drop(outer);
+        assert!(left() > u64::MAX / 2);
+    }
+}
