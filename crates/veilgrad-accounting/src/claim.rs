@@ -2,10 +2,12 @@
 
 use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
 
+use crate::Composition;
 use crate::account::{Accountant, Best};
-use crate::attack::{bound_against_the_record, bound_for_the_record};
+use crate::attack::{
+    advantage_and_true_positive_rate, bound_against_the_record, bound_for_the_record,
+};
 use crate::display::up;
-use crate::{Composition, advantage, true_positive_rate};
 
 /// The false positive rate at which attacks are quoted.
 pub const FALSE_POSITIVE_RATE: f64 = 0.01;
@@ -216,11 +218,13 @@ impl Claim {
         match &self.composition {
             None => claimed,
             // Both are sound: the smaller of each is.
-            Some(composition) => Attacker {
-                advantage: advantage(composition).min(claimed.advantage),
-                true_positive_rate: true_positive_rate(composition, FALSE_POSITIVE_RATE)
-                    .min(claimed.true_positive_rate),
-            },
+            Some(composition) => {
+                let found = Attacker::of(composition);
+                Attacker {
+                    advantage: found.advantage.min(claimed.advantage),
+                    true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
+                }
+            }
         }
     }
 }
@@ -235,6 +239,14 @@ pub struct Attacker {
 }
 
 impl Attacker {
+    /// What a composition's privacy profile allows.
+    #[must_use]
+    pub fn of(composition: &Composition) -> Self {
+        let (advantage, true_positive_rate) =
+            advantage_and_true_positive_rate(composition, FALSE_POSITIVE_RATE);
+        Self { advantage, true_positive_rate }
+    }
+
     /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.
     #[must_use]
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {

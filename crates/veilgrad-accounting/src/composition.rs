@@ -2,12 +2,19 @@
 
 use veilgrad_events::{Adjacency, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
+use crate::joined::{Joined, join, largest};
 use crate::participation::{Added, Cost, RunSoFar};
 
 /// With more distinct steps than this, those that are nearly alike are joined where steps are computed one by one.
 const MOST_STEPS: usize = 2048;
 /// At most so many are left then.
-const FEW_STEPS: usize = 512;
+const FEW_STEPS: usize = 1024;
+/// With more distinct steps than this, those that are nearly alike are joined to at most so many before anything else,
+/// unless that would loosen bounds of epsilon by more than the part after it, about.
+const MANY_STEPS: usize = 1 << 13;
+const LOOSEST: f64 = 3e-4;
+/// The share of the cost that is left out of lower bounds where few steps stand for thousands.
+const NEGLIGIBLE: f64 = 1e-4;
 /// So many of the largest are in a sample, and as many of all the others.
 const LARGEST_STEPS: usize = 96;
 
@@ -20,11 +27,13 @@ pub struct Composition {
     stand_ins: Option<Box<StandIns>>,
 }
 
-/// Compositions of few steps beside one of many.
+/// Compositions of fewer steps beside one of many.
 #[derive(Debug, Clone, PartialEq)]
-struct StandIns {
-    coarse: Composition,
-    sample: Composition,
+enum StandIns {
+    /// Of thousands of steps: what encloses them closely.
+    Close { above: Composition, below: Composition },
+    /// Of few steps: what encloses all of them, and what is like them.
+    Few { above: Composition, below: Composition, sample: Composition },
 }
 
 /// One round: a Gaussian on a sample.
@@ -173,14 +182,49 @@ impl Composition {
         (some.finish(), others.finish())
     }
 
+    /// Fewer steps that cost at least as much, and as many that cost at most as much, where there are so many distinct
+    /// ones that these are joined before anything else.
+    pub(crate) fn enclosing(&self) -> Option<(&Self, &Self)> {
+        match self.stand_ins.as_deref() {
+            Some(StandIns::Close { above, below }) => Some((above, below)),
+            _ => None,
+        }
+    }
+
+    /// The first of these, or the steps themselves.
+    pub(crate) fn above(&self) -> &Self {
+        self.enclosing().map_or(self, |(above, _)| above)
+    }
+
     /// Few steps that cost at least as much: these themselves, unless there are thousands of distinct ones.
     pub(crate) fn coarse(&self) -> &Self {
-        self.stand_ins.as_ref().map_or(self, |stand_ins| &stand_ins.coarse)
+        match self.stand_ins.as_deref() {
+            None => self,
+            Some(StandIns::Close { above, .. }) => above.coarse(),
+            Some(StandIns::Few { above, .. }) => above,
+        }
+    }
+
+    /// Few steps that cost at most as much.
+    pub(crate) fn coarse_below(&self) -> &Self {
+        match self.stand_ins.as_deref() {
+            None => self,
+            Some(StandIns::Close { below, .. }) => below.coarse_below(),
+            Some(StandIns::Few { below, .. }) => below,
+        }
     }
 
     /// Few steps that cost about as much, where there are thousands of distinct ones. No bound.
     pub(crate) fn sample(&self) -> Option<&Self> {
-        self.stand_ins.as_ref().map(|stand_ins| &stand_ins.sample)
+        match self.stand_ins.as_deref()? {
+            StandIns::Close { above, .. } => above.sample(),
+            StandIns::Few { sample, .. } => Some(sample),
+        }
+    }
+
+    /// Whether there are thousands of distinct steps.
+    pub(crate) const fn is_many(&self) -> bool {
+        self.stand_ins.is_some()
     }
 
     /// Whether there are neighbours that these steps cost as much as their analysis says.
@@ -270,80 +314,68 @@ impl Fold {
         });
     }
 
-    /// Joins steps that are nearly alike, each at the higher rate and the lower noise of both, until
-    /// there are few.
-    ///
-    /// Less sampling and more noise are post-processing of more sampling and less noise, so nothing is
-    /// lost but tightness.
-    fn coarsen(&mut self) {
-        let mut grain = 1e-3;
-        while self.steps.len() > FEW_STEPS {
-            for (step, _) in &mut self.steps {
-                let up = |q: f64| {
-                    // Never above 1, never below what it was.
-                    let rounded = libm::exp((libm::log(q) / grain).ceil() * grain);
-                    rounded.max(q).min(1.0 - f64::EPSILON).max(q)
-                };
-                let sampled = match step.sampled {
-                    Sampled::Always => Sampled::Always,
-                    Sampled::Poisson(q) => Sampled::Poisson(up(q)),
-                    Sampled::PoissonReplaced(q) => Sampled::PoissonReplaced(up(q)),
-                    Sampled::FixedReplaced(q) => Sampled::FixedReplaced(up(q)),
-                };
-                let z = libm::exp((libm::log(step.z) / grain).floor() * grain).min(step.z);
-                *step = Step { sampled, z };
-            }
-            self.join();
-            grain *= 1.5;
-        }
-    }
-
-    /// The steps with the largest second moments, and of the others one for every so many.
-    fn sample(&self) -> Vec<(Step, u64)> {
-        let moment = |(step, count): &(Step, u64)| {
-            let q = match step.sampled {
-                Sampled::Always => 1.0,
-                Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
-            };
-            *count as f64 * q * q * libm::expm1((1.0 / (step.z * step.z)).min(50.0))
-        };
-        let mut steps = self.steps.clone();
-        steps.sort_by(|a, b| moment(b).total_cmp(&moment(a)));
-        let (largest, others) = steps.split_at(LARGEST_STEPS.min(steps.len()));
-        let chunks = others.chunks(others.len().div_ceil(LARGEST_STEPS).max(1));
-        let one = |chunk: &[(Step, u64)]| {
-            let count = chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
-            chunk.get(chunk.len() / 2).map(|(step, _)| (*step, count))
-        };
-        largest.iter().copied().chain(chunks.filter_map(one)).collect()
-    }
-
     fn finish(mut self) -> Composition {
         self.join();
-        let many = self.steps.len() > MOST_STEPS;
-        let attained = !self.not_attained;
-        let few = |steps, attained| Composition { steps, attained, stand_ins: None };
-        let mut stand_ins = many.then(|| {
-            let mut coarse = Self { steps: self.steps.clone(), ..Self::default() };
-            coarse.coarsen();
-            Box::new(StandIns {
-                coarse: few(coarse.steps, false),
-                sample: few(self.sample(), false),
-            })
-        });
+        let mut always = None;
         if self.always > 0.0 {
             // Three roundings at most for every term: its square, a difference, the sum.
             let slack = (3.0 * self.terms as f64 + 8.0) * f64::EPSILON;
+            let z = self.always.sqrt().recip() * (1.0 - slack);
+            always = Some((Step { sampled: Sampled::Always, z }, 1));
             // Lower bounds take back less than that.
             self.not_attained |= slack > 1e-9;
-            let z = self.always.sqrt().recip() * (1.0 - slack);
-            let step = (Step { sampled: Sampled::Always, z }, 1);
-            self.steps.push(step);
-            if let Some(stand_ins) = &mut stand_ins {
-                stand_ins.coarse.steps.push(step);
-                stand_ins.sample.steps.push(step);
-            }
         }
-        Composition { steps: self.steps, attained, stand_ins }
+        compose(self.steps, always, !self.not_attained, MANY_STEPS)
     }
+}
+
+/// What these steps and one that is always sampled compose to; more than `many` distinct ones are joined.
+fn compose(
+    mut steps: Vec<(Step, u64)>,
+    always: Option<(Step, u64)>,
+    attained: bool,
+    many: usize,
+) -> Composition {
+    let few = |mut steps: Vec<(Step, u64)>| {
+        steps.extend(always);
+        Composition { steps, attained, stand_ins: None }
+    };
+    let stand_ins = if steps.len() > MOST_STEPS {
+        let close = if steps.len() > many { join(&steps, many, LOOSEST) } else { None };
+        match close {
+            Some(Joined { above, below }) => {
+                let [above, below] =
+                    [above, below].map(|steps| compose(steps, always, attained, usize::MAX));
+                Some(StandIns::Close { above, below })
+            }
+            None => join(&steps, FEW_STEPS, f64::INFINITY).map(|Joined { above, below }| {
+                let (below, sample) = (largest(below, NEGLIGIBLE), few(sample(&steps)));
+                StandIns::Few { above: few(above), below: few(below), sample }
+            }),
+        }
+    } else {
+        None
+    };
+    steps.extend(always);
+    Composition { steps, attained, stand_ins: stand_ins.map(Box::new) }
+}
+
+/// The steps with the largest second moments, and of the others one for every so many.
+fn sample(steps: &[(Step, u64)]) -> Vec<(Step, u64)> {
+    let moment = |(step, count): &(Step, u64)| {
+        let q = match step.sampled {
+            Sampled::Always => 1.0,
+            Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
+        };
+        *count as f64 * q * q * libm::expm1((1.0 / (step.z * step.z)).min(50.0))
+    };
+    let mut steps = steps.to_vec();
+    steps.sort_by(|a, b| moment(b).total_cmp(&moment(a)));
+    let (largest, others) = steps.split_at(LARGEST_STEPS.min(steps.len()));
+    let chunks = others.chunks(others.len().div_ceil(LARGEST_STEPS).max(1));
+    let one = |chunk: &[(Step, u64)]| {
+        let count = chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+        chunk.get(chunk.len() / 2).map(|(step, _)| (*step, count))
+    };
+    largest.iter().copied().chain(chunks.filter_map(one)).collect()
 }

@@ -38,6 +38,7 @@ mod curve;
 mod cut;
 pub mod display;
 mod gaussian;
+mod joined;
 mod lattice;
 mod ledger;
 mod limit;

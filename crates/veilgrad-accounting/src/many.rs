@@ -13,9 +13,10 @@ use crate::series::{OCTAVES, ORDER, STRIDE, Scratch, StepSeries};
 use crate::tilted::TiltedStep;
 use crate::{Composition, Sampled, Step};
 
-/// A step is summed by its cumulants if its series is good for frequencies up to the last over this. The error is
-/// then at most 2e-6 of the step at the last frequency, where nothing is left of the whole, and 1e-14 at a third.
-const NEAR: f64 = 0.5;
+/// Steps are summed by their cumulants if what lies beyond their series is at most this for all of them together at
+/// half the last frequency. Characteristic functions have decayed to about e^-7 there, and faster than series get
+/// worse from there on.
+const BEYOND: f64 = 1e-6;
 /// Steps without a smooth loss, at most: they take long.
 const MOST_KINKED: usize = 2048;
 /// So many of the steps with the largest variances show that transforms stay small at all higher frequencies.
@@ -26,13 +27,12 @@ pub(crate) fn cumulant(composition: &Composition, direction: Direction, tilt: f6
     let mut scratch = Scratch::default();
     let (mut sum, mut size) = (Jet::default(), 0.0);
     for (step, count) in composition.steps() {
-        let series = StepSeries::new(*step, direction, tilt, 0.0, &mut scratch);
-        let jet = match series.filter(|_| step.z >= SMALLEST) {
-            Some(series) => Jet {
-                value: series.log_moment + series.moment_error,
-                first: series.centre,
-                second: series.variance,
-            },
+        let jet = match step.z >= SMALLEST {
+            true => StepSeries::jet(*step, direction, tilt, &mut scratch),
+            false => None,
+        };
+        let jet = match jet {
+            Some(jet) => jet,
             None => Cumulant::new(&Composition::of_step(*step), direction).at(tilt),
         };
         sum.add_scaled(*count as f64, jet);
@@ -52,6 +52,8 @@ struct Sums {
     moment_size: f64,
     moment_error: f64,
     centre: f64,
+    /// The sum of moduli of what `centre` adds up.
+    centre_size: f64,
     cumulants: [f64; ORDER],
     sizes: [f64; ORDER],
     /// At least the error of the log of the product, apart from what lies beyond the series, which is at most this
@@ -72,6 +74,7 @@ impl Sums {
             moment_size: 0.0,
             moment_error: 0.0,
             centre: 0.0,
+            centre_size: 0.0,
             cumulants: [0.0; ORDER],
             sizes: [0.0; ORDER],
             error: 0.0,
@@ -94,6 +97,7 @@ impl Sums {
         self.moment_size += count * series.log_moment.abs();
         self.moment_error += count * series.moment_error;
         self.centre += count * series.centre;
+        self.centre_size += count * series.centre.abs();
         self.terms += 1.0;
         self.variances.push((count * series.variance, place));
         // Rises and then falls, so that an end is smallest; -log |x| >= (1 - |x|^2) / 2.
@@ -129,7 +133,9 @@ impl Sums {
             turn *= Complex64::I;
             power *= t;
         }
-        let error = self.error + self.beyond * power + (self.terms + 64.0) * UNIT * size;
+        // Roundings of the sum of centres turn the phase.
+        let turned = t * (self.terms + 8.0) * UNIT * self.centre_size;
+        let error = self.error + self.beyond * power + (self.terms + 64.0) * UNIT * size + turned;
         product.log_modulus += log.re;
         product.phase += log.im;
         product.bound += log.re + error;
@@ -223,8 +229,10 @@ fn contour_up_to(
             continue;
         };
         let count = *n as f64;
-        sums.add_moment(&series, (count, place), last, scratch.lost(series.centre, last));
-        if last <= NEAR * series.radius {
+        sums.add_moment(&series, (count, place), last, scratch.lost(&series, last));
+        let part = 0.5 * last / series.radius;
+        let beyond = StepSeries::BEYOND * count * part.powi(ORDER as i32);
+        if beyond * composition.steps().len() as f64 <= BEYOND && last <= series.radius {
             sums.add_cumulants(&series, count);
         } else {
             multiply(&mut products, spacing, &scratch.tilted_nodes(&series), count);
@@ -269,6 +277,9 @@ fn contour_up_to(
     if !(cut <= hopeless * payoff(tilt).value.exp() / (1.0 + k.second.sqrt())) {
         return Attempt::TooShort(least / wanted);
     }
+    sums.centre_size +=
+        kinked.iter().map(|(step, n)| n * step.centre.abs()).sum::<f64>() + gaussian * (tilt + 0.5);
+    sums.terms += kinked.len() as f64;
     for (index, product) in products.iter_mut().enumerate() {
         sums.multiply(product, index as f64 * spacing);
     }
@@ -279,7 +290,7 @@ fn contour_up_to(
     let moments = || kinked.iter().map(|(step, n)| n * step.log_moment);
     let gaussian_moment = 0.5 * gaussian * tilt * (tilt + 1.0);
     let size = sums.moment_size + moments().map(f64::abs).sum::<f64>() + gaussian_moment;
-    let terms = sums.terms + kinked.len() as f64;
+    let terms = sums.terms;
     let mut contour = Contour {
         tilt,
         log_moment: sums.log_moment + moments().sum::<f64>() + gaussian_moment,

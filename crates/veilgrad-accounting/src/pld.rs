@@ -85,6 +85,13 @@ impl Bounds {
 /// # Errors
 /// When no finite epsilon can be certified.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupported> {
+    if let Some((above, below)) = composition.enclosing() {
+        let lower = match composition.attained() {
+            true => epsilon(below, delta).map_or(0.0, |found| found.lower),
+            false => 0.0,
+        };
+        return epsilon(above, delta).map(|found| Bounds { lower, ..found });
+    }
     let _allowance = Allowance::for_steps(work::QUESTION, composition);
     // Deltas at zero add up.
     let at_zero = |direction: Direction| -> f64 {
@@ -127,6 +134,10 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Bounds, Unsupp
 /// As for [`epsilon`].
 #[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Bounds {
+    if let Some((above, below)) = composition.enclosing() {
+        let lower = delta(below, epsilon).lower;
+        return Bounds { lower, ..delta(above, epsilon) };
+    }
     let _allowance = Allowance::for_steps(work::QUESTION, composition);
     let trivial =
         Bounds { lower: 0.0, upper: ever_sampled(composition), method: Method::ClosedForm };
@@ -197,6 +208,7 @@ struct Known {
 impl<'a> Deltas<'a> {
     /// With at most so many lattices in either direction, and so much work.
     pub(crate) fn new(composition: &'a Composition, most_lattices: usize, work: u64) -> Self {
+        let composition = composition.above();
         let ever_sampled = ever_sampled(composition);
         let (composition, sampled) = match without_tiny_noise(composition) {
             Some((rest, sampled)) => (Cow::Owned(rest), sampled),
@@ -396,7 +408,11 @@ fn epsilon_towards(composition: &Composition, direction: Direction, delta: f64) 
     let mut best = Bounds { lower, upper, method: Method::Contour };
     if composition.sample().is_some() {
         let found = epsilon_towards(composition.coarse(), direction, delta);
-        return best.and(Bounds { lower: 0.0, ..found });
+        let lower = match composition.attained() && found.upper.is_finite() {
+            true => epsilon_towards(composition.coarse_below(), direction, delta).lower,
+            false => 0.0,
+        };
+        return best.and(Bounds { lower, ..found });
     }
     if Delta::new(delta).is_ok_and(|delta| is_absurd(composition, delta)) {
         return best;
@@ -428,7 +444,9 @@ fn part_for_attempt(last: bool) -> Allowance {
 
 /// Whether epsilon is so large that nobody needs it closely: Rényi's bound will do.
 fn is_absurd(composition: &Composition, delta: Delta) -> bool {
-    rdp::epsilon(composition, delta).is_ok_and(|found| found.epsilon.get() > ABSURD)
+    // Only which method is tried depends on it, so a sample of thousands of distinct steps will do.
+    let typical = composition.sample().unwrap_or(composition);
+    rdp::epsilon(typical, delta).is_ok_and(|found| found.epsilon.get() > ABSURD)
 }
 
 fn aided_epsilon(

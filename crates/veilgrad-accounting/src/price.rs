@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use veilgrad_events::{Adjacency, Budget, Delta, Epsilon, Folded, Meter, Mode, Pricing, RunRounds};
 
 use crate::account::{Accountant, Best};
+use crate::joined::corner;
 use crate::participation::{Cost, RunSoFar};
 use crate::{Composition, Step, rdp};
 
@@ -69,7 +70,8 @@ impl Pricing for Best {
         let filter = rdp::Filter::new(budget.order?, budget.epsilon, budget.delta).ok()?;
         let runs = HashMap::new();
         let adjacency = budget.adjacency;
-        Some(Box::new(RenyiMeter { filter, adjacency, runs, divergence: 0.0, last: None }))
+        let (last, cells) = (None, Cells::default());
+        Some(Box::new(RenyiMeter { filter, adjacency, runs, divergence: 0.0, last, cells }))
     }
 
     /// The order that leaves the most room for Gaussians.
@@ -93,6 +95,36 @@ struct RenyiMeter {
     divergence: f64,
     /// The sampled Gaussian that was added last, and its divergence: mostly the next one is the same.
     last: Option<(Step, f64)>,
+    cells: Cells,
+}
+
+/// Divergences of thousands of distinct steps: those that are nearly alike share one that is not smaller.
+#[derive(Debug, Default)]
+struct Cells {
+    /// How many distinct steps there were.
+    steps: usize,
+    known: HashMap<(u8, i64, i64), f64>,
+}
+
+impl Cells {
+    /// So many distinct steps have a divergence of their own.
+    const ALONE: usize = 2048;
+    /// How wide cells are, as logs of rate and noise: meters then count at most about 0.3 % too much.
+    const WIDTH: f64 = 1e-3;
+    /// What is known is forgotten beyond this: it would take more memory than time.
+    const MOST: usize = 1 << 16;
+
+    fn divergence(&mut self, step: Step, order: f64) -> f64 {
+        self.steps += 1;
+        if self.steps <= Self::ALONE {
+            return rdp::step_divergence(step, order);
+        }
+        let ((kind, q, z), corner) = corner(step, Self::WIDTH);
+        if self.known.len() >= Self::MOST {
+            self.known.clear();
+        }
+        *self.known.entry((kind, q, z)).or_insert_with(|| rdp::step_divergence(corner, order))
+    }
 }
 
 impl RenyiMeter {
@@ -106,7 +138,7 @@ impl RenyiMeter {
             Cost::Sampled(step, count) => {
                 let one = match self.last {
                     Some((last, one)) if last == step => one,
-                    _ => rdp::step_divergence(step, self.filter.order()),
+                    _ => self.cells.divergence(step, self.filter.order()),
                 };
                 self.last = Some((step, one));
                 one * count as f64 * ROUNDED
@@ -185,6 +217,24 @@ mod tests {
         }
         // A budget of nothing has no parts.
         assert!(Best.meter(&budget(0.0, Mode::Planned)).is_none());
+    }
+
+    #[test]
+    fn a_meter_of_thousands_of_distinct_rounds_is_never_below_their_divergence_and_close() {
+        let terms = budget(20.0, Mode::Adaptive);
+        let order = terms.order.unwrap();
+        let each = |i: u32| {
+            let rate = SampleRate::new(0.001 + 1e-7 * f64::from(i)).unwrap();
+            rounds(Sampling::Poisson { rate }, 2.0 + 1e-4 * f64::from(i * 37 % 5000), 1)
+        };
+        let all: Vec<Folded> = (0..5000).map(each).collect();
+        let mut meter = Best.meter(&terms).unwrap();
+        all.iter().for_each(|rounds| meter.add(1, *rounds));
+        let composition = Composition::of(all, terms.adjacency).unwrap();
+        let filter = rdp::Filter::new(order, terms.epsilon, terms.delta).unwrap();
+        let exact = rdp::divergence(&composition, order) / filter.divergence();
+        let ratio = meter.part() / exact;
+        assert!((1.0 - 1e-9..1.004).contains(&ratio), "{ratio}");
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
         return f64::INFINITY;
     }
     let tilt = alpha - 1.0;
-    let value = match composition.sample() {
-        Some(_) => many::cumulant(composition, Direction::Remove, tilt).value,
-        None => Cumulant::new(composition, Direction::Remove).at(tilt).value,
+    let value = match composition.is_many() {
+        true => many::cumulant(composition, Direction::Remove, tilt).value,
+        false => Cumulant::new(composition, Direction::Remove).at(tilt).value,
     };
     value / tilt
 }
@@ -86,6 +86,7 @@ fn conversion(tilt: f64) -> Jet {
 /// # Errors
 /// When no order gives a finite bound.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Unsupported> {
+    let composition = composition.above();
     if let Some(sample) = composition.sample() {
         // The order that is best for some of the steps, and then one step of Newton's method for all of them.
         let mut tilt = epsilon(sample, delta)?.order - 1.0;
@@ -135,9 +136,9 @@ pub fn epsilon_on_orders(
     let (mut best, mut best_order) = (f64::INFINITY, f64::NAN);
     for order in orders.iter().copied().filter(|order| *order > 1.0) {
         let tilt = order - 1.0;
-        let value = match composition.sample() {
-            Some(_) => many::cumulant(composition, Direction::Remove, tilt).value,
-            None => cumulant.at(tilt).value,
+        let value = match composition.is_many() {
+            true => many::cumulant(composition, Direction::Remove, tilt).value,
+            false => cumulant.at(tilt).value,
         };
         let bound = epsilon_at(value, tilt, delta.get());
         if bound < best {
@@ -177,7 +178,7 @@ pub fn total_variation(composition: &Composition) -> f64 {
     if composition.steps().is_empty() {
         return 0.0;
     }
-    let divergence = divergence(composition, 1.0 + LOWEST_TILT).max(f64::MIN_POSITIVE);
+    let divergence = divergence(composition.above(), 1.0 + LOWEST_TILT).max(f64::MIN_POSITIVE);
     let bound = (0.5 * divergence).min(-libm::expm1(-divergence)).sqrt() * (1.0 + 1e-14);
     if bound.is_nan() { 1.0 } else { bound.min(1.0) }
 }

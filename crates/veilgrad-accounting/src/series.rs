@@ -12,6 +12,7 @@
 
 use realfft::num_complex::Complex64;
 
+use crate::cumulant::Jet;
 use crate::number::UNIT;
 use crate::output::Direction;
 use crate::smooth::Smooth;
@@ -52,9 +53,26 @@ pub(crate) const STRIDE: f64 = 1.2;
 /// Memory for the nodes of one step, reused.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// Mass and loss.
     nodes: Vec<(f64, f64)>,
-    /// Sums of mass, mass times loss and mass times its square, up to each node.
-    sums: Vec<[f64; 3]>,
+    /// Log of the tilted likelihood ratio, without the normal density, and half the square of the output.
+    logs: Vec<(f64, f64)>,
+    /// Of the cells between nodes up to each: sums of mass, mass times loss and mass times its square, with losses at
+    /// the lower end of each cell and at the upper one.
+    sums: Vec<[Sums; 2]>,
+}
+
+/// Sums of mass, mass times loss and mass times its square.
+type Sums = [f64; 3];
+
+/// Two neighbours.
+type Pairs<'a> = &'a [(f64, f64)];
+
+/// A sum of `mass (loss - centre)^2` between two places.
+fn square_around([from, to]: [&Sums; 2], centre: f64) -> f64 {
+    let [a0, a1, a2] = from;
+    let [b0, b1, b2] = to;
+    (b2 - a2) - 2.0 * centre * (b1 - a1) + centre * centre * (b0 - a0)
 }
 
 impl Scratch {
@@ -75,46 +93,89 @@ impl Scratch {
     ///
     /// For the difference D of two such losses this is `E (1 - cos t D)`, and `1 - cos x >= 2 x^2 / pi^2` for
     /// `|x| <= pi`: so it is at least `2 t^2 / pi^2` times the part of `E D^2` where both are at most `pi / (2 t)`.
-    pub(crate) fn lost(&mut self, centre: f64, first: f64) -> [f64; OCTAVES] {
+    /// Since that is nonnegative, a part of the distribution gives a lower bound: between two nodes the tilted
+    /// likelihood ratio, which is monotone, and the normal density are at least what they are at an end. The part of
+    /// `E D^2` is twice mass times that of `(l - m)^2` with the mean m of the part; m lies between the means with
+    /// the losses of a cell at its lower and at its upper end, and no loss is nearer to m than its cell.
+    pub(crate) fn lost(&mut self, series: &StepSeries, first: f64) -> [f64; OCTAVES] {
         use std::f64::consts::PI;
-        self.sums.clear();
-        let mut sum = [0.0; 3];
-        self.sums.push(sum);
-        let total: f64 = self.nodes.iter().map(|(mass, _)| mass).sum();
-        for (mass, loss) in &self.nodes {
-            let (mass, loss) = (mass / total, loss - centre);
-            let [m0, m1, m2] = sum;
-            sum = [m0 + mass, m1 + mass * loss, m2 + mass * loss * loss];
-            self.sums.push(sum);
-        }
-        // Losses are monotone in outputs, so what is small is between two nodes.
-        let (mut from, mut to) = (0, self.nodes.len());
         let mut lost = [0.0; OCTAVES];
+        // Losses fall with outputs, or rise.
+        let falls = self.nodes.first().zip(self.nodes.last()).is_some_and(|(a, b)| a.1 > b.1);
+        self.cells(series, falls);
+        let cells = self.sums.len() - 1;
+        let end = |place: usize, upper: usize| {
+            // The loss at an end of a cell, in the order of losses.
+            let node = place + upper;
+            let node = if falls { cells.checked_sub(node)? } else { node };
+            self.nodes.get(node).map(|(_, loss)| loss - series.centre)
+        };
+        let (mut from, mut to) = (0, cells);
         let mut frequency = first;
         for slot in &mut lost {
             let small = 0.5 * PI / (frequency * STRIDE);
-            let is_large = |place: usize| {
-                self.nodes.get(place).is_some_and(|(_, loss)| (loss - centre).abs() > small)
-            };
-            while from < to && is_large(from) {
+            while from < to && end(from, 0).is_none_or(|loss| loss < -small) {
                 from += 1;
             }
-            while from < to && is_large(to - 1) {
+            while from < to && end(to - 1, 1).is_none_or(|loss| loss > small) {
                 to -= 1;
             }
-            if let (Some([a0, a1, a2]), Some([b0, b1, b2])) =
+            if let (Some([low_a, high_a]), Some([low_b, high_b])) =
                 (self.sums.get(from), self.sums.get(to))
+                && let mass = low_b[0] - low_a[0]
+                && mass > 0.0
             {
-                let (mass, mean, square) = (b0 - a0, b1 - a1, b2 - a2);
-                let difference = 2.0 * (mass * square - mean * mean);
-                // Roundings of differences of sums.
-                let difference = difference - 1e-13 * b2;
-                *slot =
-                    (2.0 * frequency * frequency / (PI * PI) * difference).max(0.0) * (1.0 - 1e-9);
+                let (low, high) = ((low_b[1] - low_a[1]) / mass, (high_b[1] - high_a[1]) / mass);
+                // Cells that lie above the highest mean, and those below the lowest.
+                let (mut left, mut right) = (from, to);
+                while left < to && end(left, 1).is_some_and(|loss| loss < low) {
+                    left += 1;
+                }
+                while right > left && end(right - 1, 0).is_some_and(|loss| loss > high) {
+                    right -= 1;
+                }
+                if let (Some([_, below]), Some([above, _])) =
+                    (self.sums.get(left), self.sums.get(right))
+                {
+                    let square =
+                        square_around([high_a, below], low) + square_around([above, low_b], high);
+                    // Roundings of differences of sums, each of at most all terms.
+                    let rounding = (8.0 + 4.0 * cells as f64)
+                        * UNIT
+                        * (low_b[2] + high_b[2] + (low * low).max(high * high) * low_b[0]);
+                    *slot = (4.0 * frequency * frequency / (PI * PI) * mass * (square - rounding))
+                        .max(0.0)
+                        * (1.0 - 1e-9);
+                }
             }
             frequency *= STRIDE;
         }
         lost
+    }
+
+    /// Fills the sums over cells, from the lowest losses on.
+    fn cells(&mut self, series: &StepSeries, falls: bool) {
+        self.sums.clear();
+        let mut sums = [[0.0; 3]; 2];
+        self.sums.push(sums);
+        // Masses are about 1/(1 + error) of themselves at least: the error of the moment, and their own roundings.
+        let slack = 1.0 - 1e-9 - 4.0 * series.error;
+        let cells = self.nodes.windows(2).zip(self.logs.windows(2));
+        let mut add = |(nodes, logs): (Pairs<'_>, Pairs<'_>)| {
+            let ([(_, one), (_, other)], [(a, half_a), (b, half_b)]) = (nodes, logs) else {
+                return;
+            };
+            let log_mass = a.min(*b) - half_a.max(*half_b) - series.log_moment;
+            let mass = libm::exp(log_mass) * slack;
+            let (low, high) = if one < other { (one, other) } else { (other, one) };
+            for (sums, loss) in sums.iter_mut().zip([low, high]) {
+                let loss = loss - series.centre;
+                let [m0, m1, m2] = *sums;
+                *sums = [m0 + mass, m1 + mass * loss, m2 + mass * loss * loss];
+            }
+            self.sums.push(sums);
+        };
+        if falls { cells.rev().for_each(&mut add) } else { cells.for_each(&mut add) }
     }
 }
 
@@ -125,6 +186,69 @@ impl StepSeries {
 
     /// For frequencies up to `last`; `None` for steps that are no Poisson sample, or need too many nodes.
     pub(crate) fn new(
+        step: Step,
+        direction: Direction,
+        tilt: f64,
+        last: f64,
+        scratch: &mut Scratch,
+    ) -> Option<Self> {
+        let tilted = Tilted::new(step, direction, tilt, last, scratch)?;
+        let Tilted { log_moment, centre, total, quadrature, relative, off, .. } = tilted;
+        let moments = central_moments(&scratch.nodes, total, centre);
+        let radius = radius(&moments);
+        let [_, _, variance, _, fourth, ..] = moments;
+        // E D^2 = 2 variance and E D^4 = 2 m_4 + 6 variance^2 of the difference D of two such losses.
+        let bend = (2.0 * fourth + 6.0 * variance * variance) / (24.0 * variance);
+        let (square, fourth_power) = tilted.off_the_line(step, &scratch.nodes);
+        // The rest covers roundings.
+        let slack = |error: f64, moment: f64| 1e-9 + quadrature * error / moment;
+        let (less, more) = (1.0 - slack(square, variance), 1.0 + slack(fourth_power, fourth));
+        let less = if less > 0.0 { less } else { f64::MIN_POSITIVE };
+        let found = Self {
+            log_moment,
+            moment_error: tilted.moment_error(),
+            centre,
+            cumulants: cumulants(&moments),
+            radius,
+            error: UNIT * (2.0 * relative + last * 2.0 * off) + 3.0 * quadrature,
+            quadrature: 3.0 * quadrature,
+            variance: variance * less,
+            bend: bend * more / less,
+        };
+        (found.log_moment.is_finite() && radius > 0.0 && bend.is_finite()).then_some(found)
+    }
+
+    /// At least the log of the tilted moment, and about its derivatives.
+    pub(crate) fn jet(
+        step: Step,
+        direction: Direction,
+        tilt: f64,
+        scratch: &mut Scratch,
+    ) -> Option<Jet> {
+        let tilted = Tilted::new(step, direction, tilt, 0.0, scratch)?;
+        let Tilted { log_moment, centre, total, .. } = tilted;
+        let square = |(mass, loss): &(f64, f64)| mass * (loss - centre) * (loss - centre);
+        let second = scratch.nodes.iter().map(square).sum::<f64>() / total;
+        let value = log_moment + tilted.moment_error();
+        value.is_finite().then_some(Jet { value, first: centre, second })
+    }
+}
+
+/// The tilted moment of one step, from nodes.
+struct Tilted {
+    log_moment: f64,
+    centre: f64,
+    /// The sum of the masses of nodes.
+    total: f64,
+    /// At least the error of the quadrature, relative to the moment.
+    quadrature: f64,
+    /// At least the roundings of masses and losses, in unit roundoffs.
+    relative: f64,
+    off: f64,
+}
+
+impl Tilted {
+    fn new(
         step: Step,
         direction: Direction,
         tilt: f64,
@@ -144,14 +268,16 @@ impl StepSeries {
             return None;
         }
         scratch.nodes.clear();
+        scratch.logs.clear();
         let scale = libm::log(spacing / (2.0 * std::f64::consts::PI).sqrt());
         let mut top = f64::MIN;
         for index in 0..=count as usize {
             let y = left + index as f64 * spacing;
             let (weight, loss) = curve.weight_and_loss(y);
-            let log_mass = weight + tilt * loss - 0.5 * y * y + scale;
-            top = top.max(log_mass);
-            scratch.nodes.push((log_mass, loss));
+            let (log_ratio, half_square) = (weight + tilt * loss + scale, 0.5 * y * y);
+            top = top.max(log_ratio - half_square);
+            scratch.nodes.push((log_ratio - half_square, loss));
+            scratch.logs.push((log_ratio, half_square));
         }
         let (mut total, mut first, mut largest) = (0.0, 0.0, 0.0f64);
         for (mass, loss) in &mut scratch.nodes {
@@ -161,17 +287,6 @@ impl StepSeries {
             largest = largest.max(loss.abs());
         }
         let (log_moment, centre) = (top + libm::log(total), first / total);
-        // Central moments, and those of moduli.
-        let (mut moments, mut moduli) = ([0.0; ORDER + 1], [0.0; ORDER + 1]);
-        for (mass, loss) in &scratch.nodes {
-            let (mass, loss) = (mass / total, loss - centre);
-            let mut power = mass * loss;
-            for (moment, modulus) in moments.iter_mut().zip(&mut moduli).skip(2) {
-                power *= loss;
-                *moment += power;
-                *modulus += power.abs();
-            }
-        }
         let (log_left, log_right) = curve.log_tails(left, right, tilt);
         // As in the other quadratures: the integral is at least 1, sums beyond the ends are a few times their
         // integrals.
@@ -184,29 +299,70 @@ impl StepSeries {
         // Turns round a few times until they are computed afresh, and cumulants with their order.
         let turns = 512.0;
         let relative = 8.0 * exponent + turns + (2.0 + 2.0 * tilt) * off + count;
-        let moment_error = UNIT * relative + quadrature;
-        let error = UNIT * (2.0 * relative + last * 2.0 * off) + 3.0 * quadrature;
-        let radius = radius(&moduli);
-        let [_, _, variance, _, fourth, ..] = moments;
-        // E D^2 = 2 variance and E D^4 = 2 m_4 + 6 variance^2 of the difference D of two such losses.
-        let bend = (2.0 * fourth + 6.0 * variance * variance) / (24.0 * variance);
-        let found = Self {
-            log_moment,
-            moment_error,
-            centre,
-            cumulants: cumulants(&moments),
-            radius,
-            error,
-            quadrature: 3.0 * quadrature,
-            variance: variance * (1.0 - 1e-9),
-            bend: bend * (1.0 + 1e-9),
+        Some(Self { log_moment, centre, total, quadrature, relative, off })
+    }
+
+    /// At least the tilted moments of `|loss - centre|^2` and its square where quadratures of these are bounded: on the
+    /// strip around the real line, and beyond the ends.
+    ///
+    /// A loss is `log(1 + u)`, or a difference of two. On the line their moduli are at most
+    /// `a = |loss| - log(1 - q)`. If `a <= 1/8` then `|u| <= e^a - 1 + 2 q <= 4 a <= 1/2` on the strip, and the
+    /// log is at most 8 a; otherwise it is at most a plus what it shrinks or turns by there, 3.5 and pi.
+    fn off_the_line(&self, step: Step, nodes: &[(f64, f64)]) -> (f64, f64) {
+        let q = match step.sampled {
+            Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
+            Sampled::Always => 1.0,
         };
-        (found.log_moment.is_finite() && radius > 0.0 && bend.is_finite()).then_some(found)
+        let never = -libm::log1p(-q);
+        let (mut square, mut fourth_power, mut largest) = (0.0, 0.0, 0.0f64);
+        for (mass, loss) in nodes {
+            let a = loss.abs() + never;
+            let modulus = if a <= 0.125 { 16.0 * a } else { 2.0 * a + 14.0 } + self.centre.abs();
+            let modulus = modulus * modulus;
+            square += mass * modulus;
+            fourth_power += mass * modulus * modulus;
+            largest = largest.max(modulus);
+        }
+        // Beyond the ends losses grow at most linearly where the normal density falls: twice the last one covers that.
+        (square / self.total + 2.0 * largest, fourth_power / self.total + 2.0 * largest * largest)
+    }
+
+    /// At least the error of the log of the moment.
+    fn moment_error(&self) -> f64 {
+        UNIT * self.relative + self.quadrature
     }
 }
 
+/// Central moments from nodes whose masses have this sum, in lanes.
+fn central_moments(nodes: &[(f64, f64)], total: f64, centre: f64) -> [f64; ORDER + 1] {
+    const LANES: usize = 4;
+    let mut lanes = [[0.0; LANES]; ORDER + 1];
+    for chunk in nodes.chunks(LANES) {
+        let (mut power, mut losses) = ([0.0; LANES], [0.0; LANES]);
+        for ((power, lane), (mass, loss)) in power.iter_mut().zip(&mut losses).zip(chunk) {
+            *lane = loss - centre;
+            *power = mass / total * *lane;
+        }
+        for moment in lanes.iter_mut().skip(2) {
+            for ((moment, power), loss) in moment.iter_mut().zip(&mut power).zip(&losses) {
+                *power *= loss;
+                *moment += *power;
+            }
+        }
+    }
+    lanes.map(|lanes| lanes.iter().sum())
+}
+
 /// The largest r, about, with `sum of r^k M_k / k! <= 1/2`; 0 if there is none.
-fn radius(moduli: &[f64; ORDER + 1]) -> f64 {
+///
+/// Moments of even order are those of moduli, and `M_k^2 <= M_{k-1} M_{k+1}` bounds those between (Cauchy, Schwarz).
+fn radius(moments: &[f64; ORDER + 1]) -> f64 {
+    let mut moduli = *moments;
+    for (k, around) in moments.windows(3).enumerate().skip(2).step_by(2) {
+        if let ([before, _, after], Some(odd)) = (around, moduli.get_mut(k + 1)) {
+            *odd = (before * after).sqrt();
+        }
+    }
     let [_, _, second, ..] = moduli;
     let mut r = 1.0 / second.sqrt();
     for _ in 0..200 {
@@ -255,14 +411,12 @@ mod tests {
     fn the_series_is_as_close_as_its_bound_says() {
         let losses = [(0.5, -0.3), (0.3, 0.1), (0.15, 0.5), (0.05, 0.9)];
         let mean: f64 = losses.iter().map(|(p, l)| p * l).sum();
-        let (mut moments, mut moduli) = ([0.0; ORDER + 1], [0.0; ORDER + 1]);
-        for (p, l) in losses {
-            for k in 2..=ORDER {
-                moments[k] += p * (l - mean).powi(k as i32);
-                moduli[k] += p * (l - mean).abs().powi(k as i32);
-            }
+        let moments = central_moments(&losses, 1.0, mean);
+        for (k, moment) in moments.iter().enumerate().skip(2) {
+            let exact: f64 = losses.iter().map(|(p, l)| p * (l - mean).powi(k as i32)).sum();
+            assert!((moment - exact).abs() <= 1e-14 * exact.abs() + 1e-16, "{k}: {moment} {exact}");
         }
-        let (r, c) = (radius(&moduli), cumulants(&moments));
+        let (r, c) = (radius(&moments), cumulants(&moments));
         assert!(r > 0.5 / moments[2].sqrt());
         for part in [0.05, 0.2, 0.5, 0.9] {
             let t = part * r;

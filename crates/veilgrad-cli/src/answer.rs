@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::pld::Method;
-use veilgrad_accounting::{Composition, Guarantee, advantage, true_positive_rate};
+use veilgrad_accounting::{Composition, Guarantee};
 use veilgrad_events::{Adjacency, Sampling};
 
 use crate::error::Error;
@@ -44,12 +44,9 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn new(composition: &Composition, guarantee: Guarantee) -> Self {
-        Self {
-            guarantee,
-            mu: composition.mu().filter(|mu| mu.is_finite()),
-            advantage: advantage(composition),
-            true_positive_rate: true_positive_rate(composition, FALSE_POSITIVE_RATE),
-        }
+        let Attacker { advantage, true_positive_rate } = Attacker::of(composition);
+        let mu = composition.mu().filter(|mu| mu.is_finite());
+        Self { guarantee, mu, advantage, true_positive_rate }
     }
 
     /// Of rounds that may have been chosen from earlier outputs, for which (epsilon, delta) is all that holds.
