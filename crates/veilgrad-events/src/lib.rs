@@ -19,33 +19,17 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-mod budget;
+mod charge;
 mod event;
-mod grid;
-mod jsonl;
-mod ledger;
-mod memory;
-mod process;
-mod query;
-mod record;
-mod round;
-mod sampling;
-mod unit;
 
-pub use budget::{Budget, Meter, Pricing, RunRounds};
-pub use event::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
-pub use grid::{GridError, IntegerGrid};
-pub use jsonl::{LineError, RoundsFile, rounds_from_jsonl, rounds_to_jsonl};
-pub use ledger::{
-    LedgerError, LedgerStore, Permits, RoundPermit, Run, check_ledger_store, follows,
+pub use charge::{
+    LedgerError, LedgerStore, MemoryLedger, Meter, Permits, Pricing, ProcessIdentity, RoundPermit,
+    Run, RunRounds, UnknownProcess, check_ledger_store, follows,
 };
-pub use memory::MemoryLedger;
-pub use process::{ProcessIdentity, UnknownProcess};
-pub use query::{QueryError, SumQuery};
-pub use record::{Adjacency, RecordUnit};
-pub use round::{Folded, Round, RoundError, Rounds, run_length};
-pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
-pub use unit::{
-    BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,
-    SampleRate, UnitError, WeightBound,
+pub use event::{
+    Adjacency, BatchError, Budget, BudgetShare, ClipNorm, Close, Delta, Epsilon, Event, FixedBatch,
+    Folded, GridError, Insecure, IntegerGrid, JointScale, LineError, Mode, NoiseMechanism,
+    NoiseMultiplier, NoiseStd, Numerics, PublicCount, QueryError, RecordUnit, Reservation, Round,
+    RoundError, Rounds, RoundsFile, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
+    UnitError, WeightBound, rounds_from_jsonl, rounds_to_jsonl, run_length,
 };

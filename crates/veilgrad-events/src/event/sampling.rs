@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::SampleRate;
+use super::unit::SampleRate;
 
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///

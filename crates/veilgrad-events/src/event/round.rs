@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{NoiseMultiplier, Sampling, SumQuery, UnitError};
+use super::query::SumQuery;
+use super::sampling::Sampling;
+use super::unit::{NoiseMultiplier, UnitError};
 
 /// One sample and all sum queries asked of it.
 ///

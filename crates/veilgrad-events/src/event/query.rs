@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::grid::power_of_two;
-use crate::{ClipNorm, GridError, IntegerGrid, NoiseStd, UnitError};
+use super::grid::{GridError, IntegerGrid, power_of_two};
+use super::unit::{ClipNorm, NoiseStd, UnitError};
 
 /// A Gaussian sum query over one group of vectors, with its privacy tuple `(S, sigma)`.
 ///

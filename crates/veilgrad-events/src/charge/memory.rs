@@ -1,6 +1,7 @@
 //! A ledger that lives and dies with the process.
 
-use crate::{Event, LedgerError, LedgerStore, Rounds, run_length};
+use super::store::{LedgerError, LedgerStore};
+use crate::event::{Event, Rounds, run_length};
 
 /// A ledger in memory, for tests and for programs that account once and exit.
 ///

@@ -3,7 +3,8 @@
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, Rounds};
+use super::entry::Mode;
+use super::round::Rounds;
 
 /// A line that is not a valid entry.
 #[derive(Debug, thiserror::Error)]

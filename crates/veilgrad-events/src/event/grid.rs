@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::NoiseMultiplier;
+use super::unit::NoiseMultiplier;
 
 /// The grid of one exact Gaussian sum: every record contributes an integer vector of norm at most
 /// `S_int`, and the noise is `floor(2^k Z)` with `Z` standard normal.
@@ -103,7 +103,7 @@ impl IntegerGrid {
 }
 
 /// `2^k`, exactly.
-pub(crate) const fn power_of_two(k: u8) -> f64 {
+pub(super) const fn power_of_two(k: u8) -> f64 {
     (1u64 << k) as f64
 }
 

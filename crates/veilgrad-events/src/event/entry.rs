@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Adjacency, RecordUnit, Rounds};
+use super::record::{Adjacency, RecordUnit};
+use super::round::Rounds;
 
 /// One entry of a ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,15 @@
+//! Charging rounds: stores, runs, the permits that they grant, and what rounds cost.
+
+mod memory;
+mod permit;
+mod pricing;
+mod process;
+mod run;
+mod store;
+
+pub use memory::MemoryLedger;
+pub use permit::{Permits, RoundPermit};
+pub use pricing::{Meter, Pricing, RunRounds};
+pub use process::{ProcessIdentity, UnknownProcess};
+pub use run::{Run, follows};
+pub use store::{LedgerError, LedgerStore, check_ledger_store};

@@ -1,0 +1,110 @@
+//! The right to run a round, which exists only after its charge.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::process::ProcessIdentity;
+use crate::event::{RecordUnit, Round};
+
+/// A number that was not given before in this process.
+pub(super) fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Permits of one charged block, handed out one at a time.
+pub struct Permits {
+    pub(super) run: u64,
+    pub(super) process: ProcessIdentity,
+    pub(super) unit: RecordUnit,
+    pub(super) round: Round,
+    pub(super) next: u64,
+    pub(super) end: u64,
+    pub(super) insecure: bool,
+}
+
+impl Iterator for Permits {
+    type Item = RoundPermit;
+
+    fn next(&mut self) -> Option<RoundPermit> {
+        if self.next == self.end {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        Some(RoundPermit {
+            id: unique(),
+            process: self.process,
+            run: self.run,
+            unit: self.unit,
+            number,
+            round: self.round.clone(),
+            insecure: self.insecure,
+        })
+    }
+}
+
+/// The right to run one charged round: to draw one sample and release its sums once.
+///
+/// # Guarantee
+/// Only [`Run::reserve`](super::Run::reserve) creates it, after the charge was appended. It cannot be cloned, copied or
+/// serialised, drawing a sample consumes it, and it is worth nothing in another process.
+pub struct RoundPermit {
+    id: u64,
+    process: ProcessIdentity,
+    run: u64,
+    unit: RecordUnit,
+    number: u64,
+    round: Round,
+    insecure: bool,
+}
+
+impl RoundPermit {
+    /// A number that no other permit of this process has.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A number that no other run of this process has.
+    #[must_use]
+    pub const fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// What a record is, as the run's header says.
+    #[must_use]
+    pub const fn unit(&self) -> RecordUnit {
+        self.unit
+    }
+
+    /// Whether this is the process that charged the round. A forked child has a copy of its parent's
+    /// permits; it must not use them.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// The process that charged the round.
+    #[must_use]
+    pub const fn process(&self) -> ProcessIdentity {
+        self.process
+    }
+
+    /// The number of the round within its run.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The round that was charged.
+    #[must_use]
+    pub fn round(&self) -> &Round {
+        &self.round
+    }
+
+    /// Whether the run is stamped as protecting nothing.
+    #[must_use]
+    pub const fn is_insecure(&self) -> bool {
+        self.insecure
+    }
+}

@@ -1,0 +1,162 @@
+//! Runs: the charge is stored first, then permits are granted.
+
+use super::permit::{Permits, unique};
+use super::process::ProcessIdentity;
+use super::store::{LedgerError, LedgerStore};
+use crate::event::{
+    Adjacency, Close, Event, Insecure, NoiseMechanism, RecordUnit, Reservation, Round, Rounds,
+    RunHeader,
+};
+
+/// A run in progress: the only source of permits.
+///
+/// # Guarantee
+/// A permit exists only if its charge was appended before. After any failed append other than an
+/// exhausted budget the run is poisoned and grants no further permit. A forked child's copy of a run
+/// charges nothing, and its copies of permits are worth nothing.
+pub struct Run<S: LedgerStore> {
+    store: S,
+    id: u64,
+    process: ProcessIdentity,
+    unit: RecordUnit,
+    adjacency: Adjacency,
+    plan: Option<Vec<Rounds>>,
+    next_round: u64,
+    insecure: bool,
+    poisoned: bool,
+}
+
+impl<S: LedgerStore> Run<S> {
+    /// Opens a run. If its header declares a plan, only the rounds of the plan can be charged, in their
+    /// order, and a store with a budget refuses the run unless all of them fit.
+    ///
+    /// # Errors
+    /// When the store does not take the event, or this process could not be told from a forked copy.
+    pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
+        let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
+        let mut run = Self {
+            store,
+            id: unique(),
+            process: ProcessIdentity::current()?,
+            unit,
+            adjacency,
+            plan,
+            next_round: 0,
+            insecure: false,
+            poisoned: false,
+        };
+        run.append(&[Event::Open(header)])?;
+        Ok(run)
+    }
+
+    /// Opens a run that protects nothing and says so for ever: for tests with seeded or no noise.
+    ///
+    /// # Errors
+    /// When the store does not take the events.
+    pub fn open_insecure(
+        store: S,
+        header: RunHeader,
+        reason: impl Into<String>,
+    ) -> Result<Self, LedgerError> {
+        let mut run = Self::open(store, header)?;
+        run.append(&[Event::Insecure(Insecure { reason: reason.into() })])?;
+        run.insecure = true;
+        Ok(run)
+    }
+
+    /// Charges `rounds` rounds and returns that many permits, to be used in order.
+    ///
+    /// A permit that is not used stays charged; there is no refund.
+    ///
+    /// # Errors
+    /// [`LedgerError::PrivateCount`] for a policy that stores the number of records in a run under
+    /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
+    /// rounds, [`LedgerError::NotPlanned`] when they are not the next ones of the run's plan: nothing was
+    /// charged then. After any other error the run is poisoned.
+    pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
+        let block = [Rounds { count: rounds, round: round.clone() }];
+        let mut permits = self.reserve_each(&block)?;
+        // One entry makes one block of permits.
+        permits.pop().ok_or_else(|| LedgerError::Refused("no permits were granted".to_owned()))
+    }
+
+    /// Charges rounds of several kinds at once, all or none, and returns the permits of each: for
+    /// schedules in which rates or noise change from round to round.
+    ///
+    /// # Errors
+    /// As for [`reserve`](Self::reserve).
+    pub fn reserve_each(&mut self, block: &[Rounds]) -> Result<Vec<Permits>, LedgerError> {
+        let mut next = self.next_round;
+        let (mut events, mut permits) = (Vec::new(), Vec::new());
+        for charge in block {
+            let private = self.adjacency == Adjacency::AddRemove;
+            if private && charge.round.sampling().records().is_some() {
+                return Err(LedgerError::PrivateCount);
+            }
+            if self.plan.as_ref().is_some_and(|plan| !follows(plan, next, charge)) {
+                return Err(LedgerError::NotPlanned(next));
+            }
+            let end = next
+                .checked_add(charge.count)
+                .ok_or_else(|| LedgerError::Refused("round numbers exceed 64 bits".to_owned()))?;
+            if charge.count > 0 {
+                let (charge, noise) = (charge.clone(), NoiseMechanism::Gaussian);
+                events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
+            }
+            let round = charge.round.clone();
+            let (run, process, unit, insecure) = (self.id, self.process, self.unit, self.insecure);
+            permits.push(Permits { run, process, unit, round, next, end, insecure });
+            next = end;
+        }
+        if !events.is_empty() {
+            self.append(&events)?;
+            self.next_round = next;
+        }
+        Ok(permits)
+    }
+
+    /// Closes the run and gives the store back.
+    ///
+    /// # Errors
+    /// When the store does not take the event.
+    pub fn close(mut self) -> Result<S, LedgerError> {
+        self.append(&[Event::Close(Close {})])?;
+        Ok(self.store)
+    }
+
+    /// The store, to read.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
+        if self.poisoned {
+            return Err(LedgerError::Poisoned);
+        }
+        if !self.process.is_current() {
+            return Err(LedgerError::Forked);
+        }
+        let result = self.store.append(events);
+        let known = |error: &LedgerError| {
+            matches!(error, LedgerError::BudgetExhausted(_) | LedgerError::Busy(_))
+        };
+        self.poisoned = result.as_ref().is_err_and(|error| !known(error));
+        result
+    }
+}
+
+/// Whether a plan has these rounds from round `first` on.
+#[must_use]
+pub fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+    let last = first.saturating_add(charge.count);
+    let (mut begin, mut found) = (0u64, 0);
+    for part in plan {
+        let end = begin.saturating_add(part.count);
+        let common = end.min(last).saturating_sub(begin.max(first));
+        if common > 0 && part.round != charge.round {
+            return false;
+        }
+        (begin, found) = (end, found + common);
+    }
+    found == charge.count
+}

@@ -1,0 +1,98 @@
+//! The contract of a ledger, and why a charge is refused.
+
+use super::process::UnknownProcess;
+use crate::event::{Event, NoiseMechanism, Reservation, Round, Rounds};
+
+/// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
+///
+/// # Guarantee
+/// An implementation must return `Ok` from [`append`](LedgerStore::append) only when the event will
+/// survive whatever the store claims to survive (for a durable store: power loss), and must never
+/// remove or change an appended event. A store with a budget checks it inside `append`, together
+/// with the pending event, and answers [`LedgerError::BudgetExhausted`] without appending.
+pub trait LedgerStore {
+    /// Appends events, all of them or none.
+    ///
+    /// # Errors
+    /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
+    /// still fit; [`LedgerError::Busy`] when nothing was appended and the same may succeed later. Any
+    /// other error leaves it unknown whether the events are stored.
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError>;
+
+    /// Shows every event in the order in which they were appended.
+    ///
+    /// # Errors
+    /// When the store cannot be read or does not verify.
+    fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError>;
+}
+
+impl<S: LedgerStore + ?Sized> LedgerStore for &mut S {
+    fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
+        (**self).append(events)
+    }
+
+    fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
+        (**self).visit(visitor)
+    }
+}
+
+/// Why a ledger did not take a charge.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// The budget does not cover the charge; nothing was charged.
+    #[error("the budget does not cover this charge: {0}")]
+    BudgetExhausted(String),
+    /// The store failed or refused.
+    #[error("ledger refused: {0}")]
+    Refused(String),
+    /// The policy would put the number of records into the ledger, where it is private.
+    #[error(
+        "this sampling policy makes the number of records public, which is private under \
+         add-remove adjacency; use Poisson sampling, or replace-one or zero-out adjacency"
+    )]
+    PrivateCount,
+    /// An earlier write failed, so what is on disk is unknown; open the ledger again.
+    #[error("an earlier ledger write failed; open the ledger again before charging more")]
+    Poisoned,
+    /// Another process kept the store too long; nothing was appended.
+    #[error("the ledger is busy: {0}")]
+    Busy(String),
+    /// Rounds that are not the next ones of the declared plan.
+    #[error("round {0} and those after it are not what the run's plan says")]
+    NotPlanned(u64),
+    /// The process is a fork of the one that opened the run; both would count the same charges.
+    #[error("this process was forked from the one that opened the run; open a run of its own")]
+    Forked,
+}
+
+impl From<UnknownProcess> for LedgerError {
+    fn from(error: UnknownProcess) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// Checks a store against the contract of [`LedgerStore`], on a store without a budget.
+///
+/// # Errors
+/// Says which part of the contract does not hold.
+pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result<(), String> {
+    let events = |store: &dyn LedgerStore| {
+        let mut events = Vec::new();
+        store.visit(&mut |event| events.push(event.clone())).map_err(|e| e.to_string())?;
+        Ok::<_, String>(events)
+    };
+    let mut expected = events(store)?;
+    for rounds in [1, 3, 1, 32] {
+        let charge = Rounds { count: rounds, round: round.clone() };
+        let noise = NoiseMechanism::Gaussian;
+        let event = Event::Reserve(Reservation { first_round: 0, charge, noise });
+        let slice = std::slice::from_ref(&event);
+        store.append(slice).map_err(|e| e.to_string())?;
+        expected.push(event);
+        if events(store)? != expected {
+            return Err("events read back differ from those appended".to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! What happened, as data: values that are checked, stored and read, and do nothing.
+
+mod budget;
+mod entry;
+mod grid;
+mod jsonl;
+mod query;
+mod record;
+mod round;
+mod sampling;
+mod unit;
+
+pub use budget::Budget;
+pub use entry::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
+pub use grid::{GridError, IntegerGrid};
+pub use jsonl::{LineError, RoundsFile, rounds_from_jsonl, rounds_to_jsonl};
+pub use query::{QueryError, SumQuery};
+pub use record::{Adjacency, RecordUnit};
+pub use round::{Folded, Round, RoundError, Rounds, run_length};
+pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
+pub use unit::{
+    BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,
+    SampleRate, UnitError, WeightBound,
+};
