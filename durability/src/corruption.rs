@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, charged, create, open_run, round, text};
+use crate::scratch::{Directory, Found, charged, create, open_run, round, text};
 
 /// Events of the ledger that is altered.
 const EVENTS: u64 = 200;

@@ -6,8 +6,7 @@ use veilgrad_accounting::{Best, Composition, rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, Pricing, Rounds};
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, charged, create, released, round, text};
+use crate::scratch::{Directory, Found, charged, create, released, round, text};
 
 /// Many processes on one ledger: those that create it, those that charge it, and one that reads.
 pub(crate) fn processes(quick: bool) -> Found {

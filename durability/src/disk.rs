@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 
 use veilgrad_ledger::{Ledger, Options, StoreError};
 
-use crate::Found;
 use crate::charge::GRANTED_AFTER_FAILURE;
-use crate::scratch::{Directory, charged, create, open_run, released, round, text};
+use crate::scratch::{Directory, Found, charged, create, open_run, released, round, text};
 
 /// A small disk, unmounted in the end.
 struct Disk(PathBuf);

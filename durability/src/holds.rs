@@ -9,8 +9,7 @@ use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Adjacency, Delta, LedgerError, RecordUnit, Rounds, Run, RunHeader};
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, charged, create, round, text};
+use crate::scratch::{Directory, Found, charged, create, round, text};
 
 /// The rounds of every plan.
 const PLAN: u64 = 12;

@@ -9,9 +9,8 @@ use std::process::{Command, Stdio};
 
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::Found;
 use crate::charge::GRANTED_AFTER_FAILURE;
-use crate::scratch::{Directory, charged, create, open_run, released, round, text};
+use crate::scratch::{Directory, Found, charged, create, open_run, released, round, text};
 
 /// System calls that change files or make them durable.
 const CALLS: &str =

@@ -7,8 +7,7 @@ use veilgrad_accounting::{Accountant, Best, Composition};
 use veilgrad_events::{Delta, Rounds};
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, charged, create, open_run, round, text};
+use crate::scratch::{Directory, Found, charged, create, open_run, round, text};
 
 /// Seconds on the clock and of this process, all its threads together.
 #[derive(Default, Clone, Copy)]

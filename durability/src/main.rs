@@ -17,8 +17,7 @@ mod walk;
 
 use std::process::ExitCode;
 
-/// What a sweep found.
-type Found = Result<(), String>;
+use scratch::Found;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -12,8 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Found;
-use crate::scratch::{Directory, create, text};
+use crate::scratch::{Directory, Found, create, text};
 
 const LOG: &str = "ledger.db-wal";
 const ANCHOR: &str = "ledger.db.anchor";

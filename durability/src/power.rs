@@ -12,8 +12,7 @@ use std::path::Path;
 use veilgrad_events::{Round, Rounds, Run};
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, Random, charged, create, open_run, round, text};
+use crate::scratch::{Directory, Found, Random, charged, create, open_run, round, text};
 
 const SECTOR: usize = 512;
 /// The size of a slot of the anchor.

@@ -11,6 +11,9 @@ use veilgrad_events::{
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
+/// What a sweep found: the first thing that was lost.
+pub(crate) type Found = Result<(), String>;
+
 /// A directory that is removed with its content.
 pub(crate) struct Directory(PathBuf);
 

@@ -10,8 +10,7 @@ use veilgrad_accounting::Best;
 use veilgrad_events::{ClipNorm, Epsilon, Event, NoiseStd, Round, SampleRate, Sampling, SumQuery};
 use veilgrad_ledger::{Entry, Head, Ledger, Options};
 
-use crate::Found;
-use crate::scratch::{Directory, Random, create, open_run, text};
+use crate::scratch::{Directory, Found, Random, create, open_run, text};
 
 const FILES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
 

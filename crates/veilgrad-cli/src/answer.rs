@@ -5,7 +5,7 @@ use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::pld::Method;
 use veilgrad_accounting::{Composition, Guarantee};
-use veilgrad_events::{Adjacency, Sampling};
+use veilgrad_events::{Adjacency, RecordUnit, Sampling};
 
 use crate::error::Error;
 
@@ -54,6 +54,16 @@ impl Outcome {
         let Attacker { advantage, true_positive_rate } =
             Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
         Self { guarantee, mu: None, advantage, true_positive_rate }
+    }
+}
+
+/// The name of a unit on the command line.
+pub(crate) fn unit_name(unit: RecordUnit) -> String {
+    match unit {
+        RecordUnit::Example => "example".to_owned(),
+        RecordUnit::User => "user".to_owned(),
+        RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
+        other => other.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ use veilgrad_accounting::display::{down, up};
 use veilgrad_events::{Mode, Pricing};
 use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
 
-use crate::answer::adjacency_name;
+use crate::answer::{adjacency_name, unit_name};
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
 use crate::output::{print, say};
@@ -77,7 +77,7 @@ pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: B
         budget.dataset,
         budget.epsilon.get(),
         budget.delta.get(),
-        crate::report::unit_name(budget.unit),
+        unit_name(budget.unit),
         adjacency_name(budget.adjacency),
         ledger.display()
     ));

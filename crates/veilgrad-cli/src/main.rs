@@ -17,6 +17,7 @@ mod ledger;
 mod ledger_place;
 mod manual;
 mod output;
+mod path;
 mod plan;
 mod predict;
 mod report;

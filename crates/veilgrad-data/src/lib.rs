@@ -14,8 +14,6 @@
 )]
 
 mod array;
-#[cfg(feature = "parquet")]
-mod columnar;
 mod error;
 pub mod idx;
 mod line;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::chain::{Hash, Head};
 use crate::error::{StoreError, file_error};
-use crate::place::{beside, open_itself, open_left_over};
+use crate::place::{anchor_path, open_itself, open_left_over};
 
 /// The size of a slot, and of its first line.
 const SLOT: usize = 1 << 15;
@@ -59,15 +59,10 @@ pub(crate) struct Spoiled {
     pub(crate) names: Option<u64>,
 }
 
-/// The anchor file of a database.
-pub(crate) fn path_of(database: &Path) -> PathBuf {
-    beside(database, ".anchor")
-}
-
 impl Anchor {
     /// Creates the anchor of a new ledger; refuses one that is there.
     pub(crate) fn create(database: &Path) -> Result<Self, StoreError> {
-        let path = path_of(database);
+        let path = anchor_path(database);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -77,7 +72,7 @@ impl Anchor {
 
     /// Opens the anchor of a ledger that is there.
     pub(crate) fn open(database: &Path, writable: bool) -> Result<Self, StoreError> {
-        let path = path_of(database);
+        let path = anchor_path(database);
         let file = open_itself(&path, writable);
         match file {
             Ok(file) => Ok(Self { file, path, slots: [None, None] }),
@@ -318,6 +313,6 @@ mod tests {
         assert!(error.contains("busy"), "{error}");
         drop(held);
         assert!(other.lock(Duration::ZERO).is_ok());
-        std::fs::remove_file(path_of(&path)).unwrap();
+        std::fs::remove_file(anchor_path(&path)).unwrap();
     }
 }

@@ -13,10 +13,13 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::anchor::{self, Anchor};
 use crate::chain::{Hash, Head};
+use crate::database::{Rows, insert};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
-use crate::ledger::{Ledger, Options, Rows, insert, random_id};
-use crate::place::{beside, check_file_system, new_path, open_left_over, sync_directory};
+use crate::ledger::{Ledger, Options, random_id};
+use crate::place::{
+    anchor_path, beside, check_file_system, new_path, open_left_over, sync_directory,
+};
 use crate::schema::{APPLICATION, BACKUP, STEPS, migrate};
 use crate::state::State;
 
@@ -105,7 +108,7 @@ fn chain(rows: &[Vec<u8>]) -> Result<(Rows, Head), StoreError> {
 /// Takes the name under which the ledger is built, and clears away what a creation left that was cut
 /// short. Nobody else creates it while the returned file is open.
 fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
-    let anchor = anchor::path_of(path);
+    let anchor = anchor_path(path);
     let taken = |file: &Path| {
         let cause = std::io::Error::new(ErrorKind::AlreadyExists, "exists already");
         file_error(file, cause)

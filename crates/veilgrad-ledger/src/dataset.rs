@@ -8,6 +8,7 @@ use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::hold::Hold;
 use crate::ledger::{Ledger, random_id};
+use crate::tally::Tally;
 
 /// The ledger of one dataset: what a [`Run`](veilgrad_events::Run) charges.
 ///
@@ -53,6 +54,28 @@ impl DatasetLedger {
     #[must_use]
     pub fn into_ledger(self) -> Ledger {
         self.ledger
+    }
+}
+
+impl Ledger {
+    /// The store of one dataset, for a run.
+    ///
+    /// # Errors
+    /// When there is no such dataset.
+    pub fn dataset(
+        mut self,
+        name: &str,
+        pricing: Arc<dyn Pricing + Send + Sync>,
+    ) -> Result<DatasetLedger, StoreError> {
+        let Some(dataset) = self.state.datasets.get_mut(name) else {
+            return Err(StoreError::Refused(match self.state.alike(name) {
+                Some(alike) => format!("there is no dataset {name:?}; did you mean {alike:?}?"),
+                None => format!("there is no dataset {name:?}; create its budget first"),
+            }));
+        };
+        // Another pricing may have counted before.
+        dataset.tally = Tally::default();
+        Ok(DatasetLedger::new(self, name, pricing))
     }
 }
 

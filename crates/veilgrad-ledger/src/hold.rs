@@ -4,7 +4,6 @@
 //! process ends, however it ends: there are no process ids and no clocks. It is taken under the ledger's
 //! lock, before the row that opens the run is written, so that whoever sees the run sees its hold.
 
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ use std::path::{Path, PathBuf};
 use veilgrad_events::ProcessIdentity;
 
 use crate::error::{StoreError, file_error};
-use crate::ledger::Ledger;
 use crate::place::{beside, open_itself};
 
 /// The room that a run keeps until this is dropped.
@@ -75,19 +73,6 @@ impl Drop for Hold {
             // Only the last one can.
             let _ = self.path.parent().map(std::fs::remove_dir);
         }
-    }
-}
-
-impl Ledger {
-    /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
-    /// have not ended, and whose processes live on this host.
-    #[must_use]
-    pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
-        let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
-        let open = runs
-            .filter(|(_, run)| run.header.plan.is_some() && !run.closed && run.source.is_none());
-        let held = open.filter(|(_, run)| is_held(&self.path, &run.id));
-        held.map(|(number, _)| *number).collect()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -13,18 +12,16 @@ use veilgrad_events::{
 
 use crate::anchor::{self, Anchor};
 use crate::chain::{Hash, Head, hexadecimal};
-use crate::dataset::DatasetLedger;
+use crate::database::{Rows, insert, open_to_read, prepare};
 use crate::entry::Entry;
-use crate::error::{StoreError, file_error, not_a_ledger};
+use crate::error::{StoreError, file_error};
 use crate::hold::is_held;
 use crate::place::{
-    Identity, Wrong, beside, check_file_system, check_kind, check_version, real_path,
+    Identity, Wrong, anchor_path, beside, check_file_system, check_kind, check_version, real_path,
     sync_directory,
 };
-use crate::recover::open_to_read;
 use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
-use crate::tally::Tally;
 use crate::witness::Witness;
 
 /// Says that what is in the WAL stays there when the last handle closes.
@@ -38,9 +35,6 @@ const MOST_LAGGING: usize = 16;
 const LONG_LOG: u64 = 4 << 20;
 /// What a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
 const PAGES: u64 = 2 << 12;
-
-/// Rows to be stored: number, bytes, hash.
-pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
 
 /// Sees a row: its number, bytes and hash.
 type Visitor<'a> = dyn FnMut(u64, &[u8], Hash) -> Result<(), StoreError> + 'a;
@@ -426,24 +420,15 @@ impl Ledger {
         Ok(count)
     }
 
-    /// The store of one dataset, for a run.
-    ///
-    /// # Errors
-    /// When there is no such dataset.
-    pub fn dataset(
-        mut self,
-        name: &str,
-        pricing: Arc<dyn Pricing + Send + Sync>,
-    ) -> Result<DatasetLedger, StoreError> {
-        let Some(dataset) = self.state.datasets.get_mut(name) else {
-            return Err(StoreError::Refused(match self.state.alike(name) {
-                Some(alike) => format!("there is no dataset {name:?}; did you mean {alike:?}?"),
-                None => format!("there is no dataset {name:?}; create its budget first"),
-            }));
-        };
-        // Another pricing may have counted before.
-        dataset.tally = Tally::default();
-        Ok(DatasetLedger::new(self, name, pricing))
+    /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
+    /// have not ended, and whose processes live on this host.
+    #[must_use]
+    pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
+        let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
+        let open = runs
+            .filter(|(_, run)| run.header.plan.is_some() && !run.closed && run.source.is_none());
+        let held = open.filter(|(_, run)| is_held(&self.path, &run.id));
+        held.map(|(number, _)| *number).collect()
     }
 
     /// What all rows together say.
@@ -521,7 +506,7 @@ impl Ledger {
     /// The path of the anchor of a database.
     #[must_use]
     pub fn anchor_path(database: &Path) -> PathBuf {
-        anchor::path_of(database)
+        anchor_path(database)
     }
 }
 
@@ -534,44 +519,9 @@ impl Drop for Ledger {
     }
 }
 
-/// Sets a connection up, and makes sure that it is one to a ledger.
-pub(crate) fn prepare(
-    path: &Path,
-    connection: &Connection,
-    patience: Duration,
-) -> Result<(), StoreError> {
-    connection.busy_timeout(patience)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    match check_version(connection) {
-        Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
-        // Whoever reads rows will see what it is.
-        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
-    }
-}
-
 /// Executes a statement that is used often.
 fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> {
     connection.prepare_cached(statement)?.execute([])
-}
-
-/// Puts rows behind the last one, and the head on them.
-pub(crate) fn insert(connection: &Connection, rows: &Rows) -> Result<(), StoreError> {
-    let Some((last, _, hash)) = rows.last() else { return Ok(()) };
-    let mut statement = connection.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;
-    for (sequence, bytes, hash) in rows {
-        statement.execute(rusqlite::params![number(*sequence)?, bytes, hash.0])?;
-    }
-    let before = number(*last)? - number(rows.len() as u64)?;
-    let mut update = connection
-        .prepare_cached("UPDATE head SET sequence = ?1, hash = ?2 WHERE sequence = ?3")?;
-    if update.execute(rusqlite::params![number(*last)?, hash.0, before])? != 1 {
-        return Err(StoreError::Damaged(format!("its head is not row {before}")));
-    }
-    Ok(())
-}
-
-pub(crate) fn number(sequence: u64) -> Result<i64, StoreError> {
-    i64::try_from(sequence).map_err(|_| StoreError::Refused("too many rows".to_owned()))
 }
 
 pub(crate) fn random_id() -> Result<String, StoreError> {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::anchor;
 use crate::error::{StoreError, file_error, not_a_ledger};
 use crate::schema::{APPLICATION, BACKUP, SCHEMA};
 
@@ -29,6 +28,11 @@ pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
+}
+
+/// The anchor file of a database.
+pub(crate) fn anchor_path(database: &Path) -> PathBuf {
+    beside(database, ".anchor")
 }
 
 fn directory(path: &Path) -> &Path {
@@ -161,7 +165,7 @@ impl Identity {
     /// The database, its WAL and its anchor as the file system knows them now.
     pub(crate) fn of(path: &Path) -> Self {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-        let files = [path.to_owned(), beside(path, "-wal"), anchor::path_of(path)];
+        let files = [path.to_owned(), beside(path, "-wal"), anchor_path(path)];
         let identity = |file: &PathBuf| {
             // No times: those that were asked for are synced with the next write.
             let found = statx(CWD, file, AtFlags::empty(), StatxFlags::INO).ok()?;

@@ -1,17 +1,15 @@
 //! What is on disk is verified, and what a writer that died left behind is completed.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{OptionalExtension, TransactionBehavior};
 
 use crate::anchor::Anchored;
 use crate::chain::{Hash, Head};
+use crate::database::{insert, number};
 use crate::entry::Entry;
 use crate::error::{StoreError, while_beginning, while_reading};
-use crate::ledger::{Ledger, insert, number, prepare};
-use crate::place::{beside, open_unchanging};
+use crate::ledger::Ledger;
 
 impl Ledger {
     /// Catches up and completes what a writer that died left behind; whatever is anywhere was charged.
@@ -155,33 +153,5 @@ impl Ledger {
         self.head = slot.head.clone();
         self.pending.extend(rows);
         Ok(())
-    }
-}
-
-/// A database to read, wherever it lies.
-pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
-    use rusqlite::ErrorCode as Code;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    prepare(path, &connection, patience)?;
-    let probe: Result<i64, _> =
-        connection.pragma_query_value(None, "schema_version", |row| row.get(0));
-    match probe.map_err(|error| (error.sqlite_error_code(), error)) {
-        Ok(_) => Ok(connection),
-        // Where the files beside the database cannot be made, it can be read if they are not needed.
-        Err((Some(Code::CannotOpen | Code::ReadOnly), _)) => {
-            let log = beside(path, "-wal");
-            if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0) {
-                return Err(StoreError::Refused(format!(
-                    "{} holds rows that are not in the database yet, and nothing can be written \
-                     beside it; copy the ledger with its -wal and .anchor to where it can",
-                    log.display()
-                )));
-            }
-            let connection = open_unchanging(path)?;
-            prepare(path, &connection, patience)?;
-            Ok(connection)
-        }
-        Err((_, error)) => Err(while_reading(error)),
     }
 }

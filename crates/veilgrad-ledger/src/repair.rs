@@ -9,6 +9,7 @@ use veilgrad_events::{Event, Insecure, RunHeader};
 use crate::anchor::{Anchor, Anchored};
 use crate::chain::{Hash, Head};
 use crate::create::create_files;
+use crate::database::open_to_read;
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::hold::is_in_use;
@@ -16,7 +17,6 @@ use crate::ledger::{Ledger, Options, random_id};
 use crate::place::{
     Wrong, beside, check_file_system, check_kind, check_version, open_unchanging, real_path,
 };
-use crate::recover::open_to_read;
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
 

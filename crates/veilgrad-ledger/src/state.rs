@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader,
-    RunRounds, Sampling, follows,
+    RunRounds, follows,
 };
 
 use crate::chain::Hash;
 use crate::entry::Entry;
 use crate::name;
+use crate::run_state::RunState;
 use crate::tally::Tally;
 
 /// The reason that a repair gives for a dataset's infinite epsilon.
@@ -39,83 +40,6 @@ pub struct Dataset {
     numbers: HashMap<String, u64>,
     /// What the budget's checks counted already.
     pub(crate) tally: Tally,
-}
-
-/// What a run did.
-#[derive(Debug, Clone)]
-pub struct RunState {
-    /// Drawn at random when it was opened.
-    pub id: String,
-    /// The ledger in which it ran, if not in this one.
-    pub source: Option<String>,
-    /// Its public facts.
-    pub header: RunHeader,
-    /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
-    pub rounds: Vec<Folded>,
-    /// What another branch of the ledger charged to it besides, as rounds whose place in the run is not known.
-    pub apart: Vec<Folded>,
-    /// The number of the round that comes next.
-    next_round: u64,
-    /// Why it protects nothing, if that is so.
-    pub insecure: Option<String>,
-    /// Whether it ended in order.
-    pub closed: bool,
-}
-
-impl RunState {
-    /// The number of rounds that are charged.
-    #[must_use]
-    pub fn charged(&self) -> u64 {
-        let all = self.rounds.iter().chain(&self.apart);
-        all.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
-    }
-
-    /// Whether all rounds that it may charge were declared when it was opened, so that none can have been chosen from
-    /// outputs of the run.
-    #[must_use]
-    pub fn is_planned(&self) -> bool {
-        self.header.mode == Mode::Planned && self.header.plan.is_some()
-    }
-
-    /// What it charged, for accountants.
-    #[must_use]
-    pub fn charges(&self) -> [RunRounds<'_>; 2] {
-        let planned = self.is_planned();
-        [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds })
-    }
-
-    /// Takes rounds in that begin at this one of the run.
-    fn charge(&mut self, first: u64, charge: Folded) -> Result<(), String> {
-        if first != self.next_round {
-            self.apart.push(anywhere(charge));
-            return Ok(());
-        }
-        let too_many = "more than 2^64 rounds are charged";
-        self.next_round = first.checked_add(charge.count).ok_or(too_many)?;
-        let alike = |last: &Folded| {
-            (last.sampling, last.noise_multiplier) == (charge.sampling, charge.noise_multiplier)
-        };
-        match self.rounds.last_mut() {
-            Some(last) if alike(last) => {
-                last.count = last.count.checked_add(charge.count).ok_or(too_many)?;
-            }
-            _ => self.rounds.push(charge),
-        }
-        Ok(())
-    }
-}
-
-/// The same rounds at a cost that holds wherever in a run they are: shuffled epochs may begin anywhere among them,
-/// and a record is in one round of each.
-fn anywhere(charge: Folded) -> Folded {
-    match charge.sampling {
-        Sampling::Shuffle(batch) => {
-            let length = batch.records() / batch.batch();
-            let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
-            Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
-        }
-        _ => charge,
-    }
 }
 
 impl Dataset {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use veilgrad_events::{Budget, Folded, Meter, Pricing};
 
-use crate::state::RunState;
+use crate::run_state::RunState;
 
 /// Which part of a budget is used at most, by what was counted so far.
 #[derive(Debug, Default)]

@@ -1,17 +1,21 @@
 //! Reports, computed from a ledger.
 
+use std::path::Path;
+
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection as Grade, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Best, Composition, Profile, Unsupported, spent};
 use veilgrad_events::{
-    Delta, Epsilon, NoiseMultiplier, Numerics, RecordUnit, Round, Rounds, Sampling, UnitError,
+    Delta, Epsilon, NoiseMultiplier, Numerics, Round, Rounds, Sampling, UnitError,
 };
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
-use super::{Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report};
-use crate::answer::{adjacency_name, sampling_name};
+use super::document::{
+    Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report,
+};
+use crate::answer::{adjacency_name, sampling_name, unit_name};
 use crate::error::Error;
-use crate::train::place::Place;
+use crate::path;
 
 /// Points of each curve.
 const POINTS: u64 = 64;
@@ -28,7 +32,7 @@ pub(crate) struct Facts<'a> {
     /// How many records were declared, in public.
     pub(crate) records: Option<u64>,
     /// Where results are kept.
-    pub(crate) place: Option<&'a Place>,
+    pub(crate) directory: Option<&'a Path>,
     /// What the ledger says since the results were written.
     pub(crate) newer: Option<Newer>,
     pub(crate) test_accuracy: Option<f64>,
@@ -121,7 +125,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         run_ids: facts.runs.to_vec(),
         ledger: LedgerPlace {
             head,
-            path: facts.place.map(|place| place.relative(facts.ledger.path())),
+            path: facts.directory.map(|directory| path::relative(directory, facts.ledger.path())),
         },
         newer: facts.newer.clone(),
         model: facts
@@ -225,16 +229,6 @@ fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
         profile: profile.points().to_vec(),
         attack: rates.map(|rate| (rate, profile.true_positive_rate(rate))).collect(),
     })
-}
-
-/// The name of a unit on the command line.
-pub(crate) fn unit_name(unit: RecordUnit) -> String {
-    match unit {
-        RecordUnit::Example => "example".to_owned(),
-        RecordUnit::User => "user".to_owned(),
-        RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
-        other => other.to_string(),
-    }
 }
 
 fn rate(sampling: Sampling) -> Option<f64> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use veilgrad_accounting::display::{claimed_noise_down, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::{Curves, Report};
+use super::document::{Curves, Report};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use veilgrad_events::Event;
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
-use super::{Facts, LedgerPlace, Metric, Model, Newer, Report, of_run};
+use super::compute::{Facts, of_run};
+use super::document::{LedgerPlace, Metric, Model, Newer, Report};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
-use crate::train::place::Place;
 
 /// What is taken from `report.json`: which ledger, dataset and run, and facts that are none about privacy.
 #[derive(Deserialize)]
@@ -51,8 +51,8 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     let written: LedgerHead = stored.ledger.head.head.parse().map_err(wrong)?;
     // The parent of a bare name is the working directory.
     let directory = file.parent().filter(|parent| *parent != Path::new(""));
-    let place = Place(directory.unwrap_or(Path::new(".")).to_owned());
-    let ledger = Ledger::read(&find_ledger(&stored, &name, &place, of)?, common.options())?;
+    let directory = directory.unwrap_or(Path::new("."));
+    let ledger = Ledger::read(&find_ledger(&stored, &name, directory, of)?, common.options())?;
     ledger.contains(&written)?;
     check_runs(&ledger, &stored, &name)?;
     let newer = newer(&ledger, &stored.dataset, written.sequence)?;
@@ -62,7 +62,7 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         runs: &stored.run_ids,
         done: Some(stored.rounds),
         records: stored.records,
-        place: Some(&place),
+        directory: Some(directory),
         newer,
         test_accuracy: stored.test_accuracy,
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
@@ -87,7 +87,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         runs: &[],
         done: None,
         records: None,
-        place: None,
+        directory: None,
         newer: None,
         test_accuracy: None,
         metrics: Vec::new(),
@@ -97,12 +97,17 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
 }
 
 /// Where the ledger of results is: where somebody says, or where the results say.
-fn find_ledger(stored: &Stored, name: &str, place: &Place, of: &RunOf) -> Result<PathBuf, Error> {
+fn find_ledger(
+    stored: &Stored,
+    name: &str,
+    directory: &Path,
+    of: &RunOf,
+) -> Result<PathBuf, Error> {
     if let Some(path) = &of.ledger {
         return Ok(path.clone());
     }
     let path = stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db"));
-    let path = place.0.join(path);
+    let path = directory.join(path);
     if path.exists() {
         return Ok(path);
     }

@@ -8,7 +8,7 @@ use super::config::{
     Classes, Column, Config, Data, Declaration, Features, Kind, Model, Optimizer, Record, Sampling,
     User,
 };
-use super::data::is_table;
+use super::data::{is_table, missing_number};
 use crate::error::Error;
 use crate::output::check_name;
 
@@ -301,15 +301,6 @@ impl Declaration {
 }
 
 const MISSING_NUMBERS: &str = "\"zero\" or \"mean-of-bounds\"";
-
-/// The number that stands for a missing one, by the name of a policy.
-pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
-    match policy {
-        "zero" => Some(0.0),
-        "mean-of-bounds" => Some(0.5 * low + 0.5 * high),
-        _ => None,
-    }
-}
 
 impl Column {
     fn check_missing(&self) -> Result<(), String> {

@@ -6,7 +6,6 @@ use veilgrad_data::table::{Column, Defect, Kind, Schema};
 use veilgrad_data::{Array, DataError, GroupNorm, Scattering, idx, npy};
 use veilgrad_nn::Records;
 
-use super::check::missing_number;
 use super::config::{self, Config, Declaration, Microbatch, Record};
 use crate::error::Error;
 
@@ -237,6 +236,15 @@ pub(crate) fn features(
     let bad = images.filter(|(image, _)| image.iter().any(|value| value.is_nan()));
     bad.for_each(|(_, features)| features.fill(f32::NAN));
     Ok(features)
+}
+
+/// The number that stands for a missing one, by the name of a policy.
+pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
+    match policy {
+        "zero" => Some(0.0),
+        "mean-of-bounds" => Some(0.5 * low + 0.5 * high),
+        _ => None,
+    }
 }
 
 /// Whether a file is a table, by its name.

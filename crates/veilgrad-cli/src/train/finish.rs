@@ -12,6 +12,7 @@ use super::data::{self, Examples};
 use super::fingerprint::difference;
 use super::hooks::{ACCOUNT, Account, CONFIGURATION};
 use super::job::Job;
+use super::model_file;
 use super::place::Place;
 use crate::argument::{Common, Finish};
 use crate::error::Error;
@@ -107,7 +108,7 @@ pub(crate) fn complete(
         runs: &account.runs,
         done: Some(job.trainer.rounds()),
         records: Some(job.config.data.records),
-        place: Some(place),
+        directory: Some(&place.0),
         newer: None,
         test_accuracy,
         metrics: account.metrics,
@@ -115,7 +116,7 @@ pub(crate) fn complete(
         model: Some(job.trainer.model().size()),
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);
-    let bytes = crate::predict::model_file(&model, job.config.declaration(), &report)?;
+    let bytes = model_file::write(&model, job.config.declaration(), &report)?;
     write("model.safetensors", &bytes)?;
     write("report.json", format!("{}\n", report.json()?).as_bytes())?;
     write("report.html", report::page::page(&report).as_bytes())?;

@@ -9,6 +9,7 @@ mod fingerprint;
 pub(crate) mod finish;
 mod hooks;
 pub(crate) mod job;
+pub(crate) mod model_file;
 pub(crate) mod place;
 mod progress;
 

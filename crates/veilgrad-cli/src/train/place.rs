@@ -1,7 +1,7 @@
 //! The directory of a run: its results, or what it needs to go on.
 
 use std::fs::{File, TryLockError};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use veilgrad_nn::UnverifiedCheckpoint;
 use super::config::Config;
 use crate::error::Error;
 use crate::output::write_file;
+use crate::path;
 
 /// The results of a finished run.
 pub(crate) const RESULTS: [&str; 4] =
@@ -64,10 +65,10 @@ impl Place {
         let data = &mut config.data;
         for path in [&mut data.labels, &mut data.test, &mut data.test_labels].into_iter().flatten()
         {
-            *path = self.relative(path);
+            *path = path::relative(&self.0, path);
         }
-        data.train = self.relative(&data.train);
-        let file = RunFile { schema: 1, ledger: self.relative(ledger), config };
+        data.train = path::relative(&self.0, &data.train);
+        let file = RunFile { schema: 1, ledger: path::relative(&self.0, ledger), config };
         let text =
             serde_json::to_string(&file).map_err(|error| Error::Failure(error.to_string()))?;
         write_file(&self.run_file(), format!("{text}\n").as_bytes())
@@ -95,20 +96,6 @@ impl Place {
     pub(crate) fn remove_checkpoint(&self) {
         let _ = std::fs::remove_file(self.checkpoint());
         let _ = std::fs::remove_file(self.run_file());
-    }
-
-    /// A path as seen from here, unless they have only the root in common.
-    pub(crate) fn relative(&self, path: &Path) -> PathBuf {
-        let (Ok(here), Ok(there)) = (std::fs::canonicalize(&self.0), std::fs::canonicalize(path))
-        else {
-            return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        };
-        let common = here.components().zip(there.components()).take_while(|(a, b)| a == b).count();
-        if common <= 1 {
-            return there;
-        }
-        let up = here.components().skip(common).map(|_| Component::ParentDir);
-        up.chain(there.components().skip(common)).collect()
     }
 
     /// The id of the ledger that a report or a checkpoint here names, and where it was, if that is known.
@@ -142,24 +129,5 @@ impl Place {
             here = self.0.display(),
             ledger = ledger.display()
         ))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_kept_as_seen_from_the_directory() {
-        let base = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
-        let out = base.join("runs/one");
-        std::fs::create_dir_all(&out).unwrap();
-        std::fs::write(base.join("data.csv"), "").unwrap();
-        std::fs::write(out.join("ledger.db"), "").unwrap();
-        let place = Place(out);
-        assert_eq!(place.relative(&base.join("data.csv")), Path::new("../../data.csv"));
-        assert_eq!(place.relative(&base.join("runs/one/ledger.db")), Path::new("ledger.db"));
-        assert_eq!(place.relative(Path::new("/proc/version")), Path::new("/proc/version"));
-        std::fs::remove_dir_all(&base).unwrap();
     }
 }

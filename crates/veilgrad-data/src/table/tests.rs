@@ -20,7 +20,7 @@ fn schema() -> Schema {
 }
 
 fn parse(text: impl AsRef<[u8]>) -> Result<Table, DataError> {
-    schema().parse(Path::new("table.csv"), text.as_ref(), true, &mut |_| ())
+    csv::read(&schema(), Path::new("table.csv"), text.as_ref(), true, &mut |_| ())
 }
 
 const HEAD: &str = "who,sick,colour,age\n";
@@ -104,7 +104,7 @@ fn what_is_declared_for_missing_values_stands_for_them() {
         let text = format!("{HEAD}ann,yes,blue,\nann,yes,,x\nann,yes,red,nan\n");
         let mut rules = Vec::new();
         let mut found = |defect: Defect| rules.push((defect.row, defect.rule));
-        let table = schema.parse(Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
+        let table = csv::read(&schema, Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
         let e = expected;
         assert!(table.inputs.values == [e, 0.0, 1.0, e, 0.0, 1.0, e, 1.0, 0.0]);
         assert!((0..3).all(|row| !is_zero(&table, row)));
@@ -124,7 +124,7 @@ fn defects_name_places_and_rules_but_not_contents() {
         let column = defect.column.unwrap_or("-".to_owned());
         lines.push(format!("{} {column} {}", defect.row, defect.rule));
     };
-    schema().parse(Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
+    csv::read(&schema(), Path::new("t"), text.as_bytes(), true, &mut found).unwrap();
     let zero = "the example contributes zero";
     assert_eq!(
         lines,

@@ -3,7 +3,7 @@
 #![allow(clippy::indexing_slicing)]
 
 use super::tables::{A, B};
-use super::{BINS, BOXES, TAIL_BOXES};
+use super::word::{BINS, BOXES, TAIL_BOXES};
 
 const _: () = assert!(total(&B) + TAIL_BOXES == BOXES);
 

@@ -3,7 +3,7 @@
 use dashu_int::UBig;
 
 use super::tables::MIDDLE;
-use super::{BIN_BITS, FRACTION_BITS, POSITION_BITS};
+use super::word::{BIN_BITS, FRACTION_BITS, POSITION_BITS};
 use crate::KeyStream;
 use crate::bigexp::exp_minus_half_square;
 
@@ -121,8 +121,9 @@ const fn power_of_two(power: i32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::generate;
     use super::super::tables::{A, B};
-    use super::super::{BINS, TAIL_BOXES, generate};
+    use super::super::word::{BINS, TAIL_BOXES};
     use super::*;
     use crate::{Cipher, Purpose, RoundKey};
 

@@ -7,7 +7,7 @@ use dashu_int::UBig;
 use dashu_int::ops::BitTest;
 
 use super::decide::{SCALE, SCALE_BITS};
-use super::{BINS, BOXES, TAIL_BOXES};
+use super::word::{BINS, BOXES, TAIL_BOXES};
 use crate::bigexp::exp_minus_half_square;
 
 const BITS: usize = 448;

@@ -18,6 +18,7 @@ mod decide;
 mod generate;
 #[rustfmt::skip]
 mod tables;
+mod word;
 
 use veilgrad_events::IntegerGrid;
 use zeroize::Zeroize;
@@ -26,34 +27,12 @@ use crate::{KeyStream, Purpose, RandomError, RoundKey, Streams};
 use boxes::{BIN, SURE, UNSURE_BEFORE};
 use decide::Height;
 use tables::A;
+use word::*;
 
 /// Coordinates per block: each block has a stream of its own.
 pub const BLOCK: usize = 4096;
 /// Coordinates that are worked on at once, so that all they need stays in the nearest cache.
 const CHUNK: usize = 512;
-/// The largest exponent `k`.
-const MAX_EXPONENT: u8 = IntegerGrid::MAX_EXPONENT;
-
-/// Bits of a word that choose a box.
-const INDEX_BITS: u32 = 14;
-/// One bit of a word is the sign.
-const SIGN_BITS: u32 = 1;
-/// The other bits of a word: the position within the bin.
-const POSITION_BITS: u32 = 49;
-/// A bin is 2^-6 wide, so that x has 55 fractional bits.
-const BIN_BITS: u32 = 6;
-const FRACTION_BITS: u32 = BIN_BITS + POSITION_BITS;
-const BINS: usize = 4 << BIN_BITS;
-/// Boxes of the tail, beyond x = 4.
-const TAIL_BOXES: usize = 4;
-const BOXES: usize = 1 << INDEX_BITS;
-
-// Overlapping fields would correlate the index with the lowest bits of x, which no statistical test
-// could see.
-const _: () = assert!(INDEX_BITS + SIGN_BITS + POSITION_BITS == u64::BITS);
-// The output is a shift of x to the right.
-const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);
-
 /// Adds noise to `sums`, modulo 2^64: `floor(2^k Z_j)` to element j.
 ///
 /// The noise is a function of the key, the group and the element's number: it is the same for any

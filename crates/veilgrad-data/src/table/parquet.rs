@@ -6,12 +6,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
-use parquet::schema::types::Type;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::Field;
+use ::parquet::schema::types::Type;
 
+use super::rows::{Rows, Value};
+use super::schema::{Defect, Schema, Table};
 use crate::DataError;
-use crate::table::{Defect, Rows, Schema, Table, Value};
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -19,7 +20,7 @@ thread_local! {
 
 /// The library panics on some damaged files. Such a file is an error like any other, and nothing is printed,
 /// because a panic's message may quote what was read.
-pub(crate) fn read(
+pub(super) fn read(
     schema: &Schema,
     path: &Path,
     labelled: bool,
@@ -77,7 +78,7 @@ fn rows(
 
 /// Whether a column's type is one that is read: known from the file's schema, before any row.
 fn is_read(field: &Type) -> bool {
-    use parquet::basic::{ConvertedType as Converted, Repetition, Type as Physical};
+    use ::parquet::basic::{ConvertedType as Converted, Repetition, Type as Physical};
     let information = field.get_basic_info();
     let repeated = information.has_repetition() && information.repetition() == Repetition::REPEATED;
     if repeated || !field.is_primitive() {
@@ -127,10 +128,10 @@ fn cell(field: &Field) -> Value<'_> {
 
 #[cfg(test)]
 mod tests {
-    use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
-    use parquet::file::properties::WriterProperties;
-    use parquet::file::writer::SerializedFileWriter;
-    use parquet::schema::parser::parse_message_type;
+    use ::parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+    use ::parquet::file::properties::WriterProperties;
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
 
     use super::*;
     use crate::table::{Column, Kind};

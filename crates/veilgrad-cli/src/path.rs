@@ -1,0 +1,35 @@
+//! Paths that are kept in files of a run, as seen from its directory.
+
+use std::path::{Component, Path, PathBuf};
+
+/// A path as seen from a directory, unless they have only the root in common.
+pub(crate) fn relative(directory: &Path, path: &Path) -> PathBuf {
+    let (Ok(here), Ok(there)) = (std::fs::canonicalize(directory), std::fs::canonicalize(path))
+    else {
+        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    };
+    let common = here.components().zip(there.components()).take_while(|(a, b)| a == b).count();
+    if common <= 1 {
+        return there;
+    }
+    let up = here.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(there.components().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_kept_as_seen_from_the_directory() {
+        let base = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
+        let out = base.join("runs/one");
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::write(base.join("data.csv"), "").unwrap();
+        std::fs::write(out.join("ledger.db"), "").unwrap();
+        assert_eq!(relative(&out, &base.join("data.csv")), Path::new("../../data.csv"));
+        assert_eq!(relative(&out, &base.join("runs/one/ledger.db")), Path::new("ledger.db"));
+        assert_eq!(relative(&out, Path::new("/proc/version")), Path::new("/proc/version"));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

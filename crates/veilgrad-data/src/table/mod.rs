@@ -1,0 +1,65 @@
+//! Tables, by a declared schema: CSV with a header, and Parquet where the feature is on.
+//!
+//! In CSV every line after the header is a record, with or without quotes. A record that is not as declared
+//! contributes zero, or what its column declares for missing values; it is never an error. A file that is malformed as a
+//! whole is one: a declared column is missing from the header or there twice.
+
+mod csv;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod rows;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::io::BufReader;
+use std::path::Path;
+
+pub use schema::{Column, Defect, Kind, Schema, Table};
+
+use crate::{Array, DataError};
+
+impl Schema {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a declared column is missing or there twice; never because of a record.
+    pub fn read(&self, path: &Path) -> Result<Table, DataError> {
+        self.read_columns(path, true, &mut |_| ())
+    }
+
+    /// Reads the columns that become numbers, and neither labels nor users.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_inputs(&self, path: &Path) -> Result<Array, DataError> {
+        Ok(self.read_columns(path, false, &mut |_| ())?.inputs)
+    }
+
+    /// Finds the rows that are not as declared. **Private**, for the owner of the data alone.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn defects(&self, path: &Path, mut found: impl FnMut(Defect)) -> Result<(), DataError> {
+        self.read_columns(path, true, &mut found).map(|_| ())
+    }
+
+    fn read_columns(
+        &self,
+        path: &Path,
+        labelled: bool,
+        found: &mut dyn FnMut(Defect),
+    ) -> Result<Table, DataError> {
+        if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet")) {
+            #[cfg(feature = "parquet")]
+            return parquet::read(self, path, labelled, found);
+            #[cfg(not(feature = "parquet"))]
+            return Err(DataError::format(
+                path,
+                "Parquet needs a build with the feature `parquet`",
+            ));
+        }
+        let file = std::fs::File::open(path).map_err(|cause| DataError::file(path, cause))?;
+        csv::read(self, path, BufReader::new(file), labelled, found)
+    }
+}

@@ -1,0 +1,88 @@
+//! What is declared of a table, and what is read from one.
+
+use crate::Array;
+
+/// What a table's columns are. Declared, because private data must not decide it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    /// The columns that become numbers, in this order; others are not looked at.
+    pub columns: Vec<Column>,
+    /// The column with the label.
+    pub label: String,
+    /// The names of all classes.
+    pub classes: Vec<String>,
+    /// The column that names the user of an example, if records are users.
+    pub user: Option<String>,
+}
+
+/// A column that is used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Its name in the header.
+    pub name: String,
+    /// What is in it.
+    pub kind: Kind,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A number with public bounds: brought to [-1, 1], cut off beyond.
+    Number {
+        /// What becomes -1.
+        low: f64,
+        /// What becomes 1.
+        high: f64,
+        /// The number that stands for a cell that holds none. Without it, the example contributes zero.
+        missing: Option<f64>,
+    },
+    /// One of these words: one number each, 1 for the word that it is.
+    Category {
+        /// The words.
+        words: Vec<String>,
+        /// The place of the word that stands for an empty cell and for any other word. Without it, such a
+        /// cell is none of the words: all its numbers are 0.
+        missing: Option<usize>,
+    },
+}
+
+/// The examples of a table. Not `Debug`: what is in it is private.
+pub struct Table {
+    /// One row per example; NaN where a number is missing and nothing stands for it.
+    pub inputs: Array,
+    /// The number of the class of each; NaN where the label is none of the classes.
+    pub labels: Vec<f32>,
+    /// The number of the user of each, if there are users; none where the row does not say whose it is.
+    pub users: Option<Vec<Option<u32>>>,
+}
+
+/// A row that is not as declared: where, and which rule it breaks; never what is there. **Private**, for the owner of the
+/// data alone: whether there is one depends on a record.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Defect {
+    /// Counted from 1, the header not included.
+    pub row: u64,
+    /// The column; none where it is the row as a whole.
+    pub column: Option<String>,
+    /// The rule that it breaks, and what follows.
+    pub rule: String,
+}
+
+impl Schema {
+    /// How many numbers an example becomes.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        let width = |column: &Column| match &column.kind {
+            Kind::Number { .. } => 1,
+            Kind::Category { words, .. } => words.len(),
+        };
+        self.columns.iter().map(width).sum()
+    }
+
+    /// Whether a column of this name is looked at.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn uses(&self, name: &str, labelled: bool) -> bool {
+        let label = labelled && (self.label == name || self.user.as_deref() == Some(name));
+        label || self.columns.iter().any(|column| column.name == name)
+    }
+}

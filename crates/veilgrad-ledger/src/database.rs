@@ -1,0 +1,76 @@
+//! The SQLite side of a ledger: connections, and rows put into the database.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::chain::Hash;
+use crate::error::{StoreError, not_a_ledger, while_reading};
+use crate::place::{Wrong, beside, check_version, open_unchanging};
+
+/// Rows to be stored: number, bytes, hash.
+pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
+
+/// A database to read, wherever it lies.
+pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    use rusqlite::ErrorCode as Code;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    prepare(path, &connection, patience)?;
+    let probe: Result<i64, _> =
+        connection.pragma_query_value(None, "schema_version", |row| row.get(0));
+    match probe.map_err(|error| (error.sqlite_error_code(), error)) {
+        Ok(_) => Ok(connection),
+        // Where the files beside the database cannot be made, it can be read if they are not needed.
+        Err((Some(Code::CannotOpen | Code::ReadOnly), _)) => {
+            let log = beside(path, "-wal");
+            if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0) {
+                return Err(StoreError::Refused(format!(
+                    "{} holds rows that are not in the database yet, and nothing can be written \
+                     beside it; copy the ledger with its -wal and .anchor to where it can",
+                    log.display()
+                )));
+            }
+            let connection = open_unchanging(path)?;
+            prepare(path, &connection, patience)?;
+            Ok(connection)
+        }
+        Err((_, error)) => Err(while_reading(error)),
+    }
+}
+
+/// Sets a connection up, and makes sure that it is one to a ledger.
+pub(crate) fn prepare(
+    path: &Path,
+    connection: &Connection,
+    patience: Duration,
+) -> Result<(), StoreError> {
+    connection.busy_timeout(patience)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    match check_version(connection) {
+        Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
+        // Whoever reads rows will see what it is.
+        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
+    }
+}
+
+/// Puts rows behind the last one, and the head on them.
+pub(crate) fn insert(connection: &Connection, rows: &Rows) -> Result<(), StoreError> {
+    let Some((last, _, hash)) = rows.last() else { return Ok(()) };
+    let mut statement = connection.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;
+    for (sequence, bytes, hash) in rows {
+        statement.execute(rusqlite::params![number(*sequence)?, bytes, hash.0])?;
+    }
+    let before = number(*last)? - number(rows.len() as u64)?;
+    let mut update = connection
+        .prepare_cached("UPDATE head SET sequence = ?1, hash = ?2 WHERE sequence = ?3")?;
+    if update.execute(rusqlite::params![number(*last)?, hash.0, before])? != 1 {
+        return Err(StoreError::Damaged(format!("its head is not row {before}")));
+    }
+    Ok(())
+}
+
+pub(crate) fn number(sequence: u64) -> Result<i64, StoreError> {
+    i64::try_from(sequence).map_err(|_| StoreError::Refused("too many rows".to_owned()))
+}
