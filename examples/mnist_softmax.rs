@@ -1,4 +1,4 @@
-//! Private training in a loop of one's own: softmax regression on the bundled MNIST.
+//! Private training in a custom loop: softmax regression on the bundled MNIST.
 //!
 //! The loop computes each record's gradient and the error bit as it would without privacy. Three
 //! lines are new: a charge before the data is touched, `add` per record, `release` per round. The

@@ -94,9 +94,9 @@ impl<'a> Case<'a> {
 
 pub(crate) fn number(value: &Value) -> Result<f64, String> {
     match value {
-        Value::Number(number) => number.as_f64().ok_or_else(|| format!("{number} is no f64")),
+        Value::Number(number) => number.as_f64().ok_or_else(|| format!("{number} is not an f64")),
         Value::String(text) if text == "inf" => Ok(f64::INFINITY),
-        other => Err(format!("{other} is no number")),
+        other => Err(format!("{other} is not a number")),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn flatten(value: &Value) -> Result<Vec<f64>, String> {
 }
 
 pub(crate) fn list(value: &Value) -> Result<&[Value], String> {
-    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{value} is no list"))
+    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{value} is not a list"))
 }
 
 /// A list of vectors; a bare number is a vector of one.

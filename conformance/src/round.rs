@@ -115,7 +115,8 @@ pub(crate) fn merge(case: &Case<'_>) -> Outcome {
 
 /// Names of the vectors in a shape such as `list[2]` or `[q,q]`.
 fn names(shape: &str) -> Result<Vec<String>, String> {
-    let (container, items) = shape.split_once('[').ok_or_else(|| format!("{shape} is no shape"))?;
+    let (container, items) =
+        shape.split_once('[').ok_or_else(|| format!("{shape} is not a shape"))?;
     let items = items.trim_end_matches(']');
     let count = items.parse().unwrap_or_else(|_| items.split(',').count());
     Ok((0..count).map(|index| format!("{container}/{index}")).collect())
@@ -323,7 +324,7 @@ pub(crate) fn metrics(case: &Case<'_>) -> Outcome {
 
 /// Vectors of a record given as an object of lists.
 fn tree(case: &Case<'_>) -> Result<Vec<(String, Vec<f32>)>, String> {
-    let tree = case.input("tree")?.as_object().ok_or("the tree is no object")?;
+    let tree = case.input("tree")?.as_object().ok_or("the tree is not an object")?;
     tree.iter()
         .map(|(name, value)| {
             Ok((name.clone(), flatten(value)?.into_iter().map(|x| x as f32).collect()))

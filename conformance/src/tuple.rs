@@ -20,7 +20,7 @@ fn folded(queries: Vec<SumQuery>) -> Result<f64, String> {
 fn queries(value: &Value) -> Result<Vec<SumQuery>, String> {
     let pair = |value: &Value| match flatten(value)?[..] {
         [clip, noise] => query(clip, noise),
-        _ => Err(format!("{value} is no privacy tuple")),
+        _ => Err(format!("{value} is not a privacy tuple")),
     };
     list(value)?.iter().map(pair).collect()
 }

@@ -87,7 +87,7 @@ fn chargers(quick: bool) -> Found {
     let mut children: Vec<Child> = (0..processes)
         .map(|number| start(&directory, "charge", number, ["100000", "1"]))
         .collect::<Result<_, _>>()?;
-    // Whoever reads meanwhile sees ledgers that verify, and ever more charges.
+    // Readers meanwhile see ledgers that verify, with a growing number of charges.
     let (mut reads, mut last) = (0, 0);
     while !children.is_empty() {
         let ledger = Ledger::read(&directory.ledger(), Options::default());

@@ -1,4 +1,4 @@
-//! Many processes with plans on one budget: whole plans are granted, and whoever was granted one finishes it.
+//! Many processes with plans on one budget: whole plans are granted, and every run that was granted one finishes it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -202,7 +202,7 @@ pub(crate) fn errors(quick: bool) -> Found {
                 }
                 tried += 1;
                 if code == Some(0) && point.matters() {
-                    return Err(format!("{what}: nobody noticed"));
+                    return Err(format!("{what}: not detected"));
                 }
                 if code == Some(0) {
                     // A call that did not matter: then everything must have been done.

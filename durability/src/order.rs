@@ -6,7 +6,7 @@
 //! before the WAL goes into the database; and, when the database gets its name, that all its parts were synced.
 //!
 //! Then watches one that goes on where another was killed: before it writes behind what that one wrote, all of
-//! it must have been synced again, because nobody knows whether it was.
+//! it must have been synced again, because the first sync may have failed.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

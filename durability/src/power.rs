@@ -32,7 +32,7 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Whether the newer slot of the anchor holds no rows: whoever wrote it synced the WAL first.
+    /// Whether the newer slot of the anchor holds no rows: its writer synced the WAL first.
     fn log_is_synced(&self) -> Result<bool, String> {
         let [_, _, anchor] = &self.0;
         // A line is: name, version, id, sequence, hash, length of the rows.

@@ -1,4 +1,4 @@
-//! Directories and ledgers to be ruined.
+//! Temporary directories and ledgers for the sweeps.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

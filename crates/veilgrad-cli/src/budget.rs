@@ -67,7 +67,7 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
     Ok(ledger)
 }
 
-/// Says that a dataset begins with nothing spent, whoever wants to hear less: a mistyped name, another
+/// Says that a dataset begins with nothing spent, even with --quiet: a mistyped name, another
 /// ledger or a renamed file would otherwise forget what was spent before.
 pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: Begun) {
     let new = if begun == Begun::Ledger { "new " } else { "" };

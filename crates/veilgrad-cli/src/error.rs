@@ -8,7 +8,7 @@ use veilgrad_ledger::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// The command was asked for something that makes no sense.
+    /// The arguments contradict each other or are out of range.
     #[error("{0}")]
     Usage(String),
     /// A file is not what it should be.
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(from(LedgerError::BudgetExhausted(busy())).code(), 3);
         assert_eq!(from(LedgerError::Poisoned).code(), 4);
         assert_eq!(Error::NoAnswer("unsupported".to_owned()).code(), 7);
-        let data = Error::Data { path: "a.csv".to_owned(), cause: "is no table".to_owned() };
+        let data = Error::Data { path: "a.csv".to_owned(), cause: "is not a table".to_owned() };
         assert_eq!(data.code(), 5);
     }
 }

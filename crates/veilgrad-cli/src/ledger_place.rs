@@ -28,7 +28,7 @@ pub(crate) fn to_write(given: Option<&Path>) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The path, and whether nobody named it.
+/// The path, and whether it is the default.
 fn choose(given: Option<&Path>) -> Result<(PathBuf, bool), Error> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = given.map(PathBuf::from).or_else(|| variable(VARIABLE).map(PathBuf::from)) {

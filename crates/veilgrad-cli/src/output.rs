@@ -1,4 +1,4 @@
-//! What leaves the program: stdout, which may be full or closed, and files of their owner alone.
+//! Output: stdout, which may be full or closed, and files that only their owner can read.
 //!
 //! Names in ledgers, models and reports come from anybody. Whatever is printed goes through [`visible`], so that no name
 //! can move the cursor, colour a line or turn text around.
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Writes text to stdout, with hidden characters spelled out. Whoever closed it wanted no more, which is no
-/// failure.
+/// Writes text to stdout, with hidden characters spelled out. A closed stdout
+/// is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(visible(text).as_bytes())
 }
@@ -45,7 +45,7 @@ pub(crate) fn with_notice<T>(what: &str, quiet: bool, work: impl FnOnce() -> T) 
     })
 }
 
-/// Writes text to stderr, with hidden characters spelled out. A stderr that is closed is no failure.
+/// Writes text to stderr, with hidden characters spelled out. A closed stderr is not a failure.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());

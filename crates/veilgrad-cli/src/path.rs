@@ -1,8 +1,8 @@
-//! Paths that are kept in files of a run, as seen from its directory.
+//! Paths in the files of a run, relative to its directory.
 
 use std::path::{Component, Path, PathBuf};
 
-/// A path as seen from a directory, unless they have only the root in common.
+/// A path relative to a directory, or absolute if they have only the root in common.
 pub(crate) fn relative(directory: &Path, path: &Path) -> PathBuf {
     let (Ok(here), Ok(there)) = (std::fs::canonicalize(directory), std::fs::canonicalize(path))
     else {

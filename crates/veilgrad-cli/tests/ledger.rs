@@ -302,7 +302,7 @@ fn what_is_no_ledger_has_exit_code_4_and_stays_as_it_is() {
     refused(&["ledger", "verify", &directory.file("none.db")], 4, "No such file");
     let text = directory.file("text.db");
     std::fs::write(&text, "certainly no database ".repeat(100)).unwrap();
-    refused(&["ledger", "verify", &text], 4, "is no ledger");
+    refused(&["ledger", "verify", &text], 4, "is not a ledger");
     let anchor = format!("{ledger}.anchor");
     let saved = std::fs::read(&anchor).unwrap();
     std::fs::remove_file(&anchor).unwrap();

@@ -12,7 +12,7 @@ use crate::{Array, DataError};
 /// Reads a file whose rows have `width` numbers each: the first dimension counts rows.
 ///
 /// # Errors
-/// When it cannot be read, is no IDX file, has rows of another width, or is shorter or longer than it
+/// When it cannot be read, is not an IDX file, has rows of another width, or is shorter or longer than it
 /// says.
 pub fn read(path: &Path, width: usize) -> Result<Array, DataError> {
     let failed = |cause| DataError::file(path, cause);

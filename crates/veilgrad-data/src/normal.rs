@@ -77,7 +77,7 @@ mod tests {
         let mut record = vec![3.0; 6];
         GroupNorm { groups: 2 }.apply(&mut record);
         assert_eq!(record, vec![0.0; 6]);
-        // A number that is none spoils its own record, which will count as zero.
+        // A NaN affects its own record only, which will contribute zero.
         let mut record = vec![f32::NAN, 1.0];
         GroupNorm { groups: 0 }.apply(&mut record);
         assert!(record.iter().all(|x| x.is_nan()));

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::number::{Coding, Kind, fill};
 use crate::{Array, DataError};
 
-/// Headers are a few dozen bytes; nobody needs more than this.
+/// Headers are a few dozen bytes; longer ones are refused.
 const LONGEST_HEADER: u32 = 1 << 16;
 
 /// Reads a `.npy` file, or the array `name` of a `.npz` file, whose rows have `width` numbers each: the
@@ -61,8 +61,9 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     }
     let mut header = vec![0; length as usize];
     exactly(&mut header)?;
-    let header = std::str::from_utf8(&header).map_err(|_| wrong("has a header that is no text"))?;
-    let header = Header::parse(header).ok_or_else(|| wrong("has a header that makes no sense"))?;
+    let header =
+        std::str::from_utf8(&header).map_err(|_| wrong("has a header that is not text"))?;
+    let header = Header::parse(header).ok_or_else(|| wrong("has a malformed header"))?;
     let coding = header.coding().ok_or_else(|| {
         wrong("has numbers of a type that is not read: save plain numbers, such as float32")
     })?;
@@ -186,7 +187,7 @@ mod tests {
         assert!(error(&file(1, "<c8", "1,", false, &[0; 8]), 1).contains("type"));
         assert!(error(&file(1, "é", "1,", false, &[0; 8]), 1).contains("type"));
         assert!(error(&file(1, "|u1", "", false, &[0]), 1).contains("no dimensions"));
-        assert!(error(&file(1, "|u1", "2, -1", false, &[0; 2]), 1).contains("no sense"));
+        assert!(error(&file(1, "|u1", "2, -1", false, &[0; 2]), 1).contains("malformed"));
         assert!(error(b"no array", 1).contains("not a .npy file"));
     }
 
@@ -203,7 +204,7 @@ mod tests {
         let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec();
         assert!(error(&long, 1).contains("too long"));
         long = file(1, "|u1", &"(".repeat(20_000), false, &[]);
-        assert!(error(&long, 1).contains("no sense"));
+        assert!(error(&long, 1).contains("malformed"));
     }
 
     #[test]

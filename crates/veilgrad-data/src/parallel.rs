@@ -6,7 +6,7 @@ pub(crate) fn limit(threads: usize) -> usize {
     threads.clamp(1, (4 * cores).max(16))
 }
 
-/// Fills rows of `to`, each from the row of `from` with its number; every thread has a worker of its own.
+/// Fills rows of `to`, each from the row of `from` with its number; every thread has its own worker.
 /// The result does not depend on the number of threads, because a row depends on its own row alone.
 pub(crate) fn each_row<W>(
     from: &[f32],

@@ -58,7 +58,7 @@ impl Scattering {
     /// The transform with scales 1, 2, …, 2^(J-1) and L orientations.
     ///
     /// # Errors
-    /// When the image is smaller than 2^J + 1, J or L is 0 or so large that nobody means it.
+    /// When the image is smaller than 2^J + 1, J or L is 0 or unreasonably large.
     pub fn new(
         rows: usize,
         columns: usize,

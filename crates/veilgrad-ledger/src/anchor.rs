@@ -55,7 +55,7 @@ struct Slot {
 pub(crate) struct Spoiled {
     /// Which of the two: 0 or 1.
     pub(crate) place: usize,
-    /// The row that its first line seems to name: a hint for people, since nothing vouches for it.
+    /// The row that its first line seems to name: a hint only, since it is not verified.
     pub(crate) names: Option<u64>,
 }
 
@@ -102,7 +102,7 @@ impl Anchor {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(file_error(&self.path, cause)),
             }
-            // Asked only by who has to wait: the time of a write that nobody asked for need not be synced.
+            // Only while waiting: if no process reads a file's modification time, the kernel need not sync it.
             let now = written();
             let since = match waiting {
                 Some((since, last)) if last == now => since,
@@ -225,7 +225,7 @@ impl Drop for Lock {
     }
 }
 
-/// Whether a file may be what a creation left that was cut short: at most a head without rows. The anchor of
+/// Whether a file may be left over from an interrupted creation: at most a head without rows. The anchor of
 /// a ledger that was ever charged is longer.
 pub(crate) fn is_unfinished(path: &Path) -> bool {
     let read = |path| {

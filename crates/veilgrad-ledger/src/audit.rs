@@ -12,7 +12,7 @@ use crate::schema::{STEPS, migrate};
 impl Ledger {
     /// Checks what opening does not need: that tables and triggers are those that a ledger is created with, that
     /// both slots of the anchor are whole, and that no two datasets have the same name but for its spelling. What
-    /// does not speak against the ledger is returned in words.
+    /// does not invalidate the ledger is returned as text.
     ///
     /// # Errors
     /// When a table or a trigger is missing, altered, or not a ledger's.

@@ -9,11 +9,11 @@ use crate::ledger::{Ledger, Options};
 use crate::schema::BACKUP;
 
 impl Ledger {
-    /// Copies all rows that this handle has verified into a new file, with an anchor of its own; others may charge
+    /// Copies all rows that this handle has verified into a new file, with its own anchor; other processes may charge
     /// meanwhile. Returns the head that the copy holds.
     ///
     /// # Guarantee
-    /// The copy can be read, verified, exported and imported; it refuses to be charged, so that nobody goes on with
+    /// The copy can be read, verified, exported and imported; it refuses to be charged, so that no run goes on with
     /// it by mistake and forgets what was charged since.
     ///
     /// # Errors
@@ -27,11 +27,11 @@ impl Ledger {
         let head = create_files(path, options, &rows, BACKUP)?;
         if head != self.head {
             return Err(StoreError::Damaged(format!(
-                "its rows changed on disk since they were verified; {} is no backup of it",
+                "its rows changed on disk since they were verified; {} is not a backup of it",
                 path.display()
             )));
         }
-        // Read back from the disk: a copy that does not verify is no backup.
+        // Read back from the disk: a copy that does not verify is not a backup.
         let copy = Self::read(path, options.clone())?;
         copy.audit()?;
         copy.contains(&head)?;

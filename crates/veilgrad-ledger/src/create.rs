@@ -1,7 +1,7 @@
-//! A ledger comes into being: whole, or not at all.
+//! Creating a ledger: completely, or not at all.
 //!
 //! The database is built under another name and gets its own by one rename, after its anchor is on disk.
-//! Whoever dies in between leaves the other name behind, which the next creation starts over.
+//! A process that dies in between leaves the other name behind; the next creation starts over.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -92,7 +92,7 @@ pub(crate) fn create_files(
     Ok(head)
 }
 
-/// The rows with their numbers and hashes, if they make sense one after another.
+/// The rows with their numbers and hashes, if each is valid after the one before.
 fn chain(rows: &[Vec<u8>]) -> Result<(Rows, Head), StoreError> {
     let (mut state, mut hash) = (State::default(), Hash::default());
     let mut chained = Vec::with_capacity(rows.len());
@@ -106,7 +106,7 @@ fn chain(rows: &[Vec<u8>]) -> Result<(Rows, Head), StoreError> {
 }
 
 /// Takes the name under which the ledger is built, and clears away what a creation left that was cut
-/// short. Nobody else creates it while the returned file is open.
+/// short. No other process creates it while the returned file is open.
 fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     let anchor = anchor_path(path);
     let taken = |file: &Path| {
@@ -121,7 +121,7 @@ fn begin(path: &Path, building: &Path) -> Result<File, StoreError> {
     for left in [beside(path, "-wal"), beside(path, "-journal"), anchor.clone()] {
         let unfinished = left == anchor && exists(building) && anchor::is_unfinished(&anchor);
         if exists(&left) && !unfinished {
-            // Whoever was creating it may have finished in between.
+            // Another process may have finished creating it in between.
             if exists(path) {
                 return Err(taken(path));
             }
@@ -171,7 +171,7 @@ fn open_building(building: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Whether a file may be a database that was not finished: nobody else's file is overwritten. The first page
+/// Whether a file may be an unfinished database: no other file is overwritten. The first page
 /// is written whole, with the number that names a ledger.
 fn may_be_half_built(bytes: &[u8]) -> bool {
     const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -195,7 +195,7 @@ fn build(building: &Path, rows: &Rows, application: i32) -> Result<(), StoreErro
     Ok(transaction.commit()?)
 }
 
-/// Renames a file to a name that nobody has.
+/// Renames a file to a name that does not exist yet.
 fn rename_new(from: &Path, to: &Path) -> Result<(), StoreError> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {

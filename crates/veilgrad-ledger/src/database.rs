@@ -12,7 +12,7 @@ use crate::place::{Wrong, beside, check_version, open_unchanging};
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
 
-/// A database to read, wherever it lies.
+/// Opens a database to read, also on a read-only file system.
 pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     use rusqlite::ErrorCode as Code;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -50,7 +50,7 @@ pub(crate) fn prepare(
     connection.pragma_update(None, "trusted_schema", false)?;
     match check_version(connection) {
         Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
-        // Whoever reads rows will see what it is.
+        // Reading rows will show what it is.
         Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use veilgrad_events::LedgerError;
 #[non_exhaustive]
 pub enum StoreError {
     /// The file is not a ledger that this version understands.
-    #[error("{path} is no ledger: {why}")]
+    #[error("{path} is not a ledger: {why}")]
     NotALedger {
         /// The file.
         path: String,

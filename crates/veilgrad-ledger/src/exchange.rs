@@ -29,10 +29,10 @@ struct End {
 }
 
 /// An export with the head of its last row as its last line: for those of versions before 0.2, which end without
-/// one. Whoever calls it vouches that no row is missing at the end.
+/// one. The caller vouches that no row is missing at the end.
 ///
 /// # Errors
-/// When the text is no export, or has its head.
+/// When the text is not an export, or already has a head.
 pub fn with_head(text: &str) -> Result<String, StoreError> {
     let wrong = |why: &str| StoreError::Damaged(format!("the export {why}"));
     if text.lines().last().is_some_and(|line| serde_json::from_str::<End>(line).is_ok()) {

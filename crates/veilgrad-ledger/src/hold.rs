@@ -1,8 +1,8 @@
-//! Holds: a run that declared its plan keeps the room for all of it, as long as its process lives.
+//! Holds: a run that declared its plan reserves budget for all of it, as long as its process lives.
 //!
 //! A hold is a lock on an empty file, `LEDGER.holds/RUN`, which the operating system gives back when the
 //! process ends, however it ends: there are no process ids and no clocks. It is taken under the ledger's
-//! lock, before the row that opens the run is written, so that whoever sees the run sees its hold.
+//! lock, before the row that opens the run is written, so that a process that sees the run sees its hold.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use veilgrad_events::ProcessIdentity;
 use crate::error::{StoreError, file_error};
 use crate::place::{beside, open_itself};
 
-/// The room that a run keeps until this is dropped.
+/// The budget that a run reserves until this is dropped.
 pub(crate) struct Hold {
     /// Locked as long as it is open.
     _file: File,
@@ -52,7 +52,7 @@ impl Hold {
             attempt += 1;
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => break file,
-                // Whoever ended last removed the directory in between.
+                // The last run to end removed the directory in between.
                 Err(cause) if cause.kind() == ErrorKind::NotFound && attempt < TRIES => {}
                 Err(cause) => return Err(file_error(&path, cause)),
             }
@@ -76,7 +76,7 @@ impl Drop for Hold {
     }
 }
 
-/// Whether a run's hold is in force: its process lives. What cannot be told counts as held.
+/// Whether a run's hold is in force: its process lives. If the system does not say, it counts as held.
 pub(crate) fn is_held(database: &Path, run: &str) -> bool {
     match open_itself(&directory_of(database).join(run), false) {
         // Shared, so that those who only ask do not look like holders to each other.
@@ -92,7 +92,7 @@ pub(crate) fn is_in_use(database: &Path) -> bool {
     names.filter_map(|name| name.into_string().ok()).any(|run| is_held(database, &run))
 }
 
-/// Removes files that nobody has locked. The caller has the ledger's lock, so that none is being made.
+/// Removes files that no process has locked. The caller has the ledger's lock, so that none is being made.
 fn clear_ended(directory: &Path) {
     let Ok(files) = std::fs::read_dir(directory) else { return };
     for file in files.flatten() {

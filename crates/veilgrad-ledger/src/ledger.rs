@@ -91,8 +91,8 @@ impl Ledger {
     /// its anchor.
     ///
     /// # Errors
-    /// When it is no ledger, does not verify, cannot be written, or lies on a network file system, or
-    /// this process could not be told from a forked copy.
+    /// When it is not a ledger, does not verify, cannot be written, or lies on a network file system, or
+    /// forked copies of this process could not be recognised.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let path = real_path(path)?;
         let path = path.as_path();
@@ -139,7 +139,7 @@ impl Ledger {
             migrate(&transaction, &STEPS, version)?;
             transaction.commit()?;
         }
-        // Whoever made the WAL may have died before its name was on disk.
+        // The process that created the WAL may have died before its directory entry was on disk.
         sync_directory(path)?;
         ledger.recover()?;
         ledger.identity = Identity::of(path);
@@ -154,7 +154,7 @@ impl Ledger {
     /// Opens a ledger to read it: verifies all of it and changes nothing.
     ///
     /// # Errors
-    /// When it is no ledger, does not verify, or lies on a network file system.
+    /// When it is not a ledger, does not verify, or lies on a network file system.
     pub fn read(path: &Path, options: Options) -> Result<Self, StoreError> {
         let path = real_path(path)?;
         let path = path.as_path();
@@ -252,10 +252,10 @@ impl Ledger {
             self.catch_up()?;
             return Err(StoreError::Busy(error.to_string()));
         }
-        // From here on nobody knows what is on disk until all of it is.
+        // From here on the state on disk is unknown until all of it is written.
         self.poisoned = true;
         if let Err(error) = self.put(&head, rows) {
-            // Nobody else should wait for a handle that failed.
+            // Other processes should not wait for a handle that failed.
             let _ = execute(&self.connection, "ROLLBACK");
             return Err(error);
         }
@@ -306,7 +306,7 @@ impl Ledger {
         let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
         let mut rows = Vec::with_capacity(entries.len());
         let (mut touched, mut plans) = (BTreeSet::new(), Vec::new());
-        // Datasets of which room is taken that nobody holds yet.
+        // Datasets that need budget beyond what running plans already hold.
         let mut more = BTreeSet::new();
         for entry in entries {
             sequence += 1;
@@ -325,7 +325,7 @@ impl Ledger {
             match entry {
                 Entry::Run { event: Event::Reserve(_), dataset, run, .. } => {
                     touched.insert(dataset);
-                    // A hold may have lapsed, if somebody deleted its file: others may hold the room by now.
+                    // A hold may have lapsed, if its file was deleted: other runs may hold that budget by now.
                     if !self.state.declared_plan(dataset, run) || !is_held(&self.path, run) {
                         more.insert(dataset);
                     }
@@ -349,7 +349,7 @@ impl Ledger {
         }
         let Some(pricing) = pricing else { return Ok(rows) };
         for name in touched {
-            // A charge within a plan has its room; whatever else is charged leaves the room of running plans.
+            // A charge within a plan has its budget reserved; any other charge must leave what running plans hold.
             let mut holding = BTreeSet::new();
             if more.contains(name) {
                 holding = self.holding(name);
@@ -379,7 +379,7 @@ impl Ledger {
     /// Begins a dataset with a budget.
     ///
     /// # Errors
-    /// When the dataset has one, the terms make no sense, or the ledger cannot be written.
+    /// When the dataset has one, the terms are not valid, or the ledger cannot be written.
     pub fn create_budget(&mut self, budget: Budget) -> Result<(), StoreError> {
         check(&budget).map_err(StoreError::Refused)?;
         self.append(|_| Ok(vec![Entry::Budget { budget }]), None)
@@ -512,7 +512,7 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // What failed is left as it is, for whoever looks into it.
+        // After a failure, files are left as they are, for inspection.
         if self.poisoned || !self.lagging.is_empty() && self.sync_log().is_err() {
             let _ = self.connection.set_db_config(KEEP_LOG, true);
         }

@@ -17,7 +17,7 @@ pub(crate) fn real_path(path: &Path) -> Result<PathBuf, StoreError> {
 
 /// The one name that a new file will have.
 pub(crate) fn new_path(path: &Path) -> Result<PathBuf, StoreError> {
-    let name = path.file_name().ok_or_else(|| not_a_ledger(path, "is no name of a file"))?;
+    let name = path.file_name().ok_or_else(|| not_a_ledger(path, "is not a file name"))?;
     let directory = directory(path);
     let real = std::fs::canonicalize(directory).map_err(|cause| file_error(directory, cause))?;
     Ok(real.join(name))
@@ -66,7 +66,7 @@ pub(crate) fn open_itself(path: &Path, writable: bool) -> std::io::Result<File> 
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("is not a file")) }
 }
 
-/// Opens what a creation of this user may have left: a file that no other name leads to and nobody else owns.
+/// Opens what a creation of this user may have left: a file with one name, owned by this user.
 pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<File> {
     let file = open_itself(path, writable)?;
     let metadata = file.metadata()?;
@@ -79,7 +79,7 @@ pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<Fil
     Ok(file)
 }
 
-/// Refuses what is no ledger of this version, by the file alone: nothing is locked, created or changed.
+/// Refuses a file that is not a ledger of this version, by the file alone: nothing is locked, created or changed.
 pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     let metadata = std::fs::metadata(path).map_err(|cause| file_error(path, cause))?;
     let not = |why: &str| not_a_ledger(path, why);
@@ -92,7 +92,7 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     // Through SQLite: a file that is opened and closed beside it would take its locks away.
     match check_version(&open_unchanging(path)?) {
         Err(Wrong::Kind(why)) => Err(not(&why)),
-        // A file that makes no sense alone may do so with its WAL, which will be seen.
+        // A file that cannot be read alone may be readable with its WAL; opening it will tell.
         Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
     }
 }
@@ -105,7 +105,7 @@ pub(crate) enum Wrong {
     Backup,
     /// It is a ledger of this earlier version.
     Old(i32),
-    /// That cannot be told.
+    /// The database does not say.
     Unreadable,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn open_unchanging(path: &Path) -> Result<Connection, StoreError> {
 /// Which files a ledger was opened with.
 ///
 /// A file that is deleted or replaced under an open handle leaves the handle writing to a file that
-/// nobody else sees; both would then grant the same budget.
+/// no other process sees; both would then grant the same budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity(Vec<Option<(u64, u64)>>);
 

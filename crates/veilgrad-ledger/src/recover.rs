@@ -125,7 +125,7 @@ impl Ledger {
         let (sequence, hash) = head.ok_or_else(|| damaged("it has no head".to_owned()))?;
         match (u64::try_from(sequence), Hash::from_slice(&hash)) {
             (Ok(sequence), Some(hash)) => Ok((sequence, hash)),
-            _ => Err(damaged("its head makes no sense".to_owned())),
+            _ => Err(damaged("its head is malformed".to_owned())),
         }
     }
 

@@ -80,7 +80,7 @@ impl Ledger {
     /// # Guarantee
     /// A repair never lowers a charge. If both slots of the anchor are whole and the chain reaches everything they
     /// name, nothing was lost. Otherwise what is missing could be anything; then every dataset gets a run that
-    /// protects nothing, so that its epsilon is infinite for ever, and no dataset begins in the new ledger.
+    /// protects nothing, so that its epsilon is infinite from then on, and no dataset begins in the new ledger.
     ///
     /// # Errors
     /// When the ledger verifies, is a backup, or a run has it open; when not even its first row is left, or rows are

@@ -11,7 +11,7 @@ pub(crate) const APPLICATION: i32 = 0x5665_694c;
 /// Says that this is a backup of a ledger, which is read and never charged: "VeiB".
 pub(crate) const BACKUP: i32 = 0x5665_6942;
 
-/// What brings a database of version i to version i + 1. A step that was ever released never changes.
+/// The migration from version i to version i + 1. A released step never changes.
 pub(crate) const STEPS: [&str; 1] = ["
 CREATE TABLE event (
     sequence INTEGER PRIMARY KEY CHECK (sequence > 0),

@@ -215,7 +215,7 @@ impl State {
     /// The dataset of this name.
     ///
     /// # Errors
-    /// Says that there is none, and which one has nearly this name.
+    /// Says that there is none, and names a similar one.
     pub fn find(&self, name: &str) -> Result<&Dataset, String> {
         self.datasets.get(name).ok_or_else(|| match self.alike(name) {
             Some(alike) => {
@@ -341,7 +341,7 @@ impl State {
             }
             Entry::Tighten { dataset, epsilon } => {
                 let known = self.dataset_mut(dataset)?;
-                // A row that would raise it changes nothing: whoever appends one is refused, but an import
+                // A row that would raise it changes nothing: appending one is refused, but an import
                 // may keep a smaller promise today than when an old row behind it was written.
                 if epsilon.get() < known.budget.epsilon.get() {
                     known.budget.epsilon = *epsilon;

@@ -57,7 +57,7 @@ impl Tally {
                 }
             }
             for charge in run.apart.iter().skip(counted.apart) {
-                // As a run of its own: it must not move the place of the others.
+                // As a separate run: it must not shift the numbers of the others.
                 meter.add(u64::MAX - *number, *charge);
             }
             *counted = Counted {

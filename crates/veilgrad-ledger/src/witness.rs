@@ -1,4 +1,4 @@
-//! A witness of the head outside of the ledger's directory: who has it can tell if the ledger is rolled back.
+//! A witness of the head outside of the ledger's directory: with it, anybody can detect that the ledger was rolled back.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::error::StoreError;
 ///
 /// # Guarantee
 /// A permit is handed out only after the witness has the head of its charge. If it cannot be written the charge
-/// stands, and whoever charged gets an error instead of permits.
+/// stands, and the run that charged gets an error instead of permits.
 ///
 /// # Example
 /// ```

@@ -156,7 +156,7 @@ fn what_is_no_ledger_is_refused_with_a_reason_and_left_alone() {
     refuse("is not a file", directory.path());
     std::fs::write(&path, "not a database, but long enough to be read as one".repeat(40)).unwrap();
     let before = std::fs::read(&path).unwrap();
-    refuse("is no ledger", &path);
+    refuse("is not a ledger", &path);
     assert_eq!(std::fs::read(&path).unwrap(), before);
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "").unwrap();

@@ -58,7 +58,7 @@ impl RoundKey {
     /// Asks the operating system for a key.
     ///
     /// # Errors
-    /// When it has none, or this process could not be told from a forked copy.
+    /// When it has none, or forked copies of this process could not be recognised.
     pub fn from_os() -> Result<Self, RandomError> {
         Self::from_os_with(Cipher::default())
     }
@@ -66,7 +66,7 @@ impl RoundKey {
     /// Asks the operating system for a key for a given cipher.
     ///
     /// # Errors
-    /// When it has none, or this process could not be told from a forked copy.
+    /// When it has none, or forked copies of this process could not be recognised.
     pub fn from_os_with(cipher: Cipher) -> Result<Self, RandomError> {
         let process = Some(ProcessIdentity::current()?);
         let mut key = Box::new(Zeroizing::new([0; 32]));

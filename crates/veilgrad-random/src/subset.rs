@@ -1,6 +1,6 @@
 //! Exact draws of records.
 //!
-//! Poisson samples are drawn in blocks of [`BLOCK`] records, each from a stream of its own, so that
+//! Poisson samples are drawn in blocks of [`BLOCK`] records, each from its own stream, so that
 //! the sample does not depend on how many workers draw it.
 
 use std::collections::HashSet;

@@ -111,7 +111,7 @@ pub(crate) enum Ledger {
         after_help = example::LEDGER_VERIFY
     )]
     Verify(Verify),
-    /// One line to publish elsewhere: who has it can tell if the ledger is rolled back.
+    /// One line to publish elsewhere: with it, anybody can detect that the ledger was rolled back.
     #[command(after_help = example::LEDGER_HEAD)]
     Head(LedgerPath),
     /// All rows, or the rounds, to stdout.

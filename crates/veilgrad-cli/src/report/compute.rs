@@ -20,7 +20,7 @@ use crate::path;
 /// Points of each curve.
 const POINTS: u64 = 64;
 
-/// What a report is made of: a ledger, and facts about results that are none about privacy.
+/// What a report is made of: a ledger, and facts about results that do not concern privacy.
 pub(crate) struct Facts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) dataset: &'a str,

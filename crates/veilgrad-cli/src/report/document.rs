@@ -112,7 +112,7 @@ pub(crate) struct Head {
 pub(crate) struct LedgerPlace {
     #[serde(flatten)]
     pub(crate) head: Head,
-    /// Its path, as seen from the directory of results.
+    /// Its path, relative to the directory of results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<PathBuf>,
 }

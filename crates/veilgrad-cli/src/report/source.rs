@@ -11,7 +11,7 @@ use super::document::{LedgerPlace, Metric, Model, Newer, Report};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 
-/// What is taken from `report.json`: which ledger, dataset and run, and facts that are none about privacy.
+/// What is taken from `report.json`: which ledger, dataset and run, and facts that do not concern privacy.
 #[derive(Deserialize)]
 struct Stored {
     dataset: String,
@@ -71,7 +71,7 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     })
 }
 
-/// The report of what a ledger knows about a dataset, whoever trained.
+/// The report of what a ledger says about a dataset, whichever program trained on it.
 fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> {
     if of.ledger.is_some() || of.unverified {
         return Err(Error::Usage(format!(
@@ -187,7 +187,7 @@ fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Erro
     Ok(Some(Newer { rows, changes }))
 }
 
-/// A stored report that says in every form that nobody computed it again.
+/// A stored report, marked as not computed from the ledger again.
 fn labelled(mut report: Report) -> Report {
     let label = "NOT COMPUTED AGAIN. This is what was stored with the results; it was not checked against the ledger, and \
                  anybody who can write the file can have changed it.";

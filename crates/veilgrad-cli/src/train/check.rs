@@ -1,4 +1,4 @@
-//! Configurations as people write them: read, checked, and answered with what would be right.
+//! Reading and checking configurations; messages say what would be valid.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;

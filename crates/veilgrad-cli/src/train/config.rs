@@ -23,7 +23,7 @@ pub(crate) struct Config {
 pub(crate) struct Data {
     /// Private examples: .csv, .parquet (with the feature), .npy, .npz, or IDX (.gz or not).
     pub(crate) train: PathBuf,
-    /// Their labels, where they are in a file of their own.
+    /// Their labels, if they are in a separate file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<PathBuf>,
     /// Public examples: evaluated and printed without charge.
@@ -42,10 +42,10 @@ pub(crate) struct Data {
     /// The shape of an example, where it is not a table: rows and columns of an image, or one number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shape: Option<Vec<usize>>,
-    /// The bounds of all numbers, where it is not a table; brought to [0, 1].
+    /// The bounds of all numbers, if it is not a table; scaled to [0, 1].
     #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
-    /// What stands for numbers that are missing: "zero" or "mean-of-bounds". Without it, an example with a
+    /// The replacement of missing numbers: "zero" or "mean-of-bounds". Without it, an example with a
     /// missing number contributes zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
@@ -88,7 +88,7 @@ impl Classes {
         }
     }
 
-    /// The names, which are numbers if nobody gave others.
+    /// The names; numbers by default.
     pub(crate) fn names(&self) -> Vec<String> {
         match self {
             Self::Count(count) => (0..*count).map(|class| class.to_string()).collect(),
@@ -147,7 +147,7 @@ pub(crate) struct Column {
     /// The public categories of a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) categories: Option<Vec<String>>,
-    /// What stands for cells that are not as declared, instead of [data] missing: "zero" or
+    /// The replacement of cells that are not as declared, instead of [data] missing: "zero" or
     /// "mean-of-bounds" for a number, "zero" (none of the categories) or one of the categories for a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
@@ -322,7 +322,7 @@ pub(crate) struct Declaration {
     pub(crate) shape: Option<Vec<usize>>,
     #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
-    /// What stands for missing numbers.
+    /// The replacement of missing numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
     /// The name of the examples in an .npz file.

@@ -238,7 +238,7 @@ pub(crate) fn features(
     Ok(features)
 }
 
-/// The number that stands for a missing one, by the name of a policy.
+/// The replacement of a missing number, by the name of a policy.
 pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
     match policy {
         "zero" => Some(0.0),
@@ -264,7 +264,7 @@ fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> 
     array.map_err(data_error)
 }
 
-/// The columns that become numbers; who reads labels and users adds them.
+/// The columns that become numbers; callers add labels and users.
 fn schema(declaration: &Declaration) -> Schema {
     let columns = declaration.columns.iter().map(|column| {
         let kind = match (&column.categories, column.bounds.unwrap_or([0.0, 1.0])) {
@@ -327,7 +327,7 @@ pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> 
     Ok(())
 }
 
-/// The examples of each user. Those that do not say whose they are belong to nobody, and contribute zero.
+/// The examples of each user. Examples without a user belong to no record, and contribute zero.
 fn join(users: &[Option<u32>]) -> Vec<Vec<u32>> {
     let mut members: Vec<Vec<u32>> = Vec::new();
     for (example, user) in (0..).zip(users) {

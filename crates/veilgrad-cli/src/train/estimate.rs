@@ -61,7 +61,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
         trainer.round(permit, &mut sampler, &records).ok()?;
         Some(start.elapsed().as_secs_f64())
     };
-    // The first round also makes room.
+    // The first round also allocates.
     round(FEW)?;
     let (few, many) = (quickest(|| round(FEW))?, quickest(|| round(MANY))?);
     let record = ((many - few) / (MANY - FEW) as f64).max(0.0);

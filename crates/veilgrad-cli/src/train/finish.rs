@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
     complete(&job, &place, &ledger, test, account, common)
 }
 
-/// Brings a plan to where a checkpoint of the same configuration stands, if the ledger contains what was
+/// Restores a plan from a checkpoint of the same configuration, if the ledger contains what was
 /// charged for it.
 pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Account, Error> {
     let name = path.display().to_string();
@@ -89,8 +89,8 @@ pub(crate) fn public_test(kept: &Config, threads: usize) -> Result<Option<Exampl
     data::test(kept, threads)
 }
 
-/// Writes model, report and statement of what was trained, and prints the outcome. Whoever stops in between
-/// can do it again: the checkpoint goes last.
+/// Writes model, report and statement of what was trained, and prints the outcome. If it is
+/// interrupted, it can run again: the checkpoint is removed last.
 pub(crate) fn complete(
     job: &Job,
     place: &Place,

@@ -1,4 +1,4 @@
-//! What the driver loop tells and asks: progress, checkpoints, signals, a busy ledger.
+//! Hooks of the driver loop: progress, checkpoints, signals, a busy ledger.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::argument::Common;
 use crate::error::Error;
 use crate::output::say;
 
-/// How long one attempt to take the ledger lasts. Then somebody is told, and it is tried again.
+/// How long one attempt to take the ledger lasts. Then a message is printed, and it is tried again.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Patience with a ledger that another process holds.
@@ -31,7 +31,7 @@ impl Waiting {
         Self { patience, since: None, quiet: common.quiet }
     }
 
-    /// How ledgers are opened by whoever waits for them.
+    /// How the ledger is opened while waiting for it.
     pub(crate) fn options(&self, common: &Common) -> veilgrad_ledger::Options {
         veilgrad_ledger::Options { patience: ATTEMPT.min(self.patience), ..common.options() }
     }
@@ -144,8 +144,8 @@ impl Hooks<AnyOptimizer, DatasetLedger> for RunHooks {
     }
 }
 
-/// Set when somebody wants to stop. Who insists stops at once: the ledger is in order at any time, and the
-/// last checkpoint is whole.
+/// Set by the first Ctrl-C; the second one stops at once. The ledger is valid at any time, and the last
+/// checkpoint is complete.
 pub(crate) fn interrupts() -> Result<Arc<AtomicBool>, Error> {
     use signal_hook::flag::{register, register_conditional_shutdown};
     let flag = Arc::new(AtomicBool::new(false));

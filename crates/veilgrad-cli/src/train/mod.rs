@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     }
     let ledger = match run.close() {
         Ok(store) => store.into_ledger(),
-        // All rounds are charged and done: that the run ended need not be written for a model.
+        // All rounds are charged and done: the model does not depend on whether the end of the run is recorded.
         Err(error) => {
             say(&format!("the run stays open in the ledger: {error}\n"));
             Ledger::read(&ledger, common.options())?
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     finish::complete(&job, &place, &ledger, test, hooks.account(), common)
 }
 
-/// A run that is about to begin, or to go on: nothing of the data was looked at.
+/// A run that is about to begin or to be resumed; no data was read yet.
 struct Session<'a> {
     job: Job,
     common: &'a Common,
@@ -167,7 +167,7 @@ impl Session<'_> {
         say(&rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>());
     }
 
-    /// Opens a new run in a place where none is lost by it.
+    /// Opens a new run, unless that would overwrite another.
     fn begin(&mut self, arguments: &Train) -> Result<(Run<DatasetLedger>, u64, Account), Error> {
         let here = self.place.0.display();
         if self.place.checkpoint().exists() {
@@ -220,7 +220,7 @@ impl Session<'_> {
     }
 
     /// How many of these rounds the budget still covers. An interrupted run may have charged rounds that
-    /// it did not use; whoever resumes it has as many fewer.
+    /// it did not use; a resumed run has as many fewer.
     fn affordable(&self, ledger: &Ledger, rounds: u64) -> Result<u64, Error> {
         let Some(dataset) = ledger.state().datasets().get(&self.job.config.dataset()) else {
             return Ok(rounds);

@@ -72,7 +72,7 @@ pub(crate) fn read(path: &Path) -> Result<(Model, Declaration), Error> {
         return Err(wrong(format!("has schema {schema}, and this version understands schema 1")));
     }
     declaration.check().map_err(wrong)?;
-    // Before memory is taken for what it says that it is.
+    // Before memory is allocated for what it declares.
     if build::most_parameters(&declaration)?.saturating_mul(4) > 64 * bytes.len() as u128 + 4096 {
         return Err(wrong("is too short for the model that it declares".to_owned()));
     }

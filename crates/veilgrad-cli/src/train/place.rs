@@ -20,7 +20,7 @@ pub(crate) const RESULTS: [&str; 4] =
 /// The directory of a run.
 pub(crate) struct Place(pub(crate) PathBuf);
 
-/// `run.json`, beside the checkpoint as long as there is one: what goes on needs, apart from released values.
+/// `run.json`, beside the checkpoint as long as there is one: what `--resume` needs, apart from released values.
 /// Paths are relative to the directory where that is possible.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

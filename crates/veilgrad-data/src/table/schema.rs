@@ -27,20 +27,20 @@ pub struct Column {
 /// What a column holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// A number with public bounds: brought to [-1, 1], cut off beyond.
+    /// A number with public bounds: scaled to [-1, 1], clamped beyond.
     Number {
         /// What becomes -1.
         low: f64,
         /// What becomes 1.
         high: f64,
-        /// The number that stands for a cell that holds none. Without it, the example contributes zero.
+        /// The value of a cell that holds no number. Without it, the example contributes zero.
         missing: Option<f64>,
     },
-    /// One of these words: one number each, 1 for the word that it is.
+    /// One of these words, one-hot encoded.
     Category {
         /// The words.
         words: Vec<String>,
-        /// The place of the word that stands for an empty cell and for any other word. Without it, such a
+        /// The index of the word that replaces an empty cell and any other word. Without it, such a
         /// cell is none of the words: all its numbers are 0.
         missing: Option<usize>,
     },
@@ -48,7 +48,7 @@ pub enum Kind {
 
 /// The examples of a table. Not `Debug`: what is in it is private.
 pub struct Table {
-    /// One row per example; NaN where a number is missing and nothing stands for it.
+    /// One row per example; NaN where a number is missing and has no replacement.
     pub inputs: Array,
     /// The number of the class of each; NaN where the label is none of the classes.
     pub labels: Vec<f32>,

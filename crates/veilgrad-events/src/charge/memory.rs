@@ -5,8 +5,8 @@ use crate::event::{Event, Rounds, run_length};
 
 /// A ledger in memory, for tests and for programs that account once and exit.
 ///
-/// It keeps the order "charge, then release" but survives nothing: after a crash, what was released
-/// can no longer be told. Use a durable store where that matters.
+/// It keeps the order "charge, then release" but survives nothing: after a crash, nothing says what was
+/// released. Use a durable store where that matters.
 #[derive(Debug, Default)]
 pub struct MemoryLedger {
     events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! Who says what the rounds of a dataset cost.
+//! The price of rounds: what the runs on a dataset cost together.
 
 use crate::event::{Budget, Delta, Epsilon, Folded};
 
@@ -57,6 +57,6 @@ pub trait Meter: Send + Sync + std::fmt::Debug {
     /// Counts the next rounds of a run.
     fn add(&mut self, run: u64, rounds: Folded);
 
-    /// The part that is used at most; infinite if that cannot be told.
+    /// An upper bound of the part that is used; infinite if there is none.
     fn part(&self) -> f64;
 }

@@ -1,4 +1,4 @@
-//! Which process this is, so that a forked copy can be told from the process it was copied from.
+//! Which process this is, so that forked copies are recognised.
 
 /// A running process, told apart from every process that is forked from it.
 ///
@@ -26,7 +26,7 @@ pub struct ProcessIdentity {
 /// The operating system does not say which process this is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a forked copy of this process could not be told from it, because its start time cannot be \
+    "forked copies of this process cannot be recognised, because its start time cannot be \
      read from /proc/self/stat ({0}); mount /proc"
 )]
 pub struct UnknownProcess(String);
@@ -42,7 +42,7 @@ impl ProcessIdentity {
         Ok(identity)
     }
 
-    /// Whether this is the process that took the identity; not if that cannot be told.
+    /// Whether this is the process that took the identity; false if the system does not say.
     #[must_use]
     pub fn is_current(&self) -> bool {
         Self::now().is_ok_and(|now| now == *self)

@@ -31,7 +31,7 @@ impl<S: LedgerStore> Run<S> {
     /// order, and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
-    /// When the store does not take the event, or this process could not be told from a forked copy.
+    /// When the store does not take the event, or forked copies of this process could not be recognised.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
         let mut run = Self {
@@ -49,7 +49,7 @@ impl<S: LedgerStore> Run<S> {
         Ok(run)
     }
 
-    /// Opens a run that protects nothing and says so for ever: for tests with seeded or no noise.
+    /// Opens a run that protects nothing and says so permanently: for tests with seeded noise or none.
     ///
     /// # Errors
     /// When the store does not take the events.

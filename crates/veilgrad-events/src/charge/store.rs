@@ -62,7 +62,7 @@ pub enum LedgerError {
     #[error("round {0} and those after it are not what the run's plan says")]
     NotPlanned(u64),
     /// The process is a fork of the one that opened the run; both would count the same charges.
-    #[error("this process was forked from the one that opened the run; open a run of its own")]
+    #[error("this process was forked from the one that opened the run; open another run")]
     Forked,
 }
 

@@ -14,7 +14,7 @@ pub enum Event {
     Open(RunHeader),
     /// Rounds are charged, before any of them runs.
     Reserve(Reservation),
-    /// The run was stamped as protecting nothing; its epsilon is infinite for ever.
+    /// The run was stamped as protecting nothing; its epsilon is infinite from then on.
     Insecure(Insecure),
     /// The run ended in order.
     Close(Close),
@@ -59,7 +59,7 @@ impl RunHeader {
         }
     }
 
-    /// Declares all rounds that the run may charge, in their order, so that the tightest accountants may speak about
+    /// Declares all rounds that the run may charge, in their order, so that the tightest accountants apply to
     /// it. A store with a budget refuses the run unless all of them fit, and nothing else can be charged to it.
     #[must_use]
     pub fn with_plan(self, plan: Vec<Rounds>) -> Self {
@@ -67,13 +67,13 @@ impl RunHeader {
     }
 }
 
-/// Which accountants may speak about a run.
+/// Which accountants apply to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Sampling and noise multipliers of all rounds were fixed before the first.
     Planned,
-    /// They were chosen from earlier outputs; only a filter may speak.
+    /// They were chosen from earlier outputs; only a privacy filter applies.
     Adaptive,
 }
 

@@ -7,7 +7,7 @@ use super::unit::SampleRate;
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///
 /// Every policy says what really ran; the accountant decides what amplification it earns. The enum
-/// is open: cyclic Poisson and random allocation will be variants of their own, and a reader that
+/// is open: cyclic Poisson and random allocation will be new variants, and a reader that
 /// does not know a policy must refuse it.
 ///
 /// `records` is stored only by the policies whose definition needs it. Under add/remove adjacency

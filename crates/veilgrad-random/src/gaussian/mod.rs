@@ -29,7 +29,7 @@ use decide::Height;
 use tables::A;
 use word::*;
 
-/// Coordinates per block: each block has a stream of its own.
+/// Coordinates per block; each block has its own stream.
 pub const BLOCK: usize = 4096;
 /// Coordinates that are worked on at once, so that all they need stays in the nearest cache.
 const CHUNK: usize = 512;
