@@ -176,7 +176,7 @@ pub(crate) struct Check {
 pub(crate) struct Predict {
     /// The model.safetensors of a run.
     pub(crate) model: PathBuf,
-    /// Examples in the format of the training data, without labels if they are in a file of their own.
+    /// Examples in the format of the training data, without labels if they are in a separate file.
     pub(crate) data: PathBuf,
 }
 
@@ -253,9 +253,12 @@ pub(crate) struct Plan {
     pub(crate) sampling: Sampler,
     #[command(flatten)]
     pub(crate) view: View,
-    /// Write curves to this file.
+    /// Write curves to this file, as a page.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Write curves to this file, as a picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// The rounds to account for.
@@ -283,7 +286,7 @@ pub(crate) struct View {
     /// Which datasets are neighbours; by default add-remove, or what a ledger's budget says.
     #[arg(long, value_enum)]
     pub(crate) adjacency: Option<Neighbours>,
-    /// Who accounts; by default whoever gives the smaller sound bound.
+    /// The accountant; by default the one with the smallest sound bound.
     #[arg(long, value_enum)]
     pub(crate) accountant: Option<Accounting>,
 }

@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
             Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
         },
     };
-    if let (Some(path), Ok(outcome)) = (&arguments.html, &answer.outcome) {
+    let drawn = arguments.html.is_some() || arguments.svg.is_some();
+    if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
         let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
         let adjacency = arguments.view.adjacency();
         let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
@@ -60,8 +61,13 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         let last = Epsilon::new(outcome.guarantee.epsilon)
             .map_err(|error| Error::Failure(error.to_string()))?;
         let profile = Profile::new(&composition, last, PROFILE);
-        let page = html::page(&curve, &profile, arguments.delta.get(), &table);
-        write_file(path, page.as_bytes())?;
+        let (curves, delta) = (html::curves(&curve, &profile), arguments.delta.get());
+        if let Some(path) = &arguments.html {
+            write_file(path, html::page(&curves, delta, &table).as_bytes())?;
+        }
+        if let Some(path) = &arguments.svg {
+            write_file(path, html::svg(&curves, delta).as_bytes())?;
+        }
     }
     if common.json {
         let mut document = answer.json();
@@ -187,7 +193,7 @@ impl<'a> Request<'a> {
             let batch = rate * records as f64;
             if (batch - batch.round()).abs() > 1e-6 || batch.round() < 1.0 {
                 return Err(Error::Usage(format!(
-                    "rate {rate} of {records} records is a batch of {batch}, which is no whole number"
+                    "rate {rate} of {records} records is a batch of {batch}, which is not a whole number"
                 )));
             }
         }
@@ -208,7 +214,7 @@ impl<'a> Request<'a> {
         };
         if steps.is_none() && solve != Solve::Steps && solve != Solve::Rate {
             return Err(Error::Usage(format!(
-                "{} epochs at rate {} are no number of rounds",
+                "{} epochs at rate {} are not a whole number of rounds",
                 arguments.epochs.unwrap_or(0.0),
                 rate.unwrap_or(0.0)
             )));
@@ -290,7 +296,7 @@ impl<'a> Request<'a> {
                 let with =
                     |steps| self.composition(&Known { steps: Some(steps), ..self.known.clone() });
                 if known.rate == Some(0.0) {
-                    return Err("no number of rounds reaches the budget at rate 0".to_owned());
+                    return Err("at rate 0 any number of rounds keeps the budget".to_owned());
                 }
                 let steps = self.target().and_then(|target| target.rounds(with)).map_err(text)?;
                 if steps == 0 {

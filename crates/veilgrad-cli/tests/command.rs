@@ -422,6 +422,14 @@ fn people_get_a_table_and_curves() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(page.matches("<svg").count(), 3);
     assert!(!page.contains("http") && !page.contains("NaN"), "{page}");
+    let path = path.with_extension("svg");
+    let output = veilgrad(&mnist(&["--epsilon", "2", "--svg", path.to_str().unwrap()]));
+    assert_eq!(output.status.code(), Some(0));
+    let picture = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(picture.matches("<svg").count(), 4);
+    assert_eq!(picture.matches("</svg>").count(), 4);
+    assert!(!picture.contains("NaN"), "{picture}");
 }
 
 /// Without noise whoever is sampled is seen: delta is the chance of that, at every epsilon.

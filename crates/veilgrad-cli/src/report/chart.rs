@@ -125,6 +125,38 @@ impl Line<'_> {
     }
 }
 
+/// Space for the caption above a chart.
+const CAPTION: f64 = 30.0;
+
+/// What pages style by their own sheet.
+const PICTURE_STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}.name,.caption{fill:#1b1f24}\
+    .caption{font-weight:600}.paper{fill:#fff}.grid{stroke:#d0d7de}.tick,.axis{stroke:#57606a}\
+    .line{fill:none;stroke:#1f5fbf;stroke-width:2.5}.beside{fill:none;stroke:#57606a;stroke-dasharray:5 5}";
+
+/// Charts side by side in one SVG file, each below its caption.
+pub(crate) fn picture(charts: &[(String, String)]) -> String {
+    let (width, height) = (WIDTH * charts.len() as f64, CAPTION + HEIGHT);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\">\n\
+         <style>{PICTURE_STYLE}</style>\n<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n"
+    );
+    for (place, (caption, chart)) in charts.iter().enumerate() {
+        let left = WIDTH * place as f64;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            svg,
+            "<text class=\"caption\" x=\"{:.1}\" y=\"20\">{}</text>",
+            left + LEFT,
+            escape(caption)
+        );
+        let placed =
+            format!("<svg x=\"{left}\" y=\"{CAPTION}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" ");
+        svg.push_str(&chart.replacen("<svg ", &placed, 1));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
 /// Horizontal bars, one per name, each with the text that stands beside it.
 pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     const ROW: f64 = 34.0;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::output::{print, write_file};
 
 pub(crate) use compute::{Facts, of_run};
-pub(crate) use document::{Head, Report};
+pub(crate) use document::{Curves, Head, Report};
 
 /// What `train` says in the end.
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {

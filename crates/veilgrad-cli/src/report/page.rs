@@ -58,8 +58,7 @@ pub(crate) fn page(report: &Report) -> String {
         let _ = writeln!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }
     numbers(&mut body, report);
-    let Curves { spent, profile, attack } = &report.curves;
-    privacy_charts(&mut body, spent, profile, attack, report.delta);
+    privacy_figures(&mut body, &report.curves, report.delta);
     groups(&mut body, report);
     body.push_str("<h2>Statement</h2>\n");
     for paragraph in report.statement.split("\n\n") {
@@ -132,46 +131,49 @@ fn numbers(body: &mut String, report: &Report) {
     body.push_str("</div>\n");
 }
 
-/// Epsilon over rounds, delta over epsilon, and the best attack.
-pub(crate) fn privacy_charts(
-    body: &mut String,
-    spent: &[(f64, f64)],
-    profile: &[(f64, f64)],
-    attack: &[(f64, f64)],
-    delta: f64,
-) {
-    if spent.is_empty() {
-        return;
-    }
-    body.push_str("<h2>How much is spent, and what it means</h2>\n<div class=\"charts\">\n");
+/// The curves of a privacy guarantee: epsilon after every round, the profile, the best attack; captions and charts.
+pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 3] {
     let spent = Line {
         title: "Epsilon after every round",
         x: "rounds",
         y: "epsilon",
         y_scale: Scale::Linear,
-        points: spent,
+        points: &curves.spent,
         beside: None,
     };
-    figure(body, &format!("Epsilon after every round, at delta {delta:e}"), &spent.svg());
     let profile = Line {
         title: "Delta at every epsilon",
         x: "epsilon",
         y: "delta",
         y_scale: Scale::Log,
-        points: profile,
+        points: &curves.profile,
         beside: None,
     };
-    figure(body, "Every (epsilon, delta) that holds", &profile.svg());
     let guess = [(0.0, 0.0), (1.0, 1.0)];
     let attack = Line {
         title: "The best attack",
         x: "false positive rate",
         y: "true positive rate",
         y_scale: Scale::Linear,
-        points: attack,
+        points: &curves.attack,
         beside: Some(("guessing", &guess)),
     };
-    figure(body, "No attack on one record is above this line", &attack.svg());
+    [
+        (format!("Epsilon after every round, at delta {delta:e}"), spent.svg()),
+        ("Every (epsilon, delta) that holds".to_owned(), profile.svg()),
+        ("No attack on one record is above this line".to_owned(), attack.svg()),
+    ]
+}
+
+/// The same curves as a part of a page; nothing where no round was charged.
+pub(crate) fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
+    if curves.spent.is_empty() {
+        return;
+    }
+    body.push_str("<h2>How much is spent, and what it means</h2>\n<div class=\"charts\">\n");
+    for (caption, svg) in privacy_charts(curves, delta) {
+        figure(body, &caption, &svg);
+    }
     body.push_str("</div>\n");
 }
 
