@@ -11,7 +11,7 @@
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
 //!
 //! Pure computation: no files, threads or clocks. Policies without an analysis here are refused.
-//! The proofs are in docs/accounting.md.
+//! The proofs are in [`proof`].
 //!
 //! # Guarantee
 //! A number that is called an epsilon here is an upper bound that accounts for its own numerical
@@ -22,6 +22,10 @@
 )]
 // What is no number must fail every check, so checks are written as what must hold, negated.
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/accounting.md")]
+pub mod proof {}
 
 mod account;
 pub mod adaptive;

@@ -29,3 +29,7 @@ pub use array::Array;
 pub use error::DataError;
 pub use normal::GroupNorm;
 pub use scattering::{Scattering, ScatteringError};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

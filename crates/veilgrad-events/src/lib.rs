@@ -33,3 +33,7 @@ pub use event::{
     RoundError, Rounds, RoundsFile, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
     UnitError, WeightBound, rounds_from_jsonl, rounds_to_jsonl, run_length,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

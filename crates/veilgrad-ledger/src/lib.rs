@@ -11,11 +11,15 @@
 //!
 //! # Guarantee
 //! An event that was appended is on disk before `append` returns, in the database and, as a head, in
-//! the anchor. Whatever does not verify is refused; [`Ledger::repair`] makes a new ledger of what is proven.
+//! the anchor. How rows are written, for programs that check them: [`format`](mod@format). Whatever does not verify is refused; [`Ledger::repair`] makes a new ledger of what is proven.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/ledger-format.md")]
+pub mod format {}
 
 mod anchor;
 mod audit;
@@ -51,3 +55,7 @@ pub use repair::Repaired;
 pub use run_state::RunState;
 pub use state::{Dataset, State};
 pub use witness::Witness;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -14,12 +14,16 @@
 //! integer vector whose norm is at most `S_int`, by an exact integer certificate. The released value
 //! is `floor(M)` for the real-valued Gaussian mechanism `M` with sensitivity `S_int` and standard
 //! deviation `2^k`, so every accountant of the (subsampled) Gaussian mechanism applies verbatim and
-//! no delta is added for arithmetic. The proof is in `docs/guarantees.md`; it contains no floating
+//! no delta is added for arithmetic. The proof is in [`proof`]; it contains no floating
 //! point.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod proof {}
 
 mod accumulator;
 mod adapt;

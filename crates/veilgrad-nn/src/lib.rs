@@ -40,8 +40,12 @@
 //! # Guarantee
 //! What a record adds to the sums of a round is a vector of integers that depends on this record and
 //! on public values alone, whose norm was certified in exact arithmetic; the sums are the same bits
-//! for any number of threads, size of tiles and order of records. The proof is in `docs/training.md`.
+//! for any number of threads, size of tiles and order of records. The proof is in [`proof`].
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/training.md")]
+pub mod proof {}
 
 mod book;
 mod checkpoint;

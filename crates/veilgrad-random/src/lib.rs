@@ -10,11 +10,15 @@
 //! Given ideal random words, every distribution here is exact: floating point only ever takes a
 //! decision when a proven error bound says that it is the right one, and big integers take the rest.
 //! ChaCha20 in place of ideal words gives computational differential privacy, as the paper says.
-//! `docs/randomness.md` has the proofs.
+//! The proofs are in [`proof`].
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/randomness.md")]
+pub mod proof {}
 
 mod bigexp;
 mod chance;
@@ -24,3 +28,7 @@ pub mod subset;
 
 pub use key::{Cipher, RandomError, RoundKey};
 pub(crate) use key::{KeyStream, Purpose, Streams};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,8 +1,9 @@
-//! Differential privacy for iterative training.
+#![doc = include_str!("../README.md")]
 //!
-//! A program that trains on private records changes in three places: it *plans* its round in public
-//! parameters, it *charges* the round to a ledger before it touches data, and it hands each sampled
-//! record's vectors to a sum that clips, adds and *releases* them with noise.
+//! # A custom training loop
+//! A loop of your own changes in three places: it *plans* its round in public parameters, it *charges* the round to a ledger
+//! before it touches data, and it hands each sampled record's vectors to a sum that clips, adds and *releases* them with
+//! noise.
 //!
 //! ```
 //! use veilgrad::prelude::*;
@@ -20,9 +21,9 @@
 //!     Allocation::Proportional(NoiseMultiplier::new(1.1)?),
 //! )?;
 //!
-//! // Charge first. The event is derived from the plan and the sampler; nobody types it.
+//! // Charge first. The event is derived from the plan and the sampler, never written by hand.
 //! let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
-//! let mut run = Run::open(MemoryLedger::new(), header)?;
+//! let mut run = Run::open(MemoryLedger::new(), header)?; // or a durable one, as above
 //! let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
 //! let permits = run.reserve(&plan.round(&sampler)?, 10)?;
 //!
@@ -42,9 +43,13 @@
 //! ```
 
 pub use veilgrad_accounting as accounting;
+#[cfg(feature = "data")]
+pub use veilgrad_data as data;
 pub use veilgrad_events as events;
+#[cfg(feature = "ledger")]
 pub use veilgrad_ledger as ledger;
 pub use veilgrad_mechanism as mechanism;
+#[cfg(feature = "nn")]
 pub use veilgrad_nn as nn;
 pub use veilgrad_random as random;
 

@@ -38,7 +38,7 @@ fn decide(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> boo
 const MIDDLES: usize = 8 << BIN_BITS;
 
 /// The relative error of `curve`, rounding of the height and the unknown bits of `x` included: the
-/// sum of all terms in the proof (`docs/randomness.md`) is below 2^-49.
+/// sum of all terms in the proof ([`proof`](crate::proof)) is below 2^-49.
 const ERROR: f64 = 1.0 / (1u64 << 47) as f64;
 /// The unknown bits of the height, at most 2^-64, and room to spare.
 const UNKNOWN: f64 = 1.0 / (1u64 << 62) as f64;
