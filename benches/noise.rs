@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [chacha20, chacha12, ziggurat, two_threads] = ns[..] else { return Err("four".into()) };
     let numpy = numpy(turns)?;
 
+    println!("AVX-512 kernel of the cipher: {}", avx512());
     println!("ns per sample, one thread, best of {turns} turns of {SAMPLES} samples");
     println!("{:<44}{:>8}", "exact + ChaCha20", format!("{chacha20:.2}"));
     println!("{:<44}{:>8}", "exact + ChaCha12", format!("{chacha12:.2}"));
@@ -58,6 +59,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => println!("numpy: not measured; run benches/noise.sh"),
     }
     Ok(())
+}
+
+fn avx512() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    let detected = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
+    #[cfg(not(target_arch = "x86_64"))]
+    let detected = false;
+    match (cfg!(chacha20_avx512), detected) {
+        (true, true) => "used",
+        (true, false) => "compiled in, not on this machine",
+        (false, true) => "left out; RUSTFLAGS=\"--cfg chacha20_avx512\" compiles it in",
+        (false, false) => "left out, not on this machine",
+    }
 }
 
 /// ns per sample of numpy, if VEILGRAD_PYTHON names a Python that has it.
