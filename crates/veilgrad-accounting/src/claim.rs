@@ -96,16 +96,19 @@ const NOT_STOPPED: &str = "how many rounds there are was not chosen from what th
 pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> {
     check_secure(runs)?;
     let charges = all_charges(runs);
-    let spent = Best.price(terms, &charges).map_err(NoClaim)?;
     let planned = terms.mode == Mode::Planned && charges.iter().all(|run| run.planned);
+    let price = || Best.price(terms, &charges).map_err(NoClaim);
     let mut conditions = unverified(runs);
     if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
         let (composition, found) = cost_of_plan(terms, plan)?;
+        let is_done = compose(terms.adjacency, &charges)? == composition;
+        let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
         let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
         let delta = terms.delta.get();
         return Ok(Claim { epsilon, delta, spent, basis, conditions, composition });
     }
+    let spent = price()?;
     if planned {
         conditions.push(NOT_CHOSEN);
     }
@@ -168,7 +171,7 @@ fn cost_of_plan(
 ) -> Result<(Composition, crate::Guarantee), NoClaim> {
     let text = |error: crate::Unsupported| NoClaim(error.to_string());
     let composition = Composition::fold(plan, terms.adjacency).map_err(text)?;
-    let found = Best.epsilon(&composition, terms.delta).map_err(text)?;
+    let found = Best.epsilon(composition.above(), terms.delta).map_err(text)?;
     Ok((composition, found))
 }
 

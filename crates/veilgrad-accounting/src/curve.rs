@@ -72,7 +72,12 @@ impl Profile {
     }
 }
 
-/// Epsilon after rounds 1 to the last, at not more than `points` of them, the last included.
+/// With more entries than this, epsilons after rounds are computed at so many points at most.
+const MANY_ENTRIES: usize = 2048;
+const FEW_POINTS: u64 = 12;
+
+/// Epsilon after rounds 1 to the last, at not more than `points` of them, the last included; at fewer where there are
+/// thousands of distinct rounds.
 ///
 /// # Errors
 /// When an accountant cannot speak about the rounds.
@@ -88,6 +93,7 @@ pub fn spent(
     for entry in rounds {
         total = total.checked_add(entry.count).ok_or_else(too_many)?;
     }
+    let points = if rounds.len() > MANY_ENTRIES { points.min(FEW_POINTS) } else { points };
     let stride = total.div_ceil(points.max(1)).max(1);
     let mut marks: Vec<u64> = (1..=total / stride).map(|i| i * stride).collect();
     if marks.last() != Some(&total) && total > 0 {
@@ -104,9 +110,8 @@ pub fn spent(
             (before > 0).then_some(Folded { count, ..*entry })
         });
         let composition = Composition::of(prefix, adjacency)?;
-        // Of thousands of distinct rounds, fewer that cost at least as much, but for the last point: it is quoted.
-        let shown = if mark == total { &composition } else { composition.coarse() };
-        Ok((mark, accountant.epsilon(shown, delta)?.epsilon))
+        // A curve needs no lower bound.
+        Ok((mark, accountant.epsilon(composition.above(), delta)?.epsilon))
     };
     marks.into_iter().map(at).collect()
 }

@@ -19,6 +19,8 @@ const CLOSE: f64 = 1e-4;
 /// The same for the other methods. The upper bound of a contour with an aid is far closer to the truth than its
 /// lower one.
 const AIDED_CLOSE: f64 = 3e-4;
+/// How close points of whole profiles have to be where there are thousands of distinct steps.
+const MANY_CLOSE: f64 = 2e-3;
 /// With fewer rounds than this lattices are tried before aids.
 const FEW_ROUNDS: f64 = 200.0;
 /// Lattices are refined until their bounds of epsilon are this close, relatively.
@@ -254,6 +256,8 @@ impl Known {
             best.upper = best.upper.min(delta.upper);
             close = close.max(transform.close());
         }
+        // Of thousands of distinct steps a further transform takes long.
+        close = close.max(if composition.sample().is_some() { MANY_CLOSE } else { 0.0 });
         // An infinite bound is close to nothing.
         let known = best.upper - best.lower <= close * best.upper;
         let enough = known || self.lattices >= self.most_lattices;

@@ -27,7 +27,10 @@ impl Spent {
     /// outputs, and the Rényi divergence at one order that was fixed before the first round bounds them.
     fn price(&self, budget: &Budget) -> Result<f64, String> {
         let epsilon = match (self.planned, budget.order) {
-            (true, _) => Best.epsilon(&self.composition, budget.delta).map(|found| found.epsilon),
+            // A price needs no lower bound.
+            (true, _) => {
+                Best.epsilon(self.composition.above(), budget.delta).map(|found| found.epsilon)
+            }
             (false, Some(order)) => {
                 rdp::epsilon_on_orders(&self.composition, budget.delta, &[order])
                     .map(|found| found.epsilon.get())

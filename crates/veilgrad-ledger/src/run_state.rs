@@ -1,6 +1,6 @@
 //! What one run charged.
 
-use veilgrad_events::{Folded, Mode, RunHeader, RunRounds, Sampling};
+use veilgrad_events::{Folded, Mode, PlanEnds, RunHeader, RunRounds, Sampling};
 
 /// What a run did.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct RunState {
     pub rounds: Vec<Folded>,
     /// What another branch of the ledger charged to it besides, as rounds whose place in the run is not known.
     pub apart: Vec<Folded>,
+    /// Where the parts of its plan end.
+    pub(crate) plan_ends: PlanEnds,
     /// The number of the round that comes next.
     pub(crate) next_round: u64,
     /// Why it protects nothing, if that is so.

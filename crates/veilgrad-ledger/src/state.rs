@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use veilgrad_events::{
-    Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, Pricing, Round, RunHeader,
-    RunRounds, follows,
+    Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, PlanEnds, Pricing, Round,
+    RunHeader, RunRounds,
 };
 
 use crate::chain::Hash;
@@ -69,6 +69,7 @@ impl Dataset {
             header: header.clone(),
             rounds: Vec::new(),
             apart: Vec::new(),
+            plan_ends: PlanEnds::new(header.plan.as_deref().unwrap_or_default()),
             next_round: 0,
             insecure: None,
             closed: false,
@@ -385,7 +386,8 @@ impl State {
                 }
                 let first = reservation.first_round;
                 let planned = state.header.plan.as_ref();
-                if planned.is_some_and(|plan| !follows(plan, first, &reservation.charge)) {
+                let ends = &state.plan_ends;
+                if planned.is_some_and(|plan| !ends.follows(plan, first, &reservation.charge)) {
                     return Err(LedgerError::NotPlanned(first).to_string());
                 }
                 let charge =

@@ -11,5 +11,5 @@ pub use memory::MemoryLedger;
 pub use permit::{Permits, RoundPermit};
 pub use pricing::{Meter, Pricing, RunRounds};
 pub use process::{ProcessIdentity, UnknownProcess};
-pub use run::{Run, follows};
+pub use run::{PlanEnds, Run};
 pub use store::{LedgerError, LedgerStore, check_ledger_store};

@@ -20,7 +20,7 @@ pub struct Run<S: LedgerStore> {
     process: ProcessIdentity,
     unit: RecordUnit,
     adjacency: Adjacency,
-    plan: Option<Vec<Rounds>>,
+    plan: Option<Box<(Vec<Rounds>, PlanEnds)>>,
     next_round: u64,
     insecure: bool,
     poisoned: bool,
@@ -33,7 +33,11 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event, or forked copies of this process could not be recognised.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let (unit, adjacency, plan) = (header.unit, header.adjacency, header.plan.clone());
+        let (unit, adjacency) = (header.unit, header.adjacency);
+        let plan = header.plan.clone().map(|plan| {
+            let ends = PlanEnds::new(&plan);
+            Box::new((plan, ends))
+        });
         let mut run = Self {
             store,
             id: unique(),
@@ -93,7 +97,8 @@ impl<S: LedgerStore> Run<S> {
             if private && charge.round.sampling().records().is_some() {
                 return Err(LedgerError::PrivateCount);
             }
-            if self.plan.as_ref().is_some_and(|plan| !follows(plan, next, charge)) {
+            let planned = self.plan.as_deref();
+            if planned.is_some_and(|(plan, ends)| !ends.follows(plan, next, charge)) {
                 return Err(LedgerError::NotPlanned(next));
             }
             let end = next
@@ -145,18 +150,76 @@ impl<S: LedgerStore> Run<S> {
     }
 }
 
-/// Whether a plan has these rounds from round `first` on.
-#[must_use]
-pub fn follows(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
-    let last = first.saturating_add(charge.count);
-    let (mut begin, mut found) = (0u64, 0);
-    for part in plan {
-        let end = begin.saturating_add(part.count);
-        let common = end.min(last).saturating_sub(begin.max(first));
-        if common > 0 && part.round != charge.round {
-            return false;
-        }
-        (begin, found) = (end, found + common);
+/// Where the parts of a plan end, so that rounds are found in it without a pass over all that come before them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlanEnds(Vec<u64>);
+
+impl PlanEnds {
+    /// Of this plan.
+    #[must_use]
+    pub fn new(plan: &[Rounds]) -> Self {
+        let end = |end: &mut u64, part: &Rounds| {
+            *end = end.saturating_add(part.count);
+            Some(*end)
+        };
+        Self(plan.iter().scan(0, end).collect())
     }
-    found == charge.count
+
+    /// Whether the same plan has these rounds from round `first` on.
+    #[must_use]
+    pub fn follows(&self, plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+        let last = first.saturating_add(charge.count);
+        let (mut next, mut found) = (first, 0);
+        let from = self.0.partition_point(|end| *end <= first);
+        for (part, end) in plan.iter().zip(&self.0).skip(from) {
+            let common = last.min(*end).saturating_sub(next);
+            if common > 0 && part.round != charge.round {
+                return false;
+            }
+            (next, found) = (next + common, found + common);
+            if next >= last {
+                break;
+            }
+        }
+        found == charge.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClipNorm, NoiseStd, Sampling, SumQuery};
+
+    fn rounds(count: u64, noise: f64) -> Rounds {
+        let (clip, noise) = (ClipNorm::new(1.0).unwrap(), NoiseStd::new(noise).unwrap());
+        let query = SumQuery::new("g", clip, noise);
+        Rounds { count, round: Round::new(Sampling::All {}, vec![query]).unwrap() }
+    }
+
+    /// Every block of every kind, beside the plan written out round by round; parts without rounds, and neighbours that
+    /// are alike, among them.
+    #[test]
+    fn rounds_are_found_in_a_plan_where_they_are_and_nowhere_else() {
+        let plan = [(2, 1.0), (0, 2.0), (3, 2.0), (1, 2.0), (0, 1.0), (2, 1.0)];
+        let plan = plan.map(|(count, noise)| rounds(count, noise));
+        let ends = PlanEnds::new(&plan);
+        let each: Vec<&Round> = plan
+            .iter()
+            .flat_map(|part| std::iter::repeat_n(&part.round, part.count as usize))
+            .collect();
+        for first in 0..10 {
+            for count in 0..10 {
+                for noise in [1.0, 2.0, 3.0] {
+                    let charge = rounds(count as u64, noise);
+                    let planned = count == 0
+                        || each
+                            .get(first..first + count)
+                            .is_some_and(|part| part.iter().all(|round| **round == charge.round));
+                    let found = ends.follows(&plan, first as u64, &charge);
+                    assert_eq!(found, planned, "{first} {count} {noise}");
+                }
+            }
+        }
+        assert!(!ends.follows(&plan, u64::MAX, &rounds(2, 1.0)));
+    }
 }
