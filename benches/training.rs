@@ -132,9 +132,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         } else {
             let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
             let expected = PublicCount::new(batch as f64)?;
-            let plan = TrainingPlan::new(loss, clipping, NoiseMultiplier::new(1.1)?, expected);
+            let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.1)?, expected);
             let rate = Schedule::Constant(0.15);
-            let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, performance)?;
+            let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
             let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
             // The durable ledger, with its syncs.
             let directory =

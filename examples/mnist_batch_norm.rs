@@ -7,8 +7,7 @@
 use std::error::Error;
 
 use veilgrad::nn::{
-    Clipping, Conv2d, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan, Watch,
-    public,
+    Clipping, Conv2d, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan, public,
 };
 use veilgrad::prelude::*;
 
@@ -38,13 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let noise = NoiseMultiplier::new(1.5)?;
     let median = Quantile::of_norm("gradient", 0.5, expected, ClipNorm::new(0.2)?)?;
     let loss = Loss::SoftmaxCrossEntropy;
-    let plan = TrainingPlan::new(loss, clipping, noise, expected)
+    let plan = TrainingPlan::new(clipping, noise, expected)
         .statistics(ClipNorm::new(2.0)?, BudgetShare::new(0.05)?)
-        .watch(Watch::Accuracy, BudgetShare::new(0.01)?)
-        .also(Group::quantile("median norm", median).noise(NoiseStd::new(BATCH / 20.0)?));
+        .metric(Metric::accuracy()?, BudgetShare::new(0.01)?)
+        .group(Group::quantile("median norm", median).noise(NoiseStd::new(BATCH / 20.0)?));
     let rate = Schedule::Constant(0.5);
     let mut trainer =
-        Trainer::new(model, plan, Sgd::with_momentum(0.5), rate, Performance::default())?;
+        Trainer::new(model, loss, plan, Sgd::with_momentum(0.5), rate, Performance::default())?;
 
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
     let mut sampler = PoissonSampler::new(SampleRate::new(RATE)?);

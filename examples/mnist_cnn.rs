@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
     let noise = NoiseMultiplier::new(1.1)?;
     let loss = Loss::SoftmaxCrossEntropy;
-    let plan = TrainingPlan::new(loss, clipping, noise, PublicCount::new(BATCH)?);
+    let plan = TrainingPlan::new(clipping, noise, PublicCount::new(BATCH)?);
     let rate = Schedule::Constant(0.15);
-    let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, Performance::default())?;
+    let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, Performance::default())?;
 
     // A budget on disk: rounds are charged to it before they touch data.
     let directory = std::env::temp_dir().join(format!("veilgrad-mnist-cnn-{}", std::process::id()));

@@ -11,7 +11,7 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{Device, Tensor};
-use veilgrad::nn::{Clipping, Loss};
+use veilgrad::nn::{Clipping, Loss, Performance};
 use veilgrad::prelude::*;
 use veilgrad_burn::{
     PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer,
@@ -97,7 +97,7 @@ fn public<M: Module>(
     })
 }
 
-fn private<M: PerRecordModel>(
+fn private<M: PerRecordModel + Sync>(
     model: M,
     data: &Digits,
     (batch, rounds): (u64, u64),
@@ -110,7 +110,14 @@ fn private<M: PerRecordModel>(
     );
     let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
     let (loss, numbers) = (Loss::SoftmaxCrossEntropy, digits::numbers);
-    let mut trainer = Trainer::per_record_with_tile(&model, data, plan, loss, numbers, tile)?;
+    let mut trainer = Trainer::per_record_with(
+        &model,
+        data,
+        plan,
+        loss,
+        numbers,
+        Performance { threads: 1, tile },
+    )?;
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
     // The durable ledger, with its syncs.
@@ -143,8 +150,8 @@ fn private<M: PerRecordModel>(
             }
         };
         let own = model.take().ok_or("no model")?;
-        let released = trainer.round(&own, permit, &mut sampler)?;
-        model = Some(optimizer.step(0.15, own, &released));
+        trainer.round(&own, permit, &mut sampler)?;
+        model = Some(trainer.step(&mut optimizer, 0.15, own));
         Ok(())
     })?;
     std::fs::remove_dir_all(directory)?;

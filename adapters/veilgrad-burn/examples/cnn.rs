@@ -76,10 +76,10 @@ fn private(
     let plan = vec![Rounds { count: rounds, round: round.clone() }];
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
     for permit in run.reserve(&round, rounds)? {
-        let released = trainer.round(&model, permit, &mut sampler)?;
-        model = optimizer.step(0.15, model, &released);
+        let progress = trainer.round(&model, permit, &mut sampler)?;
+        model = trainer.step(&mut optimizer, 0.15, model);
         if trainer.rounds() % 100 == 0 {
-            let training = trainer.metric("accuracy", &released).unwrap_or_default();
+            let training = progress.metric("accuracy").unwrap_or_default();
             println!("round {}: private training accuracy {training:.2?}", trainer.rounds());
         }
     }

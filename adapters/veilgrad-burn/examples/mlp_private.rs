@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
     for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {
-        let released = trainer.round(&model, permit, &mut sampler)?;
-        model = optimizer.step(0.15, model, &released);
+        trainer.round(&model, permit, &mut sampler)?;
+        model = trainer.step(&mut optimizer, 0.15, model);
     }
     let model = model.valid();
     println!("test accuracy {:.4}", Digits::test(|x| model.forward(x))?);

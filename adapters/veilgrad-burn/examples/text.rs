@@ -100,7 +100,7 @@ impl Transformer {
             last: LinearConfig::new(WIDTH, 2).private(device),
         };
         // No randomness of its own. With Burn's operations on several records at once the run is unverified
-        // all the same; `Trainer::with_tile(…, 1)` would be exact, and slower.
+        // all the same; `Trainer::with(…, Performance { tile: 1, .. })` would be exact, and slower.
         model.attention.dropout = model.attention.dropout.freeze();
         model
     }
@@ -147,8 +147,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 20_000.0)?);
             let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
             for permit in run.reserve(&trainer.event(&sampler)?, rounds)? {
-                let released = trainer.round(&model, permit, &mut sampler)?;
-                model = optimizer.step(3e-3, model, &released);
+                trainer.round(&model, permit, &mut sampler)?;
+                model = trainer.step(&mut optimizer, 3e-3, model);
             }
             println!("numerics: {:?}", trainer.numerics());
         }

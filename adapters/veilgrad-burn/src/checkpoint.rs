@@ -14,7 +14,12 @@ fn format(error: impl std::fmt::Display) -> FileError {
     FileError::Format(error.to_string())
 }
 
-impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
+impl<M, R, F> Trainer<M, R, F>
+where
+    M: Module + Sync,
+    R: Records + Sync,
+    F: Fn(&M, R::Batch) -> Outcome + Sync,
+{
     /// Writes model, optimizer state, clip norms, quantile estimates, the number of rounds, and where
     /// the ledger's chain ends.
     ///
@@ -30,7 +35,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         optimizer: &PrivateOptimizer,
         head: Option<&Head>,
     ) -> Result<(), FileError> {
-        let mut checkpoint = Checkpoint::new(self.round, &self.plan, &self.groups, head);
+        let mut checkpoint = self.engine.checkpoint(head);
         let record = model.clone().into_record().into_bytes().map_err(format)?;
         checkpoint.insert("model", record.to_vec());
         let state = optimizer.optimizer.into_bytes().map_err(format)?;
@@ -52,7 +57,7 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         ledger: Option<&Ledger>,
     ) -> Result<(M, PrivateOptimizer), FileError> {
         let checkpoint = Checkpoint::read(path, ledger)?;
-        let (round, plan) = (checkpoint.round()?, checkpoint.plan(&self.plan, &self.groups)?);
+        let position = self.engine.position(&checkpoint)?;
         let bytes =
             |name| Ok::<_, FileError>(Bytes::from_bytes_vec(checkpoint.bytes(name)?.to_vec()));
         let record = ModuleRecord::from_bytes(bytes("model")?).map_err(format)?;
@@ -60,7 +65,8 @@ impl<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome> Trainer<M, R, F> {
         let state = bytes("optimizer")?;
         let inner = optimizer.optimizer.clone().from_bytes(state).map_err(format)?;
         let parameters = crate::inspect::Parameters::of(&model, false).map_err(format)?;
-        (self.round, self.plan, self.shape.parameters) = (round, plan, parameters);
+        self.engine.go_on_from(position);
+        self.shape.parameters = parameters;
         Ok((model, optimizer.with_state(inner)))
     }
 }

@@ -1,6 +1,7 @@
-//! From what a tile left on the tape to the rows that a book reads.
+//! From what a tile left on the tape to rows of gradients.
 
-use veilgrad_nn::adapter::{Rows, Vector};
+use veilgrad_mechanism::RecordVector;
+use veilgrad_nn::round::Vector;
 
 use crate::inspect::Parameter;
 use crate::tape::{Found, Use};
@@ -67,17 +68,30 @@ impl TileGradients {
     /// All numbers of a row, for comparison.
     pub(crate) fn row(&self, row: usize) -> Vec<f32> {
         let mut numbers = Vec::new();
-        for (index, source) in self.vectors.iter().enumerate() {
-            match source {
-                Source::Dense { .. } => numbers.extend(self.gradient(index, row)),
-                Source::Outer { .. } => {
-                    let (left, right) = self.factors(index, row);
+        for index in 0..self.vectors.len() {
+            match self.vector(index, row) {
+                RecordVector::Values(values) => numbers.extend(values),
+                RecordVector::Outer(left, right) => {
                     numbers.extend(left);
                     numbers.extend(right);
                 }
             }
         }
         numbers
+    }
+
+    /// What a row brings for a vector.
+    pub(crate) fn vector(&self, vector: usize, row: usize) -> RecordVector<'_> {
+        match &self.vectors[vector] {
+            Source::Dense { rows, length } => {
+                RecordVector::Values(&rows[row * length..][..*length])
+            }
+            Source::Outer { found, inputs, outputs } => {
+                let row = |width: usize| row * width..(row + 1) * width;
+                let (left, right) = (found.x.slice(), found.dy.slice());
+                RecordVector::Outer(&left[row(*inputs)], &right[row(*outputs)])
+            }
+        }
     }
 }
 
@@ -128,23 +142,4 @@ fn dense_source(
 fn materialise(found: &Found, inputs: usize, outputs: usize) -> Vec<f32> {
     let rows = found.x.slice().chunks_exact(inputs).zip(found.dy.slice().chunks_exact(outputs));
     rows.flat_map(|(x, dy)| x.iter().flat_map(move |x| dy.iter().map(move |dy| x * dy))).collect()
-}
-
-impl Rows for TileGradients {
-    fn gradient(&self, vector: usize, row: usize) -> &[f32] {
-        match &self.vectors[vector] {
-            Source::Dense { rows, length } => &rows[row * length..][..*length],
-            Source::Outer { .. } => &[],
-        }
-    }
-
-    fn factors(&self, vector: usize, row: usize) -> (&[f32], &[f32]) {
-        match &self.vectors[vector] {
-            Source::Dense { .. } => (&[], &[]),
-            Source::Outer { found, inputs, outputs } => {
-                let row = |width: usize| row * width..(row + 1) * width;
-                (&found.x.slice()[row(*inputs)], &found.dy.slice()[row(*outputs)])
-            }
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use burn::module::{Flag, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
-use crate::TrainError;
+use crate::error::ModelError;
 use crate::tape::numbers;
 
 /// A parameter of a model.
@@ -48,14 +48,14 @@ const WITH_PRIVATE: &[(&str, &str)] = &[
 
 impl Parameters {
     /// Looks through a model. `recorded` says that all that is trained must be in private layers.
-    pub(crate) fn of<M: Module>(model: &M, recorded: bool) -> Result<Self, TrainError> {
+    pub(crate) fn of<M: Module>(model: &M, recorded: bool) -> Result<Self, ModelError> {
         let mut parameters = Self::default();
         model.visit(&mut parameters);
         if let Some((layer, instead)) = parameters.refused {
-            return Err(TrainError::Layer { layer, instead });
+            return Err(ModelError::Layer { layer, instead });
         }
         if parameters.trained.is_empty() {
-            return Err(TrainError::NothingTrained);
+            return Err(ModelError::NothingTrained);
         }
         let foreign = |p: &&Parameter| !p.owner.starts_with("Private");
         if recorded && let Some(parameter) = parameters.trained.iter().find(foreign) {
@@ -81,7 +81,7 @@ impl Parameters {
 }
 
 /// Why a parameter outside of private layers cannot be recorded.
-fn foreign_layer(parameter: &Parameter) -> TrainError {
+fn foreign_layer(parameter: &Parameter) -> ModelError {
     let known = WITH_PRIVATE.iter().find(|(name, _)| *name == parameter.owner);
     let instead = match known {
         Some((_, instead)) => format!("use {instead}, or TrainingPlan::materialised"),
@@ -89,7 +89,7 @@ fn foreign_layer(parameter: &Parameter) -> TrainError {
                  TrainingPlan::materialised"
             .to_owned(),
     };
-    TrainError::Layer { layer: format!("'{}' of {}", parameter.name, parameter.owner), instead }
+    ModelError::Layer { layer: format!("'{}' of {}", parameter.name, parameter.owner), instead }
 }
 
 impl ModuleVisitor for Parameters {
@@ -163,7 +163,7 @@ pub(crate) fn check_untracked<M: Module>(
     model: &M,
     gradients: &mut Gradients,
     trained: &[Parameter],
-) -> Result<(), TrainError> {
+) -> Result<(), ModelError> {
     let tracked = Tracked::of(model, gradients, trained);
     match trained.iter().zip(tracked).find(|(_, gradient)| !gradient.is_empty()) {
         Some((parameter, _)) => Err(foreign_layer(parameter)),

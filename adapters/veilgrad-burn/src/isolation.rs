@@ -4,9 +4,10 @@ use burn::module::{Flag, Module, ModuleMapper, Param};
 use burn::tensor::Device;
 use veilgrad_events::Numerics;
 
+use crate::error::ModelError;
 use crate::tape::Tape;
 use crate::tile::{STEP, Shape};
-use crate::{Outcome, Records, TrainError};
+use crate::{Outcome, Records};
 
 /// Differences beyond this, relative to the row, are no rounding.
 const ROUNDING: f64 = 1e-3;
@@ -26,13 +27,13 @@ pub(crate) fn check<M: Module, R: Records>(
     model: &M,
     records: &R,
     loss: &impl Fn(&M, R::Batch) -> Outcome,
-) -> Result<Numerics, TrainError> {
+) -> Result<Numerics, ModelError> {
     let randomness = Still::default();
     let (still, random) = randomness.apply(model.clone());
-    let rows = |numbers: &[u64]| -> Result<Vec<Vec<f32>>, TrainError> {
+    let rows = |numbers: &[u64]| -> Result<Vec<Vec<f32>>, ModelError> {
         let examples = numbers.iter().map(|number| records.made_up(*number)).collect();
         let tile = shape.run(&still, records, loss, examples, &mut Tape::default());
-        let tile = tile.ok_or(TrainError::MadeUp)?;
+        let tile = tile.ok_or(ModelError::MadeUp)?;
         Ok((0..numbers.len()).map(|row| tile.row(row)).collect())
     };
     let count = shape.capacity as u64;
@@ -50,7 +51,7 @@ pub(crate) fn check<M: Module, R: Records>(
             if bits(reference) != bits(&row) {
                 exact = false;
                 if distance(reference, &row) > ROUNDING {
-                    return Err(TrainError::CrossRecord);
+                    return Err(ModelError::CrossRecord);
                 }
             }
         }

@@ -13,6 +13,7 @@
 //! at a time; otherwise the run is stamped `numerics = unverified` ([`Trainer::numerics`]).
 
 mod checkpoint;
+mod error;
 mod gradients;
 mod inspect;
 mod isolation;
@@ -20,19 +21,19 @@ mod layer;
 mod operation;
 mod optimizer;
 mod per_record;
-mod plan;
 mod quiet;
 mod records;
 mod tape;
 mod tile;
 mod trainer;
 
+pub use error::ModelError;
 pub use layer::{
     PrivateBatchNorm, PrivateConfig, PrivateConv1d, PrivateConv2d, PrivateEmbedding,
     PrivateGroupNorm, PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
 };
 pub use optimizer::PrivateOptimizer;
 pub use per_record::{PerRecord, PerRecordModel, Stack, Stacked, outputs};
-pub use plan::TrainingPlan;
 pub use records::{Outcome, Records, accuracy, cross_entropy};
-pub use trainer::{TrainError, Trainer};
+pub use trainer::Trainer;
+pub use veilgrad_nn::{TrainError, TrainingPlan};

@@ -3,13 +3,14 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use veilgrad_mechanism::Metric;
-use veilgrad_nn::adapter::Vector;
+use veilgrad_nn::round::Vector;
 
+use crate::error::ModelError;
 use crate::gradients::{TileGradients, vectors};
 use crate::inspect::{Parameters, check_untracked};
 use crate::quiet::quietly;
 use crate::tape::{self, Tape, numbers};
-use crate::{Outcome, Records, TrainError};
+use crate::{Outcome, Records};
 
 /// What is public about a tile.
 pub(crate) struct Shape {
@@ -51,40 +52,51 @@ pub(crate) fn judge(
     outcome: &Outcome,
     metrics: &[Metric],
     examples: usize,
-) -> Result<(Vec<f32>, Vec<Vec<f32>>), TrainError> {
+) -> Result<(Vec<f32>, Vec<Vec<f32>>), ModelError> {
     let [losses] = outcome.losses.dims();
     if losses != examples {
-        return Err(TrainError::Losses { examples, losses });
+        return Err(ModelError::Losses { examples, losses });
     }
     let values = |metric: &Metric| {
         let (name, _) = metric.vector();
         let found = outcome.metrics.iter().find(|(n, _)| *n == name);
         let values = found.map(|(_, values)| numbers(values.clone()));
-        values.filter(|values| values.len() == examples).ok_or(TrainError::Metric(name))
+        values.filter(|values| values.len() == examples).ok_or(ModelError::Metric(name))
     };
     let metrics = metrics.iter().map(values).collect::<Result<_, _>>()?;
     Ok((numbers(outcome.losses.clone()), metrics))
 }
 
 impl Shape {
+    /// What is known before the first pass: every gradient as a vector.
+    pub(crate) fn new(
+        device: Device,
+        parameters: Parameters,
+        metrics: Vec<Metric>,
+        capacity: usize,
+    ) -> Self {
+        let vectors = vectors(&[], &parameters.all());
+        Self { device, parameters, metrics, capacity, partial: false, vectors }
+    }
+
     /// A pass over public, made-up examples: finds out how gradients come, or why they do not.
     pub(crate) fn explore<M: Module, R: Records>(
         &mut self,
         model: &M,
         records: &R,
         loss: &impl Fn(&M, R::Batch) -> Outcome,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), ModelError> {
         let examples: Vec<_> = (0..self.capacity as u64).map(|i| records.made_up(i)).collect();
         let mut tape = Tape::default();
         let batch = records.batch(examples, &self.device);
         let outcome = tape::recorded(&mut tape, self.capacity, || loss(model, batch));
         if let Some(reason) = tape.refused {
-            return Err(TrainError::Refused(reason));
+            return Err(ModelError::Refused(reason));
         }
         judge(&outcome, &self.metrics, self.capacity)?;
         let total = outcome.sum();
         if !total.is_tracked() {
-            return Err(TrainError::NothingTrained);
+            return Err(ModelError::NothingTrained);
         }
         let mut gradients = total.backward();
         check_untracked(model, &mut gradients, &self.parameters.trained)?;

@@ -53,19 +53,19 @@ impl Accumulator {
 
     /// Adds an integer vector modulo 2^64.
     pub(crate) fn add_wide(&mut self, values: &[i64]) {
-        self.add_parts(&[Part::Wide(values)]);
+        self.add_at(0..self.dimension, Part::Wide(values));
     }
 
-    /// Adds an integer vector modulo 2^64 that comes in parts, one behind the other.
-    pub(crate) fn add_parts(&mut self, parts: &[Part<'_>]) {
+    /// Adds integers modulo 2^64 to some coordinates.
+    pub(crate) fn add_at(&mut self, range: std::ops::Range<usize>, values: Part<'_>) {
         let wide = &mut self.sums.expose_mut().wide;
         wide.resize(self.dimension, 0);
-        let mut rest = wide.as_mut_slice();
-        for part in parts {
-            let (here, behind) = rest.split_at_mut(part.len().min(rest.len()));
-            part.add_to(here);
-            rest = behind;
-        }
+        values.add_to(wide.get_mut(range).unwrap_or_default());
+    }
+
+    /// Some coordinates, after [`flush`](Self::flush). Private until noise is added.
+    pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Part<'_> {
+        Part::Wide(self.sums.expose().wide.get(range).unwrap_or_default())
     }
 
     /// Adds an integer vector modulo 2^64, in its own memory if nothing was added yet.
@@ -94,7 +94,8 @@ impl Accumulator {
         sums
     }
 
-    fn flush(&mut self) {
+    /// Moves the records in 32 bits into the 64-bit sums.
+    pub(crate) fn flush(&mut self) {
         if self.unflushed > 0 {
             let Sums { narrow, wide } = self.sums.expose_mut();
             wide.resize(self.dimension, 0);

@@ -53,17 +53,6 @@ pub fn round_down(value: f64) -> f32 {
     if f64::from(nearest) > value { nearest.next_down() } else { nearest }
 }
 
-/// Evidence that one record's integer contribution to one group has a squared norm of at most
-/// `S_int^2`, for sums that were formed elsewhere.
-///
-/// # Guarantee
-/// Only [`RoundPlan::certify`](crate::RoundPlan::certify) creates it, from the exact squared norm.
-/// It is single-use: [`ClippedSum::add_exact`](crate::ClippedSum::add_exact) consumes it.
-pub struct Certificate {
-    pub(crate) group: usize,
-    pub(crate) grid: IntegerGrid,
-}
-
 /// Whether an exact squared norm is within the sensitivity.
 pub(crate) fn certified(grid: IntegerGrid, squared_norm: u128) -> bool {
     squared_norm <= u128::from(grid.s_int()) * u128::from(grid.s_int())
@@ -90,6 +79,20 @@ mod tests {
         {
             assert_eq!(relative_weight(weight, bound), expected);
         }
+    }
+
+    #[test]
+    fn a_factor_with_slack_leaves_room_for_rounding() {
+        let (grid, clip) = (IntegerGrid::new(1 << 20, 1).unwrap(), ClipNorm::new(2.0).unwrap());
+        let s_int = f64::from(grid.s_int());
+        let factor =
+            |squared, slack| super::factor(ClipRule::Shorten, clip, grid, squared, 3, slack);
+        // Short records keep their length, long ones get the bound less the slack.
+        assert_eq!(factor(1.0, 5.0), s_int / 2.0);
+        let long = factor(1e6, 1000.0);
+        assert!(long * 1e3 <= s_int - 1000.0 && long * 1e3 > (s_int - 1000.0) * (1.0 - 1e-6));
+        assert_eq!(factor(1e6, s_int), 0.0);
+        assert_eq!(factor(1e6, f64::NAN), 0.0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The passes over a record's coordinates, for those who form sums outside
-//! ([`Group::summed_outside`](crate::Group::summed_outside)).
+//! The passes over a record's coordinates, for those who keep sums of outer products
+//! ([`OuterProducts`](crate::OuterProducts)).
 
 pub use crate::clip::round_down;
 pub use crate::kernel::{Direction, Part, flush, quantise, squared_norm};

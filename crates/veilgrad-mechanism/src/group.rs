@@ -27,7 +27,6 @@ pub(crate) enum Content {
         clip: ClipNorm,
         rule: ClipRule,
         weight: Option<WeightBound>,
-        outside: bool,
     },
     Weight(WeightBound),
     Quantile(Quantile),
@@ -71,7 +70,6 @@ impl Group {
                 clip,
                 rule: ClipRule::Shorten,
                 weight: None,
-                outside: false,
             },
         )
     }
@@ -160,17 +158,6 @@ impl Group {
         match &mut self.content {
             Content::Vectors { weight, .. } => *weight = Some(bound),
             _ => self.misapplied = Some("weighted"),
-        }
-        self
-    }
-
-    /// Says that records do not bring this group's vectors: its integer sum is formed elsewhere and
-    /// enters by [`ClippedSum::add_exact`](crate::ClippedSum::add_exact). Only for groups of vectors.
-    #[must_use]
-    pub fn summed_outside(mut self) -> Self {
-        match &mut self.content {
-            Content::Vectors { outside, .. } => *outside = true,
-            _ => self.misapplied = Some("summed outside"),
         }
         self
     }

@@ -6,7 +6,7 @@ use veilgrad_random::{Cipher, RoundKey};
 use zeroize::Zeroizing;
 
 use crate::noise::GroupNoise;
-use crate::{Noise, NoiseError, RoundPlan};
+use crate::{ClippedSum, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan, SumError};
 
 /// Gaussian noise that a seed repeats.
 ///
@@ -24,4 +24,35 @@ pub fn no_noise(plan: &RoundPlan) -> Noise {
         values: Zeroizing::new(vec![0; group.dimension]),
     });
     Noise { groups: zeros.collect(), process: None }
+}
+
+/// Sums without their noise, and what led to them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inside {
+    /// The integers of each group.
+    pub sums: Vec<Vec<i64>>,
+    /// The norm that each group of vectors had in the last record, before clipping.
+    pub norms: Vec<f64>,
+    /// How many records were certified in each group of vectors.
+    pub certified: Vec<u64>,
+}
+
+/// An empty part of no round at all.
+pub fn begin_part(
+    plan: &RoundPlan,
+    outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
+) -> PartialSum {
+    PartialSum::new(&plan.inner, 0, outer)
+}
+
+/// Looks into the part of a sum.
+///
+/// # Errors
+/// As for [`ClippedSum::absorb`].
+pub fn look_inside(part: PartialSum) -> Result<Inside, SumError> {
+    let norms = part.measures.iter().map(|measure| measure.sqrt()).collect();
+    let certified = part.groups.iter().map(|group| group.certified).collect();
+    let mut total = ClippedSum::new(&part.plan, part.permit);
+    total.absorb(part)?;
+    Ok(Inside { sums: total.into_integers(), norms, certified })
 }

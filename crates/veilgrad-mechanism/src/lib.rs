@@ -37,6 +37,8 @@ pub mod insecure;
 mod kernel;
 mod metric;
 mod noise;
+mod outer;
+mod partial;
 mod plan;
 mod private;
 mod quantile;
@@ -48,12 +50,13 @@ mod sum;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
-pub use clip::Certificate;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;
 pub use noise::{Noise, NoiseError};
-pub use plan::{GroupMember, PlanError, RoundPlan};
+pub use outer::{OuterProducts, RecordVector};
+pub use partial::{PartialSum, SumError};
+pub use plan::{PlanError, RoundPlan};
 pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
 pub use sample::{Sample, SampleError, Sampler, Selection, check_sampler};
@@ -61,4 +64,4 @@ pub use sampler::{
     AllRecords, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
 };
 pub use structure::{Structure, StructureError};
-pub use sum::{ClippedSum, ReleaseError, SumError};
+pub use sum::{ClippedSum, OuterMemory, ReleaseError};

@@ -35,6 +35,22 @@ impl Metric {
         Ok(Self { name: name.into(), kind: Kind::Bounded { middle, radius } })
     }
 
+    /// The share of right predictions, as `accuracy`.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn accuracy() -> Result<Self, UnitError> {
+        Self::bounded("accuracy", 0.0, 1.0)
+    }
+
+    /// The average loss, as `loss`; losses above the public bound `most` count as that.
+    ///
+    /// # Errors
+    /// When the bound is not above 0 or not a finite f32.
+    pub fn loss(most: f64) -> Result<Self, UnitError> {
+        Self::bounded("loss", 0.0, most)
+    }
+
     /// How many records each of `classes` classes has.
     #[must_use]
     pub fn class_counts(name: impl Into<String>, classes: usize) -> Self {

@@ -7,7 +7,7 @@ use veilgrad_events::{
     RoundError, SumQuery, UnitError, WeightBound,
 };
 
-use crate::clip::{Certificate, ClipRule, certified, factor, relative_weight};
+use crate::clip::ClipRule;
 use crate::resolve::resolve;
 use crate::{Allocation, AllocationError, Group, GroupSize, Quantile, Sampler, Structure};
 
@@ -45,7 +45,6 @@ pub(crate) enum PlannedContent {
         clip: ClipNorm,
         rule: ClipRule,
         weight: Option<WeightBound>,
-        outside: bool,
     },
     Weight(WeightBound),
     /// The index of the group or vector, and for a vector the current estimate.
@@ -235,17 +234,19 @@ impl RoundPlan {
         Some(self.inner.group(group)?.1.grid)
     }
 
-    /// What those need who form the sum of a group of vectors outside: the vectors with their scales
-    /// and their places in the sum.
-    pub fn members(&self, group: &str) -> impl Iterator<Item = GroupMember<'_>> {
-        let members = match self.inner.group(group).map(|(_, group)| &group.content) {
-            Some(PlannedContent::Vectors { members, .. }) => members.as_slice(),
-            _ => &[],
-        };
-        members.iter().filter_map(|member| {
-            let (vector, _) = self.inner.structure.vectors().nth(member.vector)?;
-            Some(GroupMember { vector, alpha: member.alpha, range: member.range.clone() })
-        })
+    /// The names of the vectors of a group, in order.
+    pub fn vectors(&self, group: &str) -> impl Iterator<Item = &str> {
+        let members = self.inner.group(group).map_or(&[][..], |(_, group)| group.members());
+        members.iter().map(|member| self.inner.vector_name(member.vector))
+    }
+
+    /// The integer grid of the group that a vector is in.
+    #[must_use]
+    pub fn grid_of(&self, vector: &str) -> Option<IntegerGrid> {
+        let vectors = self.inner.structure.vectors();
+        let index = vectors.map(|(name, _)| name).position(|name| name == vector)?;
+        let has = |group: &&PlannedGroup| group.members().iter().any(|m| m.vector == index);
+        Some(self.inner.groups.iter().find(has)?.grid)
     }
 
     /// The weight bound of a weighted group of vectors.
@@ -268,50 +269,14 @@ impl RoundPlan {
             _ => None,
         }
     }
-
-    /// Certifies one record's contribution to a group that is summed outside, from the exact squared
-    /// norm of its integer vector over all of the group's coordinates.
-    ///
-    /// `None` means that the record must not be part of the sum: shorten it or leave it out.
-    #[must_use]
-    pub fn certify(&self, group: &str, squared_norm: u128) -> Option<Certificate> {
-        let (index, group) = self.inner.group(group)?;
-        certified(group.grid, squared_norm)
-            .then_some(Certificate { group: index, grid: group.grid })
-    }
-
-    /// The factor from a record's real coordinates to grid units in a group of vectors, for those who
-    /// form its sum outside: `squared_norm` is that of the record over the group, after joint scaling,
-    /// and `slack` is how much, in grid units, rounding may add to the norm of the scaled record.
-    ///
-    /// The factor shortens the record as the group says, and so much that its rounded integers stay
-    /// within the sensitivity; the certificate decides all the same.
-    #[must_use]
-    pub fn clip_factor(&self, group: &str, squared_norm: f64, slack: f64) -> Option<f64> {
-        let (_, group) = self.inner.group(group)?;
-        match group.content {
-            PlannedContent::Vectors { clip, rule, weight, .. } => {
-                let relative = weight.map_or(1.0, |bound| relative_weight(1.0, bound));
-                let (grid, dimension) = (group.grid, group.dimension);
-                Some(factor(rule, clip, grid, squared_norm, dimension, slack) * relative)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// One vector of a group: its name, its joint scale and its coordinates in the group's sum.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupMember<'a> {
-    /// The vector.
-    pub vector: &'a str,
-    /// Its scale; 1 without joint clipping.
-    pub alpha: JointScale,
-    /// Its place in the group's sum.
-    pub range: std::ops::Range<usize>,
 }
 
 impl Plan {
+    /// The name of a vector of the structure.
+    pub(crate) fn vector_name(&self, vector: usize) -> &str {
+        self.structure.vectors().nth(vector).map_or("", |(name, _)| name)
+    }
+
     /// The clip norm of a group of vectors.
     pub(crate) fn clip(&self, group: usize) -> Option<ClipNorm> {
         match self.groups.get(group)?.content {
@@ -341,6 +306,14 @@ impl Plan {
 }
 
 impl PlannedGroup {
+    /// The vectors of the group; none if it is about something else.
+    pub(crate) fn members(&self) -> &[Member] {
+        match &self.content {
+            PlannedContent::Vectors { members, .. } => members,
+            _ => &[],
+        }
+    }
+
     /// The norm bound of one record's contribution, in the unit of the estimate (before `alpha`).
     pub(crate) fn sensitivity(&self) -> Result<ClipNorm, PlanError> {
         let value = match &self.content {

@@ -61,11 +61,11 @@ pub(crate) fn resolve(
             kind,
         };
         let (content, dimension) = match &group.content {
-            Content::Vectors { patterns, clip, rule, weight, outside } => {
+            Content::Vectors { patterns, clip, rule, weight } => {
                 let members = claim(structure, &group.name, patterns, &mut owner)?;
                 let dimension = members.last().map_or(0, |member| member.range.end);
-                let (clip, rule, weight, outside) = (*clip, *rule, *weight, *outside);
-                (PlannedContent::Vectors { members, clip, rule, weight, outside }, dimension)
+                let (clip, rule, weight) = (*clip, *rule, *weight);
+                (PlannedContent::Vectors { members, clip, rule, weight }, dimension)
             }
             Content::Weight(bound) => (PlannedContent::Weight(*bound), 1),
             Content::Quantile(quantile) => match &quantile.source {

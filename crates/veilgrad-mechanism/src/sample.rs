@@ -6,7 +6,7 @@ use veilgrad_events::{
 };
 use veilgrad_random::RandomError;
 
-use crate::{ClippedSum, Private, RoundPlan};
+use crate::{ClippedSum, OuterProducts, PartialSum, Private, RoundPlan};
 
 /// Draws samples. Open for implementors; [`check_sampler`] tests the contract.
 ///
@@ -143,6 +143,17 @@ impl Sample {
     #[must_use]
     pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
         ClippedSum::new(&plan.inner, self.permit.id())
+    }
+
+    /// An empty part of this round, for one thread. `outer` gives a place for the sum of each vector that comes as
+    /// an outer product of two factors; all others come as coordinates.
+    #[must_use]
+    pub fn begin_part(
+        &self,
+        plan: &RoundPlan,
+        outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
+    ) -> PartialSum {
+        PartialSum::new(&plan.inner, self.permit.id(), outer)
     }
 
     /// The numbers of the sampled records. They are private: use them to fetch records, nothing

@@ -92,11 +92,11 @@ fn noise_may_come_first_and_comes_once() {
         let noise = seeded_noise(&plan, 7).unwrap();
         other.add(&[&[0.25]]).unwrap();
         if first {
-            sum.cover(noise).unwrap();
-            assert_eq!(sum.cover(no_noise(&plan)), Err(ReleaseError::Covered));
+            sum.add_noise(noise).unwrap();
+            assert_eq!(sum.add_noise(no_noise(&plan)), Err(ReleaseError::Covered));
             sum.add(&[&[0.5]]).unwrap();
             sum.merge(other).unwrap();
-            return vector(&sum.release_covered(sample).unwrap(), "x");
+            return vector(&sum.release_noisy(sample).unwrap(), "x");
         }
         sum.add(&[&[0.5]]).unwrap();
         sum.merge(other).unwrap();
@@ -106,11 +106,11 @@ fn noise_may_come_first_and_comes_once() {
     // Without noise nothing is released, and two noises are not added up.
     let sample = insecure_sample(&plan);
     let (mut one, mut two) = (sample.begin(&plan), sample.begin(&plan));
-    two.cover(no_noise(&plan)).unwrap();
+    two.add_noise(no_noise(&plan)).unwrap();
     assert_eq!(one.merge(two), Err(SumError::Covered));
     let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
-    assert_eq!(one.cover(no_noise(&larger)), Err(ReleaseError::ForeignNoise));
-    assert_eq!(one.release_covered(sample).err(), Some(ReleaseError::Uncovered));
+    assert_eq!(one.add_noise(no_noise(&larger)), Err(ReleaseError::ForeignNoise));
+    assert_eq!(one.release_noisy(sample).err(), Some(ReleaseError::Uncovered));
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn covered_sums_are_checked_when_they_are_released() {
     let plan = flat();
     let (one, two) = (insecure_sample(&plan), insecure_sample(&plan));
     let mut sum = one.begin(&plan);
-    sum.cover(no_noise(&plan)).unwrap();
-    assert_eq!(sum.release_covered(two).err(), Some(ReleaseError::ForeignSample));
+    sum.add_noise(no_noise(&plan)).unwrap();
+    assert_eq!(sum.release_noisy(two).err(), Some(ReleaseError::ForeignSample));
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
     let permit = run.reserve(&plan.round(&AllRecords).unwrap(), 1).unwrap().next().unwrap();
     let sample = Sample::draw(permit, &mut AllRecords, 3).unwrap();
     let mut sum = sample.begin(&plan);
-    sum.cover(seeded_noise(&plan, 1).unwrap()).unwrap();
-    assert_eq!(sum.release_covered(sample).err(), Some(ReleaseError::InsecureNoise));
+    sum.add_noise(seeded_noise(&plan, 1).unwrap()).unwrap();
+    assert_eq!(sum.release_noisy(sample).err(), Some(ReleaseError::InsecureNoise));
 }
 
 #[test]
@@ -306,20 +306,6 @@ fn a_norm_equal_to_the_clip_norm_counts_as_below() {
     assert_close(&[estimates.scalar("bit").unwrap()], &[1.0]);
     plan.adapt(&estimates).unwrap();
     assert_eq!(plan.clip_norm("x").unwrap().get(), 5.0);
-}
-
-#[test]
-fn a_quantile_of_a_group_summed_outside_needs_its_norms() {
-    let quantile = Quantile::of_norm("x", 0.5, count(2.0), clip(0.1)).unwrap();
-    let groups =
-        vec![Group::new("x", ["x"], clip(1.0)).summed_outside(), Group::quantile("bit", quantile)];
-    let plan = plan(&[("x", 1)], groups);
-    let (sample, mut sum) = begin(&plan);
-    assert_eq!(sum.add(&[&[]]), Err(SumError::UnknownNorm("x".to_owned())));
-    sum.add_beside(&[&[]], 1.0, |_| Some(0.5)).unwrap();
-    sum.add_beside(&[&[]], 1.0, |_| Some(2.0)).unwrap();
-    sum.add_beside(&[&[]], 1.0, |_| Some(f64::NAN)).unwrap();
-    assert_close(&[release(&plan, sample, sum).scalar("bit").unwrap()], &[0.5]);
 }
 
 #[test]

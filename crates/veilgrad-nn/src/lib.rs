@@ -17,14 +17,13 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::new(&[4], [Layer::linear(8), Layer::Relu, Layer::linear(3)], 1)?;
 //! let plan = TrainingPlan::new(
-//!     Loss::SoftmaxCrossEntropy,
 //!     Clipping::Flat(ClipNorm::new(1.0)?),
 //!     NoiseMultiplier::new(1.1)?,
 //!     PublicCount::new(32.0)?, // the expected number of records in a sample, declared
 //! );
-//! let rate = Schedule::Constant(0.5);
+//! let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.5));
 //! let mut trainer =
-//!     Trainer::new(model, plan, Sgd::with_momentum(0.9), rate, Performance::default())?;
+//!     Trainer::new(model, loss, plan, Sgd::with_momentum(0.9), rate, Performance::default())?;
 //!
 //! // Private records: four numbers and a class each.
 //! let records = InMemory::new(vec![0.5; 4 * 320], 4, vec![1.0; 320], 1);
@@ -47,37 +46,33 @@
 #[doc = include_str!("../docs/training.md")]
 pub mod proof {}
 
-mod book;
-mod checkpoint;
-mod driver;
 mod file;
 mod gemm;
 mod kernel;
 mod layer;
 mod loss;
 mod model;
+mod native;
 mod optimizer;
 mod outer;
-mod plan;
+mod product;
 pub mod public;
 mod records;
 #[cfg(test)]
 mod reference;
+pub mod round;
+mod saving;
 #[cfg(test)]
 mod test;
 mod tile;
 mod trainer;
-mod worker;
 
-/// What adapters of other frameworks build on: layers one by one, and books.
+/// What adapters of other frameworks build on: layers one by one, and losses of single records.
 pub mod adapter {
-    pub use crate::book::{Book, Rows, Vector};
     pub use crate::kernel::{Back, Kernel, KernelWeights};
     pub use crate::loss::record_loss;
 }
 
-pub use checkpoint::{Checkpoint, UnverifiedCheckpoint};
-pub use driver::{DriveError, Hooks, Pace};
 pub use file::{FileError, write_private};
 pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;
@@ -85,6 +80,9 @@ pub use model::{Model, ModelError};
 pub use optimizer::{
     Adagrad, Adam, Each, Optimizer, Plain, RmsProp, Rule, Schedule, Sgd, Step, Weights,
 };
-pub use plan::{Clipping, Contribution, Queries, TrainingPlan, Unit, Watch};
 pub use records::{InMemory, Microbatches, Records};
-pub use trainer::{Performance, Progress, TrainError, Trainer};
+pub use round::{
+    Checkpoint, Clipping, Contribution, DriveError, Hooks, Pace, Performance, Progress, TrainError,
+    TrainingPlan, Unit, UnverifiedCheckpoint, drive,
+};
+pub use trainer::Trainer;

@@ -117,12 +117,16 @@ impl Model {
         }
     }
 
-    /// A plain step of gradient descent on the weights.
-    pub(crate) fn descend(&mut self, gradients: &[Vec<f32>], rate: f32) {
-        let parameters = self.network.parameters.iter().zip(&mut self.values).zip(gradients);
-        for ((_, values), gradient) in parameters.filter(|((p, _), _)| p.role == Role::Weight) {
-            for (value, gradient) in values.iter_mut().zip(gradient) {
-                *value -= rate * gradient;
+    /// A plain step of gradient descent on the weights, by the gradients of parameters.
+    pub(crate) fn descend<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = (usize, &'a Vec<f32>)>,
+        rate: f32,
+    ) {
+        for (parameter, gradient) in gradients {
+            if self.network.parameters[parameter].role == Role::Weight {
+                let pairs = self.values[parameter].iter_mut().zip(gradient);
+                pairs.for_each(|(value, gradient)| *value -= rate * gradient);
             }
         }
     }

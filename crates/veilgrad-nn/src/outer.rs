@@ -5,6 +5,7 @@
 //! holding one record's matrix.
 
 use veilgrad_mechanism::exact::{self, Part};
+use zeroize::Zeroize;
 
 use crate::gemm::{LINE, unaligned};
 
@@ -119,6 +120,7 @@ impl OuterSum {
         if self.bound > 0 {
             self.narrow.fill(0);
         }
+        self.wide.zeroize();
         (self.bound, self.begun) = (0, false);
     }
 
@@ -158,6 +160,15 @@ impl OuterSum {
             self.narrow.fill(0);
         }
         (self.bound, self.begun) = (0, true);
+    }
+}
+
+/// Sums without noise, and factors of records, do not outlive their use.
+impl Drop for OuterSum {
+    fn drop(&mut self) {
+        (self.left.zeroize(), self.right.zeroize());
+        self.single.iter_mut().for_each(Zeroize::zeroize);
+        (self.narrow.zeroize(), self.wide.zeroize());
     }
 }
 

@@ -4,7 +4,7 @@
 //! private training begins.
 
 use crate::model::Prepared;
-use crate::tile::Tile;
+use crate::tile::{Tile, best_tile, tile_of};
 use crate::{Loss, Model, Performance, Records};
 
 /// How a model does on public records.
@@ -18,7 +18,7 @@ pub struct Evaluation {
 
 /// Evaluates a model on **public** records, exactly.
 pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluation {
-    let mut tile = Tile::new(model, loss, Performance::default().tile(model), true);
+    let mut tile = Tile::new(model, loss, best_tile(model), true);
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let (mut right, mut losses) = (0.0, 0.0);
@@ -38,8 +38,7 @@ pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluatio
 /// What a model says about **public** records: its outputs, one record after the other, of the first
 /// example of each, whatever its target. Of an input that is not finite, nothing can be said: NaN.
 pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
-    let mut tile =
-        Tile::new(model, Loss::SoftmaxCrossEntropy, Performance::default().tile(model), true);
+    let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, best_tile(model), true);
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let ids: Vec<u64> = (0..records.count()).collect();
@@ -68,7 +67,7 @@ impl PublicTrainer {
     /// Puts a model and a loss together.
     #[must_use]
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
-        let tile = performance.tile(&model);
+        let tile = tile_of(performance, &model);
         let worker = |_| Tile::new(&model, loss, tile, true);
         let workers = (0..performance.workers()).map(worker).collect();
         Self { model, workers, prepared: Prepared::default() }
@@ -109,7 +108,7 @@ impl PublicTrainer {
         });
         let rate = rate / ids.len().max(1) as f32;
         for tile in &self.workers {
-            self.model.descend(&tile.gradients, rate);
+            self.model.descend(tile.gradients.iter().enumerate(), rate);
         }
     }
 }

@@ -8,13 +8,13 @@ mod naive;
 use naive::naive;
 use proptest::prelude::*;
 use veilgrad_events::{ClipNorm, JointScale, NoiseMultiplier, PublicCount};
+use veilgrad_mechanism::insecure::look_inside;
 use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
 
-use crate::book::{Book, Rows};
 use crate::layer::Role;
-use crate::model::{Prepared, Step};
+use crate::model::Prepared;
 use crate::test::Words;
-use crate::tile::{Tile, vectors};
+use crate::tile::Tile;
 use crate::{Conv2d, Layer, Loss, Model, Padding};
 
 /// Models that have every layer, of random sizes. Smooth ones can be differenced.
@@ -169,12 +169,9 @@ fn tile_of(model: &Model, records: &[(Vec<f32>, f32)], capacity: usize) -> Tile 
 }
 
 /// A record's gradient of a parameter, outer products multiplied out.
-fn gradient(model: &Model, tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
-    let mut steps = model.network.steps.iter();
-    let outer = |s: &&Step| s.parameters.start == parameter && s.operation.outer().is_some();
-    match steps.find(outer) {
-        Some(_) => {
-            let (left, right) = tile.factors(parameter, row);
+fn gradient(tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
+    match tile.factors(parameter, row) {
+        Some((left, right)) => {
             let product =
                 |a: &f32| right.iter().map(|b| f64::from(*a) * f64::from(*b)).collect::<Vec<_>>();
             left.iter().flat_map(product).collect()
@@ -195,18 +192,17 @@ fn flat_plan(model: &Model, clip: f64) -> RoundPlan {
     let trained = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
     let structure = Structure::new(trained.map(|p| (p.name.as_str(), p.length))).unwrap();
     let group = Group::new("gradient", ["*"], ClipNorm::new(clip).unwrap());
-    let group = group.average(PublicCount::new(1.0).unwrap()).summed_outside();
+    let group = group.average(PublicCount::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.1).unwrap());
     RoundPlan::new(structure, vec![group], noise).unwrap()
 }
 
-/// The integers that one record of a tile contributes to all groups.
+/// The integers that one record of a tile contributes to all groups, and its norms.
 fn integers(model: &Model, plan: &RoundPlan, tile: &Tile, row: usize) -> (Vec<Vec<i64>>, Vec<f64>) {
-    let groups: Vec<String> = plan.group_names().map(str::to_owned).collect();
-    let (mut book, mut norms) = (Book::new(&vectors(model), plan, &groups), Vec::new());
-    book.add(plan, tile, row, &mut norms);
-    book.finish();
-    (book.sums(), norms)
+    let mut part = crate::test::begin_part(model, plan);
+    part.add(&crate::test::vectors_of(model, tile, row)).unwrap();
+    let inside = look_inside(part).unwrap();
+    (inside.sums, inside.norms)
 }
 
 proptest! {
@@ -255,7 +251,7 @@ proptest! {
             if named.role == Role::Statistic {
                 continue;
             }
-            let gradient = gradient(&model, &tile, parameter, 0);
+            let gradient = gradient(&tile, parameter, 0);
             for _ in 0..3 {
                 let j = words.next() as usize % gradient.len();
                 let at = |step: f32| {
@@ -318,7 +314,7 @@ proptest! {
         for row in 0..3 {
             let parameters = 0..model.values.len();
             let trained = parameters.filter(|i| model.network.parameters[*i].role == Role::Weight);
-            let gradients: Vec<f64> = trained.flat_map(|i| gradient(&model, &tile, i, row)).collect();
+            let gradients: Vec<f64> = trained.flat_map(|i| gradient(&tile, i, row)).collect();
             let norm = gradients.iter().map(|g| g * g).sum::<f64>().sqrt();
             let (sums, norms) = integers(&model, &plan, &tile, row);
             // The left factors have about 13 bits.
@@ -349,9 +345,9 @@ proptest! {
         let cut = trained.len() / 2;
         let joint = trained[..cut].iter().map(|p| (p.name.clone(), alpha(&mut words))).collect::<Vec<_>>();
         let rest = trained[cut..].iter().map(|p| p.name.clone());
-        let mut groups = vec![Group::new("rest", rest, clip).average(one).summed_outside()];
+        let mut groups = vec![Group::new("rest", rest, clip).average(one)];
         if cut > 0 {
-            let group = Group::joint("joint", joint, clip).average(one).summed_outside();
+            let group = Group::joint("joint", joint, clip).average(one);
             groups.push(if seed % 2 == 0 { group.normalised() } else { group });
         }
         let z = NoiseMultiplier::new(0.3 + f64::from(words.unit()) * 4.0).unwrap();

@@ -1,5 +1,13 @@
 //! A small generator for tests.
 
+use veilgrad_mechanism::insecure;
+use veilgrad_mechanism::{OuterProducts, PartialSum, RecordVector, RoundPlan};
+
+use crate::Model;
+use crate::native::vectors;
+use crate::product::RoundedProducts;
+use crate::tile::Tile;
+
 /// Numbers from a seed.
 pub(crate) struct Words(pub(crate) u64);
 
@@ -26,4 +34,27 @@ impl Words {
     pub(crate) fn any(&mut self) -> f32 {
         f32::from_bits(self.next() as u32)
     }
+}
+
+/// The part of a sum that a model adds to, with places for outer products.
+pub(crate) fn begin_part(model: &Model, plan: &RoundPlan) -> PartialSum {
+    let (vectors, _) = vectors(model);
+    insecure::begin_part(plan, |name| {
+        let (inputs, outputs) = vectors.trained.iter().find(|v| v.name == name)?.outer?;
+        let s_int = plan.grid_of(name).unwrap().s_int();
+        let products: Box<dyn OuterProducts> =
+            Box::new(RoundedProducts::new(inputs, outputs, s_int));
+        Some(products)
+    })
+}
+
+/// What a row of a tile brings for the trained parameters.
+pub(crate) fn vectors_of<'a>(model: &Model, tile: &'a Tile, row: usize) -> Vec<RecordVector<'a>> {
+    let (vectors, order) = vectors(model);
+    let trained = &order[..vectors.trained.len()];
+    let vector = |parameter: &usize| match tile.factors(*parameter, row) {
+        Some((left, right)) => RecordVector::Outer(left, right),
+        None => RecordVector::Values(tile.gradient(*parameter, row)),
+    };
+    trained.iter().map(vector).collect()
 }

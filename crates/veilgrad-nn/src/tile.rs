@@ -1,9 +1,9 @@
 //! A tile: some examples on their way through a model and back.
 
-use crate::book::{Rows, Vector};
 use crate::layer::{Gradients, Pass, Spare};
 use crate::loss::Judgement;
-use crate::model::{Named, Prepared};
+use crate::model::Prepared;
+use crate::round::Performance;
 use crate::{Loss, Model};
 
 /// Room for a fixed number of examples: inputs, what every step computes, and what comes back.
@@ -24,8 +24,8 @@ pub(crate) struct Tile {
     pub(crate) targets: Vec<f32>,
     pub(crate) judgements: Vec<Option<Judgement>>,
     lengths: Vec<usize>,
-    /// The step of each parameter.
-    steps: Vec<usize>,
+    /// The step of each parameter whose gradients are outer products.
+    outer: Vec<Option<usize>>,
     target: usize,
     loss: Loss,
     spare: Spare,
@@ -46,9 +46,12 @@ impl Tile {
             rows[step.parameters.start] = 0;
         }
         let gradients = lengths.iter().zip(rows).map(|(length, rows)| vec![0.0; length * rows]);
-        let numbered = network.steps.iter().enumerate();
-        let steps = numbered.flat_map(|(index, step)| step.parameters.clone().map(move |_| index));
-        let steps = steps.collect();
+        let mut outer = vec![None; lengths.len()];
+        for (index, step) in network.steps.iter().enumerate() {
+            if !summed && step.operation.outer().is_some() {
+                outer[step.parameters.start] = Some(index);
+            }
+        }
         let target = loss.targets(network.outputs());
         Self {
             capacity,
@@ -59,7 +62,7 @@ impl Tile {
             targets: vec![0.0; target * capacity],
             judgements: vec![None; capacity],
             lengths,
-            steps,
+            outer,
             target,
             loss,
             spare: Spare::default(),
@@ -157,11 +160,6 @@ impl Tile {
         }
     }
 
-    /// The examples in the tile.
-    pub(crate) const fn count(&self) -> usize {
-        self.count
-    }
-
     /// The input of an example.
     pub(crate) fn input(&self, row: usize) -> &[f32] {
         let width = self.values[0].len() / self.capacity;
@@ -185,37 +183,34 @@ impl Tile {
         let length = self.lengths[parameter];
         self.gradients[parameter].get(row * length..(row + 1) * length).unwrap_or(&[])
     }
-}
 
-impl Rows for Tile {
-    fn gradient(&self, parameter: usize, row: usize) -> &[f32] {
-        Self::gradient(self, parameter, row)
-    }
-
-    fn factors(&self, parameter: usize, row: usize) -> (&[f32], &[f32]) {
+    /// The two factors of the gradient of a parameter by an example, if it is their outer product.
+    pub(crate) fn factors(&self, parameter: usize, row: usize) -> Option<(&[f32], &[f32])> {
         let row_of = |rows: &'_ Vec<f32>| {
             let width = rows.len() / self.capacity;
             row * width..(row + 1) * width
         };
-        let step = self.steps[parameter];
+        let step = self.outer[parameter]?;
         let (x, dy) = (&self.values[step], &self.slopes[step + 1]);
-        (&x[row_of(x)], &dy[row_of(dy)])
+        Some((&x[row_of(x)], &dy[row_of(dy)]))
     }
 }
 
-/// The gradients of a model's parameters, as a book is to sum them.
-pub(crate) fn vectors(model: &Model) -> Vec<Vector> {
-    let network = &model.network;
-    let outer = |parameter: usize| {
-        let mut steps = network.steps.iter();
-        let owner = steps.find(|step| step.parameters.contains(&parameter))?;
-        owner.operation.outer().filter(|_| owner.parameters.start == parameter)
-    };
-    let parameters = network.parameters.iter().enumerate();
-    let vector = |(index, parameter): (usize, &Named)| Vector {
-        name: parameter.name.clone(),
-        length: parameter.length,
-        outer: outer(index),
-    };
-    parameters.map(vector).collect()
+/// How many examples go through a model at once.
+pub(crate) fn tile_of(performance: Performance, model: &Model) -> usize {
+    if performance.tile > 0 { performance.tile } else { best_tile(model) }
+}
+
+/// The tile for a model: its values should stay in the nearest cache, and should not be read
+/// less often than the weights; and gradients that are held per record should not fill memory.
+pub(crate) fn best_tile(model: &Model) -> usize {
+    const CACHE: usize = 256 << 10;
+    const HELD: usize = 64 << 20;
+    let steps = model.network.steps.iter();
+    let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
+    let weights = 4 * model.size();
+    let tile = (CACHE / values).max(weights / values).clamp(8, 128) / 8 * 8;
+    let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
+    let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
+    tile.min(HELD / held.max(1)).max(1)
 }

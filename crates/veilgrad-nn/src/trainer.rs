@@ -1,163 +1,73 @@
-//! The round loop: permit, sample, tiles, certified sums, release, optimizer.
+//! Native models in training: the round engine, then the optimizer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use veilgrad_events::{Adjacency, LedgerStore, Numerics, Round, RoundPermit, Run, RunHeader};
+#[cfg(feature = "insecure-testing")]
+use veilgrad_mechanism::Noise;
+use veilgrad_mechanism::{Estimates, Released, RoundPlan, Sampler};
 
-use veilgrad_events::{Adjacency, LedgerError, RecordUnit, Round, RoundPermit, RunHeader};
-use veilgrad_mechanism::{
-    ClippedSum, Estimates, Metric, Noise, NoiseError, PlanError, ReleaseError, Released, RoundPlan,
-    Sample, SampleError, Sampler, StructureError, SumError,
-};
-
-use crate::layer::Role;
-use crate::model::Prepared;
+use crate::loss::Loss;
+use crate::model::{Model, Prepared};
+use crate::native::{Measured, Memory, Native, vectors};
 use crate::optimizer::{Optimizer, Schedule, WeightAverage, Weights};
-use crate::worker::{Shared, Worker};
-use crate::{Model, ModelError, Records, TrainingPlan};
-
-/// How fast a round runs. Nothing in it can change a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Performance {
-    /// How many threads share the records of a round. Of more than a few per core, the rest is not used.
-    pub threads: usize,
-    /// How many examples go through the model at once; memory is bounded by it, not by the sample.
-    /// Zero lets the model decide.
-    pub tile: usize,
-}
-
-impl Performance {
-    /// How many workers share a round: at most a few per core, since more only take memory.
-    pub(crate) fn workers(self) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.clamp(1, (4 * cores).max(16))
-    }
-
-    /// The tile for a model: its values should stay in the nearest cache, and should not be read
-    /// less often than the weights; and gradients that are held per record should not fill memory.
-    pub(crate) fn tile(self, model: &Model) -> usize {
-        const CACHE: usize = 256 << 10;
-        const HELD: usize = 64 << 20;
-        if self.tile > 0 {
-            return self.tile;
-        }
-        let steps = model.network.steps.iter();
-        let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
-        let weights = 4 * model.size();
-        let tile = (CACHE / values).max(weights / values).clamp(8, 128) / 8 * 8;
-        let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
-        let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
-        tile.min(HELD / held.max(1)).max(1)
-    }
-}
-
-impl Default for Performance {
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, tile: 0 }
-    }
-}
-
-/// Training stopped. No message depends on a record.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TrainError {
-    /// The groups do not make a plan.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The vectors do not make a structure.
-    #[error(transparent)]
-    Structure(#[from] StructureError),
-    /// The model does not fit.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// The model has statistics to release, or none, and the plan says otherwise.
-    #[error(
-        "a model with batch norm needs TrainingPlan::statistics, and no other model may have it"
-    )]
-    Statistics,
-    /// The run was opened for other records than the plan's; see [`Trainer::header`].
-    #[error("the run's record is {run}, the plan's {plan}")]
-    Unit {
-        /// What a record is in the ledger.
-        run: RecordUnit,
-        /// What a record is in training.
-        plan: RecordUnit,
-    },
-    /// The operating system has no randomness.
-    #[error(transparent)]
-    Noise(#[from] NoiseError),
-    /// The sample could not be drawn.
-    #[error(transparent)]
-    Sample(#[from] SampleError),
-    /// A sum was refused.
-    #[error(transparent)]
-    Sum(#[from] SumError),
-    /// A release was refused.
-    #[error(transparent)]
-    Release(#[from] ReleaseError),
-    /// The ledger did not take a charge.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// A thread died.
-    #[error("a worker thread panicked")]
-    Worker,
-}
+use crate::records::Records;
+#[cfg(doc)]
+use crate::round::drive;
+use crate::round::{
+    Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
+};
+use crate::tile::tile_of;
 
 /// A model in training.
 ///
 /// # Guarantee
 /// The model's parameters and all that a round returns are functions of [`Released`] estimates and of
 /// public parameters. A record that makes no sense (not finite, absurd target, overflow on the way)
-/// contributes zero to every group, and nothing tells.
+/// contributes zero to every group, and no output depends on it otherwise.
 pub struct Trainer<O> {
     pub(crate) model: Model,
     pub(crate) optimizer: O,
-    pub(crate) schedule: Schedule,
     pub(crate) average: Option<WeightAverage>,
-    pub(crate) round: u64,
-    pub(crate) plan: RoundPlan,
-    pub(crate) groups: Vec<String>,
-    training: TrainingPlan,
-    metrics: Vec<Metric>,
+    pub(crate) engine: Engine<Memory>,
+    loss: Loss,
+    schedule: Schedule,
+    metrics: Vec<Measured>,
     prepared: Prepared,
-    performance: Performance,
-    /// Empty while a round is under way: sums of a round that failed must not enter another.
-    workers: Vec<Worker>,
-    estimates: Option<Released<Estimates>>,
+    tile: usize,
+    /// The parameter of each vector of a round.
+    order: Vec<usize>,
+    momentum: f32,
 }
 
 impl<O: Optimizer> Trainer<O> {
-    /// Puts model, plan and optimizer together.
+    /// Puts model, loss, plan and optimizer together.
     ///
     /// # Errors
-    /// When the plan's groups do not fit the model.
+    /// When the plan's groups do not fit the model, or a metric is none of `accuracy`, `loss` and `classes`.
     pub fn new(
         model: Model,
+        loss: Loss,
         training: TrainingPlan,
         optimizer: O,
         schedule: Schedule,
         performance: Performance,
     ) -> Result<Self, TrainError> {
-        let has = model.network.parameters.iter().any(|p| p.role == Role::Statistic);
-        if has != training.has_statistics() {
-            return Err(TrainError::Statistics);
-        }
-        let resolved = training.resolve(&model)?;
-        let (plan, metrics, groups) = (resolved.plan, resolved.metrics, resolved.gradients);
-        let (prepared, average, round) = (Prepared::default(), None, 0);
+        let (vectors, order) = vectors(&model);
+        let metrics = Measured::of_plan(&training)?;
+        let engine = Engine::new(training, vectors, performance, Numerics::Exact)?;
+        let (prepared, average, momentum) = (Prepared::default(), None, 0.1);
+        let tile = tile_of(performance, &model);
         Ok(Self {
             model,
             optimizer,
-            schedule,
             average,
-            round,
-            plan,
-            groups,
-            training,
+            engine,
+            loss,
+            schedule,
             metrics,
             prepared,
-            performance,
-            workers: Vec::new(),
-            estimates: None,
+            tile,
+            order,
+            momentum,
         })
     }
 
@@ -169,10 +79,17 @@ impl<O: Optimizer> Trainer<O> {
         self
     }
 
+    /// How far a round moves the running statistics of batch norm; 0.1 by default.
+    #[must_use]
+    pub const fn statistics_momentum(mut self, momentum: f32) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
     /// The header of a run: what a record is, and which datasets are neighbours.
     #[must_use]
     pub fn header(&self, adjacency: Adjacency) -> RunHeader {
-        RunHeader::new(self.training.unit.record(), adjacency)
+        self.engine.header(adjacency)
     }
 
     /// The round as the ledger is to charge it.
@@ -180,13 +97,13 @@ impl<O: Optimizer> Trainer<O> {
     /// # Errors
     /// When a clip norm has become so extreme that its event cannot be written.
     pub fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        Ok(self.plan.round(sampler)?)
+        self.engine.event(sampler)
     }
 
     /// The mechanism's plan: groups, clip norms, noise.
     #[must_use]
     pub const fn plan(&self) -> &RoundPlan {
-        &self.plan
+        self.engine.plan()
     }
 
     /// The model as it is.
@@ -204,13 +121,13 @@ impl<O: Optimizer> Trainer<O> {
     /// All that the last round released.
     #[must_use]
     pub const fn estimates(&self) -> Option<&Released<Estimates>> {
-        self.estimates.as_ref()
+        self.engine.estimates()
     }
 
     /// The number of rounds so far, of all runs.
     #[must_use]
     pub const fn rounds(&self) -> u64 {
-        self.round
+        self.engine.rounds()
     }
 
     /// Runs one charged round.
@@ -223,12 +140,7 @@ impl<O: Optimizer> Trainer<O> {
         sampler: &mut impl Sampler,
         records: &R,
     ) -> Result<Progress, TrainError> {
-        let (plan, old) = (self.plan.clone(), self.estimates.take());
-        let noise = move || match old {
-            Some(old) => Noise::draw_over(&plan, 1, old),
-            None => Noise::draw_on(&plan, 1),
-        };
-        self.round_with(permit, sampler, records, noise)
+        self.step(records, |engine, backend| engine.round(backend, permit, sampler))
     }
 
     /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
@@ -243,118 +155,73 @@ impl<O: Optimizer> Trainer<O> {
         records: &R,
         noise: Noise,
     ) -> Result<Progress, TrainError> {
-        self.round_with(permit, sampler, records, move || Ok(noise))
+        self.step(records, |engine, backend| engine.round_insecure(backend, permit, sampler, noise))
     }
 
-    fn round_with<R: Records>(
+    /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
+    /// that a crash leaves unused stay charged; 32 is a good size. For checkpoints, and to stop in order,
+    /// see [`drive`].
+    ///
+    /// # Errors
+    /// When the budget is spent (no data was touched for it), or anything fails.
+    pub fn train<S: LedgerStore, R: Records>(
+        &mut self,
+        run: &mut Run<S>,
+        sampler: &mut impl Sampler,
+        records: &R,
+        rounds: u64,
+        block: u64,
+        show: impl FnMut(&Self, &Progress),
+    ) -> Result<(), TrainError> {
+        let pace = Pace { rounds, block, checkpoint_rounds: None };
+        drive_shown(self, run, sampler, records, &pace, show)
+    }
+
+    /// A round, and what follows from what it released: the optimizer, running statistics, the average.
+    fn step<R: Records>(
+        &mut self,
+        records: &R,
+        round: impl FnOnce(&mut Engine<Memory>, &Native<'_>) -> Result<Progress, TrainError>,
+    ) -> Result<Progress, TrainError> {
+        self.prepared.prepare(&self.model);
+        let backend = Native {
+            model: &self.model,
+            prepared: &self.prepared,
+            loss: self.loss,
+            metrics: &self.metrics,
+            records,
+            tile: self.tile,
+            summed: self.engine.training().is_materialised(),
+            order: &self.order,
+        };
+        let rate = self.schedule.rate(self.engine.rounds());
+        let progress = round(&mut self.engine, &backend)?;
+        if let Some(estimates) = self.engine.estimates() {
+            self.optimizer.step(Weights::new(&mut self.model), estimates, rate, progress.round);
+            self.model.follow(estimates, self.momentum);
+        }
+        if let Some(average) = &mut self.average {
+            average.add(&self.model, progress.round);
+        }
+        Ok(progress)
+    }
+}
+
+impl<O: Optimizer, R: Records> Trains<R> for Trainer<O> {
+    fn rounds(&self) -> u64 {
+        self.engine.rounds()
+    }
+
+    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
+        self.engine.event(sampler)
+    }
+
+    fn round(
         &mut self,
         permit: RoundPermit,
         sampler: &mut impl Sampler,
         records: &R,
-        noise: impl FnOnce() -> Result<Noise, NoiseError>,
     ) -> Result<Progress, TrainError> {
-        let (run, plan) = (permit.unit(), self.training.unit.record());
-        if run != plan {
-            return Err(TrainError::Unit { run, plan });
-        }
-        let sample = Sample::draw(permit, sampler, records.count())?;
-        let sum = self.sum(&sample, records, noise)?;
-        let estimates = sum.release_covered(sample)?;
-        self.step(estimates)
-    }
-
-    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record.
-    fn sum<R: Records>(
-        &mut self,
-        sample: &Sample,
-        records: &R,
-        noise: impl FnOnce() -> Result<Noise, NoiseError>,
-    ) -> Result<ClippedSum, TrainError> {
-        self.prepared.prepare(&self.model);
-        let mut workers = std::mem::take(&mut self.workers);
-        if workers.is_empty() {
-            let tile = self.performance.tile(&self.model);
-            let worker =
-                |_| Worker::new(&self.model, &self.training, &self.plan, &self.groups, tile);
-            workers = (0..self.performance.workers()).map(worker).collect();
-        }
-        let shared = Shared {
-            model: &self.model,
-            prepared: &self.prepared,
-            training: &self.training,
-            plan: &self.plan,
-            metrics: &self.metrics,
-            groups: &self.groups,
-            records,
-        };
-        let ids: Vec<u64> = sample.ids().collect();
-        // Two tiles or more for each thread, so that none waits long for the others.
-        let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
-        let share = if workers.len() > 1 { share } else { usize::MAX };
-        let capacity = workers.first().map_or(1, Worker::capacity).min(share).max(1);
-        let (next, tiles) = (AtomicUsize::new(0), ids.chunks(capacity).collect::<Vec<_>>());
-        let work = |worker: &mut Worker| -> Result<ClippedSum, SumError> {
-            let mut sum = sample.begin(shared.plan);
-            while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                worker.add(shared, tile, &mut sum)?;
-            }
-            worker.finish();
-            Ok(sum)
-        };
-        let Some((first, others)) = workers.split_first_mut() else {
-            return Err(TrainError::Worker);
-        };
-        let (noise, sums) = std::thread::scope(|scope| {
-            let others: Vec<_> =
-                others.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
-            let noise = noise();
-            let mut sums = vec![Ok(work(first))];
-            sums.extend(others.into_iter().map(|other| other.join()));
-            (noise, sums)
-        });
-        let mut total = sample.begin(&self.plan);
-        total.cover(noise?)?;
-        for (worker, sum) in workers.iter_mut().zip(sums) {
-            total.merge(sum.map_err(|_| TrainError::Worker)??)?;
-            worker.hand_over(&mut total)?;
-        }
-        self.workers = workers;
-        Ok(total)
-    }
-
-    /// Post-processing: the optimizer, running statistics, adaptive clip norms, the average.
-    fn step(&mut self, estimates: Released<Estimates>) -> Result<Progress, TrainError> {
-        let rate = self.schedule.rate(self.round);
-        self.round = self.round.saturating_add(1);
-        self.optimizer.step(Weights::new(&mut self.model), &estimates, rate, self.round);
-        self.model.follow(&estimates, self.training.momentum);
-        if let Some(average) = &mut self.average {
-            average.add(&self.model, self.round);
-        }
-        self.plan.adapt(&estimates)?;
-        let metrics = self
-            .metrics
-            .iter()
-            .filter_map(|metric| Some((metric.vector().0, metric.decode(&estimates)?)));
-        let metrics = metrics.collect();
-        self.estimates = Some(estimates);
-        Ok(Progress { round: self.round, metrics })
-    }
-}
-
-/// What a round released.
-#[derive(Debug, Clone)]
-pub struct Progress {
-    /// The number of the round, from 1, over all runs.
-    pub round: u64,
-    metrics: Vec<(String, Vec<f64>)>,
-}
-
-impl Progress {
-    /// The private estimate of a metric: `accuracy`, `loss` (one number) or `classes` (one per
-    /// class).
-    #[must_use]
-    pub fn metric(&self, name: &str) -> Option<&[f64]> {
-        self.metrics.iter().find(|(n, _)| n == name).map(|(_, values)| values.as_slice())
+        self.round(permit, sampler, records)
     }
 }

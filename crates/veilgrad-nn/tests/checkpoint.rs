@@ -12,7 +12,7 @@ use veilgrad_events::{
 };
 use veilgrad_ledger::{Ledger, Options};
 use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
-use veilgrad_nn::{Adam, FileError, Performance, Schedule, Trainer};
+use veilgrad_nn::{Adam, FileError, Loss, Performance, Schedule, Trainer};
 
 struct Directory(PathBuf);
 
@@ -185,7 +185,7 @@ fn adaptive_clip_norms_and_their_step_sizes_go_on_where_they_stood() {
         let quantile = Quantile::of_norm("gradient", 0.5, expected, floor).unwrap();
         let quantile = quantile.learning_rate(LearningRate::inverse_sqrt(0.5).unwrap());
         let group = Group::quantile("median", quantile).noise(NoiseStd::new(3.0).unwrap());
-        trainer(plan(20.0, 60.0).also(group), Performance { threads: 1, tile: 8 })
+        trainer(plan(20.0, 60.0).group(group), Performance { threads: 1, tile: 8 })
     };
     let mut straight = make();
     train_exactly(&mut straight, &data, 10);
@@ -208,7 +208,15 @@ fn a_checkpoint_of_another_optimizer_or_plan_is_refused_and_changes_nothing() {
     let data = in_memory(&examples(10, 1));
     let (rate, performance) = (Schedule::Constant(0.01), Performance { threads: 1, tile: 8 });
     let adam = |clip| {
-        Trainer::new(model(), plan(clip, 10.0), Adam::standard(), rate, performance).unwrap()
+        Trainer::new(
+            model(),
+            Loss::SoftmaxCrossEntropy,
+            plan(clip, 10.0),
+            Adam::standard(),
+            rate,
+            performance,
+        )
+        .unwrap()
     };
     let mut straight = adam(1.0);
     train_exactly(&mut straight, &data, 3);

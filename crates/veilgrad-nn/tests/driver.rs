@@ -49,7 +49,7 @@ struct Told {
     full: Option<u64>,
 }
 
-impl<O, S: LedgerStore> Hooks<O, S> for Told
+impl<O, S: LedgerStore> Hooks<Trainer<O>, S> for Told
 where
     Trainer<O>: Rounds,
 {
@@ -100,7 +100,7 @@ fn drive(
     let store = Failing { ledger: MemoryLedger::new(), charges: 0, errors };
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     let mut sampler = PoissonSampler::new(SampleRate::new(0.2).unwrap());
-    trainer.drive(&mut run, &mut sampler, &data, &pace, told)
+    veilgrad_nn::drive(&mut trainer, &mut run, &mut sampler, &data, &pace, told)
 }
 
 fn never() -> (usize, usize, LedgerError) {

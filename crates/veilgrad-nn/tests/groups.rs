@@ -4,10 +4,9 @@ mod common;
 
 use common::{distance, examples, in_memory, model, train_exactly};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, WeightBound};
-use veilgrad_mechanism::Group;
+use veilgrad_mechanism::{Group, Metric};
 use veilgrad_nn::{
     Clipping, Layer, Loss, Model, Performance, Schedule, Sgd, TrainError, Trainer, TrainingPlan,
-    Watch,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 32 };
@@ -18,7 +17,7 @@ fn clip(norm: f64) -> ClipNorm {
 
 fn plan(groups: Vec<Group>) -> TrainingPlan {
     let (noise, expected) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(50.0).unwrap());
-    TrainingPlan::new(Loss::SoftmaxCrossEntropy, Clipping::Groups(groups), noise, expected)
+    TrainingPlan::new(Clipping::Groups(groups), noise, expected)
 }
 
 #[test]
@@ -38,14 +37,21 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
             .collect();
         let plan = plan(groups)
             .statistics(clip(1.0), share)
-            .watch(Watch::Accuracy, share)
-            .watch(Watch::Loss { most: 4.0 }, share);
+            .metric(Metric::accuracy().unwrap(), share)
+            .metric(Metric::loss(4.0).unwrap(), share);
         let rate = Schedule::Constant(0.1);
-        let mut trainer =
-            Trainer::new(normed.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer = Trainer::new(
+            normed.clone(),
+            Loss::SoftmaxCrossEntropy,
+            plan,
+            Sgd::plain(),
+            rate,
+            ONE_THREAD,
+        )
+        .unwrap();
         assert!(trainer.plan().group_names().eq(names.iter()));
         let of_statistics: Vec<_> =
-            trainer.plan().members("statistics").map(|member| member.vector.to_owned()).collect();
+            trainer.plan().vectors("statistics").map(str::to_owned).collect();
         assert_eq!(of_statistics, ["batch_norm1.mean", "batch_norm1.mean_square"]);
         train_exactly(&mut trainer, &data, 1);
         assert!(distance(&normed, trainer.model()) > 0.01);
@@ -53,9 +59,17 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
     // Statistics and metrics are no gradients.
     for pattern in ["accuracy", "batch_norm1.mean"] {
         let groups = vec![Group::new("g", ["*"], clip(1.0)), Group::new("h", [pattern], clip(1.0))];
-        let plan = plan(groups).statistics(clip(1.0), share).watch(Watch::Accuracy, share);
+        let plan =
+            plan(groups).statistics(clip(1.0), share).metric(Metric::accuracy().unwrap(), share);
         let rate = Schedule::Constant(0.1);
-        let made = Trainer::new(normed.clone(), plan, Sgd::plain(), rate, ONE_THREAD);
+        let made = Trainer::new(
+            normed.clone(),
+            Loss::SoftmaxCrossEntropy,
+            plan,
+            Sgd::plain(),
+            rate,
+            ONE_THREAD,
+        );
         assert!(matches!(made.err(), Some(TrainError::Plan(_))), "{pattern}");
     }
 }
@@ -65,10 +79,12 @@ fn an_average_that_a_group_asks_for_is_kept() {
     let data = in_memory(&examples(50, 2));
     let moved = |group: Group, materialised: bool| {
         let weights = Group::weight("weights", WeightBound::new(1.0).unwrap());
-        let plan = plan(vec![group]).also(weights);
+        let plan = plan(vec![group]).group(weights);
         let plan = if materialised { plan.materialised() } else { plan };
         let rate = Schedule::Constant(1.0);
-        let mut trainer = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer =
+            Trainer::new(model(), Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
+                .unwrap();
         train_exactly(&mut trainer, &data, 1);
         distance(&model(), trainer.model())
     };
@@ -95,9 +111,11 @@ fn presets_give_every_parameter_the_bound_they_say() {
     let count = model().parameters().count() as f64;
     let bound = |clipping: Clipping, name: &str| {
         let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
-        let plan = TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, one);
+        let plan = TrainingPlan::new(clipping, noise, one);
         let rate = Schedule::Constant(1.0);
-        let trainer = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let trainer =
+            Trainer::new(model(), Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
+                .unwrap();
         trainer.plan().clip_norm(name).unwrap().get()
     };
     for (name, _, values) in model().parameters() {
@@ -116,9 +134,11 @@ fn statistics_and_metrics_get_their_shares_of_a_round() {
     let share = |part| BudgetShare::new(part).unwrap();
     let plan = plan(vec![Group::new("g", ["*"], clip(1.0))])
         .statistics(clip(3.0), share(0.2))
-        .watch(Watch::Accuracy, share(0.05));
+        .metric(Metric::accuracy().unwrap(), share(0.05));
     let rate = Schedule::Constant(1.0);
-    let trainer = Trainer::new(normed, plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+    let trainer =
+        Trainer::new(normed, Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
+            .unwrap();
     // A group of noise multiplier z has 1/z^2 of the privacy loss; here they add up to 1.
     for (name, expected) in [("g", 0.75), ("statistics", 0.2), ("accuracy", 0.05)] {
         let part = trainer.plan().grid(name).unwrap().noise_multiplier().powi(-2);

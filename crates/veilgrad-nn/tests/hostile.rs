@@ -4,10 +4,10 @@ mod common;
 
 use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount};
-use veilgrad_mechanism::{Group, Quantile};
+use veilgrad_mechanism::{Group, Metric, Quantile};
 use veilgrad_nn::{
     Clipping, Conv2d, InMemory, Layer, Loss, Model, Performance, Records, Schedule, Sgd, Trainer,
-    TrainingPlan, Watch,
+    TrainingPlan,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 32 };
@@ -21,11 +21,18 @@ fn a_record_whose_statistics_overflow_counts_in_no_group() {
         let run = |data: &[_]| {
             let plan = plan(1.0, 1.0)
                 .statistics(ClipNorm::new(1.0).unwrap(), share)
-                .watch(Watch::ClassCounts { classes: 3 }, share);
+                .metric(Metric::class_counts("classes", 3), share);
             let plan = if materialised { plan.materialised() } else { plan };
             let rate = Schedule::Constant(1.0);
-            let mut trainer =
-                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let mut trainer = Trainer::new(
+                model.clone(),
+                Loss::SoftmaxCrossEntropy,
+                plan,
+                Sgd::plain(),
+                rate,
+                ONE_THREAD,
+            )
+            .unwrap();
             let progress = train_exactly(&mut trainer, &in_memory(data), 1).unwrap();
             let counts: Vec<u64> =
                 progress.metric("classes").unwrap().iter().map(|count| count.to_bits()).collect();
@@ -57,13 +64,20 @@ fn records_that_make_no_sense_leave_no_trace() {
             let quantile = Quantile::of_norm("gradient", 0.5, expected, floor).unwrap();
             let plan = plan(0.3, 40.0)
                 .statistics(ClipNorm::new(1.0).unwrap(), share)
-                .watch(Watch::Loss { most: 4.0 }, share)
-                .watch(Watch::ClassCounts { classes: 3 }, share)
-                .also(Group::quantile("median", quantile).noise(NoiseStd::new(9.0).unwrap()));
+                .metric(Metric::loss(4.0).unwrap(), share)
+                .metric(Metric::class_counts("classes", 3), share)
+                .group(Group::quantile("median", quantile).noise(NoiseStd::new(9.0).unwrap()));
             let plan = if materialised { plan.materialised() } else { plan };
             let rate = Schedule::Constant(0.5);
-            let mut trainer =
-                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let mut trainer = Trainer::new(
+                model.clone(),
+                Loss::SoftmaxCrossEntropy,
+                plan,
+                Sgd::plain(),
+                rate,
+                ONE_THREAD,
+            )
+            .unwrap();
             let progress = train_exactly(&mut trainer, &in_memory(data), 4).unwrap();
             let of = |name| progress.metric(name).unwrap().iter();
             let metrics: Vec<u64> = of("loss").chain(of("classes")).map(|x| x.to_bits()).collect();
@@ -102,8 +116,15 @@ fn a_record_alone_that_is_far_too_large_has_exactly_the_clip_norm() {
         let plan = if materialised { plan.materialised() } else { plan };
         let rate = Schedule::Constant(1.0);
         let model = common::model();
-        let mut trainer =
-            Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer = Trainer::new(
+            model.clone(),
+            Loss::SoftmaxCrossEntropy,
+            plan,
+            Sgd::plain(),
+            rate,
+            ONE_THREAD,
+        )
+        .unwrap();
         train_exactly(&mut trainer, &in_memory(&data), 1);
         let moved = distance(&model, trainer.model());
         assert!(moved > 0.29 && moved < 0.3 * (1.0 + 1e-6), "{materialised}: {moved}");
@@ -125,12 +146,19 @@ fn a_gradient_that_overflows_in_one_group_counts_in_none() {
             let groups = ["linear*", "conv*"].map(|name| Group::new(name, [name], clip));
             let (noise, one) = (NoiseMultiplier::new(1.0).unwrap(), PublicCount::new(1.0).unwrap());
             let clipping = Clipping::Groups(groups.to_vec());
-            let plan = TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, one)
-                .watch(Watch::ClassCounts { classes: 2 }, share);
+            let plan = TrainingPlan::new(clipping, noise, one)
+                .metric(Metric::class_counts("classes", 2), share);
             let plan = if materialised { plan.materialised() } else { plan };
             let rate = Schedule::Constant(1.0);
-            let mut trainer =
-                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let mut trainer = Trainer::new(
+                model.clone(),
+                Loss::SoftmaxCrossEntropy,
+                plan,
+                Sgd::plain(),
+                rate,
+                ONE_THREAD,
+            )
+            .unwrap();
             let data = InMemory::new(pixels.to_vec(), 1, vec![0.0; pixels.len()], 1);
             let progress = train_exactly(&mut trainer, &data, 1).unwrap();
             let counts = progress.metric("classes").unwrap();
@@ -150,8 +178,15 @@ fn an_entry_that_does_not_exist_makes_no_sense() {
             let plan = plan(0.3, 1.0);
             let plan = if materialised { plan.materialised() } else { plan };
             let rate = Schedule::Constant(1.0);
-            let mut trainer =
-                Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+            let mut trainer = Trainer::new(
+                model.clone(),
+                Loss::SoftmaxCrossEntropy,
+                plan,
+                Sgd::plain(),
+                rate,
+                ONE_THREAD,
+            )
+            .unwrap();
             let data = InMemory::new(inputs.to_vec(), 2, vec![1.0; inputs.len() / 2], 1);
             train_exactly(&mut trainer, &data, 1);
             bits(trainer.model())

@@ -9,11 +9,11 @@ use std::num::NonZeroU32;
 
 use common::{bits, examples, in_memory, model, plan};
 use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, Run};
-use veilgrad_mechanism::AllRecords;
 use veilgrad_mechanism::insecure::seeded_noise;
+use veilgrad_mechanism::{AllRecords, Metric};
 use veilgrad_nn::{
-    Adam, Contribution, Conv2d, InMemory, Layer, Microbatches, Model, Optimizer, Performance,
-    Records, Schedule, Sgd, Trainer, TrainingPlan, Unit, Watch,
+    Adam, Contribution, Conv2d, InMemory, Layer, Loss, Microbatches, Model, Optimizer, Performance,
+    Records, Schedule, Sgd, Trainer, TrainingPlan, Unit,
 };
 
 /// FNV-1a over the bits of all weights, after four rounds with seeded noise.
@@ -26,7 +26,9 @@ fn digest(
     let performance = Performance { threads: 2, tile: 16 };
     let rate = Schedule::Constant(0.25);
     let mut trainer =
-        Trainer::new(model, plan, optimizer, rate, performance).unwrap().averaging(0.9);
+        Trainer::new(model, Loss::SoftmaxCrossEntropy, plan, optimizer, rate, performance)
+            .unwrap()
+            .averaging(0.9);
     let header = trainer.header(Adjacency::ZeroOut);
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
     for permit in run.reserve(&trainer.event(&AllRecords).unwrap(), 4).unwrap() {
@@ -77,7 +79,8 @@ fn the_same_seeds_give_the_bits_they_always_gave() {
     let batches = Microbatches::new(&data, number(4));
     let local = Contribution::LocalSgd { rate: 0.1, batch: number(2), epochs: number(2) };
     let user = |contribution| few().unit(Unit::User { examples: number(4), contribution });
-    let watched = few().watch(Watch::Accuracy, share).watch(Watch::Loss { most: 4.0 }, share);
+    let watched =
+        few().metric(Metric::accuracy().unwrap(), share).metric(Metric::loss(4.0).unwrap(), share);
     let found = [
         ("linear", digest(linear.clone(), few(), momentum(), &data)),
         ("mlp", digest(mlp.clone(), few(), momentum(), &data)),

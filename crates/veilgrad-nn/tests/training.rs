@@ -7,10 +7,10 @@ use veilgrad_events::{
     Adjacency, BudgetShare, ClipNorm, Event, JointScale, MemoryLedger, NoiseStd, PublicCount, Run,
     SampleRate,
 };
-use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
+use veilgrad_mechanism::{Group, LearningRate, Metric, PoissonSampler, Quantile};
 use veilgrad_nn::{
     Clipping, Conv2d, InMemory, Layer, Loss, Model, Performance, Records, Schedule, Sgd,
-    TrainError, Trainer, TrainingPlan, Watch, public,
+    TrainError, Trainer, TrainingPlan, public,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 32 };
@@ -20,7 +20,7 @@ fn threads_tiles_and_the_order_of_records_do_not_change_a_bit() {
     let mut data = examples(101, 3);
     let share = BudgetShare::new(0.1).unwrap();
     let run = |data: &[_], threads, tile| {
-        let plan = plan(0.3, 101.0).watch(Watch::Accuracy, share);
+        let plan = plan(0.3, 101.0).metric(Metric::accuracy().unwrap(), share);
         let mut trainer = trainer(plan, Performance { threads, tile });
         let progress = train_exactly(&mut trainer, &in_memory(data), 5).unwrap();
         (bits(trainer.model()), progress.metric("accuracy").unwrap()[0].to_bits())
@@ -54,9 +54,11 @@ fn zero_gradients_and_empty_samples_are_ordinary_rounds() {
     let clip = Clipping::Flat(ClipNorm::new(1.0).unwrap());
     let noise = veilgrad_events::NoiseMultiplier::new(1.0).unwrap();
     let expected = PublicCount::new(10.0).unwrap();
-    let plan = TrainingPlan::new(Loss::SquaredError, clip, noise, expected);
+    let plan = TrainingPlan::new(clip, noise, expected);
     let rate = Schedule::Constant(1.0);
-    let mut trainer = Trainer::new(zero.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+    let mut trainer =
+        Trainer::new(zero.clone(), Loss::SquaredError, plan, Sgd::plain(), rate, ONE_THREAD)
+            .unwrap();
     train_exactly(&mut trainer, &data, 2);
     // Decoding stands in the middle of a grid cell: far below any gradient.
     assert!(distance(&zero, trainer.model()) < 1e-6);
@@ -88,7 +90,7 @@ fn both_routes_and_all_kinds_of_clipping_agree_up_to_rounding() {
     ] {
         let expected = PublicCount::new(50.0).unwrap();
         let noise = veilgrad_events::NoiseMultiplier::new(0.9).unwrap();
-        let exact = TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping.clone(), noise, expected);
+        let exact = TrainingPlan::new(clipping.clone(), noise, expected);
         let (mut fast, mut slow) =
             (trainer(exact.clone(), ONE_THREAD), trainer(exact.materialised(), ONE_THREAD));
         let start = fast.model().clone();
@@ -105,9 +107,9 @@ fn training_learns_and_private_metrics_tell() {
     let data = examples(300, 9);
     let share = BudgetShare::new(0.1).unwrap();
     let plan = plan(1.0, 300.0)
-        .watch(Watch::Accuracy, share)
-        .watch(Watch::Loss { most: 5.0 }, share)
-        .watch(Watch::ClassCounts { classes: 3 }, share);
+        .metric(Metric::accuracy().unwrap(), share)
+        .metric(Metric::loss(5.0).unwrap(), share)
+        .metric(Metric::class_counts("classes", 3), share);
     let mut trainer = trainer(plan, Performance::default()).averaging(0.9);
     let progress = train_exactly(&mut trainer, &in_memory(&data), 60).unwrap();
     assert!(progress.metric("accuracy").unwrap()[0] > 0.95);
@@ -133,10 +135,17 @@ fn with_batch_norm() -> Model {
 #[test]
 fn statistics_gradients_and_metrics_are_groups_of_one_charged_round() {
     let (share, clip) = (BudgetShare::new(0.05).unwrap(), ClipNorm::new(8.0).unwrap());
-    let plan = plan(1.0, 50.0).statistics(clip, share).watch(Watch::Accuracy, share);
+    let plan = plan(1.0, 50.0).statistics(clip, share).metric(Metric::accuracy().unwrap(), share);
     let rate = Schedule::Constant(0.1);
-    let mut trainer =
-        Trainer::new(with_batch_norm(), plan, Sgd::plain(), rate, Performance::default()).unwrap();
+    let mut trainer = Trainer::new(
+        with_batch_norm(),
+        Loss::SoftmaxCrossEntropy,
+        plan,
+        Sgd::plain(),
+        rate,
+        Performance::default(),
+    )
+    .unwrap();
     let mut sampler = PoissonSampler::new(SampleRate::new(0.5).unwrap());
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove)).unwrap();
     let data = in_memory(&examples(100, 8));
@@ -158,9 +167,12 @@ fn running_statistics_follow_those_of_the_records() {
     let (share, clip) = (BudgetShare::new(0.5).unwrap(), ClipNorm::new(1e3).unwrap());
     let layers = [Layer::BatchNorm, Layer::Flatten, Layer::linear(3)];
     let model = Model::new(&[6, 6, 1], layers, 4).unwrap();
-    let plan = plan(1e-3, 80.0).statistics(clip, share).statistics_momentum(0.5);
+    let plan = plan(1e-3, 80.0).statistics(clip, share);
     let rate = Schedule::Constant(0.0);
-    let mut trainer = Trainer::new(model, plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+    let mut trainer =
+        Trainer::new(model, Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
+            .unwrap()
+            .statistics_momentum(0.5);
     let data = examples(80, 8);
     train_exactly(&mut trainer, &in_memory(&data), 40);
     let all: Vec<f64> = data.iter().flat_map(|(x, _)| x.iter().map(|x| f64::from(*x))).collect();
@@ -175,11 +187,19 @@ fn running_statistics_follow_those_of_the_records() {
 #[test]
 fn a_model_with_batch_norm_needs_a_plan_for_its_statistics() {
     let rate = Schedule::Constant(0.1);
-    let made = Trainer::new(with_batch_norm(), plan(1.0, 9.0), Sgd::plain(), rate, ONE_THREAD);
+    let made = Trainer::new(
+        with_batch_norm(),
+        Loss::SoftmaxCrossEntropy,
+        plan(1.0, 9.0),
+        Sgd::plain(),
+        rate,
+        ONE_THREAD,
+    );
     assert!(matches!(made.err(), Some(TrainError::Statistics)));
     let plan =
         plan(1.0, 9.0).statistics(ClipNorm::new(1.0).unwrap(), BudgetShare::new(0.1).unwrap());
-    let made = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD);
+    let made =
+        Trainer::new(model(), Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD);
     assert!(matches!(made.err(), Some(TrainError::Statistics)));
 }
 
@@ -191,10 +211,12 @@ fn an_adaptive_clip_norm_follows_the_norms_and_stops_at_its_floor() {
         let quantile = Quantile::of_norm("gradient", 0.5, expected, floor).unwrap();
         let quantile = quantile.learning_rate(LearningRate::constant(0.5).unwrap());
         let group = Group::quantile("median", quantile).noise(NoiseStd::new(3.0).unwrap());
-        let plan = plan(20.0, 60.0).also(group);
+        let plan = plan(20.0, 60.0).group(group);
         let adaptive = if materialised { plan.materialised() } else { plan };
         let (plan, rate) = (adaptive.clone(), Schedule::Constant(0.0));
-        let mut trainer = Trainer::new(model(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer =
+            Trainer::new(model(), Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
+                .unwrap();
         train_exactly(&mut trainer, &in_memory(&examples(60, 12)), 80);
         let still = trainer.plan().clip_norm("gradient").unwrap().get();
         // Half of the norms are below: the next round releases a fraction near one half.
@@ -205,7 +227,9 @@ fn an_adaptive_clip_norm_follows_the_norms_and_stops_at_its_floor() {
         let mut sure = model();
         sure.parameter_mut("linear2.weight").unwrap().fill(0.0);
         sure.parameter_mut("linear2.bias").unwrap().copy_from_slice(&[60.0, 0.0, 0.0]);
-        let mut trainer = Trainer::new(sure, adaptive, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer =
+            Trainer::new(sure, Loss::SoftmaxCrossEntropy, adaptive, Sgd::plain(), rate, ONE_THREAD)
+                .unwrap();
         let dull: Vec<_> = examples(60, 12).into_iter().map(|(x, _)| (x, 0.0)).collect();
         train_exactly(&mut trainer, &in_memory(&dull), 10);
         assert!(trainer.plan().clip_norm("gradient").unwrap() > floor);

@@ -6,10 +6,10 @@ use std::num::NonZeroU32;
 
 use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
 use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, RecordUnit, Run, RunHeader};
-use veilgrad_mechanism::AllRecords;
+use veilgrad_mechanism::{AllRecords, Metric};
 use veilgrad_nn::{
-    Contribution, Conv2d, Layer, Microbatches, Model, Performance, Records, Schedule, Sgd,
-    TrainError, Trainer, Unit, Watch,
+    Contribution, Conv2d, Layer, Loss, Microbatches, Model, Performance, Records, Schedule, Sgd,
+    TrainError, Trainer, Unit,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 4 };
@@ -74,7 +74,7 @@ fn only_so_many_examples_of_a_user_count_and_bad_ones_do_not() {
     let run = |users: Vec<Vec<(Vec<f32>, f32)>>, bound| {
         let unit = Unit::User { examples: number(bound), contribution: average };
         let share = BudgetShare::new(0.1).unwrap();
-        let plan = plan(0.3, 2.0).unit(unit).watch(Watch::Accuracy, share);
+        let plan = plan(0.3, 2.0).unit(unit).metric(Metric::accuracy().unwrap(), share);
         let mut trainer = trainer(plan, ONE_THREAD);
         assert_eq!(trainer.header(Adjacency::AddRemove).unit, RecordUnit::User);
         let progress = train_exactly(&mut trainer, &Users(users), 2).unwrap();
@@ -135,7 +135,7 @@ fn threads_do_not_change_what_users_and_microbatches_bring() {
         let run = |threads, tile| {
             let unit = Unit::User { examples: number(4), contribution };
             let share = BudgetShare::new(0.1).unwrap();
-            let plan = plan(0.3, 23.0).unit(unit).watch(Watch::Accuracy, share);
+            let plan = plan(0.3, 23.0).unit(unit).metric(Metric::accuracy().unwrap(), share);
             let mut trainer = trainer(plan, Performance { threads, tile });
             let progress = train_exactly(&mut trainer, &Users(users.clone()), 3).unwrap();
             (bits(trainer.model()), progress.metric("accuracy").unwrap()[0].to_bits())
@@ -158,10 +158,17 @@ fn local_steps_release_the_statistics_and_metrics_of_one_pass() {
         let plan = plan(0.3, 4.0)
             .unit(unit)
             .statistics(ClipNorm::new(100.0).unwrap(), share)
-            .watch(Watch::Loss { most: 4.0 }, share);
+            .metric(Metric::loss(4.0).unwrap(), share);
         let rate = Schedule::Constant(1.0);
-        let mut trainer =
-            Trainer::new(model.clone(), plan, Sgd::plain(), rate, ONE_THREAD).unwrap();
+        let mut trainer = Trainer::new(
+            model.clone(),
+            Loss::SoftmaxCrossEntropy,
+            plan,
+            Sgd::plain(),
+            rate,
+            ONE_THREAD,
+        )
+        .unwrap();
         let progress = train_exactly(&mut trainer, &Users(users.clone()), 1).unwrap();
         let released = trainer.estimates().unwrap();
         let of = |name| -> Vec<u64> {

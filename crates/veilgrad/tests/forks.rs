@@ -122,7 +122,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
     let draw = || Noise::draw_on(&plan, 1).unwrap();
     let (drawn, spare) = (draw(), draw());
     let mut sum = covered.begin(&plan);
-    sum.cover(draw()).unwrap();
+    sum.add_noise(draw()).unwrap();
     let key = RoundKey::from_os().unwrap();
     let grid = IntegerGrid::new(1, 8).unwrap();
     let batch = veilgrad::events::FixedBatch::new(10, 2).unwrap();
@@ -149,7 +149,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
                 release(&plan, held, drawn) == Some(ReleaseError::OtherProcess),
                 release(&plan, other, draw()) == Some(ReleaseError::OtherProcess),
                 release(&plan, sample(&mut own, &plan), spare) == Some(ReleaseError::OtherProcess),
-                sum.release_covered(covered).err() == Some(ReleaseError::OtherProcess),
+                sum.release_noisy(covered).err() == Some(ReleaseError::OtherProcess),
                 gaussian::fill(&key, 0, grid, &mut Vec::new(), 2, 1).err() == foreign,
                 gaussian::add(&key, 0, grid, &mut [0], 1).err() == foreign,
                 poisson.draw(&key, 10).err() == foreign,
@@ -171,7 +171,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
     assert!(Sample::draw(permit, &mut AllRecords, 0).is_ok());
     assert_eq!(release(&plan, held, drawn), None);
     assert_eq!(release(&plan, other, spare), None);
-    assert!(sum.release_covered(covered).is_ok());
+    assert!(sum.release_noisy(covered).is_ok());
     assert!(gaussian::fill(&key, 0, grid, &mut Vec::new(), 2, 1).is_ok());
     durable.reserve(&ledger_round, 1).unwrap();
     handle.tighten("data", Epsilon::new(7.0).unwrap()).unwrap();

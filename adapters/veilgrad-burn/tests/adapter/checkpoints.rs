@@ -45,8 +45,8 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let store = ledger.dataset("points", Arc::new(Best)).unwrap();
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     for permit in run.reserve(&trainer.event(&sampler).unwrap(), 2).unwrap() {
-        let released = trainer.round(&model, permit, &mut sampler).unwrap();
-        model = optimizer.step(0.1, model, &released);
+        trainer.round(&model, permit, &mut sampler).unwrap();
+        model = trainer.step(&mut optimizer, 0.1, model);
     }
     drop(run.close().unwrap());
     let ledger = Ledger::open(&directory.join("ledger.db"), Options::default()).unwrap();
@@ -65,8 +65,9 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     // The optimizer remembers: the same release moves both alike.
     let mut run = Run::open(MemoryLedger::new(), resumed.header(Adjacency::AddRemove)).unwrap();
     let permit = run.reserve(&resumed.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
-    let released = resumed.round(&again, permit, &mut sampler).unwrap();
-    let (a, b) = (optimizer.step(0.1, model, &released), restored.step(0.1, again, &released));
+    resumed.round(&again, permit, &mut sampler).unwrap();
+    let a = resumed.step(&mut optimizer, 0.1, model);
+    let b = resumed.step(&mut restored, 0.1, again);
     a.first.weight.to_data().assert_eq(&b.first.weight.to_data(), true);
     // Another plan is refused.
     let other = TrainingPlan::new(
@@ -88,9 +89,10 @@ fn a_run_charges_exactly_what_a_native_one_charges() {
     let trainer = Trainer::per_record(&Mlp::new(&device), &points, plan(), loss, example).unwrap();
     let layers = [Layer::linear(7), Layer::Relu, Layer::linear(3)];
     let (noise, four) = (NoiseMultiplier::new(1.1).unwrap(), PublicCount::new(4.0).unwrap());
-    let native_plan = veilgrad_nn::TrainingPlan::new(loss, Clipping::Flat(clip(1.0)), noise, four);
+    let native_plan = veilgrad_nn::TrainingPlan::new(Clipping::Flat(clip(1.0)), noise, four);
     let native = veilgrad_nn::Trainer::new(
         Model::new(&[12], layers, 1).unwrap(),
+        loss,
         native_plan,
         Sgd::plain(),
         Schedule::Constant(0.1),

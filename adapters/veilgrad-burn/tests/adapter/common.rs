@@ -17,7 +17,7 @@ use veilgrad_burn::{
 use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
 use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_mechanism::{AllRecords, Estimates, Released, RoundPlan};
-use veilgrad_nn::Clipping;
+use veilgrad_nn::{Clipping, Performance};
 
 /// The backends that are offered.
 #[allow(deprecated)]
@@ -108,7 +108,7 @@ pub(crate) fn example((x, y): &(Vec<f32>, i64)) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// What all models here offer.
-pub(crate) trait Classify: Module {
+pub(crate) trait Classify: Module + Sync {
     fn logits(&self, x: Tensor<2>) -> Tensor<2>;
 }
 
@@ -318,6 +318,11 @@ impl Classify for Text {
     }
 }
 
+/// Two threads, and tiles of so many examples.
+pub(crate) const fn tiles(tile: usize) -> Performance {
+    Performance { threads: 2, tile }
+}
+
 pub(crate) fn clip(value: f64) -> ClipNorm {
     ClipNorm::new(value).unwrap()
 }
@@ -334,11 +339,11 @@ pub(crate) fn released<M: Classify>(
     plan: TrainingPlan,
     tile: usize,
 ) -> (Released<Estimates>, RoundPlan) {
-    round(Trainer::with_tile(model, points, plan, judge, tile).unwrap(), model)
+    round(Trainer::with(model, points, plan, judge, tiles(tile)).unwrap(), model)
 }
 
 /// One round of a trainer over all records without noise.
-pub(crate) fn round<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome>(
+pub(crate) fn round<M: Module + Sync, R: Records + Sync, F: Fn(&M, R::Batch) -> Outcome + Sync>(
     mut trainer: Trainer<M, R, F>,
     model: &M,
 ) -> (Released<Estimates>, RoundPlan) {
@@ -349,12 +354,13 @@ pub(crate) fn round<M: Module, R: Records, F: Fn(&M, R::Batch) -> Outcome>(
     let mut sampler = AllRecords;
     let permit = run.reserve(&trainer.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
     let noise = no_noise(&plan);
-    (trainer.round_insecure(model, permit, &mut sampler, noise).unwrap(), plan)
+    trainer.round_insecure(model, permit, &mut sampler, noise).unwrap();
+    (trainer.estimates().unwrap().clone(), plan)
 }
 
 /// The integer sums of one vector.
 pub(crate) fn integers(released: &Released<Estimates>, plan: &RoundPlan, name: &str) -> Vec<i64> {
-    let group = plan.group_names().find(|group| plan.members(group).any(|m| m.vector == name));
+    let group = plan.group_names().find(|group| plan.vectors(group).any(|vector| vector == name));
     let group = group.unwrap();
     let s_int = f64::from(plan.grid(group).unwrap().s_int());
     let step = plan.clip_norm(group).unwrap().get() / s_int;

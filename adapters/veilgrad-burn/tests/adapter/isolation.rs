@@ -14,7 +14,7 @@ use veilgrad_nn::Loss;
 
 use crate::common::{
     Bag, Batch, Classify, Convs, Mlp, Points, Sequence, Text, all_integers, backends, clip,
-    example, flat, judge, released, round,
+    example, flat, judge, released, round, tiles,
 };
 
 fn device() -> Device {
@@ -65,25 +65,25 @@ fn mlp() -> Mlp {
     Mlp::new(&device())
 }
 
-fn sums<M: Module>(
+fn sums<M: Module + Sync>(
     model: &M,
     points: &Points,
     plan: TrainingPlan,
     tile: usize,
-    loss: &impl Fn(&M, Batch) -> Outcome,
+    loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
 ) -> (Vec<i64>, Numerics) {
-    let trainer = Trainer::with_tile(model, points, plan, loss, tile).unwrap();
+    let trainer = Trainer::with(model, points, plan, loss, tiles(tile)).unwrap();
     let numerics = trainer.numerics();
     assert_eq!(trainer.header(Adjacency::AddRemove).numerics, numerics);
     (all_integers(&round(trainer, model)), numerics)
 }
 
 /// Whether the sums are those without the large record and those of it alone together.
-fn adds_up<M: Module>(
+fn adds_up<M: Module + Sync>(
     model: &M,
     plan: &TrainingPlan,
     tile: usize,
-    loss: &impl Fn(&M, Batch) -> Outcome,
+    loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
 ) -> (bool, Numerics) {
     let points = with_a_large_one();
     let (mut without, mut alone) = (points.clone(), points.clone());
@@ -95,7 +95,10 @@ fn adds_up<M: Module>(
 }
 
 /// In tiles the coupling is there and nothing shows it; the run must not be called exact.
-fn coupled_is_not_exact<M: Module>(model: &M, loss: &impl Fn(&M, Batch) -> Outcome) {
+fn coupled_is_not_exact<M: Module + Sync>(
+    model: &M,
+    loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
+) {
     assert_eq!(adds_up(model, &flat(0.5), 16, loss), (false, Numerics::Unverified));
     assert_eq!(adds_up(model, &flat(0.5), 1, loss), (true, Numerics::Exact));
     assert_eq!(adds_up(model, &flat(0.5).materialised(), 0, loss), (true, Numerics::Exact));
@@ -124,7 +127,7 @@ fn models_of_tensors_are_exact_only_one_record_at_a_time() {
         for (tile, expected) in
             [(0, Numerics::Unverified), (8, Numerics::Unverified), (1, Numerics::Exact)]
         {
-            let trainer = Trainer::with_tile(model, points, plan.clone(), judge, tile).unwrap();
+            let trainer = Trainer::with(model, points, plan.clone(), judge, tiles(tile)).unwrap();
             assert_eq!(trainer.numerics(), expected, "{tile}");
         }
     }
@@ -137,14 +140,14 @@ fn models_of_tensors_are_exact_only_one_record_at_a_time() {
 const LOSS: Loss = Loss::SoftmaxCrossEntropy;
 
 /// The sums of a model that keeps records apart by its types.
-fn typed<M: PerRecordModel>(
+fn typed<M: PerRecordModel + Sync>(
     model: &M,
     points: &Points,
     plan: &TrainingPlan,
     tile: usize,
 ) -> Vec<i64> {
     let trainer =
-        Trainer::per_record_with_tile(model, points, plan.clone(), LOSS, example, tile).unwrap();
+        Trainer::per_record_with(model, points, plan.clone(), LOSS, example, tiles(tile)).unwrap();
     assert_eq!(trainer.header(Adjacency::AddRemove).numerics, Numerics::Exact);
     all_integers(&round(trainer, model))
 }

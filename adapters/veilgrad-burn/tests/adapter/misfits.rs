@@ -132,9 +132,9 @@ fn empty_samples_and_bad_records_are_rounds_like_others() {
         let header = trainer.header(Adjacency::AddRemove);
         let mut run = Run::open(MemoryLedger::new(), header).unwrap();
         for permit in run.reserve(&trainer.event(&sampler).unwrap(), 3).unwrap() {
-            let released = trainer.round(&model, permit, &mut sampler).unwrap();
-            assert_eq!(trainer.metric("accuracy", &released).unwrap().len(), 1);
-            model = optimizer.step(0.01, model, &released);
+            let progress = trainer.round(&model, permit, &mut sampler).unwrap();
+            assert_eq!(progress.metric("accuracy").unwrap().len(), 1);
+            model = trainer.step(&mut optimizer, 0.01, model);
         }
         assert_eq!(trainer.rounds(), 3);
         let weights = model.first.weight.val().into_data();

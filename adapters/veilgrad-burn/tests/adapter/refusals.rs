@@ -5,13 +5,13 @@ use burn::nn::conv::Conv2dConfig;
 use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use veilgrad_burn::{
-    Outcome, PrivateConfig, PrivateConv2d, PrivateLinear, TrainError, Trainer, TrainingPlan,
+    ModelError, Outcome, PrivateConfig, PrivateConv2d, PrivateLinear, Trainer, TrainingPlan,
     cross_entropy,
 };
 use veilgrad_events::{BudgetShare, Numerics};
 use veilgrad_mechanism::Metric;
 
-use crate::common::{Batch, Classify, Convs, Mlp, Points, clip, flat, judge};
+use crate::common::{Batch, Classify, Convs, Mlp, Points, clip, flat, judge, tiles};
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -20,7 +20,7 @@ fn device() -> Device {
 /// Why a model is refused.
 fn refusal<M: Classify>(model: &M, width: usize, plan: TrainingPlan) -> String {
     let points = Points::new(1, width, None);
-    match Trainer::with_tile(model, &points, plan, judge, 32) {
+    match Trainer::with(model, &points, plan, judge, tiles(32)) {
         Ok(_) => "accepted".to_owned(),
         Err(error) => error.to_string(),
     }
@@ -245,6 +245,6 @@ fn randomness_that_is_not_ours_leaves_a_run_unverified() {
 
 #[test]
 fn errors_say_nothing_but_names_and_rules() {
-    let error = TrainError::CrossRecord.to_string();
+    let error = ModelError::CrossRecord.to_string();
     contains(&error, &["first axis", "batch norm"]);
 }

@@ -7,12 +7,12 @@ use veilgrad_events::{
     SampleRate, Sampling,
 };
 use veilgrad_mechanism::{
-    Estimates, FixedSampler, Group, PoissonSampler, Released, SampleError, Sampler, Selection,
-    ShuffleSampler,
+    Estimates, FixedSampler, Group, Metric, PoissonSampler, Released, SampleError, Sampler,
+    Selection, ShuffleSampler,
 };
 use veilgrad_nn::{
-    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Loss, Model, ModelError, Optimizer,
-    Padding, RmsProp, Schedule, Sgd, TrainingPlan, Unit, Watch, Weights,
+    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Model, ModelError, Optimizer, Padding,
+    RmsProp, Schedule, Sgd, TrainingPlan, Unit, Weights,
 };
 
 use super::config::{self, Config, Declaration, Kind, Record};
@@ -105,7 +105,7 @@ pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> 
 pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPlan, Error> {
     let privacy = &config.privacy;
     let expected = PublicCount::new(privacy.expected_batch).map_err(usage)?;
-    let (mut gradients, mut watches, mut statistics) = (Vec::new(), Vec::new(), None);
+    let (mut gradients, mut metrics, mut statistics) = (Vec::new(), Vec::new(), None);
     for group in &privacy.groups {
         let clip = ClipNorm::new(group.clip).map_err(usage)?;
         let name = group.vectors.first().map(String::as_str).filter(|_| group.vectors.len() == 1);
@@ -116,11 +116,11 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
             BudgetShare::new(share).map_err(usage)
         };
         match name {
-            Some("accuracy") => watches.push((Watch::Accuracy, share()?)),
-            Some("loss") => watches.push((Watch::Loss { most: group.clip }, share()?)),
+            Some("accuracy") => metrics.push((Metric::accuracy().map_err(usage)?, share()?)),
+            Some("loss") => metrics.push((Metric::loss(group.clip).map_err(usage)?, share()?)),
             Some("classes") => {
                 let classes = config.data.classes.count();
-                watches.push((Watch::ClassCounts { classes }, share()?));
+                metrics.push((Metric::class_counts("classes", classes), share()?));
             }
             Some("statistics") => statistics = Some((clip, share()?)),
             _ => {
@@ -144,13 +144,12 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
             return Err(usage("[privacy] has both clip and groups of parameters; give one"));
         }
     };
-    let mut plan =
-        TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, expected).unit(unit(config));
+    let mut plan = TrainingPlan::new(clipping, noise, expected).unit(unit(config));
     if let Some((clip, share)) = statistics {
         plan = plan.statistics(clip, share);
     }
-    for (watch, share) in watches {
-        plan = plan.watch(watch, share);
+    for (metric, share) in metrics {
+        plan = plan.metric(metric, share);
     }
     Ok(plan)
 }

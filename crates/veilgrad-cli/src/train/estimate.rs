@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use veilgrad_events::{Adjacency, MemoryLedger, NoiseMultiplier, Run, SampleRate};
 use veilgrad_mechanism::PoissonSampler;
-use veilgrad_nn::{Performance, Records, Trainer};
+use veilgrad_nn::{Loss, Performance, Records, Trainer};
 
 use super::build::{self, AnyOptimizer};
 use super::config::{Config, Features, Record};
@@ -38,6 +38,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let features = ((many - few) / (MANY_IMAGES - FEW_IMAGES) as f64).max(0.0) * records + few;
     let mut trainer = Trainer::new(
         build::model(&config.declaration()).ok()?,
+        Loss::SoftmaxCrossEntropy,
         build::plan(config, NoiseMultiplier::new(1.0).ok()?).ok()?,
         AnyOptimizer::new(config),
         build::schedule(config),

@@ -116,7 +116,7 @@ impl RunHooks {
     }
 }
 
-impl Hooks<AnyOptimizer, DatasetLedger> for RunHooks {
+impl Hooks<Trainer<AnyOptimizer>, DatasetLedger> for RunHooks {
     fn charged(&mut self, run: &Run<DatasetLedger>) {
         self.head = run.store().ledger().head().clone();
         self.waiting.since = None;

@@ -2,7 +2,7 @@
 
 use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsupported};
 use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
-use veilgrad_nn::{Model, Performance, Trainer};
+use veilgrad_nn::{Loss, Model, Performance, Trainer};
 
 use super::build::{self, AnyOptimizer, AnySampler};
 use super::config::Config;
@@ -35,6 +35,7 @@ impl Job {
             let performance = Performance { threads, ..Performance::default() };
             let mut trainer = Trainer::new(
                 build::model(&declaration)?,
+                Loss::SoftmaxCrossEntropy,
                 build::plan(&config, noise)?,
                 AnyOptimizer::new(&config),
                 build::schedule(&config),

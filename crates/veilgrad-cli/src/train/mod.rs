@@ -21,7 +21,7 @@ use serde_json::json;
 use veilgrad_accounting::Best;
 use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
-use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint};
+use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
 
 use crate::argument::{Common, Train};
 use crate::error::Error;
@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     };
     let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);
     let pace = Pace { rounds: left, block, checkpoint_rounds };
-    let outcome = job.trainer.drive(&mut run, &mut job.sampler, &train, &pace, &mut hooks);
+    let (trainer, sampler) = (&mut job.trainer, &mut job.sampler);
+    let outcome = drive(trainer, &mut run, sampler, &train, &pace, &mut hooks);
     hooks.progress.end();
     match outcome {
         Ok(0) => {}

@@ -66,12 +66,20 @@ pub fn plan(clip: f64, expected: f64) -> TrainingPlan {
     let clipping = Clipping::Flat(ClipNorm::new(clip).unwrap());
     let noise = NoiseMultiplier::new(1.1).unwrap();
     let expected = PublicCount::new(expected).unwrap();
-    TrainingPlan::new(Loss::SoftmaxCrossEntropy, clipping, noise, expected)
+    TrainingPlan::new(clipping, noise, expected)
 }
 
 pub fn trainer(plan: TrainingPlan, performance: Performance) -> Trainer<impl Optimizer> {
     let rate = Schedule::Constant(0.5);
-    Trainer::new(model(), plan, Sgd::with_momentum(0.5), rate, performance).unwrap()
+    Trainer::new(
+        model(),
+        Loss::SoftmaxCrossEntropy,
+        plan,
+        Sgd::with_momentum(0.5),
+        rate,
+        performance,
+    )
+    .unwrap()
 }
 
 /// Rounds over all records without noise, in a run that is stamped.

@@ -3,6 +3,7 @@
 use veilgrad_events::{JointScale, NoiseMultiplier, WeightBound};
 
 use super::*;
+use crate::kernel::Part;
 use crate::{Allocation, Group, RoundPlan, Structure};
 
 /// A small generator of its own: the test must reach magnitudes that strategies rarely try.
@@ -79,9 +80,9 @@ fn integers(plan: &RoundPlan, x: &[f32]) -> Vec<i64> {
 }
 
 fn integers_of(plan: &RoundPlan, vectors: &[&[f32]], weight: f64) -> Vec<i64> {
-    let mut sum = ClippedSum::new(&plan.inner, 0);
+    let mut sum = PartialSum::new(&plan.inner, 0, |_| None);
     sum.add_weighted(vectors, weight).unwrap();
-    sum.groups.remove(0).into_sums()
+    sum.groups.remove(0).sums.into_sums()
 }
 
 fn exact_squared_norm(u: &[i64]) -> u128 {
@@ -186,13 +187,140 @@ fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
 #[test]
 fn a_record_that_fails_its_certificate_is_taken_back() {
     let plan = plan(40, 1.0, 1.0);
-    let group = &plan.inner.groups[0];
-    let PlannedContent::Vectors { members, .. } = &group.content else { unreachable!() };
-    let mut sums = Accumulator::new(40);
+    let grid = plan.inner.groups[0].grid;
+    let mut sum = PartialSum::new(&plan.inner, 0, |_| None).groups.remove(0);
     let (good, long) = ([0.01f32; 40], [1f32; 40]);
-    let factor = f64::from(group.grid.s_int());
-    add_certified(group, members, &[&good], factor, &mut sums);
+    let factor = f64::from(grid.s_int());
+    sum.add_certified::<[&[f32]]>(grid, &[&good], factor);
     // The factor of a much shorter record: forty coordinates of S_int each.
-    add_certified(group, members, &[&long], factor, &mut sums);
-    assert_eq!(sums.into_sums(), integers(&plan, &good));
+    sum.add_certified::<[&[f32]]>(grid, &[&long], factor);
+    assert_eq!(sum.certified, 1);
+    assert_eq!(sum.sums.into_sums(), integers(&plan, &good));
+}
+
+/// Outer products in the open: coordinates rounded down, sums in one vector.
+struct Open {
+    left: Vec<f32>,
+    rounded: Vec<i64>,
+    sum: Vec<i64>,
+}
+
+impl OuterProducts for Open {
+    fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64 {
+        self.left = left.to_vec();
+        kernel::squared_norm(left) * kernel::squared_norm(right)
+    }
+
+    fn slack(&self) -> f64 {
+        0.0
+    }
+
+    fn round(&mut self, right: &[f32], factor: f64) -> u128 {
+        let product = self.left.iter().flat_map(|a| right.iter().map(move |b| a * b));
+        self.rounded = product.map(|x| (f64::from(x) * factor) as i64).collect();
+        exact_squared_norm(&self.rounded)
+    }
+
+    fn add(&mut self) {
+        self.sum.iter_mut().zip(&self.rounded).for_each(|(sum, u)| *sum += u);
+    }
+
+    fn finish(&mut self) {}
+
+    fn sum(&self) -> Part<'_> {
+        Part::Wide(&self.sum)
+    }
+
+    fn restart(&mut self) {
+        self.sum.fill(0);
+    }
+}
+
+/// A plan for "a" of two coordinates, "w" of two by three, and "b" of one, in one group.
+fn mixed() -> RoundPlan {
+    let structure = Structure::new([("a", 2), ("w", 6), ("b", 1)]).unwrap();
+    plan_of(structure, Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()), 1.0)
+}
+
+fn open_part(plan: &RoundPlan) -> PartialSum {
+    let open = || Open { left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
+    PartialSum::new(&plan.inner, 0, |name| {
+        (name == "w").then(|| -> Box<dyn OuterProducts> { Box::new(open()) })
+    })
+}
+
+fn whole(plan: &RoundPlan, part: PartialSum) -> Vec<i64> {
+    let mut total = crate::ClippedSum::new(&plan.inner, 0);
+    total.absorb(part).unwrap();
+    total.into_integers().remove(0)
+}
+
+#[test]
+fn outer_products_stand_where_their_coordinates_would() {
+    let plan = mixed();
+    for scale in [1e-3f32, 1.0, 1e3] {
+        let (a, left, right, b) =
+            ([0.5 * scale, -0.25], [scale, -2.0], [3.0, 0.0, -1.0], [0.125f32]);
+        let product: Vec<f32> =
+            left.iter().flat_map(|a| right.iter().map(move |b| a * b)).collect();
+        let expected = integers_of(&plan, &[&a, &product, &b], 1.0);
+        let mut part = open_part(&plan);
+        let outer = RecordVector::Outer(&left, &right);
+        part.add(&[RecordVector::Values(&a), outer, RecordVector::Values(&b)]).unwrap();
+        // The product of two norms is rounded otherwise than the norm of the product.
+        let near = |(x, y): (&i64, &i64)| (x - y).abs() <= 64;
+        let found = whole(&plan, part);
+        assert!(found.iter().zip(&expected).all(near), "{found:?} {expected:?}");
+        assert!(exact_squared_norm(&found) > 0);
+    }
+}
+
+#[test]
+fn a_record_without_a_certificate_leaves_nothing_behind_in_any_place() {
+    let plan = mixed();
+    let (grid, mut part) = (plan.inner.groups[0].grid, open_part(&plan));
+    let (a, left, right, b) = ([0.6f32, 0.0], [0.6f32, 0.0], [1.0f32, 0.0, 0.0], [0.6f32]);
+    let vectors = [
+        RecordVector::Values(&a[..]),
+        RecordVector::Outer(&left, &right),
+        RecordVector::Values(&b),
+    ];
+    // Each vector fits alone, and all three do not.
+    part.groups[0].squared_norm(&vectors[..]);
+    part.groups[0].add_certified(grid, &vectors[..], f64::from(grid.s_int()));
+    assert_eq!(part.groups[0].certified, 0);
+    assert!(whole(&plan, part).iter().all(|u| *u == 0));
+    // By its true norm it fits.
+    let mut part = open_part(&plan);
+    part.add(&vectors).unwrap();
+    assert_eq!(part.groups[0].certified, 1);
+    let s_int = u128::from(grid.s_int());
+    let squared = exact_squared_norm(&whole(&plan, part));
+    assert!(squared <= s_int * s_int && squared as f64 > 0.99 * (s_int * s_int) as f64);
+}
+
+#[test]
+fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() {
+    let plan = mixed();
+    let mut part = open_part(&plan);
+    let dense = [0.0f32; 6];
+    let values = RecordVector::Values(&dense[..2]);
+    let b = RecordVector::Values(&dense[..1]);
+    let form = Err(SumError::Form("w".to_owned()));
+    assert_eq!(part.add(&[values, RecordVector::Values(&dense), b]), form);
+    let short = RecordVector::Outer(&dense[..2], &dense[..2]);
+    assert!(matches!(part.add(&[values, short, b]), Err(SumError::Dimension { .. })));
+    assert!(matches!(part.add(&[values]), Err(SumError::Count { .. })));
+    let product = RecordVector::Outer(&dense[..2], &dense[..3]);
+    assert_eq!(part.add(&[product, product, b]), Err(SumError::Form("a".to_owned())));
+    // Nothing was certified, so that nothing but zeros can be in the sum.
+    let Place::Outer(products) = &mut part.groups[0].members[1].place else { unreachable!() };
+    products.squared_norm(&[1.0, 0.0], &[1.0, 0.0, 0.0]);
+    products.round(&[1.0, 0.0, 0.0], 9.0);
+    products.add();
+    let mut total = crate::ClippedSum::new(&plan.inner, 0);
+    assert_eq!(total.absorb(part).err(), Some(SumError::Uncertified("w".to_owned())));
+    assert_eq!(total.absorb(open_part(&mixed())).map(|memory| memory.len()), Ok(1));
+    let other = PartialSum::new(&plan.inner, 1, |_| None);
+    assert_eq!(total.absorb(other).err(), Some(SumError::Foreign));
 }

@@ -6,9 +6,8 @@ use veilgrad_events::ClipNorm;
 use veilgrad_ledger::{Hash, Head, Ledger};
 use veilgrad_mechanism::{Adapted, RoundPlan};
 
+use super::engine::Engine;
 use crate::file::{Arrays, FileError};
-use crate::optimizer::WeightAverage;
-use crate::{Optimizer, Trainer};
 
 const FORMAT: &str = "veilgrad-checkpoint-2";
 
@@ -93,9 +92,7 @@ fn wrong(name: &str) -> FileError {
 }
 
 impl Checkpoint {
-    /// Where training stands after `round` rounds of a plan with these groups of gradients.
-    #[must_use]
-    pub fn new(round: u64, plan: &RoundPlan, groups: &[String], head: Option<&Head>) -> Self {
+    fn new(round: u64, plan: &RoundPlan, groups: &[String], head: Option<&Head>) -> Self {
         let mut arrays = Arrays::default();
         let mut text = |name: String, value: String| arrays.texts.insert(name, value);
         text("format".to_owned(), FORMAT.to_owned());
@@ -158,11 +155,8 @@ impl Checkpoint {
         round.ok_or_else(|| wrong("round"))
     }
 
-    /// The plan where the checkpoint stands. Clip norms that no quantile adapts must be the plan's own.
-    ///
-    /// # Errors
-    /// When the checkpoint is of another plan.
-    pub fn plan(&self, plan: &RoundPlan, groups: &[String]) -> Result<RoundPlan, FileError> {
+    /// The plan where the checkpoint stands.
+    fn plan(&self, plan: &RoundPlan, groups: &[String]) -> Result<RoundPlan, FileError> {
         let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
         let rounds = self.text("adapted").and_then(|rounds| rounds.parse().ok());
         let rounds = rounds.ok_or_else(|| wrong("adapted"))?;
@@ -184,78 +178,36 @@ impl Checkpoint {
         Ok(plan)
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.arrays.texts.get(name).map(String::as_str)
     }
 }
 
-impl<O: Optimizer> Trainer<O> {
-    /// Weights, running statistics, optimizer state, averages, clip norms, quantile estimates, the number
-    /// of rounds, and where the ledger's chain ends.
-    ///
-    /// # Guarantee
-    /// All of it is released or public; see [`Checkpoint`].
+impl<M: Send> Engine<M> {
+    /// Where training stands: the number of rounds, clip norms, quantile estimates, and where the ledger's chain
+    /// ends. Whoever trains adds weights and optimizer.
     #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
-        let Checkpoint { mut arrays } = Checkpoint::new(self.round, &self.plan, &self.groups, head);
-        for (name, shape, values) in self.model.parameters() {
-            arrays.insert(format!("model/{name}"), shape, values);
-        }
-        if let Some(average) = self.averaged_model() {
-            for (name, shape, values) in average.parameters() {
-                arrays.insert(format!("average/{name}"), shape, values);
-            }
-        }
-        for (name, values) in self.optimizer.state() {
-            arrays.insert(format!("optimizer/{name}"), &[values.len()], &values);
-        }
-        arrays.texts.insert("optimizer".to_owned(), self.optimizer.kind());
-        Checkpoint { arrays }
+        Checkpoint::new(self.round, &self.plan, &self.groups, head)
     }
 
-    /// Writes a [`checkpoint`](Self::checkpoint).
+    /// Where a checkpoint of the same plan stands: clip norms that no quantile adapts must be the plan's own.
     ///
     /// # Errors
-    /// When the file cannot be written; what was there before is there still.
-    pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
-        self.checkpoint(head).write(path)
-    }
-
-    /// Goes on from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
-    /// quantile adapts must be the plan's own. A checkpoint that names a ledger needs that ledger, and the ledger
-    /// must contain what was charged when the checkpoint was written.
-    ///
-    /// # Errors
-    /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
-    /// Nothing was changed then.
-    pub fn resume(&mut self, path: &Path, ledger: Option<&Ledger>) -> Result<(), FileError> {
-        self.restore(&Checkpoint::read(path, ledger)?)
-    }
-
-    /// The same for a checkpoint that was read before.
-    ///
-    /// # Errors
-    /// When it does not fit. Nothing was changed then.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), FileError> {
-        let round = checkpoint.round()?;
-        let arrays = &checkpoint.arrays;
-        let mut model = self.model.clone();
-        arrays.load("model/", &mut model)?;
-        if checkpoint.text("optimizer").is_none_or(|kind| *kind != self.optimizer.kind()) {
-            return Err(wrong("optimizer"));
-        }
+    /// When it does not fit.
+    pub fn position(&self, checkpoint: &Checkpoint) -> Result<Position, FileError> {
         let plan = checkpoint.plan(&self.plan, &self.groups)?;
-        let average = self.average.as_ref().map(|average| {
-            let mut averaged = model.clone();
-            arrays.load("average/", &mut averaged)?;
-            Ok::<_, FileError>(WeightAverage { values: averaged.values, ..*average })
-        });
-        let average = average.transpose()?;
-        let state = arrays.arrays.iter().filter_map(|(name, (_, values))| {
-            Some((name.strip_prefix("optimizer/")?.to_owned(), values.clone()))
-        });
-        self.optimizer.restore(state.collect(), &model)?;
-        (self.model, self.plan, self.round, self.average) = (model, plan, round, average);
-        Ok(())
+        Ok(Position { round: checkpoint.round()?, plan })
     }
+
+    /// Goes on from there.
+    pub fn go_on_from(&mut self, position: Position) {
+        (self.round, self.plan) = (position.round, position.plan);
+    }
+}
+
+/// Where training stood.
+pub struct Position {
+    round: u64,
+    plan: RoundPlan,
 }

@@ -3,11 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use veilgrad_events::{LedgerError, LedgerStore, Permits, Run};
+use veilgrad_events::{LedgerError, LedgerStore, Permits, Round, RoundPermit, Run};
 use veilgrad_mechanism::Sampler;
 
-use crate::trainer::{Progress, TrainError, Trainer};
-use crate::{FileError, Optimizer, Records};
+use super::engine::Progress;
+use super::error::TrainError;
+use crate::file::FileError;
 
 /// Saving checkpoints takes at most about one part in so many of the time: 2 %.
 const SAVING_SHARE: u32 = 50;
@@ -27,19 +28,42 @@ pub struct Pace {
     pub checkpoint_rounds: Option<NonZeroU64>,
 }
 
+/// Whatever trains by charged rounds on data of type `D`.
+pub trait Trains<D: ?Sized> {
+    /// The number of rounds so far, of all runs.
+    fn rounds(&self) -> u64;
+
+    /// The round as the ledger is to charge it.
+    ///
+    /// # Errors
+    /// When its event cannot be written.
+    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError>;
+
+    /// Runs one charged round.
+    ///
+    /// # Errors
+    /// Never because of a record.
+    fn round(
+        &mut self,
+        permit: RoundPermit,
+        sampler: &mut impl Sampler,
+        data: &D,
+    ) -> Result<Progress, TrainError>;
+}
+
 /// What a driver tells and asks while it drives rounds. All of it has a default that does nothing.
-pub trait Hooks<O, S: LedgerStore> {
+pub trait Hooks<T, S: LedgerStore> {
     /// A block was charged.
     fn charged(&mut self, _run: &Run<S>) {}
 
     /// A round was run.
-    fn show(&mut self, _trainer: &Trainer<O>, _progress: &Progress) {}
+    fn show(&mut self, _trainer: &T, _progress: &Progress) {}
 
     /// A checkpoint is due.
     ///
     /// # Errors
     /// When it cannot be written; what was there before must be there still.
-    fn save(&mut self, _trainer: &Trainer<O>) -> Result<(), FileError> {
+    fn save(&mut self, _trainer: &T) -> Result<(), FileError> {
         Ok(())
     }
 
@@ -82,7 +106,7 @@ pub enum DriveError {
     },
 }
 
-/// One call of [`Trainer::drive`]: what is left to run, and when the next checkpoint is due.
+/// One call of [`drive`]: what is left to run, and when the next checkpoint is due.
 struct Driver<'a, H> {
     pace: &'a Pace,
     hooks: &'a mut H,
@@ -103,9 +127,12 @@ impl<H> Driver<'_, H> {
     }
 
     /// Saves a checkpoint unless it would be the one that was saved last.
-    fn save<O: Optimizer, S: LedgerStore>(&mut self, trainer: &Trainer<O>) -> Result<(), DriveError>
+    fn save<D: ?Sized, T: Trains<D>, S: LedgerStore>(
+        &mut self,
+        trainer: &T,
+    ) -> Result<(), DriveError>
     where
-        H: Hooks<O, S>,
+        H: Hooks<T, S>,
     {
         let (round, saved) = (trainer.rounds(), self.saved);
         if saved == Some(round) {
@@ -125,20 +152,20 @@ impl<H> Driver<'_, H> {
 
     /// Charges a block. Waits for a busy ledger as long as the hooks say, with all rounds so far in a
     /// checkpoint; without permits if they want to stop meanwhile.
-    fn reserve<O: Optimizer, S: LedgerStore>(
+    fn reserve<D: ?Sized, T: Trains<D>, S: LedgerStore>(
         &mut self,
-        trainer: &Trainer<O>,
+        trainer: &T,
         run: &mut Run<S>,
         sampler: &impl Sampler,
     ) -> Result<Option<Permits>, DriveError>
     where
-        H: Hooks<O, S>,
+        H: Hooks<T, S>,
     {
         let (round, block) = (trainer.event(sampler)?, self.left.min(self.pace.block.max(1)));
         while !self.hooks.stop() {
             match run.reserve(&round, block) {
                 Err(LedgerError::Busy(why)) => {
-                    self.save(trainer)?;
+                    self.save::<D, T, S>(trainer)?;
                     if !self.hooks.wait(&why) {
                         return Err(TrainError::Ledger(LedgerError::Busy(why)).into());
                     }
@@ -154,24 +181,26 @@ impl<H> Driver<'_, H> {
     }
 
     /// Block by block, until all rounds are done or the hooks say stop.
-    fn run<O: Optimizer, S: LedgerStore, R: Records>(
+    fn run<D: ?Sized, T: Trains<D>, S: LedgerStore>(
         &mut self,
-        trainer: &mut Trainer<O>,
+        trainer: &mut T,
         run: &mut Run<S>,
         sampler: &mut impl Sampler,
-        records: &R,
+        data: &D,
     ) -> Result<(), DriveError>
     where
-        H: Hooks<O, S>,
+        H: Hooks<T, S>,
     {
         while self.left > 0 {
-            let Some(permits) = self.reserve(trainer, run, sampler)? else { return Ok(()) };
+            let Some(permits) = self.reserve::<D, T, S>(trainer, run, sampler)? else {
+                return Ok(());
+            };
             for permit in permits {
-                let progress = trainer.round(permit, sampler, records)?;
+                let progress = trainer.round(permit, sampler, data)?;
                 self.left -= 1;
                 self.hooks.show(trainer, &progress);
                 if self.is_due(trainer.rounds()) {
-                    self.save(trainer)?;
+                    self.save::<D, T, S>(trainer)?;
                 }
                 if self.hooks.stop() {
                     return Ok(());
@@ -182,72 +211,66 @@ impl<H> Driver<'_, H> {
     }
 }
 
-impl<O: Optimizer> Trainer<O> {
-    /// Charges and runs rounds block by block, until all are done or the hooks say stop; returns how many
-    /// are left. A checkpoint is saved before the first charge, at the given pace, and at the end,
-    /// whatever ended it.
-    ///
-    /// Rounds that were charged and not run, because the rest of a block was left, stay charged.
-    ///
-    /// # Errors
-    /// When the budget is spent (no data was touched for it), the ledger stays busy, or anything fails.
-    pub fn drive<S: LedgerStore, R: Records>(
-        &mut self,
-        run: &mut Run<S>,
-        sampler: &mut impl Sampler,
-        records: &R,
-        pace: &Pace,
-        hooks: &mut impl Hooks<O, S>,
-    ) -> Result<u64, DriveError> {
-        let (left, took) = (pace.rounds, Duration::ZERO);
-        let mut driver = Driver { pace, hooks, left, saved: None, when: Instant::now(), took };
-        driver.save(self)?;
-        match driver.run(self, run, sampler, records) {
-            Ok(()) => driver.save(self)?,
-            // What could not be written a moment ago is not tried again.
-            Err(error @ DriveError::Checkpoint { .. }) => return Err(error),
-            Err(DriveError::Train(error)) => match driver.save(self) {
-                Ok(()) => return Err(error.into()),
-                Err(DriveError::Checkpoint { round, saved, cause, .. }) => {
-                    let train = Some(Box::new(error));
-                    return Err(DriveError::Checkpoint { round, saved, cause, train });
-                }
-                Err(DriveError::Train(_)) => return Err(error.into()),
-            },
-        }
-        Ok(driver.left)
+/// Charges and runs rounds block by block, until all are done or the hooks say stop; returns how many
+/// are left. A checkpoint is saved before the first charge, at the given pace, and at the end,
+/// whatever ended it.
+///
+/// Rounds that were charged and not run, because the rest of a block was left, stay charged.
+///
+/// # Errors
+/// When the budget is spent (no data was touched for it), the ledger stays busy, or anything fails.
+pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
+    trainer: &mut T,
+    run: &mut Run<S>,
+    sampler: &mut impl Sampler,
+    data: &D,
+    pace: &Pace,
+    hooks: &mut impl Hooks<T, S>,
+) -> Result<u64, DriveError> {
+    let (left, took) = (pace.rounds, Duration::ZERO);
+    let mut driver = Driver { pace, hooks, left, saved: None, when: Instant::now(), took };
+    driver.save::<D, T, S>(trainer)?;
+    match driver.run(trainer, run, sampler, data) {
+        Ok(()) => driver.save::<D, T, S>(trainer)?,
+        // What could not be written a moment ago is not tried again.
+        Err(error @ DriveError::Checkpoint { .. }) => return Err(error),
+        Err(DriveError::Train(error)) => match driver.save::<D, T, S>(trainer) {
+            Ok(()) => return Err(error.into()),
+            Err(DriveError::Checkpoint { round, saved, cause, .. }) => {
+                let train = Some(Box::new(error));
+                return Err(DriveError::Checkpoint { round, saved, cause, train });
+            }
+            Err(DriveError::Train(_)) => return Err(error.into()),
+        },
     }
+    Ok(driver.left)
+}
 
-    /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
-    /// that a crash leaves unused stay charged; 32 is a good size. For checkpoints, and to stop in order,
-    /// see [`drive`](Self::drive).
-    ///
-    /// # Errors
-    /// When the budget is spent (no data was touched for it), or anything fails.
-    pub fn train<S: LedgerStore, R: Records>(
-        &mut self,
-        run: &mut Run<S>,
-        sampler: &mut impl Sampler,
-        records: &R,
-        rounds: u64,
-        block: u64,
-        show: impl FnMut(&Self, &Progress),
-    ) -> Result<(), TrainError> {
-        let pace = Pace { rounds, block, checkpoint_rounds: None };
-        match self.drive(run, sampler, records, &pace, &mut ShowOnly(show)) {
-            Ok(_) => Ok(()),
-            Err(DriveError::Train(error)) => Err(error),
-            // Nothing was to be written, so nothing failed to be.
-            Err(DriveError::Checkpoint { train, .. }) => train.map_or(Ok(()), |error| Err(*error)),
-        }
+/// As [`drive`], without checkpoints: shows each round, and does not stop before the last.
+///
+/// # Errors
+/// As for [`drive`].
+pub fn drive_shown<D: ?Sized, T: Trains<D>, S: LedgerStore>(
+    trainer: &mut T,
+    run: &mut Run<S>,
+    sampler: &mut impl Sampler,
+    data: &D,
+    pace: &Pace,
+    show: impl FnMut(&T, &Progress),
+) -> Result<(), TrainError> {
+    match drive(trainer, run, sampler, data, pace, &mut ShowOnly(show)) {
+        Ok(_) => Ok(()),
+        Err(DriveError::Train(error)) => Err(error),
+        // Nothing was to be written, so nothing failed to be.
+        Err(DriveError::Checkpoint { train, .. }) => train.map_or(Ok(()), |error| Err(*error)),
     }
 }
 
 /// Hooks that show rounds and save nothing.
 struct ShowOnly<F>(F);
 
-impl<O, S: LedgerStore, F: FnMut(&Trainer<O>, &Progress)> Hooks<O, S> for ShowOnly<F> {
-    fn show(&mut self, trainer: &Trainer<O>, progress: &Progress) {
+impl<T, S: LedgerStore, F: FnMut(&T, &Progress)> Hooks<T, S> for ShowOnly<F> {
+    fn show(&mut self, trainer: &T, progress: &Progress) {
         (self.0)(trainer, progress);
     }
 }

@@ -1,89 +1,52 @@
-//! Books: what is in a sum, what is not, and that records add up.
+//! Sums of dense and outer gradients: what is in them, what is not, and that records add up.
 
-use veilgrad_events::{ClipNorm, NoiseMultiplier};
-use veilgrad_mechanism::{Allocation, Group, Structure};
+use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier};
+use veilgrad_mechanism::insecure::look_inside;
+use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
 
-use super::*;
 use crate::model::Prepared;
-use crate::test::Words;
-use crate::tile::{Tile, vectors};
+use crate::test::{Words, begin_part, vectors_of};
+use crate::tile::Tile;
 use crate::{Conv2d, Layer, Loss, Model};
-
-/// A model with a dense and an outer gradient, one record in a tile, and an empty book.
-fn book_of(change: impl Fn(&mut Model), pixel: f32) -> (Book, RoundPlan, Tile) {
-    let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
-    let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
-    change(&mut model);
-    let named = model.parameters().map(|(name, _, values)| (name, values.len()));
-    let structure = Structure::new(named).unwrap();
-    let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).summed_outside();
-    let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
-    let plan = RoundPlan::new(structure, vec![group], noise).unwrap();
-    let mut prepared = Prepared::default();
-    prepared.prepare(&model);
-    let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 1, false);
-    tile.load(1, |_, input, _| input[0] = pixel);
-    tile.forward(&model, &prepared);
-    tile.backward(&model, &prepared);
-    (Book::new(&vectors(&model), &plan, &["g".to_owned()]), plan, tile)
-}
-
-fn squared(book: &mut Book) -> i128 {
-    book.finish();
-    book.sums()[0].iter().map(|u| i128::from(*u) * i128::from(*u)).sum()
-}
-
-#[test]
-fn a_record_without_a_certificate_leaves_nothing_behind() {
-    let (mut book, plan, tile) = book_of(|_| (), 2.0);
-    let group = &mut book.groups[0];
-    let norm = group.squared_norm(&tile, 0);
-    // As if the record were shorter than it is, by little: dense and outer part each fit alone.
-    group.add(&plan, &tile, 0, norm * 0.98);
-    assert!(group.certificates.is_empty());
-    assert_eq!(squared(&mut book), 0);
-    // And by its true norm it fits.
-    let group = &mut book.groups[0];
-    group.add(&plan, &tile, 0, norm);
-    assert_eq!(group.certificates.len(), 1);
-    let s_int = i128::from(plan.grid("g").unwrap().s_int());
-    let squared = squared(&mut book);
-    assert!(squared <= s_int * s_int && squared as f64 > 0.99 * (s_int * s_int) as f64);
-}
 
 #[test]
 fn a_gradient_that_overflows_adds_nothing_though_its_loss_is_sound() {
     // Weights of zero in front, huge ones behind: no output, and gradients beyond f32.
-    let change = |model: &mut Model| {
-        model.parameter_mut("conv1.weight").unwrap().fill(0.0);
-        model
-            .parameter_mut("linear1.weight")
-            .unwrap()
-            .copy_from_slice(&[1e10, -1e10, 0.0, 0.0, 0.0, 0.0]);
-    };
-    let (mut book, plan, tile) = book_of(change, 1e37);
+    let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
+    let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
+    model.parameter_mut("conv1.weight").unwrap().fill(0.0);
+    let behind = [1e10, -1e10, 0.0, 0.0, 0.0, 0.0];
+    model.parameter_mut("linear1.weight").unwrap().copy_from_slice(&behind);
+    let plan = finest(&model);
+    let mut prepared = Prepared::default();
+    prepared.prepare(&model);
+    let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 1, false);
+    tile.load(1, |_, input, _| input[0] = 1e37);
+    tile.forward(&model, &prepared);
+    tile.backward(&model, &prepared);
     assert!(tile.judgements[0].is_some());
-    let mut norms = Vec::new();
-    book.add(&plan, &tile, 0, &mut norms);
-    assert!(!norms[0].is_finite());
-    assert!(book.groups[0].certificates.is_empty());
-    assert_eq!(squared(&mut book), 0);
+    let mut part = begin_part(&model, &plan);
+    part.add(&vectors_of(&model, &tile, 0)).unwrap();
+    let inside = look_inside(part).unwrap();
+    assert!(!inside.norms[0].is_finite());
+    assert_eq!(inside.certified, [0]);
+    assert!(inside.sums[0].iter().all(|u| *u == 0));
 }
 
 /// One flat group, on a grid of the largest sensitivity.
 fn finest(model: &Model) -> RoundPlan {
     let named = model.parameters().map(|(name, _, values)| (name, values.len()));
-    let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).summed_outside();
+    let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
     RoundPlan::new(Structure::new(named).unwrap(), vec![group], noise).unwrap()
 }
 
-/// The sums of some records in one book, in their order.
+/// The sum of some records, in their order, and how many were certified.
 fn sum_of(model: &Model, plan: &RoundPlan, records: &[(Vec<f32>, f32)]) -> (Vec<i64>, usize) {
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, 5, false);
-    let (mut book, mut norms) = (Book::new(&vectors(model), plan, &["g".to_owned()]), Vec::new());
+    let mut sum = begin_part(model, plan);
     for part in records.chunks(5) {
         tile.load(part.len(), |row, input, target| {
             input.copy_from_slice(&part[row].0);
@@ -92,15 +55,15 @@ fn sum_of(model: &Model, plan: &RoundPlan, records: &[(Vec<f32>, f32)]) -> (Vec<
         tile.forward(model, &prepared);
         tile.backward(model, &prepared);
         for row in (0..part.len()).filter(|row| tile.judgements[*row].is_some()) {
-            book.add(plan, &tile, row, &mut norms);
+            sum.add(&vectors_of(model, &tile, row)).unwrap();
         }
     }
-    book.finish();
-    (book.sums().remove(0), book.groups[0].certificates.len())
+    let mut inside = look_inside(sum).unwrap();
+    (inside.sums.remove(0), inside.certified[0] as usize)
 }
 
 #[test]
-fn a_book_of_many_records_is_the_sum_of_books_of_one() {
+fn a_sum_of_many_records_is_the_sum_of_sums_of_one() {
     let layers = [Layer::linear(5), Layer::Relu, Layer::linear(3)];
     let model = Model::new(&[9], layers, 2).unwrap();
     let mut words = Words(5);
@@ -130,7 +93,7 @@ fn a_book_of_many_records_is_the_sum_of_books_of_one() {
     }
     assert_eq!(whole, sum);
     assert_eq!(certified, counted);
-    // All but the one that is no number; records of zeros move biases.
+    // All but the NaN; records of zeros move biases.
     assert!(moving >= 34 && certified >= moving, "{moving} {certified}");
 }
 

@@ -1,46 +1,10 @@
-//! What those get who form sums outside, and noise in old memory.
+//! Plans that go on, and noise in old memory.
 
 mod common;
 
-use common::{begin, clip, count, header, noise, plan, weight};
+use common::{clip, count, header, noise, plan};
 use veilgrad_events::{MemoryLedger, Run};
-use veilgrad_mechanism::exact::{Direction, quantise, round_down};
 use veilgrad_mechanism::{Adapted, AllRecords, Group, Noise, PlanError, Quantile, Sample};
-
-#[test]
-fn a_factor_with_slack_leaves_room_for_rounding() {
-    let groups = vec![Group::new("g", ["x"], clip(2.0)).summed_outside()];
-    let plan = plan(&[("x", 3)], groups);
-    let s_int = f64::from(plan.grid("g").unwrap().s_int());
-    // Short records keep their length, long ones get the bound less the slack.
-    assert_eq!(plan.clip_factor("g", 1.0, 5.0), Some(s_int / 2.0));
-    let long = plan.clip_factor("g", 1e6, 1000.0).unwrap();
-    assert!(long * 1e3 <= s_int - 1000.0 && long * 1e3 > (s_int - 1000.0) * (1.0 - 1e-6));
-    assert_eq!(plan.clip_factor("g", 1e6, s_int), Some(0.0));
-    assert_eq!(plan.clip_factor("g", 1e6, f64::NAN), Some(0.0));
-    assert_eq!(plan.clip_factor("h", 1.0, 0.0), None);
-    let weighted = Group::new("g", ["x"], clip(2.0)).weighted(weight(4.0)).summed_outside();
-    let weighted = common::plan(&[("x", 3)], vec![weighted]);
-    let whole = f64::from(weighted.grid("g").unwrap().s_int());
-    assert_eq!(weighted.clip_factor("g", 1.0, 0.0), Some(whole / 2.0 / 4.0));
-}
-
-#[test]
-fn integers_from_outside_release_what_the_inside_would() {
-    let x = [3.0f32, -4.0, 0.5];
-    let inside = plan(&[("x", 3)], vec![Group::new("g", ["x"], clip(1.0))]);
-    let expected = common::vector(&common::release_of(&inside, &[&[&x]]), "x");
-    let outside = plan(&[("x", 3)], vec![Group::new("g", ["x"], clip(1.0)).summed_outside()]);
-    let norm = x.iter().map(|x| f64::from(*x).powi(2)).sum();
-    let factor = round_down(outside.clip_factor("g", norm, 0.0).unwrap());
-    let mut sums = [0i32; 3];
-    let s_int = outside.grid("g").unwrap().s_int();
-    let squares = quantise(&x, factor, s_int, Direction::Add, &mut sums);
-    let certificate = outside.certify("g", squares).unwrap();
-    let (sample, mut sum) = begin(&outside);
-    sum.add_exact("g", &sums.map(i64::from), vec![certificate]).unwrap();
-    assert_eq!(common::vector(&common::release(&outside, sample, sum), "x"), expected);
-}
 
 #[test]
 fn a_plan_goes_on_from_where_it_stood_but_not_below_a_floor() {

@@ -1,0 +1,192 @@
+//! Native models as a backend of rounds: tiles of examples through layers and back.
+
+use veilgrad_mechanism::{Metric, RecordVector};
+
+use crate::loss::class;
+use crate::model::{Model, Prepared};
+use crate::records::Records;
+use crate::round::{
+    Averages, Backend, Contribution, ExampleId, TrainError, TrainingPlan, Vector, Vectors, average,
+};
+use crate::tile::Tile;
+use crate::{Loss, layer::Role};
+
+/// What a metric of this name is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measured {
+    Accuracy,
+    Loss,
+    Class { classes: usize },
+}
+
+impl Measured {
+    /// What the metrics of a plan are about, by their names: `accuracy`, `loss` and `classes`.
+    pub(crate) fn of_plan(plan: &TrainingPlan) -> Result<Vec<Self>, TrainError> {
+        let of = |metric: &Metric| match (metric.vector().0.as_str(), metric.vector().1) {
+            ("accuracy", 1) => Ok(Self::Accuracy),
+            ("loss", 1) => Ok(Self::Loss),
+            ("classes", classes) => Ok(Self::Class { classes }),
+            (name, _) => Err(TrainError::Metric(name.to_owned())),
+        };
+        plan.metrics().map(of).collect()
+    }
+}
+
+/// A native model, its loss and its records.
+#[derive(Clone, Copy)]
+pub(crate) struct Native<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) loss: Loss,
+    pub(crate) metrics: &'a [Measured],
+    pub(crate) records: &'a dyn Records,
+    pub(crate) tile: usize,
+    /// Whether gradients are summed over the examples of a record.
+    pub(crate) summed: bool,
+    /// The parameter of each vector: weights, then statistics.
+    pub(crate) order: &'a [usize],
+}
+
+/// One thread's tile, and a model for local steps.
+pub(crate) struct Memory {
+    tile: Tile,
+    local: Option<(Model, Prepared)>,
+}
+
+impl Native<'_> {
+    fn load(&self, tile: &mut Tile, examples: &[ExampleId]) {
+        tile.load(examples.len(), |index, input, target| {
+            let ExampleId { record, example } = examples[index];
+            self.records.read(record, example, input, target);
+        });
+        tile.forward(self.model, self.prepared);
+    }
+}
+
+impl Backend for Native<'_> {
+    type Memory = Memory;
+
+    fn memory(&self) -> Memory {
+        Memory { tile: Tile::new(self.model, self.loss, self.tile, self.summed), local: None }
+    }
+
+    fn capacity(&self, memory: &Memory) -> usize {
+        memory.tile.capacity()
+    }
+
+    fn records(&self) -> u64 {
+        self.records.count()
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        self.records.examples(record)
+    }
+
+    fn run(&self, memory: &mut Memory, examples: &[ExampleId]) -> bool {
+        self.load(&mut memory.tile, examples);
+        memory.tile.backward(self.model, self.prepared);
+        true
+    }
+
+    fn run_summed(
+        &self,
+        memory: &mut Memory,
+        examples: &[ExampleId],
+        sums: &mut [Vec<f32>],
+    ) -> bool {
+        let tile = &mut memory.tile;
+        let mut exchange = |tile: &mut Tile| {
+            for (sum, parameter) in sums.iter_mut().zip(self.order) {
+                std::mem::swap(sum, &mut tile.gradients[*parameter]);
+            }
+        };
+        self.load(tile, examples);
+        exchange(tile);
+        tile.backward_summed(self.model, self.prepared);
+        exchange(tile);
+        true
+    }
+
+    fn is_sound(&self, memory: &Memory, row: usize) -> bool {
+        memory.tile.judgements[row].is_some()
+    }
+
+    fn vector<'m>(&self, memory: &'m Memory, vector: usize, row: usize) -> RecordVector<'m> {
+        let parameter = self.order[vector];
+        match memory.tile.factors(parameter, row) {
+            Some((left, right)) => RecordVector::Outer(left, right),
+            None => RecordVector::Values(memory.tile.gradient(parameter, row)),
+        }
+    }
+
+    fn metric(&self, memory: &Memory, metric: usize, row: usize) -> f64 {
+        let Some(judgement) = memory.tile.judgements[row] else { return f64::NAN };
+        match self.metrics[metric] {
+            Measured::Accuracy => f64::from(judgement.right),
+            Measured::Loss => f64::from(judgement.loss),
+            Measured::Class { classes } => {
+                class(memory.tile.target(row), classes).map_or(f64::NAN, |class| class as f64)
+            }
+        }
+    }
+
+    fn local_steps(
+        &self,
+        memory: &mut Memory,
+        record: u64,
+        examples: usize,
+        contribution: Contribution,
+    ) -> Option<Vec<Vec<f32>>> {
+        let Contribution::LocalSgd { rate, batch, epochs } = contribution else { return None };
+        let fresh = || (self.model.clone(), Prepared::default());
+        let (mut local, mut prepared) = memory.local.take().unwrap_or_else(fresh);
+        local.values.clone_from(&self.model.values);
+        let mut sums: Vec<Vec<f32>> = self
+            .order
+            .iter()
+            .map(|parameter| vec![0.0; self.model.values[*parameter].len()])
+            .collect();
+        let batch = usize::try_from(batch.get()).unwrap_or(usize::MAX);
+        for _ in 0..epochs.get() {
+            for first in (0..examples).step_by(batch) {
+                prepared.prepare(&local);
+                sums.iter_mut().for_each(|sum| sum.fill(0.0));
+                let here = Native { model: &local, prepared: &prepared, ..*self };
+                let part = first..first.saturating_add(batch).min(examples);
+                let averages = Averages { sums: &mut sums, encoded: &mut [], metrics: &[] };
+                average(&here, memory, record, part, averages);
+                local.descend(self.order.iter().copied().zip(&sums), rate);
+            }
+        }
+        let weights =
+            self.order.iter().filter(|p| self.model.network.parameters[**p].role == Role::Weight);
+        let moved = weights.map(|parameter| {
+            let pairs = self.model.values[*parameter].iter().zip(&local.values[*parameter]);
+            pairs.map(|(before, after)| before - after).collect()
+        });
+        let moved = moved.collect();
+        memory.local = Some((local, prepared));
+        Some(moved)
+    }
+}
+
+/// The vectors of a model, and the parameter of each.
+pub(crate) fn vectors(model: &Model) -> (Vectors, Vec<usize>) {
+    let network = &model.network;
+    let outer = |parameter: usize| {
+        let mut steps = network.steps.iter();
+        let owner = steps.find(|step| step.parameters.contains(&parameter))?;
+        owner.operation.outer().filter(|_| owner.parameters.start == parameter)
+    };
+    let of = |role: Role| {
+        let parameters = network.parameters.iter().enumerate().filter(move |(_, p)| p.role == role);
+        let vector = parameters.map(|(index, p)| {
+            (Vector { name: p.name.clone(), length: p.length, outer: outer(index) }, index)
+        });
+        vector.unzip::<_, _, Vec<Vector>, Vec<usize>>()
+    };
+    let ((trained, mut order), (statistics, of_statistics)) =
+        (of(Role::Weight), of(Role::Statistic));
+    order.extend(of_statistics);
+    (Vectors { trained, statistics }, order)
+}

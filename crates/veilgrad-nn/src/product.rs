@@ -1,0 +1,87 @@
+//! From the two factors of a record's gradient to integers, and into an exact sum.
+
+use veilgrad_mechanism::OuterProducts;
+use veilgrad_mechanism::exact::{self, Part, round_down};
+
+use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
+
+/// Sums of outer products whose factors are rounded to integers of 13 and 14 bits.
+pub(crate) struct RoundedProducts {
+    sum: OuterSum,
+    /// The length that the left factor should have, in integers.
+    length: f64,
+    left: Vec<i16>,
+    right: Vec<i16>,
+    /// Of the record at hand: the scale of the left factor and its exact squared norm.
+    scale: f32,
+    squares: u64,
+}
+
+impl RoundedProducts {
+    /// Products of `inputs` by `outputs`, in a group with this sensitivity in grid units.
+    pub(crate) fn new(inputs: usize, outputs: usize, s_int: u32) -> Self {
+        // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record has all of
+        // the group's norm, |A||B| = S_int; but no shorter an A than makes every such B fit its bits.
+        let s_int = f64::from(s_int);
+        let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
+        let length = length.max(s_int / f64::from(RIGHT_MAX));
+        let (left, right) = (vec![0; inputs], vec![0; outputs]);
+        Self { sum: OuterSum::new(inputs, outputs), length, left, right, scale: 1.0, squares: 0 }
+    }
+}
+
+impl OuterProducts for RoundedProducts {
+    fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64 {
+        let largest = largest(left);
+        let squared = exact::squared_norm(left);
+        if !squared.is_finite() {
+            return f64::NAN;
+        }
+        // Finite for a factor of zeros, too; it stays zero at any scale.
+        let scale = (self.length / squared.sqrt()).min(f64::from(LEFT_MAX / largest)).min(1e30);
+        self.scale = round_down(scale).max(f32::MIN_POSITIVE);
+        self.squares = round(left, self.scale, LEFT_MAX, &mut self.left);
+        let scale = f64::from(self.scale);
+        self.squares as f64 / (scale * scale) * exact::squared_norm(right)
+    }
+
+    fn slack(&self) -> f64 {
+        // Rounding moves each place of the right factor by at most 1/2.
+        self.squares as f64 * self.right.len() as f64 / 4.0
+    }
+
+    fn round(&mut self, right: &[f32], factor: f64) -> u128 {
+        let factor = round_down((factor / f64::from(self.scale)).min(f64::from(f32::MAX)));
+        let squares = round(right, factor, RIGHT_MAX, &mut self.right);
+        u128::from(self.squares) * u128::from(squares)
+    }
+
+    fn add(&mut self) {
+        self.sum.push(&self.left, &self.right);
+    }
+
+    fn finish(&mut self) {
+        self.sum.finish();
+    }
+
+    fn sum(&self) -> Part<'_> {
+        self.sum.sum()
+    }
+
+    fn restart(&mut self) {
+        self.sum.restart();
+    }
+}
+
+/// The largest absolute value. As bits, absolute values have the same order.
+fn largest(x: &[f32]) -> f32 {
+    let mut bits = 0;
+    crate::layer::fast(
+        #[inline(always)]
+        || bits = x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max),
+    );
+    f32::from_bits(bits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! The round engine: permit, sample, noise first, tiles over threads, certified sums, release, adaptation.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
+use veilgrad_mechanism::{
+    ClippedSum, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts, PartialSum,
+    RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
+};
+
+use super::backend::{Backend, ExampleId, Vector, Vectors};
+use super::error::TrainError;
+use super::plan::{Contribution, TrainingPlan, Unit};
+use crate::product::RoundedProducts;
+
+/// How fast a round runs. Nothing in it can change a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Performance {
+    /// How many threads share the records of a round. Of more than a few per core, the rest is not used.
+    pub threads: usize,
+    /// How many examples go through the model at once; memory is bounded by it, not by the sample.
+    /// Zero lets the model decide.
+    pub tile: usize,
+}
+
+impl Performance {
+    /// How many workers share a round: at most a few per core, since more only take memory.
+    pub(crate) fn workers(self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.clamp(1, (4 * cores).max(16))
+    }
+}
+
+impl Default for Performance {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads, tile: 0 }
+    }
+}
+
+/// Runs charged rounds of a plan, whatever computes the gradients. `M` is the memory of a [`Backend`].
+///
+/// # Guarantee
+/// What a record adds to a round is an integer vector of certified norm ([`PartialSum`]), a function of the record and
+/// public state alone as far as the backend keeps its promise. A record that makes no sense contributes
+/// zero to every group; of a microbatch or a user, an example that makes no sense does not count. No output
+/// depends on it otherwise. Sums of a round that fails are wiped and enter no other round.
+pub struct Engine<M> {
+    pub(super) plan: RoundPlan,
+    /// The names of the groups of gradients.
+    pub(super) groups: Vec<String>,
+    pub(super) round: u64,
+    training: TrainingPlan,
+    vectors: Vectors,
+    metrics: Vec<Metric>,
+    performance: Performance,
+    numerics: Numerics,
+    /// Empty while a round is under way.
+    workers: Vec<Worker<M>>,
+    estimates: Option<Released<Estimates>>,
+}
+
+/// What a round released.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// The number of the round, from 1, over all runs.
+    pub round: u64,
+    metrics: Vec<(String, Vec<f64>)>,
+}
+
+impl Progress {
+    /// The private estimate of a metric: one number, or one per class.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<&[f64]> {
+        self.metrics.iter().find(|(n, _)| n == name).map(|(_, values)| values.as_slice())
+    }
+}
+
+impl<M: Send> Engine<M> {
+    /// Checks that a plan fits the vectors of a model.
+    ///
+    /// # Errors
+    /// When the plan's groups do not fit.
+    pub fn new(
+        training: TrainingPlan,
+        vectors: Vectors,
+        performance: Performance,
+        numerics: Numerics,
+    ) -> Result<Self, TrainError> {
+        if vectors.statistics.is_empty() == training.has_statistics() {
+            return Err(TrainError::Statistics);
+        }
+        let (plan, groups) = training.resolve(&vectors)?;
+        let metrics = training.metrics().cloned().collect();
+        let (workers, estimates) = (Vec::new(), None);
+        let round = 0;
+        Ok(Self {
+            plan,
+            groups,
+            round,
+            training,
+            vectors,
+            metrics,
+            performance,
+            numerics,
+            workers,
+            estimates,
+        })
+    }
+
+    /// The header of a run: what a record is, which datasets are neighbours, and whether records are known to be kept apart.
+    #[must_use]
+    pub fn header(&self, adjacency: Adjacency) -> RunHeader {
+        let mut header = RunHeader::new(self.training.record().record(), adjacency);
+        header.numerics = self.numerics;
+        header
+    }
+
+    /// The round as the ledger is to charge it.
+    ///
+    /// # Errors
+    /// When a clip norm has become so extreme that its event cannot be written.
+    pub fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
+        Ok(self.plan.round(sampler)?)
+    }
+
+    /// The privacy settings.
+    #[must_use]
+    pub const fn training(&self) -> &TrainingPlan {
+        &self.training
+    }
+
+    /// The mechanism's plan: groups, clip norms, noise.
+    #[must_use]
+    pub const fn plan(&self) -> &RoundPlan {
+        &self.plan
+    }
+
+    /// Whether a record's contribution is known to be a function of this record alone.
+    #[must_use]
+    pub const fn numerics(&self) -> Numerics {
+        self.numerics
+    }
+
+    /// All that the last round released.
+    #[must_use]
+    pub const fn estimates(&self) -> Option<&Released<Estimates>> {
+        self.estimates.as_ref()
+    }
+
+    /// The number of rounds so far, of all runs.
+    #[must_use]
+    pub const fn rounds(&self) -> u64 {
+        self.round
+    }
+
+    /// Runs one charged round and adapts clip norms to what it released.
+    ///
+    /// # Errors
+    /// When randomness fails or the permit is for another round; never because of a record.
+    pub fn round<B: Backend<Memory = M>>(
+        &mut self,
+        backend: &B,
+        permit: RoundPermit,
+        sampler: &mut impl Sampler,
+    ) -> Result<Progress, TrainError> {
+        let (plan, old) = (self.plan.clone(), self.estimates.take());
+        let noise = move || match old {
+            Some(old) => Noise::draw_over(&plan, 1, old),
+            None => Noise::draw_on(&plan, 1),
+        };
+        self.round_with(backend, permit, sampler, noise)
+    }
+
+    /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
+    ///
+    /// # Errors
+    /// As for [`round`](Self::round), and when the run is not stamped.
+    #[cfg(feature = "insecure-testing")]
+    pub fn round_insecure<B: Backend<Memory = M>>(
+        &mut self,
+        backend: &B,
+        permit: RoundPermit,
+        sampler: &mut impl Sampler,
+        noise: Noise,
+    ) -> Result<Progress, TrainError> {
+        self.round_with(backend, permit, sampler, move || Ok(noise))
+    }
+
+    fn round_with<B: Backend<Memory = M>>(
+        &mut self,
+        backend: &B,
+        permit: RoundPermit,
+        sampler: &mut impl Sampler,
+        noise: impl FnOnce() -> Result<Noise, NoiseError>,
+    ) -> Result<Progress, TrainError> {
+        let (run, plan) = (permit.unit(), self.training.record().record());
+        if run != plan {
+            return Err(TrainError::Unit { run, plan });
+        }
+        let sample = Sample::draw(permit, sampler, backend.records())?;
+        let sum = self.sum(backend, &sample, noise)?;
+        let estimates = sum.release_noisy(sample)?;
+        self.round = self.round.saturating_add(1);
+        self.plan.adapt(&estimates)?;
+        let decode = |metric: &Metric| Some((metric.vector().0, metric.decode(&estimates)?));
+        let metrics = self.metrics.iter().filter_map(decode).collect();
+        self.estimates = Some(estimates);
+        Ok(Progress { round: self.round, metrics })
+    }
+
+    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record.
+    fn sum<B: Backend<Memory = M>>(
+        &mut self,
+        backend: &B,
+        sample: &Sample,
+        noise: impl FnOnce() -> Result<Noise, NoiseError>,
+    ) -> Result<ClippedSum, TrainError> {
+        let mut workers = std::mem::take(&mut self.workers);
+        if workers.is_empty() {
+            let worker = |_| Worker::new(backend.memory());
+            workers = (0..self.performance.workers()).map(worker).collect();
+        }
+        let (training, plan, vectors) = (&self.training, &self.plan, &self.vectors);
+        let shared = Shared { backend, training, plan, vectors, metrics: &self.metrics };
+        let ids: Vec<u64> = sample.ids().collect();
+        // Two tiles or more for each thread, so that none waits long for the others.
+        let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
+        let share = if workers.len() > 1 { share } else { usize::MAX };
+        let capacity = workers.first().map_or(1, |worker| backend.capacity(&worker.memory));
+        let (next, tiles) =
+            (AtomicUsize::new(0), ids.chunks(capacity.min(share).max(1)).collect::<Vec<_>>());
+        let work = |worker: &mut Worker<M>| -> Result<PartialSum, SumError> {
+            let mut part = shared.begin(sample, std::mem::take(&mut worker.outer));
+            while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
+                worker.add(&shared, tile, &mut part)?;
+            }
+            backend.end(&mut worker.memory);
+            part.finish();
+            Ok(part)
+        };
+        let Some((first, others)) = workers.split_first_mut() else {
+            return Err(TrainError::Worker);
+        };
+        let (noise, parts) = std::thread::scope(|scope| {
+            let others: Vec<_> =
+                others.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
+            let noise = noise();
+            let mut parts = vec![Ok(work(first))];
+            parts.extend(others.into_iter().map(|other| other.join()));
+            (noise, parts)
+        });
+        let mut total = sample.begin(plan);
+        total.add_noise(noise?)?;
+        for (worker, part) in workers.iter_mut().zip(parts) {
+            worker.outer = total.absorb(part.map_err(|_| TrainError::Worker)??)?;
+        }
+        self.workers = workers;
+        Ok(total)
+    }
+}
+
+/// What all threads of a round share; all of it public but the records.
+struct Shared<'a, B> {
+    backend: &'a B,
+    training: &'a TrainingPlan,
+    plan: &'a RoundPlan,
+    vectors: &'a Vectors,
+    metrics: &'a [Metric],
+}
+
+impl<B: Backend> Shared<'_, B> {
+    /// An empty part of the round's sum, in the memory of an earlier one.
+    fn begin(&self, sample: &Sample, mut memory: OuterMemory) -> PartialSum {
+        let materialised = self.training.is_materialised();
+        sample.begin_part(self.plan, |name| {
+            let is_this = |vector: &&Vector| vector.name == name && !materialised;
+            let (inputs, outputs) = self.vectors.trained.iter().find(is_this)?.outer?;
+            if let Some(known) = memory.iter().position(|(known, _)| known == name) {
+                return Some(memory.swap_remove(known).1);
+            }
+            let s_int = self.plan.grid_of(name).map_or(1, |grid| grid.s_int());
+            let products: Box<dyn OuterProducts> =
+                Box::new(RoundedProducts::new(inputs, outputs, s_int));
+            Some(products)
+        })
+    }
+}
+
+/// One thread's memory.
+struct Worker<M> {
+    memory: M,
+    outer: OuterMemory,
+    /// Averages of vectors and metrics over the examples of a record.
+    sums: Vec<Vec<f32>>,
+    encoded: Vec<Vec<f32>>,
+}
+
+impl<M> Worker<M> {
+    const fn new(memory: M) -> Self {
+        Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }
+    }
+
+    /// Adds some records.
+    fn add<B: Backend<Memory = M>>(
+        &mut self,
+        shared: &Shared<'_, B>,
+        ids: &[u64],
+        part: &mut PartialSum,
+    ) -> Result<(), SumError> {
+        if shared.training.is_materialised() {
+            return ids.iter().try_for_each(|id| self.add_average(shared, *id, part));
+        }
+        let examples: Vec<ExampleId> =
+            ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
+        if shared.backend.run(&mut self.memory, &examples) {
+            return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
+        }
+        // Some record does not fit. Alone, it spoils no other, and the others come to the same: what
+        // comes from a record does not depend on its neighbours.
+        for example in examples {
+            if shared.backend.run(&mut self.memory, &[example]) {
+                self.add_row(shared, 0, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the record of a row.
+    fn add_row<B: Backend<Memory = M>>(
+        &mut self,
+        shared: &Shared<'_, B>,
+        row: usize,
+        part: &mut PartialSum,
+    ) -> Result<(), SumError> {
+        let Shared { backend, metrics, vectors, .. } = shared;
+        if !backend.is_sound(&self.memory, row) {
+            return Ok(());
+        }
+        let memory = &self.memory;
+        self.encoded.clear();
+        let values = metrics.iter().enumerate();
+        let encode =
+            |(index, metric): (usize, &Metric)| metric.encode(backend.metric(memory, index, row));
+        self.encoded.extend(values.map(encode));
+        let count = vectors.trained.len() + vectors.statistics.len();
+        let own = (0..count).map(|vector| backend.vector(memory, vector, row));
+        let metrics = self.encoded.iter().map(|values| RecordVector::Values(values));
+        part.add(&own.chain(metrics).collect::<Vec<_>>())
+    }
+
+    /// Adds one record by the average over its examples, or by where training on them leads.
+    fn add_average<B: Backend<Memory = M>>(
+        &mut self,
+        shared: &Shared<'_, B>,
+        record: u64,
+        part: &mut PartialSum,
+    ) -> Result<(), SumError> {
+        let Shared { backend, training, vectors, metrics, .. } = shared;
+        let examples = backend.examples(record).min(training.record().examples());
+        let all = || vectors.trained.iter().chain(&vectors.statistics);
+        self.sums.resize_with(all().count(), Vec::new);
+        for (sum, vector) in self.sums.iter_mut().zip(all()) {
+            sum.clear();
+            sum.resize(vector.length, 0.0);
+        }
+        self.encoded = metrics.iter().map(|metric| vec![0.0; metric.vector().1]).collect();
+        let averages = Averages { sums: &mut self.sums, encoded: &mut self.encoded, metrics };
+        if !average(*backend, &mut self.memory, record, 0..examples, averages) {
+            return Ok(());
+        }
+        let mut moved = None;
+        if let Unit::User { contribution, .. } = training.record()
+            && contribution != Contribution::Average
+        {
+            moved = backend.local_steps(&mut self.memory, record, examples, contribution);
+        }
+        let trained = vectors.trained.len();
+        let weights = moved.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
+        let statistics = self.sums.get(trained..).unwrap_or(&[]);
+        let own = weights.iter().chain(statistics).chain(&self.encoded);
+        part.add(&own.map(|values| RecordVector::Values(values)).collect::<Vec<_>>())
+    }
+}
+
+/// Where averages over examples go; zeros before.
+pub(crate) struct Averages<'a> {
+    pub(crate) sums: &'a mut [Vec<f32>],
+    pub(crate) encoded: &'a mut [Vec<f32>],
+    pub(crate) metrics: &'a [Metric],
+}
+
+/// Averages vectors and metrics over those examples of a record that make sense. False if none does.
+pub(crate) fn average<B: Backend>(
+    backend: &B,
+    memory: &mut B::Memory,
+    record: u64,
+    examples: std::ops::Range<usize>,
+    averages: Averages<'_>,
+) -> bool {
+    let Averages { sums, encoded, metrics } = averages;
+    let mut counted = 0u32;
+    let mut count = |memory: &B::Memory, rows: usize| {
+        for row in (0..rows).filter(|row| backend.is_sound(memory, *row)) {
+            counted += 1;
+            for (index, (metric, sums)) in metrics.iter().zip(encoded.iter_mut()).enumerate() {
+                let values = metric.encode(backend.metric(memory, index, row));
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+        }
+    };
+    let examples: Vec<ExampleId> = examples.map(|example| ExampleId { record, example }).collect();
+    for tile in examples.chunks(backend.capacity(memory).max(1)) {
+        if backend.run_summed(memory, tile, sums) {
+            count(memory, tile.len());
+            continue;
+        }
+        for example in tile {
+            if backend.run_summed(memory, std::slice::from_ref(example), sums) {
+                count(memory, 1);
+            }
+        }
+    }
+    let share = 1.0 / counted.max(1) as f32;
+    for values in sums.iter_mut().chain(encoded) {
+        values.iter_mut().for_each(|value| *value *= share);
+    }
+    counted > 0
+}

@@ -1,0 +1,19 @@
+//! Rounds of training, whatever computes the gradients.
+//!
+//! A round is written once, in [`Engine`]. A [`Backend`] supplies what differs between frameworks: the vectors of a
+//! model by name, and what the model makes of examples. [`drive`] charges, runs, shows and saves rounds.
+
+mod backend;
+mod checkpoint;
+mod driver;
+mod engine;
+mod error;
+mod plan;
+
+pub use backend::{Backend, ExampleId, Vector, Vectors};
+pub use checkpoint::{Checkpoint, Position, UnverifiedCheckpoint};
+pub use driver::{DriveError, Hooks, Pace, Trains, drive, drive_shown};
+pub(crate) use engine::{Averages, average};
+pub use engine::{Engine, Performance, Progress};
+pub use error::TrainError;
+pub use plan::{Clipping, Contribution, TrainingPlan, Unit};

@@ -1,0 +1,217 @@
+//! What a round of training asks of its sample, in public parameters.
+
+use std::num::NonZeroU32;
+
+use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit};
+use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure};
+
+use super::backend::{Vector, Vectors};
+use super::error::TrainError;
+
+/// How gradients are clipped.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Clipping {
+    /// All parameters together, as one group named `gradient`.
+    Flat(ClipNorm),
+    /// Each parameter to `S/sqrt(m)`, as groups named after them.
+    PerLayer(ClipNorm),
+    /// Each parameter to `S sqrt(d/D)`, as groups named after them.
+    DimensionAware(ClipNorm),
+    /// Groups of trained parameters by name or glob, with scales if they are joint. They are averaged
+    /// over the expected number of records unless they say otherwise.
+    Groups(Vec<Group>),
+}
+
+/// What a record is, and what it brings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// One example; brings its gradient.
+    Example,
+    /// A fixed set of examples; brings their average gradient.
+    Microbatch {
+        /// How many examples a microbatch has at most.
+        examples: NonZeroU32,
+    },
+    /// All examples of a user; of more than `examples`, the first count.
+    User {
+        /// How many examples of a user count.
+        examples: NonZeroU32,
+        /// What the user brings.
+        contribution: Contribution,
+    },
+}
+
+/// What a user brings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Contribution {
+    /// The average gradient of the user's examples.
+    Average,
+    /// How far training on the user's examples alone moves the weights: with plain SGD as the
+    /// optimizer and rate 1, this is federated averaging.
+    LocalSgd {
+        /// The learning rate of the local steps.
+        rate: f32,
+        /// Examples per local step.
+        batch: NonZeroU32,
+        /// Passes over the examples.
+        epochs: NonZeroU32,
+    },
+}
+
+impl Unit {
+    /// The unit as the ledger records it.
+    #[must_use]
+    pub const fn record(self) -> RecordUnit {
+        match self {
+            Self::Example => RecordUnit::Example,
+            Self::Microbatch { examples } => RecordUnit::Microbatch { examples },
+            Self::User { .. } => RecordUnit::User,
+        }
+    }
+
+    /// How many examples of a record count.
+    pub(crate) fn examples(self) -> usize {
+        match self {
+            Self::Example => 1,
+            Self::Microbatch { examples } | Self::User { examples, .. } => {
+                usize::try_from(examples.get()).unwrap_or(usize::MAX)
+            }
+        }
+    }
+}
+
+/// The privacy settings of training: record unit, clipping, statistics, metrics, noise.
+///
+/// Everything in it is public and fixed before the first round. All that a round releases are groups
+/// of one sample, and the noise multiplier is that of all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainingPlan {
+    unit: Unit,
+    materialise: bool,
+    expected: PublicCount,
+    clipping: Clipping,
+    noise: NoiseMultiplier,
+    statistics: Option<(ClipNorm, BudgetShare)>,
+    metrics: Vec<(Metric, BudgetShare)>,
+    groups: Vec<Group>,
+}
+
+impl TrainingPlan {
+    /// Examples as records, clipped as `clipping` says, averaged over the public expected number of
+    /// records in a sample (`q n`), with this noise multiplier for the whole round.
+    #[must_use]
+    pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
+        let (unit, materialise, statistics) = (Unit::Example, false, None);
+        let (metrics, groups) = (Vec::new(), Vec::new());
+        Self { unit, materialise, expected, clipping, noise, statistics, metrics, groups }
+    }
+
+    /// Sets what a record is.
+    #[must_use]
+    pub const fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// Estimates a metric in every round, for a share of the round's privacy loss.
+    #[must_use]
+    pub fn metric(mut self, metric: Metric, share: BudgetShare) -> Self {
+        self.metrics.push((metric, share));
+        self
+    }
+
+    /// Needed for models with batch norm: clips each record's channel means and mean squares together, as
+    /// group `statistics`, for a share of the round's privacy loss.
+    #[must_use]
+    pub fn statistics(mut self, clip: ClipNorm, share: BudgetShare) -> Self {
+        self.statistics = Some((clip, share));
+        self
+    }
+
+    /// Adds a group to every round: a quantile of a gradient group's norm, for adaptive clipping.
+    #[must_use]
+    pub fn group(mut self, group: Group) -> Self {
+        self.groups.push(group);
+        self
+    }
+
+    /// Holds every record's gradient as one vector, as is done for microbatches and users anyway: slower, for
+    /// any model, and the reference for the other way.
+    #[must_use]
+    pub const fn materialised(mut self) -> Self {
+        self.materialise = true;
+        self
+    }
+
+    /// What a record is.
+    #[must_use]
+    pub const fn record(&self) -> Unit {
+        self.unit
+    }
+
+    /// The metrics, in order.
+    pub fn metrics(&self) -> impl Iterator<Item = &Metric> {
+        self.metrics.iter().map(|(metric, _)| metric)
+    }
+
+    /// Whether statistics are released.
+    #[must_use]
+    pub const fn has_statistics(&self) -> bool {
+        self.statistics.is_some()
+    }
+
+    /// Whether records' gradients are held as vectors.
+    #[must_use]
+    pub fn is_materialised(&self) -> bool {
+        self.materialise || self.unit != Unit::Example
+    }
+
+    /// The plan for the mechanism, for these vectors, and the names of the groups of gradients. A record's vectors stand in this order: trained,
+    /// statistics, metrics.
+    ///
+    /// # Errors
+    /// When the groups do not fit the vectors.
+    pub(super) fn resolve(
+        &self,
+        vectors: &Vectors,
+    ) -> Result<(RoundPlan, Vec<String>), TrainError> {
+        let unit = |error| PlanError::Unit("metric".to_owned(), error);
+        let named = |vector: &Vector| (vector.name.clone(), vector.length);
+        let (trained, statistics) = (&vectors.trained, &vectors.statistics);
+        let own = trained.iter().chain(statistics).map(named);
+        let structure = Structure::new(own.chain(self.metrics().map(Metric::vector)))?;
+        let trained = Structure::new(trained.iter().map(named))?;
+        let names = || trained.vectors().map(|(name, _)| name);
+        let gradients = match &self.clipping {
+            Clipping::Flat(clip) => vec![Group::new("gradient", names(), *clip)],
+            Clipping::PerLayer(clip) => Group::per_layer(&trained, "*", *clip)?,
+            Clipping::DimensionAware(clip) => Group::dimension_aware(&trained, "*", *clip)?,
+            Clipping::Groups(groups) => groups.clone(),
+        };
+        let average = |group: Group| group.average(self.expected);
+        // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
+        let alone = gradients.iter().cloned().map(average).collect();
+        let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
+        let names = alone.group_names().map(str::to_owned).collect();
+        let mut groups = gradients
+            .into_iter()
+            .map(|group| if group.is_sum() { average(group) } else { group })
+            // By name, so that no glob claims a statistic or a metric beside them.
+            .map(|group| group.named(&trained))
+            .collect::<Result<Vec<Group>, _>>()?;
+        if let Some((clip, share)) = self.statistics {
+            let vectors = statistics.iter().map(|vector| &vector.name);
+            groups
+                .push(Group::new("statistics", vectors, clip).average(self.expected).share(share));
+        }
+        for (metric, share) in &self.metrics {
+            groups.push(metric.group(self.expected).map_err(unit)?.share(*share));
+        }
+        groups.extend(self.groups.iter().cloned());
+        let plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;
+        Ok((plan, names))
+    }
+}
