@@ -166,9 +166,11 @@ impl OuterSum {
 /// Sums without noise, and factors of records, do not outlive their use.
 impl Drop for OuterSum {
     fn drop(&mut self) {
-        (self.left.zeroize(), self.right.zeroize());
+        self.left.zeroize();
+        self.right.zeroize();
         self.single.iter_mut().for_each(Zeroize::zeroize);
-        (self.narrow.zeroize(), self.wide.zeroize());
+        self.narrow.zeroize();
+        self.wide.zeroize();
     }
 }
 
