@@ -1,6 +1,6 @@
 //! How much work transforms may take. It is counted, not timed, so that every answer is the same on every machine.
 //!
-//! A search or a question opens an [`Allowance`]. Transforms count what they do, and where it is used up they certify
+//! A search or a question opens an `Allowance`. Transforms count what they do, and where it is used up they certify
 //! nothing more: Rényi's bound and closed forms, which take little work and are never refused, are what is left.
 
 use std::cell::Cell;
