@@ -3,8 +3,9 @@
 use veilgrad_mechanism::RecordVector;
 use veilgrad_nn::round::Vector;
 
+use crate::found::Found;
 use crate::inspect::Parameter;
-use crate::tape::{Found, Use};
+use crate::tape::Use;
 
 /// The gradients of a tile: for each parameter its rows, or the two factors of them.
 pub(crate) struct TileGradients {

@@ -14,6 +14,7 @@
 
 mod checkpoint;
 mod error;
+mod found;
 mod gradients;
 mod inspect;
 mod isolation;

@@ -13,9 +13,9 @@ use burn::backend::{
     Autodiff, AutodiffBackend, Backend, Dispatch, Flex, NdArray, TensorMetadata, backend_extension,
     read_sync,
 };
-use burn::tensor::{Shape, Tensor, TensorData};
+use burn::tensor::{Device, Shape, Tensor, TensorData};
 
-use crate::tape::{Found, Ready, Slot, probe};
+use crate::found::{Found, Ready, Slot, Values};
 
 /// A layer's kernel in this round, and where the backward pass leaves what it finds.
 #[derive(Clone)]
@@ -48,28 +48,6 @@ pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
     <Dispatch as Native>::look(tensor.into_dispatch(), eye.clone());
     let seen = eye.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     seen.expect("every backend shows its numbers")
-}
-
-/// Numbers of f32.
-#[derive(Clone)]
-pub(crate) enum Values {
-    /// Where the backend has them.
-    Flex(FloatTensor<Flex>),
-    /// As they were handed over.
-    Data(Arc<TensorData>),
-    /// Made here.
-    Own(Vec<f32>),
-}
-
-impl Values {
-    pub(crate) fn slice(&self) -> &[f32] {
-        match self {
-            Self::Flex(tensor) => tensor.as_slice(),
-            Self::Data(data) => data.as_slice().ok(),
-            Self::Own(values) => Some(values.as_slice()),
-        }
-        .expect("layers are of f32")
-    }
 }
 
 /// What a tensor that is looked at shows.
@@ -207,4 +185,10 @@ impl<B: Native + Read, C: CheckpointStrategy> Native for Autodiff<B, C> {
     fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
         Self::from_inner(B::look(x.into_primitive(), eye))
     }
+}
+
+/// A leaf that anchors a layer in the graph: its step runs backwards even where its input needs no
+/// gradient, and weights need not be tracked.
+fn probe(device: &Device) -> Tensor<1> {
+    Tensor::<1>::zeros([1], device).require_grad()
 }

@@ -1,14 +1,15 @@
 //! What private layers write down while a tile of records goes through a model.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::module::ParamId;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use veilgrad_nn::ModelError;
-use veilgrad_nn::adapter::{Back, Kernel, KernelWeights};
+use veilgrad_nn::adapter::{Kernel, KernelWeights};
 
-use crate::operation::{self, Values};
+use crate::found::{Ready, Slot, Values};
+use crate::operation;
 
 thread_local! {
     static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
@@ -39,12 +40,6 @@ struct Key {
     settings: Vec<usize>,
     parameters: Vec<Option<ParamId>>,
     shape: Vec<usize>,
-}
-
-/// A kernel and the parameters of this round.
-pub(crate) struct Ready {
-    pub(crate) kernel: Kernel,
-    pub(crate) weights: KernelWeights,
 }
 
 /// One pass through a layer with parameters.
@@ -104,27 +99,6 @@ impl Order {
         let mut turned = vec![0.0; values.len()];
         self.each(|burn, kernel| turned[kernel] = values[burn]);
         turned
-    }
-}
-
-/// Where the backward pass leaves what it found at a layer.
-#[derive(Default)]
-pub(crate) struct Slot(Mutex<Option<Found>>);
-
-/// Inputs of a layer, what came back, and the gradients by its parameters: rows of one record each.
-pub(crate) struct Found {
-    pub(crate) x: Values,
-    pub(crate) dy: Values,
-    pub(crate) back: Back,
-}
-
-impl Slot {
-    pub(crate) fn fill(&self, found: Found) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-    }
-
-    pub(crate) fn take(&self) -> Option<Found> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -254,10 +228,4 @@ impl Tape {
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     // Its memory as it is, where it is f32 already.
     tensor.into_data().convert::<f32>().try_into_vec().unwrap_or_default()
-}
-
-/// A leaf that anchors a layer in the graph: its step runs backwards even where its input needs no
-/// gradient, and weights need not be tracked.
-pub(crate) fn probe(device: &Device) -> Tensor<1> {
-    Tensor::<1>::zeros([1], device).require_grad()
 }

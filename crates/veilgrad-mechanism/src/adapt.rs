@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use veilgrad_events::ClipNorm;
 
-use crate::plan::{Plan, PlanError, PlannedContent};
+use crate::plan_error::PlanError;
+use crate::planned::{Plan, PlannedContent};
 use crate::{Estimates, Released, RoundPlan};
 
 /// Where the adaptive part of a plan stands: all that rounds have changed in it. Released or public.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
+use crate::planned::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
 
 /// The noisy integer sums of a round, decoded on demand.
 ///

@@ -123,7 +123,7 @@ impl Group {
         total: ClipNorm,
         portion: impl Fn(usize) -> f64,
     ) -> Result<Vec<Self>, crate::PlanError> {
-        let pattern = crate::resolve::Pattern::new(structure, pattern)?;
+        let pattern = crate::pattern::Pattern::new(structure, pattern)?;
         let chosen: Vec<(&str, usize)> =
             structure.vectors().filter(|(name, _)| pattern.matches(name)).collect();
         let whole: f64 = chosen.iter().map(|(_, dimension)| portion(*dimension)).sum();
@@ -213,7 +213,7 @@ impl Group {
         if let Content::Vectors { patterns, .. } = &mut self.content {
             let mut names = Vec::new();
             for (text, alpha) in patterns.iter() {
-                let pattern = crate::resolve::Pattern::new(structure, text)?;
+                let pattern = crate::pattern::Pattern::new(structure, text)?;
                 let matching = structure.vectors().filter(|(name, _)| pattern.matches(name));
                 names.extend(matching.map(|(name, _)| (name.to_owned(), *alpha)));
             }

@@ -39,12 +39,16 @@ mod metric;
 mod noise;
 mod outer;
 mod partial;
+mod pattern;
 mod plan;
+mod plan_error;
+mod planned;
 mod private;
 mod quantile;
 mod resolve;
 mod sample;
 mod sampler;
+mod selection;
 mod structure;
 mod sum;
 
@@ -56,12 +60,14 @@ pub use metric::Metric;
 pub use noise::{Noise, NoiseError};
 pub use outer::{OuterProducts, RecordVector};
 pub use partial::{PartialSum, SumError};
-pub use plan::{PlanError, RoundPlan};
+pub use plan::RoundPlan;
+pub use plan_error::PlanError;
 pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
-pub use sample::{Sample, SampleError, Sampler, Selection, check_sampler};
+pub use sample::{Sample, check_sampler};
 pub use sampler::{
     AllRecords, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
 };
+pub use selection::{SampleError, Sampler, Selection};
 pub use structure::{Structure, StructureError};
 pub use sum::{ClippedSum, OuterMemory, ReleaseError};

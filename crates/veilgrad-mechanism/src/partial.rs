@@ -8,7 +8,7 @@ use crate::accumulator::Accumulator;
 use crate::clip::{certified, factor, relative_weight, round_down};
 use crate::kernel::{self, Direction};
 use crate::outer::{OuterProducts, Record, RecordVector};
-use crate::plan::{Plan, PlannedContent};
+use crate::planned::{Plan, PlannedContent};
 
 /// Something does not fit a sum. Values of records never matter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{
-    ClipNorm, GridError, IntegerGrid, JointScale, NoiseMultiplier, PublicCount, QueryError, Round,
-    RoundError, SumQuery, UnitError, WeightBound,
-};
+use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier, Round, WeightBound};
 
-use crate::clip::ClipRule;
+use crate::plan_error::PlanError;
+use crate::planned::{Plan, PlannedContent, PlannedGroup};
 use crate::resolve::resolve;
-use crate::{Allocation, AllocationError, Group, GroupSize, Quantile, Sampler, Structure};
+use crate::{Allocation, Group, GroupSize, Sampler, Structure};
 
 /// The public parameters of a round: structure, groups, clip norms and noise.
 ///
@@ -19,140 +17,6 @@ use crate::{Allocation, AllocationError, Group, GroupSize, Quantile, Sampler, St
 #[derive(Debug, Clone)]
 pub struct RoundPlan {
     pub(crate) inner: Arc<Plan>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
-    pub(crate) structure: Structure,
-    pub(crate) groups: Vec<PlannedGroup>,
-    /// How often it was adapted.
-    pub(crate) round: u64,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PlannedGroup {
-    pub(crate) name: String,
-    pub(crate) dimension: usize,
-    pub(crate) grid: IntegerGrid,
-    pub(crate) content: PlannedContent,
-    pub(crate) estimator: PlannedEstimator,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum PlannedContent {
-    Vectors {
-        members: Vec<Member>,
-        clip: ClipNorm,
-        rule: ClipRule,
-        weight: Option<WeightBound>,
-    },
-    Weight(WeightBound),
-    /// The index of the group or vector, and for a vector the current estimate.
-    QuantileOfNorm(Quantile, usize, ClipNorm),
-    QuantileOfValue(Quantile, usize, f64),
-}
-
-/// One vector of a group, and where it stands in the group's sum.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Member {
-    pub(crate) vector: usize,
-    pub(crate) alpha: JointScale,
-    pub(crate) range: std::ops::Range<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum PlannedEstimator {
-    Sum,
-    Average(PublicCount),
-    AverageOver { group: usize, minimum: PublicCount },
-}
-
-/// The sensitivity of a shifted quantile bit.
-pub(crate) const BIT_SENSITIVITY: f64 = 0.5;
-
-/// The groups and the structure do not make a plan.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// Two groups share a name.
-    #[error("group '{0}' is named twice")]
-    DuplicateGroup(String),
-    /// A pattern is not a glob.
-    #[error("'{0}' is not a valid pattern")]
-    Pattern(String),
-    /// A pattern matches no vector.
-    #[error("pattern '{pattern}' of group '{group}' matches no vector")]
-    NoMatch {
-        /// The group.
-        group: String,
-        /// Its pattern.
-        pattern: String,
-    },
-    /// A vector is in two groups, or twice in one.
-    #[error("vector '{vector}' is in group '{first}' and again in group '{second}'")]
-    Overlap {
-        /// The vector.
-        vector: String,
-        /// The group that had it first.
-        first: String,
-        /// The group that wants it again.
-        second: String,
-    },
-    /// A vector is in no group.
-    #[error("vector '{0}' is in no group")]
-    Uncovered(String),
-    /// A quantile or an average names something that is not there.
-    #[error("group '{group}' refers to '{target}', which is not {kind}")]
-    Reference {
-        /// The group that refers.
-        group: String,
-        /// The name it uses.
-        target: String,
-        /// What it would have to be.
-        kind: &'static str,
-    },
-    /// An option was set that does not apply to the group's content.
-    #[error("group '{group}' cannot be {option}")]
-    Misapplied {
-        /// The group.
-        group: String,
-        /// What was asked of it.
-        option: &'static str,
-    },
-    /// A clip norm starts below the floor that it may not fall under.
-    #[error("the clip norm of group '{group}' starts at {clip}, below its floor {floor}")]
-    BelowFloor {
-        /// The group.
-        group: String,
-        /// Its clip norm.
-        clip: ClipNorm,
-        /// The floor of the quantile that moves it.
-        floor: ClipNorm,
-    },
-    /// Two quantiles want to set the same clip norm.
-    #[error("the clip norm of group '{0}' is adapted twice")]
-    AdaptedTwice(String),
-    /// An estimate to go on from is no number.
-    #[error("the estimate of group '{0}' is not finite")]
-    Estimate(String),
-    /// The noise cannot be divided.
-    #[error(transparent)]
-    Allocation(#[from] AllocationError),
-    /// A group's noise has no integer grid.
-    #[error("group '{0}': {1}")]
-    Grid(String, GridError),
-    /// A number is out of range.
-    #[error("group '{0}': {1}")]
-    Unit(String, UnitError),
-    /// The event cannot be written.
-    #[error(transparent)]
-    Query(#[from] QueryError),
-    /// The event cannot be written.
-    #[error(transparent)]
-    Round(#[from] RoundError),
-    /// Estimates of another plan were handed in.
-    #[error("the estimates belong to another plan")]
-    ForeignEstimates,
 }
 
 impl RoundPlan {
@@ -268,63 +132,5 @@ impl RoundPlan {
             PlannedContent::QuantileOfValue(_, _, estimate) => Some(*estimate),
             _ => None,
         }
-    }
-}
-
-impl Plan {
-    /// The name of a vector of the structure.
-    pub(crate) fn vector_name(&self, vector: usize) -> &str {
-        self.structure.vectors().nth(vector).map_or("", |(name, _)| name)
-    }
-
-    /// The clip norm of a group of vectors.
-    pub(crate) fn clip(&self, group: usize) -> Option<ClipNorm> {
-        match self.groups.get(group)?.content {
-            PlannedContent::Vectors { clip, .. } => Some(clip),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn group(&self, name: &str) -> Option<(usize, &PlannedGroup)> {
-        self.groups.iter().enumerate().find(|(_, group)| group.name == name)
-    }
-
-    pub(crate) fn queries(&self) -> Result<Vec<SumQuery>, PlanError> {
-        self.groups
-            .iter()
-            .map(|group| {
-                let (clip, dimension) = (group.sensitivity()?, group.dimension as u64);
-                Ok(SumQuery::exact(group.name.as_str(), clip, dimension, group.grid)?)
-            })
-            .collect()
-    }
-
-    /// Whether sums of the two plans may be added: same structure, groups, grids and clip norms.
-    pub(crate) fn same_sums(&self, other: &Self) -> bool {
-        self.structure == other.structure && self.groups == other.groups
-    }
-}
-
-impl PlannedGroup {
-    /// The vectors of the group; none if it is about something else.
-    pub(crate) fn members(&self) -> &[Member] {
-        match &self.content {
-            PlannedContent::Vectors { members, .. } => members,
-            _ => &[],
-        }
-    }
-
-    /// The norm bound of one record's contribution, in the unit of the estimate (before `alpha`).
-    pub(crate) fn sensitivity(&self) -> Result<ClipNorm, PlanError> {
-        let value = match &self.content {
-            PlannedContent::Vectors { clip, weight, .. } => {
-                weight.map_or(1.0, WeightBound::get) * clip.get()
-            }
-            PlannedContent::Weight(bound) => bound.get(),
-            PlannedContent::QuantileOfNorm(..) | PlannedContent::QuantileOfValue(..) => {
-                BIT_SENSITIVITY
-            }
-        };
-        ClipNorm::new(value).map_err(|error| PlanError::Unit(self.name.clone(), error))
     }
 }

@@ -4,105 +4,15 @@ use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
     Sampling, SumQuery,
 };
-use veilgrad_random::RandomError;
 
-use crate::{ClippedSum, OuterProducts, PartialSum, Private, RoundPlan};
-
-/// Draws samples. Open for implementors; [`check_sampler`] tests the contract.
-///
-/// # Guarantee
-/// An implementation must select records exactly as its [`policy`](Sampler::policy) says, with
-/// randomness from a cryptographic generator that is fresh for every draw, and may depend on nothing
-/// but the number of records and of the round.
-pub trait Sampler {
-    /// The policy, as the ledger records it.
-    fn policy(&self) -> Sampling;
-
-    /// Selects from the records numbered `0..records`, for the round of this permit.
-    ///
-    /// # Errors
-    /// When randomness fails or the policy cannot serve this round.
-    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError>;
-}
-
-/// The records that were selected. An empty selection is an ordinary one.
-pub struct Selection(Kind);
-
-enum Kind {
-    All(u64),
-    Ids(Vec<u64>),
-}
-
-impl Selection {
-    /// All records numbered `0..records`.
-    #[must_use]
-    pub const fn all(records: u64) -> Self {
-        Self(Kind::All(records))
-    }
-
-    /// The records with these numbers, in ascending order.
-    #[must_use]
-    pub const fn ids(ids: Vec<u64>) -> Self {
-        Self(Kind::Ids(ids))
-    }
-
-    /// Whether this can be a sample of the policy from that many records.
-    fn check(&self, policy: Sampling, records: u64) -> Result<(), &'static str> {
-        let size = match &self.0 {
-            Kind::All(all) if *all != records => return Err("the selection has other records"),
-            Kind::All(all) => *all,
-            Kind::Ids(ids) if !ids.is_sorted_by(|a, b| a < b) => {
-                return Err("the selected ids do not ascend");
-            }
-            Kind::Ids(ids) if ids.last().is_some_and(|last| *last >= records) => {
-                return Err("a selected id is not that of a record");
-            }
-            Kind::Ids(ids) => ids.len() as u64,
-        };
-        let fits = match policy {
-            Sampling::All {} => size == records,
-            Sampling::Fixed(batch) | Sampling::Shuffle(batch) => size == batch.batch(),
-            Sampling::TruncatedPoisson(truncated) => size <= truncated.maximum(),
-            _ => true,
-        };
-        if fits { Ok(()) } else { Err("the selection does not have the size of its policy") }
-    }
-}
-
-/// A sample could not be drawn.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SampleError {
-    /// The permit was charged for another policy than the sampler's.
-    #[error("the permit is for {charged:?}, the sampler draws {drawn:?}")]
-    PolicyMismatch {
-        /// The policy that the ledger charged.
-        charged: Sampling,
-        /// The policy of the sampler.
-        drawn: Sampling,
-    },
-    /// The permit was charged by another process, of which this one is a copy.
-    #[error("the permit belongs to another process")]
-    OtherProcess,
-    /// The ledger has another number of records than the data.
-    #[error("the policy was charged for another number of records than there are")]
-    RecordCount,
-    /// A shuffled epoch is drawn in order, by one sampler from its first batch on.
-    #[error("a shuffled epoch must be drawn in order by one sampler, from its first round on")]
-    EpochOrder,
-    /// The operating system failed.
-    #[error(transparent)]
-    Random(#[from] RandomError),
-    /// The sampler broke its contract or failed.
-    #[error("the sampler failed: {0}")]
-    Sampler(String),
-}
+use crate::Private;
+use crate::selection::{Kind, SampleError, Sampler, Selection};
 
 /// The sample of one charged round, and the permit to release its sums.
 ///
 /// # Guarantee
 /// There is one sample per permit, its sums [`begin`](Sample::begin) with it and belong to no other
-/// round, and [`ClippedSum::release`] consumes it: all groups of a round share one sample, and no
+/// round, and [`ClippedSum::release`](crate::ClippedSum::release) consumes it: all groups of a round share one sample, and no
 /// sample is released twice. It has no length, because the size of a sample is private.
 ///
 /// That the records added to its sums are the sampled ones is the caller's duty.
@@ -137,23 +47,6 @@ impl Sample {
             .check(charged, records)
             .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
         Ok(Self { selection: Private::new(selection), permit })
-    }
-
-    /// An empty sum for this round. Any number of partial sums may be begun and merged.
-    #[must_use]
-    pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
-        ClippedSum::new(&plan.inner, self.permit.id())
-    }
-
-    /// An empty part of this round, for one thread. `outer` gives a place for the sum of each vector that comes as
-    /// an outer product of two factors; all others come as coordinates.
-    #[must_use]
-    pub fn begin_part(
-        &self,
-        plan: &RoundPlan,
-        outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
-    ) -> PartialSum {
-        PartialSum::new(&plan.inner, self.permit.id(), outer)
     }
 
     /// The numbers of the sampled records. They are private: use them to fetch records, nothing

@@ -7,8 +7,9 @@ use veilgrad_events::{ProcessIdentity, RoundPermit};
 use crate::accumulator::Accumulator;
 use crate::outer::OuterProducts;
 use crate::partial::{PartialSum, Place, SumError};
-use crate::plan::{Plan, PlanError};
-use crate::{Estimates, Noise, Released, Sample};
+use crate::plan_error::PlanError;
+use crate::planned::Plan;
+use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 
 /// The running sum of one round over all groups of a plan: a [`PartialSum`] with a way out.
 ///
@@ -53,6 +54,25 @@ pub enum ReleaseError {
     /// A source for tests was used in a run that is not stamped.
     #[error("this noise protects nothing, and the run is not stamped INSECURE")]
     InsecureNoise,
+}
+
+impl Sample {
+    /// An empty sum for this round. Any number of partial sums may be begun and merged.
+    #[must_use]
+    pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
+        ClippedSum::new(&plan.inner, self.permit().id())
+    }
+
+    /// An empty part of this round, for one thread. `outer` gives a place for the sum of each vector that comes as
+    /// an outer product of two factors; all others come as coordinates.
+    #[must_use]
+    pub fn begin_part(
+        &self,
+        plan: &RoundPlan,
+        outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
+    ) -> PartialSum {
+        PartialSum::new(&plan.inner, self.permit().id(), outer)
+    }
 }
 
 /// Memory for sums of outer products, by the name of the vector, for another round.

@@ -8,7 +8,8 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors};
 
-use crate::{Model, ModelError};
+use crate::error::ModelError;
+use crate::model::Model;
 
 /// Under which our texts stand in a file.
 const TEXTS: &str = "veilgrad";

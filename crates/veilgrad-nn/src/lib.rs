@@ -46,6 +46,7 @@
 #[doc = include_str!("../docs/training.md")]
 pub mod proof {}
 
+mod error;
 mod file;
 mod gemm;
 mod kernel;
@@ -73,10 +74,11 @@ pub mod adapter {
     pub use crate::loss::record_loss;
 }
 
+pub use error::ModelError;
 pub use file::{FileError, write_private};
 pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;
-pub use model::{Model, ModelError};
+pub use model::Model;
 pub use optimizer::{
     Adagrad, Adam, Each, Optimizer, Plain, RmsProp, Rule, Schedule, Sgd, Step, Weights,
 };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use veilgrad_mechanism::{Estimates, Released};
 
+use crate::error::ModelError;
 use crate::gemm::Panels;
 use crate::layer::{First, Layer, Operation, Ready, Role};
 
@@ -41,24 +42,6 @@ pub(crate) struct Named {
     pub(crate) length: usize,
     pub(crate) role: Role,
     first: First,
-}
-
-/// Layers do not make a model, or values do not fit one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ModelError {
-    /// A layer does not fit its input.
-    #[error("{0}")]
-    Shape(String),
-    /// There is nothing to train.
-    #[error("a model needs at least one layer with parameters")]
-    NoParameters,
-    /// A parameter is missing, unknown or has another shape.
-    #[error("parameter '{0}' is missing, unknown or has another shape")]
-    Parameter(String),
-    /// An optimizer's state is missing, unknown, of another length or not finite.
-    #[error("the optimizer's state for '{0}' is missing, unknown, of another length or not finite")]
-    State(String),
 }
 
 impl Model {

@@ -8,7 +8,7 @@ use veilgrad_nn::adapter::Kernel;
 use veilgrad_nn::{Conv2d, Padding};
 
 use super::{PrivateConfig, same, values};
-use crate::operation::Values;
+use crate::found::Values;
 use crate::tape::{self, Layer, Order, Target, numbers};
 
 /// [`burn::nn::conv::Conv2d`] for private training, without dilation and with one group.

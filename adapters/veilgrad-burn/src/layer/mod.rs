@@ -15,7 +15,8 @@ mod pool;
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
 
-use crate::operation::{self, Values};
+use crate::found::Values;
+use crate::operation;
 use crate::tape::{Order, Target};
 
 pub use attention::PrivateMultiHeadAttention;

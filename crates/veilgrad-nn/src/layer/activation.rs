@@ -1,6 +1,6 @@
 //! Functions of one number.
 
-use super::{Compiled, Gradients, Operation, Pass, Ready, Spare, fast};
+use super::operation::{Compiled, Gradients, Operation, Pass, Ready, Spare, fast};
 
 /// A function and its derivative, which may use the value.
 pub(super) trait Function: Send + Sync + 'static {

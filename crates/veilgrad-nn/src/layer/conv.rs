@@ -1,7 +1,9 @@
 //! Convolutions of images, as products of matrices.
 
-use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, image};
-use crate::ModelError;
+use super::operation::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, image,
+};
+use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
 
 /// A convolution: `filters` filters of `kernel` (height, width) over all channels.
@@ -179,7 +181,7 @@ impl Conv {
         let run = self.right.kernel * self.channels;
         let add = |sums: &mut [f32]| {
             sums.fill(0.0);
-            super::fast(
+            super::operation::fast(
                 #[inline(always)]
                 || {
                     let places = self.corners.iter().zip(patches.chunks_exact(self.patch()));
@@ -252,7 +254,7 @@ impl Operation for Conv {
             let shape = (patch, positions, filters);
             multiply_plain(shape, patches, dy, start, weight, &mut spare.panels);
             let bias = gradients.open(1, record);
-            super::fast(
+            super::operation::fast(
                 #[inline(always)]
                 || {
                     for dy in dy.chunks_exact(filters) {

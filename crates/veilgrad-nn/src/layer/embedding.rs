@@ -1,7 +1,9 @@
 //! Vectors looked up by number.
 
-use super::{Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare};
-use crate::ModelError;
+use super::operation::{
+    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare,
+};
+use crate::error::ModelError;
 
 struct Embedding {
     entries: usize,

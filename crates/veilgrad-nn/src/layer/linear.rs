@@ -1,9 +1,9 @@
 //! Linear maps over the last axis.
 
-use super::{
+use super::operation::{
     Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
 };
-use crate::ModelError;
+use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
 
 struct Linear {

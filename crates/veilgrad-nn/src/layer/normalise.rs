@@ -1,9 +1,9 @@
 //! Normalisation within one record: group norm and layer norm.
 
-use super::{
+use super::operation::{
     Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
 };
-use crate::ModelError;
+use crate::error::ModelError;
 
 /// Sets of values that are normalised together: `groups` groups of channels over all positions, or
 /// all channels at each position.

@@ -1,7 +1,9 @@
 //! Windows over images, channel by channel.
 
-use super::{Compiled, Gradients, Operation, Pass, Ready, Spare, fast, image, last_axis};
-use crate::ModelError;
+use super::operation::{
+    Compiled, Gradients, Operation, Pass, Ready, Spare, fast, image, last_axis,
+};
+use crate::error::ModelError;
 
 /// A square window and its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

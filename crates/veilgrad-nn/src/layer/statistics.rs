@@ -1,10 +1,10 @@
 //! Private batch norm: normalisation by released running statistics.
 
 use super::normalise::scale_and_shift;
-use super::{
+use super::operation::{
     Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
 };
-use crate::ModelError;
+use crate::error::ModelError;
 
 struct BatchNorm {
     positions: usize,

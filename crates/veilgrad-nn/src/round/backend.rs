@@ -4,26 +4,6 @@ use veilgrad_mechanism::RecordVector;
 
 use super::plan::Contribution;
 
-/// A vector that a round estimates: the gradient of a parameter, or a statistic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vector {
-    /// The name of the parameter.
-    pub name: String,
-    /// Its length.
-    pub length: usize,
-    /// Whether a record's gradient is the outer product of two vectors, of these lengths.
-    pub outer: Option<(usize, usize)>,
-}
-
-/// The vectors of a model: gradients of trained parameters, then statistics.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Vectors {
-    /// Gradients of trained parameters.
-    pub trained: Vec<Vector>,
-    /// Averages that batch norm needs.
-    pub statistics: Vec<Vector>,
-}
-
 /// One example of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExampleId {
@@ -60,7 +40,7 @@ pub trait Backend: Sync {
     fn run(&self, memory: &mut Self::Memory, examples: &[ExampleId]) -> bool;
 
     /// Takes examples through the model and back, and adds the vectors of those that make sense to `sums`, in the order of
-    /// [`Vectors`]. False as for [`run`](Self::run), with nothing added.
+    /// [`Vectors`](super::Vectors). False as for [`run`](Self::run), with nothing added.
     fn run_summed(
         &self,
         memory: &mut Self::Memory,
@@ -71,7 +51,7 @@ pub trait Backend: Sync {
     /// Whether the example of a row makes sense: finite inputs, a possible target, a finite loss.
     fn is_sound(&self, memory: &Self::Memory, row: usize) -> bool;
 
-    /// A vector of a row, counted through [`Vectors`], after [`run`](Self::run).
+    /// A vector of a row, counted through [`Vectors`](super::Vectors), after [`run`](Self::run).
     fn vector<'m>(&self, memory: &'m Self::Memory, vector: usize, row: usize) -> RecordVector<'m>;
 
     /// The value of a metric of the plan for a row.

@@ -8,9 +8,10 @@ use veilgrad_mechanism::{
     RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
 };
 
-use super::backend::{Backend, ExampleId, Vector, Vectors};
+use super::backend::{Backend, ExampleId};
 use super::error::TrainError;
 use super::plan::{Contribution, TrainingPlan, Unit};
+use super::vector::{Vector, Vectors};
 use crate::product::RoundedProducts;
 
 /// How fast a round runs. Nothing in it can change a result.

@@ -9,11 +9,13 @@ mod driver;
 mod engine;
 mod error;
 mod plan;
+mod vector;
 
-pub use backend::{Backend, ExampleId, Vector, Vectors};
+pub use backend::{Backend, ExampleId};
 pub use checkpoint::{Checkpoint, Position, UnverifiedCheckpoint};
 pub use driver::{DriveError, Hooks, Pace, Trains, drive, drive_shown};
 pub(crate) use engine::{Averages, average};
 pub use engine::{Engine, Performance, Progress};
 pub use error::TrainError;
 pub use plan::{Clipping, Contribution, TrainingPlan, Unit};
+pub use vector::{Vector, Vectors};

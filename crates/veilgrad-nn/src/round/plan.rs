@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit};
 use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure};
 
-use super::backend::{Vector, Vectors};
 use super::error::TrainError;
+use super::vector::{Vector, Vectors};
 
 /// How gradients are clipped.
 #[derive(Debug, Clone, PartialEq)]

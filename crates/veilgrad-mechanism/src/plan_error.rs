@@ -1,0 +1,90 @@
+//! Why groups and a structure do not make a plan.
+
+use veilgrad_events::{ClipNorm, GridError, QueryError, RoundError, UnitError};
+
+use crate::allocation::AllocationError;
+
+/// The groups and the structure do not make a plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Two groups share a name.
+    #[error("group '{0}' is named twice")]
+    DuplicateGroup(String),
+    /// A pattern is not a glob.
+    #[error("'{0}' is not a valid pattern")]
+    Pattern(String),
+    /// A pattern matches no vector.
+    #[error("pattern '{pattern}' of group '{group}' matches no vector")]
+    NoMatch {
+        /// The group.
+        group: String,
+        /// Its pattern.
+        pattern: String,
+    },
+    /// A vector is in two groups, or twice in one.
+    #[error("vector '{vector}' is in group '{first}' and again in group '{second}'")]
+    Overlap {
+        /// The vector.
+        vector: String,
+        /// The group that had it first.
+        first: String,
+        /// The group that wants it again.
+        second: String,
+    },
+    /// A vector is in no group.
+    #[error("vector '{0}' is in no group")]
+    Uncovered(String),
+    /// A quantile or an average names something that is not there.
+    #[error("group '{group}' refers to '{target}', which is not {kind}")]
+    Reference {
+        /// The group that refers.
+        group: String,
+        /// The name it uses.
+        target: String,
+        /// What it would have to be.
+        kind: &'static str,
+    },
+    /// An option was set that does not apply to the group's content.
+    #[error("group '{group}' cannot be {option}")]
+    Misapplied {
+        /// The group.
+        group: String,
+        /// What was asked of it.
+        option: &'static str,
+    },
+    /// A clip norm starts below the floor that it may not fall under.
+    #[error("the clip norm of group '{group}' starts at {clip}, below its floor {floor}")]
+    BelowFloor {
+        /// The group.
+        group: String,
+        /// Its clip norm.
+        clip: ClipNorm,
+        /// The floor of the quantile that moves it.
+        floor: ClipNorm,
+    },
+    /// Two quantiles want to set the same clip norm.
+    #[error("the clip norm of group '{0}' is adapted twice")]
+    AdaptedTwice(String),
+    /// An estimate to go on from is no number.
+    #[error("the estimate of group '{0}' is not finite")]
+    Estimate(String),
+    /// The noise cannot be divided.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+    /// A group's noise has no integer grid.
+    #[error("group '{0}': {1}")]
+    Grid(String, GridError),
+    /// A number is out of range.
+    #[error("group '{0}': {1}")]
+    Unit(String, UnitError),
+    /// The event cannot be written.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The event cannot be written.
+    #[error(transparent)]
+    Round(#[from] RoundError),
+    /// Estimates of another plan were handed in.
+    #[error("the estimates belong to another plan")]
+    ForeignEstimates,
+}

@@ -1,0 +1,115 @@
+//! What a plan consists of, once it is resolved.
+
+use veilgrad_events::{ClipNorm, IntegerGrid, JointScale, PublicCount, SumQuery, WeightBound};
+
+use crate::clip::ClipRule;
+use crate::plan_error::PlanError;
+use crate::quantile::Quantile;
+use crate::structure::Structure;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) structure: Structure,
+    pub(crate) groups: Vec<PlannedGroup>,
+    /// How often it was adapted.
+    pub(crate) round: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlannedGroup {
+    pub(crate) name: String,
+    pub(crate) dimension: usize,
+    pub(crate) grid: IntegerGrid,
+    pub(crate) content: PlannedContent,
+    pub(crate) estimator: PlannedEstimator,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum PlannedContent {
+    Vectors {
+        members: Vec<Member>,
+        clip: ClipNorm,
+        rule: ClipRule,
+        weight: Option<WeightBound>,
+    },
+    Weight(WeightBound),
+    /// The index of the group or vector, and for a vector the current estimate.
+    QuantileOfNorm(Quantile, usize, ClipNorm),
+    QuantileOfValue(Quantile, usize, f64),
+}
+
+/// One vector of a group, and where it stands in the group's sum.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Member {
+    pub(crate) vector: usize,
+    pub(crate) alpha: JointScale,
+    pub(crate) range: std::ops::Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PlannedEstimator {
+    Sum,
+    Average(PublicCount),
+    AverageOver { group: usize, minimum: PublicCount },
+}
+
+/// The sensitivity of a shifted quantile bit.
+pub(crate) const BIT_SENSITIVITY: f64 = 0.5;
+
+impl Plan {
+    /// The name of a vector of the structure.
+    pub(crate) fn vector_name(&self, vector: usize) -> &str {
+        self.structure.vectors().nth(vector).map_or("", |(name, _)| name)
+    }
+
+    /// The clip norm of a group of vectors.
+    pub(crate) fn clip(&self, group: usize) -> Option<ClipNorm> {
+        match self.groups.get(group)?.content {
+            PlannedContent::Vectors { clip, .. } => Some(clip),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn group(&self, name: &str) -> Option<(usize, &PlannedGroup)> {
+        self.groups.iter().enumerate().find(|(_, group)| group.name == name)
+    }
+
+    pub(crate) fn queries(&self) -> Result<Vec<SumQuery>, PlanError> {
+        self.groups
+            .iter()
+            .map(|group| {
+                let (clip, dimension) = (group.sensitivity()?, group.dimension as u64);
+                Ok(SumQuery::exact(group.name.as_str(), clip, dimension, group.grid)?)
+            })
+            .collect()
+    }
+
+    /// Whether sums of the two plans may be added: same structure, groups, grids and clip norms.
+    pub(crate) fn same_sums(&self, other: &Self) -> bool {
+        self.structure == other.structure && self.groups == other.groups
+    }
+}
+
+impl PlannedGroup {
+    /// The vectors of the group; none if it is about something else.
+    pub(crate) fn members(&self) -> &[Member] {
+        match &self.content {
+            PlannedContent::Vectors { members, .. } => members,
+            _ => &[],
+        }
+    }
+
+    /// The norm bound of one record's contribution, in the unit of the estimate (before `alpha`).
+    pub(crate) fn sensitivity(&self) -> Result<ClipNorm, PlanError> {
+        let value = match &self.content {
+            PlannedContent::Vectors { clip, weight, .. } => {
+                weight.map_or(1.0, WeightBound::get) * clip.get()
+            }
+            PlannedContent::Weight(bound) => bound.get(),
+            PlannedContent::QuantileOfNorm(..) | PlannedContent::QuantileOfValue(..) => {
+                BIT_SENSITIVITY
+            }
+        };
+        ClipNorm::new(value).map_err(|error| PlanError::Unit(self.name.clone(), error))
+    }
+}

@@ -1,0 +1,19 @@
+//! Why layers do not make a model.
+
+/// Layers do not make a model, or values do not fit one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// A layer does not fit its input.
+    #[error("{0}")]
+    Shape(String),
+    /// There is nothing to train.
+    #[error("a model needs at least one layer with parameters")]
+    NoParameters,
+    /// A parameter is missing, unknown or has another shape.
+    #[error("parameter '{0}' is missing, unknown or has another shape")]
+    Parameter(String),
+    /// An optimizer's state is missing, unknown, of another length or not finite.
+    #[error("the optimizer's state for '{0}' is missing, unknown, of another length or not finite")]
+    State(String),
+}

@@ -1,0 +1,157 @@
+//! Operations on tiles of records: what layers become for one shape of input.
+
+use crate::error::ModelError;
+use crate::gemm::{Panels, Start};
+
+/// An operation and the shape of its output.
+pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
+
+/// A parameter of an operation.
+pub(crate) struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) role: Role,
+    pub(crate) first: First,
+}
+
+/// Whether a parameter is trained or follows a statistic of the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Moved by an optimizer; records contribute gradients.
+    Weight,
+    /// A running average; records contribute values.
+    Statistic,
+}
+
+/// The values before training.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum First {
+    /// All the same.
+    Constant(f32),
+    /// Uniform in `[-limit, limit]`.
+    Uniform(f32),
+}
+
+/// The parameters of one operation in one round, prepared for its kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready<'a> {
+    pub(crate) values: &'a [Vec<f32>],
+    pub(crate) panels: &'a [Panels],
+}
+
+/// What happened in the forward pass, and what came back: rows of one record each.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) records: usize,
+    pub(crate) x: &'a [f32],
+    pub(crate) y: &'a [f32],
+    pub(crate) dy: &'a [f32],
+}
+
+/// Memory that an operation may use and leave dirty.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pub(crate) values: Vec<f32>,
+    pub(crate) more: Vec<f32>,
+    pub(crate) panels: Panels,
+}
+
+/// Where the gradients of an operation's parameters go: one row per record, or one for all.
+pub(crate) struct Gradients<'a> {
+    pub(crate) buffers: &'a mut [Vec<f32>],
+    pub(crate) lengths: &'a [usize],
+    pub(crate) summed: bool,
+}
+
+impl Gradients<'_> {
+    /// The row of a record and what a product is to be added to there.
+    pub(crate) fn row(&mut self, parameter: usize, record: usize) -> (&mut [f32], Start<'static>) {
+        let length = self.lengths[parameter];
+        let buffer = &mut self.buffers[parameter];
+        if self.summed {
+            (&mut buffer[..length], Start::Existing)
+        } else {
+            (&mut buffer[record * length..][..length], Start::Zero)
+        }
+    }
+
+    /// The row of a record, to be added to.
+    pub(crate) fn open(&mut self, parameter: usize, record: usize) -> &mut [f32] {
+        let summed = self.summed;
+        let row = self.row(parameter, record).0;
+        if !summed {
+            row.fill(0.0);
+        }
+        row
+    }
+}
+
+/// A function of records and parameters, and its derivative.
+///
+/// # Guarantee
+/// Row i of `y`, `dx` and of every gradient is computed from row i of `x` and `dy` and from the
+/// parameters by a sequence of operations that does not depend on the number of records, on i, or on
+/// any other row.
+pub(crate) trait Operation: Send + Sync {
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    /// Cuts weights for the kernels, once per round; `back` says whether the gradient by `x` will be
+    /// wanted.
+    fn prepare(&self, _values: &[Vec<f32>], _back: bool, _panels: &mut Vec<Panels>) {}
+
+    fn forward(
+        &self,
+        ready: Ready<'_>,
+        records: usize,
+        x: &[f32],
+        y: &mut [f32],
+        spare: &mut Spare,
+    );
+
+    /// Writes the gradient by `x` where it is wanted, and the parameters' gradients (for statistics:
+    /// the values), except those of an [`outer`](Operation::outer) parameter of single records.
+    fn backward(
+        &self,
+        ready: Ready<'_>,
+        pass: Pass<'_>,
+        dx: Option<&mut [f32]>,
+        gradients: &mut Gradients<'_>,
+        spare: &mut Spare,
+    );
+
+    /// Inputs and outputs, where a record's gradient of parameter 0 is the outer product of its rows
+    /// in `x` and `dy`.
+    fn outer(&self) -> Option<(usize, usize)> {
+        None
+    }
+}
+
+/// `Arch::dispatch` for closures: the body is compiled for the best instructions of the machine.
+#[inline(always)]
+pub(crate) fn fast(body: impl FnOnce()) {
+    struct Body<F>(F);
+    impl<F: FnOnce()> pulp::NullaryFnOnce for Body<F> {
+        type Output = ();
+        #[inline(always)]
+        fn call(self) {
+            (self.0)();
+        }
+    }
+    pulp::Arch::new().dispatch(Body(body));
+}
+
+/// The last axis and the number of positions before it.
+pub(crate) fn last_axis(shape: &[usize]) -> Result<(usize, usize), ModelError> {
+    match shape.split_last() {
+        Some((&last, rest)) if last > 0 => Ok((rest.iter().product(), last)),
+        _ => Err(ModelError::Shape("the input has no axis".to_owned())),
+    }
+}
+
+/// Height, width and channels.
+pub(crate) fn image(shape: &[usize]) -> Result<[usize; 3], ModelError> {
+    <[usize; 3]>::try_from(shape)
+        .map_err(|_| ModelError::Shape(format!("{shape:?} is not [height, width, channels]")))
+}
