@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use veilgrad_ledger::{Head, Ledger};
+use veilgrad_events::{Head, History};
 use veilgrad_nn::{Checkpoint, FileError};
 
 use crate::{Outcome, PrivateOptimizer, Records, Trainer};
@@ -54,7 +54,7 @@ where
         path: &Path,
         model: M,
         optimizer: PrivateOptimizer,
-        ledger: Option<&Ledger>,
+        ledger: Option<&dyn History>,
     ) -> Result<(M, PrivateOptimizer), FileError> {
         let checkpoint = Checkpoint::read(path, ledger)?;
         let position = self.engine.position(&checkpoint)?;

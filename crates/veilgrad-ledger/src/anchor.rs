@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::chain::{Hash, Head};
+use crate::chain::{Chained, Hash, Head};
 use crate::error::{StoreError, file_error};
 use crate::place::{anchor_path, open_itself, open_left_over};
 

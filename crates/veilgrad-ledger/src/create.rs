@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::anchor::{self, Anchor};
-use crate::chain::{Hash, Head};
+use crate::chain::{Chained, Hash, Head};
 use crate::database::{Rows, insert};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::chain::Hash;
+use crate::chain::{Chained, Hash};
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::ledger::{Ledger, Options};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{
-    Budget, Epsilon, Event, Folded, LedgerError, Mode, Pricing, ProcessIdentity, RunHeader,
+    Budget, Epsilon, Event, Folded, History, LedgerError, Mode, Pricing, ProcessIdentity, RunHeader,
 };
 
 use crate::anchor::{self, Anchor};
-use crate::chain::{Hash, Head, hexadecimal};
+use crate::chain::{Chained, Hash, Head, hexadecimal};
 use crate::database::{Rows, insert, open_to_read, prepare};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
@@ -529,4 +529,10 @@ pub(crate) fn random_id() -> Result<String, StoreError> {
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::Refused(format!("no random numbers: {error}")))?;
     Ok(hexadecimal(&bytes))
+}
+
+impl History for Ledger {
+    fn contains(&self, head: &Head) -> Result<(), LedgerError> {
+        Ok(Self::contains(self, head)?)
+    }
 }

@@ -44,7 +44,7 @@ mod state;
 mod tally;
 mod witness;
 
-pub use chain::{Hash, Head};
+pub use chain::{Chained, Hash, Head};
 pub use dataset::DatasetLedger;
 pub use entry::Entry;
 pub use error::StoreError;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, TransactionBehavior};
 
 use crate::anchor::Anchored;
-use crate::chain::{Hash, Head};
+use crate::chain::{Chained, Hash, Head};
 use crate::database::{insert, number};
 use crate::entry::Entry;
 use crate::error::{StoreError, while_beginning, while_reading};

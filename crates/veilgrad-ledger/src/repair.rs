@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use veilgrad_events::{Event, Insecure, RunHeader};
 
 use crate::anchor::{Anchor, Anchored};
-use crate::chain::{Hash, Head};
+use crate::chain::{Chained, Hash, Head};
 use crate::create::create_files;
 use crate::database::open_to_read;
 use crate::entry::Entry;

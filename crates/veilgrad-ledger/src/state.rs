@@ -7,7 +7,7 @@ use veilgrad_events::{
     RunHeader, RunRounds,
 };
 
-use crate::chain::Hash;
+use crate::chain::{Chained, Hash};
 use crate::entry::Entry;
 use crate::name;
 use crate::run_state::RunState;

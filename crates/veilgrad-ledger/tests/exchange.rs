@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
 use veilgrad_accounting::Best;
 use veilgrad_events::{Epsilon, Mode, RecordUnit, Rounds, Run};
-use veilgrad_ledger::{Ledger, Options};
+use veilgrad_ledger::{Chained, Ledger, Options};
 
 #[test]
 fn imported_budgets_stay_as_tight_as_they_were() {

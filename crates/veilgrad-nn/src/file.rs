@@ -29,7 +29,7 @@ pub enum FileError {
     Model(#[from] ModelError),
     /// The ledger is not the one of the checkpoint.
     #[error(transparent)]
-    Ledger(#[from] veilgrad_ledger::StoreError),
+    Ledger(#[from] veilgrad_events::LedgerError),
 }
 
 impl From<SafeTensorError> for FileError {

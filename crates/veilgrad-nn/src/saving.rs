@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use veilgrad_ledger::{Head, Ledger};
+use veilgrad_events::{Head, History};
 
 use crate::file::FileError;
 use crate::optimizer::{Optimizer, WeightAverage};
@@ -48,7 +48,7 @@ impl<O: Optimizer> Trainer<O> {
     /// # Errors
     /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
     /// Nothing was changed then.
-    pub fn resume(&mut self, path: &Path, ledger: Option<&Ledger>) -> Result<(), FileError> {
+    pub fn resume(&mut self, path: &Path, ledger: Option<&dyn History>) -> Result<(), FileError> {
         self.restore(&Checkpoint::read(path, ledger)?)
     }
 

@@ -121,7 +121,7 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
     for attempt in 0..3 {
         let mut trainer = trainer(plan(0.3, 8.0), Performance::default());
         if attempt > 0 {
-            trainer.resume(&checkpoint, ledger.as_ref()).unwrap();
+            trainer.resume(&checkpoint, ledger.as_ref().map(|ledger| ledger as _)).unwrap();
         }
         let store = ledger.take().unwrap().dataset("toy", Arc::new(Counting)).unwrap();
         let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();

@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
 pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Account, Error> {
     let name = path.display().to_string();
     let wrong = |error: FileError| match error {
-        FileError::Ledger(error) => Error::Ledger(error),
+        FileError::Ledger(error) => Error::Ledger(error.into()),
         FileError::Io(cause) => Error::File { path: name.clone(), cause },
         other => Error::Failure(format!("{name}: {other}")),
     };

@@ -1,5 +1,6 @@
 //! Charging rounds: stores, runs, the permits that they grant, and what rounds cost.
 
+mod head;
 mod memory;
 mod permit;
 mod pricing;
@@ -7,6 +8,7 @@ mod process;
 mod run;
 mod store;
 
+pub use head::{Hash, Head, History};
 pub use memory::MemoryLedger;
 pub use permit::{Permits, RoundPermit};
 pub use pricing::{Meter, Pricing, RunRounds};

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use veilgrad_events::ClipNorm;
-use veilgrad_ledger::{Hash, Head, Ledger};
+use veilgrad_events::{ClipNorm, Hash, Head, History};
 use veilgrad_mechanism::{Adapted, RoundPlan};
 
 use super::engine::Engine;
@@ -77,7 +76,7 @@ impl UnverifiedCheckpoint {
     ///
     /// # Errors
     /// When the ledger is missing, another one, or was rolled back.
-    pub fn verify(self, ledger: Option<&Ledger>) -> Result<Checkpoint, FileError> {
+    pub fn verify(self, ledger: Option<&dyn History>) -> Result<Checkpoint, FileError> {
         match (&self.head, ledger) {
             (None, None) => {}
             (Some(head), Some(ledger)) => ledger.contains(head)?,
@@ -142,7 +141,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// When the file cannot be read, or the ledger is another one or was rolled back.
-    pub fn read(path: &Path, ledger: Option<&Ledger>) -> Result<Self, FileError> {
+    pub fn read(path: &Path, ledger: Option<&dyn History>) -> Result<Self, FileError> {
         UnverifiedCheckpoint::read(path)?.verify(ledger)
     }
 
