@@ -13,10 +13,12 @@ use crate::series::{OCTAVES, ORDER, STRIDE, Scratch, StepSeries};
 use crate::tilted::TiltedStep;
 use crate::{Composition, Sampled, Step};
 
-/// Steps are summed by their cumulants if what lies beyond their series is at most this for all of them together at
-/// half the last frequency. Characteristic functions have decayed to about e^-7 there, and faster than series get
-/// worse from there on.
-const BEYOND: f64 = 1e-6;
+/// Steps are summed by their cumulants if what lies beyond their series is at most this for all of them together,
+/// against characteristic functions that have decayed like that of a normal loss.
+const BEYOND: f64 = 1e-8;
+/// Nor are those whose series is not good up to the last frequency over this: losses with heavy tails decay slower. At
+/// the last frequency what lies beyond is then 4e-5 of a step, and 1e-10 at half of it.
+const NEAR: f64 = 0.6;
 /// Steps without a smooth loss, at most: they take long.
 const MOST_KINKED: usize = 2048;
 /// So many of the steps with the largest variances show that transforms stay small at all higher frequencies.
@@ -217,7 +219,9 @@ fn contour_up_to(
     let (count, last) = (count as usize, count * spacing);
     let mut products = vec![Product::default(); count];
     let mut sums = Sums::new();
-    let (mut gaussian, mut kinked) = (0.0, Vec::new());
+    let (mut gaussian, mut kinked, mut one_by_one) = (0.0, Vec::new(), Vec::new());
+    // Where t^ORDER e^{-variance t^2/2} is largest.
+    let worst = (ORDER as f64 / k.second).sqrt();
     let mut scratch = Scratch::default();
     for (place, (step, n)) in composition.steps().iter().enumerate() {
         if step.sampled == Sampled::Always {
@@ -230,12 +234,12 @@ fn contour_up_to(
         };
         let count = *n as f64;
         sums.add_moment(&series, (count, place), last, scratch.lost(&series, last));
-        let part = 0.5 * last / series.radius;
-        let beyond = StepSeries::BEYOND * count * part.powi(ORDER as i32);
-        if beyond * composition.steps().len() as f64 <= BEYOND && last <= series.radius {
+        let beyond = StepSeries::BEYOND * count * (worst / series.radius).powi(ORDER as i32);
+        let beyond = beyond * (-0.5 * ORDER as f64).exp() * composition.steps().len() as f64;
+        if beyond <= BEYOND && last <= NEAR * series.radius {
             sums.add_cumulants(&series, count);
         } else {
-            multiply(&mut products, spacing, &scratch.tilted_nodes(&series), count);
+            one_by_one.push((*step, count));
         }
     }
     if kinked.len() > MOST_KINKED || kinked.iter().any(|(step, _)| step.z < SMALLEST) {
@@ -276,6 +280,13 @@ fn contour_up_to(
     let cut = (-least).exp() / last * (1.0 + spacing / last);
     if !(cut <= hopeless * payoff(tilt).value.exp() / (1.0 + k.second.sqrt())) {
         return Attempt::TooShort(least / wanted);
+    }
+    // These take the longest, so only now that nothing stands in the way.
+    for (step, n) in one_by_one {
+        let Some(series) = StepSeries::new(step, direction, tilt, last, &mut scratch) else {
+            return Attempt::Impossible;
+        };
+        multiply(&mut products, spacing, &scratch.tilted_nodes(&series), n);
     }
     sums.centre_size +=
         kinked.iter().map(|(step, n)| n * step.centre.abs()).sum::<f64>() + gaussian * (tilt + 0.5);

@@ -91,15 +91,16 @@ impl Scratch {
     /// At most `1 - |characteristic function|^2` of the step that was computed last, everywhere in
     /// `[first STRIDE^k, first STRIDE^(k+1)]`, for every k.
     ///
-    /// For the difference D of two such losses this is `E (1 - cos t D)`, and `1 - cos x >= 2 x^2 / pi^2` for
-    /// `|x| <= pi`: so it is at least `2 t^2 / pi^2` times the part of `E D^2` where both are at most `pi / (2 t)`.
+    /// For the difference D of two such losses this is `E (1 - cos t D)`, and `1 - cos x >= x^2 (1 - cos X) / X^2` for
+    /// `|x| <= X <= pi`: so it is at least `t^2 (1 - cos X) / X^2` times the part of `E D^2` where both are at most
+    /// `X / (2 t)`; two X are tried.
     /// Since that is nonnegative, a part of the distribution gives a lower bound: between two nodes the tilted
     /// likelihood ratio, which is monotone, and the normal density are at least what they are at an end. The part of
     /// `E D^2` is twice mass times that of `(l - m)^2` with the mean m of the part; m lies between the means with
     /// the losses of a cell at its lower and at its upper end, and no loss is nearer to m than its cell.
     pub(crate) fn lost(&mut self, series: &StepSeries, first: f64) -> [f64; OCTAVES] {
         use std::f64::consts::PI;
-        let mut lost = [0.0; OCTAVES];
+        let mut lost = [0.0f64; OCTAVES];
         // Losses fall with outputs, or rise.
         let falls = self.nodes.first().zip(self.nodes.last()).is_some_and(|(a, b)| a.1 > b.1);
         self.cells(series, falls);
@@ -110,45 +111,48 @@ impl Scratch {
             let node = if falls { cells.checked_sub(node)? } else { node };
             self.nodes.get(node).map(|(_, loss)| loss - series.centre)
         };
-        let (mut from, mut to) = (0, cells);
-        let mut frequency = first;
-        for slot in &mut lost {
-            let small = 0.5 * PI / (frequency * STRIDE);
-            while from < to && end(from, 0).is_none_or(|loss| loss < -small) {
-                from += 1;
-            }
-            while from < to && end(to - 1, 1).is_none_or(|loss| loss > small) {
-                to -= 1;
-            }
-            if let (Some([low_a, high_a]), Some([low_b, high_b])) =
-                (self.sums.get(from), self.sums.get(to))
-                && let mass = low_b[0] - low_a[0]
-                && mass > 0.0
-            {
-                let (low, high) = ((low_b[1] - low_a[1]) / mass, (high_b[1] - high_a[1]) / mass);
-                // Cells that lie above the highest mean, and those below the lowest.
-                let (mut left, mut right) = (from, to);
-                while left < to && end(left, 1).is_some_and(|loss| loss < low) {
-                    left += 1;
+        for widest in [PI, 2.0] {
+            let steepness = (1.0 - libm::cos(widest)) / (widest * widest);
+            let (mut from, mut to) = (0, cells);
+            let mut frequency = first;
+            for slot in &mut lost {
+                let small = 0.5 * widest / (frequency * STRIDE);
+                while from < to && end(from, 0).is_none_or(|loss| loss < -small) {
+                    from += 1;
                 }
-                while right > left && end(right - 1, 0).is_some_and(|loss| loss > high) {
-                    right -= 1;
+                while from < to && end(to - 1, 1).is_none_or(|loss| loss > small) {
+                    to -= 1;
                 }
-                if let (Some([_, below]), Some([above, _])) =
-                    (self.sums.get(left), self.sums.get(right))
+                if let (Some([low_a, high_a]), Some([low_b, high_b])) =
+                    (self.sums.get(from), self.sums.get(to))
+                    && let mass = low_b[0] - low_a[0]
+                    && mass > 0.0
                 {
-                    let square =
-                        square_around([high_a, below], low) + square_around([above, low_b], high);
-                    // Roundings of differences of sums, each of at most all terms.
-                    let rounding = (8.0 + 4.0 * cells as f64)
-                        * UNIT
-                        * (low_b[2] + high_b[2] + (low * low).max(high * high) * low_b[0]);
-                    *slot = (4.0 * frequency * frequency / (PI * PI) * mass * (square - rounding))
-                        .max(0.0)
-                        * (1.0 - 1e-9);
+                    let (low, high) =
+                        ((low_b[1] - low_a[1]) / mass, (high_b[1] - high_a[1]) / mass);
+                    // Cells that lie above the highest mean, and those below the lowest.
+                    let (mut left, mut right) = (from, to);
+                    while left < to && end(left, 1).is_some_and(|loss| loss < low) {
+                        left += 1;
+                    }
+                    while right > left && end(right - 1, 0).is_some_and(|loss| loss > high) {
+                        right -= 1;
+                    }
+                    if let (Some([_, below]), Some([above, _])) =
+                        (self.sums.get(left), self.sums.get(right))
+                    {
+                        let square = square_around([high_a, below], low)
+                            + square_around([above, low_b], high);
+                        // Roundings of differences of sums, each of at most all terms.
+                        let rounding = (8.0 + 4.0 * cells as f64)
+                            * UNIT
+                            * (low_b[2] + high_b[2] + (low * low).max(high * high) * low_b[0]);
+                        let found = 2.0 * steepness * frequency * frequency * mass;
+                        *slot = slot.max(found * (square - rounding) * (1.0 - 1e-9));
+                    }
                 }
+                frequency *= STRIDE;
             }
-            frequency *= STRIDE;
         }
         lost
     }
