@@ -13,9 +13,10 @@ use burn::tensor::Device;
 use veilgrad::accounting::Best;
 use veilgrad::events::LedgerStore;
 use veilgrad::ledger::{Ledger, Options};
-use veilgrad::nn::{Clipping, Loss};
+use veilgrad::nn::round::drive_shown;
+use veilgrad::nn::{Clipping, Loss, Pace, Schedule};
 use veilgrad::prelude::*;
-use veilgrad_burn::{PrivateOptimizer, Trainer, TrainingPlan, cross_entropy};
+use veilgrad_burn::{PrivateOptimizer, Trainer, Training, TrainingPlan, cross_entropy};
 
 mod digits;
 mod models;
@@ -62,27 +63,27 @@ fn private(
     store: impl LedgerStore,
 ) -> Result<(), Box<dyn Error>> {
     use burn::module::Module;
-    let mut model = PrivateCnn::new(device);
-    let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
+    let model = PrivateCnn::new(device);
+    let optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let (clip, noise) = (ClipNorm::new(1.0)?, NoiseMultiplier::new(1.1)?);
     // With a metric that is estimated privately in the same rounds.
     let plan = TrainingPlan::new(Clipping::Flat(clip), noise, PublicCount::new(256.0)?)
-        .metric(Metric::bounded("accuracy", 0.0, 1.0)?, BudgetShare::new(0.05)?);
+        .metric(Metric::accuracy()?, BudgetShare::new(0.05)?);
     let loss = Loss::SoftmaxCrossEntropy;
-    let mut trainer = Trainer::per_record(&model, data, plan, loss, digits::numbers)?;
+    let trainer = Trainer::per_record(&model, data, plan, loss, digits::numbers)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
     // All rounds are declared, so that the tightest accountant may speak about them.
-    let round = trainer.event(&sampler)?;
-    let plan = vec![Rounds { count: rounds, round: round.clone() }];
+    let plan = vec![Rounds { count: rounds, round: trainer.event(&sampler)? }];
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
-    for permit in run.reserve(&round, rounds)? {
-        let progress = trainer.round(&model, permit, &mut sampler)?;
-        model = trainer.step(&mut optimizer, 0.15, model);
-        if trainer.rounds() % 100 == 0 {
-            let training = progress.metric("accuracy").unwrap_or_default();
-            println!("round {}: private training accuracy {training:.2?}", trainer.rounds());
+    let mut training = Training { trainer, model, optimizer, schedule: Schedule::Constant(0.15) };
+    let pace = Pace { rounds, block: 32, checkpoint_rounds: None };
+    drive_shown(&mut training, &mut run, &mut sampler, &(), &pace, |_, progress| {
+        if progress.round % 100 == 0 {
+            let accuracy = progress.metric("accuracy").unwrap_or_default();
+            println!("round {}: private training accuracy {accuracy:.2?}", progress.round);
         }
-    }
+    })?;
+    let model = training.model;
     let model = model.valid();
     println!("test accuracy {:.4}", Digits::test(|x| model.forward(x))?);
     println!("epsilon {} at delta 1e-5", digits::epsilon(&run.close()?, 1e-5)?);

@@ -10,7 +10,7 @@
 //! # Guarantee
 //! What a record adds to a round is a vector of integers with a certified norm. It is a function of this
 //! record alone where the types of the model say so ([`Trainer::per_record`]) or the model sees one record
-//! at a time; otherwise the run is stamped `numerics = unverified` ([`Trainer::numerics`]).
+//! at a time; otherwise the run is stamped `numerics = unverified` ([`Engine::numerics`](veilgrad_nn::round::Engine::numerics)).
 
 mod checkpoint;
 mod error;
@@ -22,7 +22,6 @@ mod layer;
 mod operation;
 mod optimizer;
 mod per_record;
-mod quiet;
 mod records;
 mod tape;
 mod tile;
@@ -36,5 +35,5 @@ pub use layer::{
 pub use optimizer::PrivateOptimizer;
 pub use per_record::{PerRecord, PerRecordModel, Stack, Stacked, outputs};
 pub use records::{Outcome, Records, accuracy, cross_entropy};
-pub use trainer::Trainer;
+pub use trainer::{Trainer, Training};
 pub use veilgrad_nn::{TrainError, TrainingPlan};

@@ -3,12 +3,11 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use veilgrad_mechanism::Metric;
-use veilgrad_nn::round::Vector;
+use veilgrad_nn::round::{Vector, quietly};
 
 use crate::error::ModelError;
 use crate::gradients::{TileGradients, vectors};
 use crate::inspect::{Parameters, check_untracked};
-use crate::quiet::quietly;
 use crate::tape::{self, Tape, numbers};
 use crate::{Outcome, Records};
 

@@ -1,21 +1,21 @@
 //! Rounds of a Burn model: what the round engine asks of it.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
-use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
+use veilgrad_events::{Numerics, Round, RoundPermit};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
-use veilgrad_mechanism::{Estimates, RecordVector, Released, RoundPlan, Sampler};
-use veilgrad_nn::round::{Backend, Engine, ExampleId, Vectors};
-use veilgrad_nn::{Contribution, Loss, Performance, Progress, TrainError, TrainingPlan, Unit};
+use veilgrad_mechanism::{RecordVector, Sampler};
+use veilgrad_nn::round::{Backend, Engine, ExampleId, Trains, Vectors, quietly};
+use veilgrad_nn::{Loss, Performance, Progress, Schedule, TrainError, TrainingPlan};
 
 use crate::error::ModelError;
 use crate::gradients::TileGradients;
 use crate::inspect::{Parameters, Tracked};
 use crate::per_record::{PerRecordModel, Stack, Stacked, losses, outputs};
-use crate::quiet::quietly;
 use crate::tape::Tape;
 use crate::tile::{Shape, judge};
 use crate::{Outcome, PrivateOptimizer, Records, isolation};
@@ -24,7 +24,7 @@ use crate::{Outcome, PrivateOptimizer, Records, isolation};
 ///
 /// # Guarantee
 /// What a record adds to the sums of a round is a vector of integers with a certified norm. Where
-/// [`numerics`](Trainer::numerics) is exact, it is a function of this record and of public state alone;
+/// [`numerics`](Engine::numerics) is exact, it is a function of this record and of public state alone;
 /// otherwise the run's header says `unverified`, and so does every statement about the run.
 ///
 /// Exact are, on the devices flex and ndarray and without randomness of the model's own:
@@ -46,7 +46,7 @@ pub struct Trainer<M, R, F> {
 }
 
 /// One thread's memory: what its last tile led to.
-pub(crate) struct Memory<M> {
+pub struct Memory<M> {
     /// The model of this round. Threads that shared its leaves would share one graph, and wait for each other.
     model: Option<M>,
     tape: Tape,
@@ -163,7 +163,7 @@ where
         apart: bool,
     ) -> Result<Self, TrainError> {
         let (recorded, tile) = (!training.is_materialised(), performance.tile);
-        if let Unit::User { contribution: Contribution::LocalSgd { .. }, .. } = training.record() {
+        if training.trains_locally() {
             return Err(TrainError::LocalSteps);
         }
         let parameters = Parameters::of(model, recorded)?;
@@ -201,45 +201,6 @@ where
         let vectors = Vectors { trained, statistics };
         let engine = Engine::new(training, vectors, performance, numerics)?;
         Ok(Self { engine, shape, records, loss, model: PhantomData })
-    }
-
-    /// Whether a record's contribution is a function of this record alone: the header of a run says the same.
-    #[must_use]
-    pub const fn numerics(&self) -> Numerics {
-        self.engine.numerics()
-    }
-
-    /// The header of a run: what a record is, which datasets are neighbours, and whether isolation is
-    /// established.
-    #[must_use]
-    pub fn header(&self, adjacency: Adjacency) -> RunHeader {
-        self.engine.header(adjacency)
-    }
-
-    /// The round as the ledger is to charge it.
-    ///
-    /// # Errors
-    /// When a clip norm has become so extreme that its event cannot be written.
-    pub fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        self.engine.event(sampler)
-    }
-
-    /// The mechanism's plan: groups, clip norms, noise.
-    #[must_use]
-    pub const fn plan(&self) -> &RoundPlan {
-        self.engine.plan()
-    }
-
-    /// The number of rounds so far, of all runs.
-    #[must_use]
-    pub const fn rounds(&self) -> u64 {
-        self.engine.rounds()
-    }
-
-    /// All that the last round released.
-    #[must_use]
-    pub const fn estimates(&self) -> Option<&Released<Estimates>> {
-        self.engine.estimates()
     }
 
     /// Runs one charged round and adapts clip norms to what it released.
@@ -295,6 +256,54 @@ where
         }
         let (shape, records, loss) = (&self.shape, &self.records, &self.loss);
         round(&mut self.engine, &BurnRound { model, shape, records, loss, recorded })
+    }
+}
+
+/// What any engine tells: the header of a run, the round to charge, the plan, what was released.
+impl<M, R, F> Deref for Trainer<M, R, F> {
+    type Target = Engine<Memory<M>>;
+
+    fn deref(&self) -> &Engine<Memory<M>> {
+        &self.engine
+    }
+}
+
+/// A trainer with its model and optimizer: what [`drive`](veilgrad_nn::drive) runs, saves and stops in order.
+pub struct Training<M, R, F> {
+    /// Runs rounds.
+    pub trainer: Trainer<M, R, F>,
+    /// The model, moved by every round.
+    pub model: M,
+    /// Moves it.
+    pub optimizer: PrivateOptimizer,
+    /// How far.
+    pub schedule: Schedule,
+}
+
+impl<M, R, F> Trains<()> for Training<M, R, F>
+where
+    M: Module + Sync,
+    R: Records + Sync,
+    F: Fn(&M, R::Batch) -> Outcome + Sync,
+{
+    fn rounds(&self) -> u64 {
+        self.trainer.rounds()
+    }
+
+    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
+        self.trainer.event(sampler)
+    }
+
+    fn round(
+        &mut self,
+        permit: RoundPermit,
+        sampler: &mut impl Sampler,
+        (): &(),
+    ) -> Result<Progress, TrainError> {
+        let rate = self.schedule.rate(self.trainer.rounds());
+        let progress = self.trainer.round(&self.model, permit, sampler)?;
+        self.model = self.trainer.step(&mut self.optimizer, rate, self.model.clone());
+        Ok(progress)
     }
 }
 
@@ -393,6 +402,7 @@ where
     fn end(&self, memory: &mut Memory<M>) {
         memory.tape.turn_over();
         (memory.model, memory.gradients) = (None, None);
+        (memory.losses, memory.metrics) = (Vec::new(), Vec::new());
     }
 }
 

@@ -29,7 +29,9 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         Err(reason) => (request.known.clone(), Err(reason)),
     };
     let advice = match (&outcome, solve) {
-        (Ok(_), Solve::Noise) => request.batch_advice(),
+        (Ok(_), Solve::Noise) => {
+            with_notice("comparing other batch sizes", common.quiet, || request.batch_advice())
+        }
         _ => Vec::new(),
     };
     let answer = Answer {
@@ -53,14 +55,19 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
         let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
         let adjacency = arguments.view.adjacency();
-        let curve = spent(&rounds, adjacency, arguments.delta, arguments.view.accountant(), CURVE)
-            .map_err(|error| Error::Failure(error.to_string()))?;
+        let accountant = arguments.view.accountant();
+        let curve = with_notice("drawing curves", common.quiet, || {
+            spent(&rounds, adjacency, arguments.delta, accountant, CURVE)
+        });
+        let curve = curve.map_err(|error| Error::Failure(error.to_string()))?;
         let table = answer.table(solved_row(solve));
         let composition =
             request.composition(&parameters).map_err(|error| Error::Failure(error.to_string()))?;
         let last = Epsilon::new(outcome.guarantee.epsilon)
             .map_err(|error| Error::Failure(error.to_string()))?;
-        let profile = Profile::new(&composition, last, PROFILE);
+        let profile = with_notice("drawing the profile", common.quiet, || {
+            Profile::new(&composition, last, PROFILE)
+        });
         let (curves, delta) = (html::curves(&curve, &profile), arguments.delta.get());
         if let Some(path) = &arguments.html {
             write_file(path, html::page(&curves, delta, &table).as_bytes())?;

@@ -21,6 +21,9 @@ pub enum RecordVector<'a> {
 /// that depends on the two factors and the factor alone, and [`add`](Self::add) adds exactly this matrix. What it
 /// holds is private: it must wipe its memory when it is dropped.
 pub trait OuterProducts: Send {
+    /// How many numbers the two factors have.
+    fn lengths(&self) -> (usize, usize);
+
     /// Rounds the left factor to integers. Returns the squared norm of its product with the right factor as it is.
     fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use veilgrad_events::{ClipNorm, IntegerGrid};
+use zeroize::Zeroizing;
 
 use crate::accumulator::Accumulator;
 use crate::clip::{certified, factor, relative_weight, round_down};
@@ -45,7 +46,7 @@ pub enum SumError {
     Foreign,
     /// Of two sums, only the one that the other is added to may have its noise already.
     #[error("a sum that has its noise is released, not added to another")]
-    Covered,
+    HasNoise,
 }
 
 /// Records of one round, clipped, certified and added up: what one thread does, or all of it.
@@ -62,11 +63,18 @@ pub struct PartialSum {
     /// The permit of the round that the sum belongs to.
     pub(crate) permit: u64,
     pub(crate) groups: Vec<GroupSum>,
-    /// The dimension of each vector, and whether it comes as an outer product.
-    forms: Vec<(usize, bool)>,
+    /// How each vector comes.
+    forms: Vec<Form>,
     /// What each group needs to know of the record being added (a squared norm, or the value that a
     /// quantile follows), kept here to spare an allocation per record.
-    pub(crate) measures: Vec<f64>,
+    pub(crate) measures: Zeroizing<Vec<f64>>,
+}
+
+/// How a vector comes: so many coordinates, or two factors of so many numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Values(usize),
+    Outer(usize, usize),
 }
 
 /// The sum of one group: coordinates in an accumulator, outer products where they are computed.
@@ -100,8 +108,8 @@ impl PartialSum {
         permit: u64,
         mut outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
     ) -> Self {
-        let mut forms: Vec<(usize, bool)> =
-            plan.structure.vectors().map(|(_, dimension)| (dimension, false)).collect();
+        let mut forms: Vec<Form> =
+            plan.structure.vectors().map(|(_, dimension)| Form::Values(dimension)).collect();
         let mut group_sum = |content: &PlannedContent, dimension: usize| {
             let PlannedContent::Vectors { members, .. } = content else {
                 let sums = Accumulator::new(dimension);
@@ -111,8 +119,9 @@ impl PartialSum {
             let members = members.iter().map(|member| {
                 let place = match outer(plan.vector_name(member.vector)) {
                     Some(products) => {
-                        if let Some((_, outer)) = forms.get_mut(member.vector) {
-                            *outer = true;
+                        if let Some(form) = forms.get_mut(member.vector) {
+                            let (left, right) = products.lengths();
+                            *form = Form::Outer(left, right);
                         }
                         Place::Outer(products)
                     }
@@ -130,12 +139,12 @@ impl PartialSum {
         };
         let groups =
             plan.groups.iter().map(|group| group_sum(&group.content, group.dimension)).collect();
-        let measures = vec![0.0; plan.groups.len()];
+        let measures = Zeroizing::new(vec![0.0; plan.groups.len()]);
         Self { plan: Arc::clone(plan), permit, groups, forms, measures }
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
-    /// no vectors at all are a record with nothing to say, which contributes zero.
+    /// no vectors at all are an empty record, which contributes zero.
     ///
     /// # Errors
     /// When the shape of the record is not that of the structure; nothing was added then. Values
@@ -156,11 +165,12 @@ impl PartialSum {
         self.check(vectors)?;
         let plan = Arc::clone(&self.plan);
         let groups = plan.groups.iter().zip(&mut self.groups);
-        for ((group, sum), measure) in groups.zip(&mut self.measures) {
+        for ((group, sum), measure) in groups.zip(self.measures.iter_mut()) {
             *measure = match &group.content {
                 PlannedContent::Vectors { .. } => sum.squared_norm(vectors),
                 PlannedContent::QuantileOfValue(_, vector, _) => match vectors.vector(*vector) {
                     Some(RecordVector::Values([first, ..])) => f64::from(*first),
+                    Some(RecordVector::Outer([a, ..], [b, ..])) => f64::from(*a) * f64::from(*b),
                     _ => f64::NAN,
                 },
                 PlannedContent::Weight(_) | PlannedContent::QuantileOfNorm(..) => 0.0,
@@ -208,19 +218,27 @@ impl PartialSum {
         if found != expected {
             return Err(SumError::Count { expected, found });
         }
-        for (index, (dimension, outer)) in self.forms.iter().enumerate() {
-            let (found, is_outer) = match vectors.vector(index) {
-                Some(RecordVector::Values(values)) => (values.len(), false),
-                Some(RecordVector::Outer(left, right)) => (left.len() * right.len(), true),
-                None => (0, false),
+        for (index, expected) in self.forms.iter().enumerate() {
+            let found = match vectors.vector(index) {
+                Some(RecordVector::Values(values)) => Form::Values(values.len()),
+                Some(RecordVector::Outer(left, right)) => Form::Outer(left.len(), right.len()),
+                None => Form::Values(0),
             };
-            if (found, is_outer) != (*dimension, *outer) {
-                let (name, expected) = (self.plan.vector_name(index).to_owned(), *dimension);
-                return Err(match is_outer == *outer {
-                    true => SumError::Dimension { name, expected, found },
-                    false => SumError::Form(name),
-                });
+            if found == *expected {
+                continue;
             }
+            let name = self.plan.vector_name(index).to_owned();
+            return Err(match (*expected, found) {
+                (Form::Values(expected), Form::Values(found)) => {
+                    SumError::Dimension { name, expected, found }
+                }
+                (Form::Outer(left, right), Form::Outer(found_left, found_right)) => {
+                    let (expected, found) =
+                        if found_left == left { (right, found_right) } else { (left, found_left) };
+                    SumError::Dimension { name, expected, found }
+                }
+                _ => SumError::Form(name),
+            });
         }
         Ok(())
     }
@@ -228,7 +246,7 @@ impl PartialSum {
     /// Adds one record whose measures are known and finite.
     fn contribute<R: Record + ?Sized>(&mut self, plan: &Plan, vectors: &R, weight: f64) {
         let groups = plan.groups.iter().zip(&mut self.groups);
-        for ((group, sum), measure) in groups.zip(&self.measures) {
+        for ((group, sum), measure) in groups.zip(self.measures.iter()) {
             let s_int = i64::from(group.grid.s_int());
             match &group.content {
                 PlannedContent::Vectors { clip, rule, weight: bound, .. } => {

@@ -44,10 +44,10 @@ pub enum ReleaseError {
     ForeignNoise,
     /// The sum has its noise already.
     #[error("the sum has its noise already")]
-    Covered,
+    HasNoise,
     /// The sum has no noise yet.
     #[error("the sum has no noise yet")]
-    Uncovered,
+    NoNoise,
     /// The event of the round cannot be written.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -84,7 +84,7 @@ impl ClippedSum {
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
-    /// no vectors at all are a record with nothing to say, which contributes zero.
+    /// no vectors at all are an empty record, which contributes zero.
     ///
     /// # Errors
     /// When the shape of the record is not that of the structure; nothing was added then. Values
@@ -110,7 +110,7 @@ impl ClippedSum {
     pub fn merge(&mut self, other: Self) -> Result<(), SumError> {
         // One round has one noise.
         if other.noise.is_some() {
-            return Err(SumError::Covered);
+            return Err(SumError::HasNoise);
         }
         self.absorb(other.records).map(drop)
     }
@@ -180,7 +180,7 @@ impl ClippedSum {
     /// When the noise was drawn for other groups, or the sum has its noise already.
     pub fn add_noise(&mut self, noise: Noise) -> Result<(), ReleaseError> {
         if self.noise.is_some() {
-            return Err(ReleaseError::Covered);
+            return Err(ReleaseError::HasNoise);
         }
         let groups = self.records.plan.groups.iter();
         let drawn = noise.groups.iter().map(|noise| (noise.k, noise.values.len()));
@@ -199,7 +199,7 @@ impl ClippedSum {
     /// # Errors
     /// As for [`release`](Self::release), and when the sum has no noise.
     pub fn release_noisy(self, sample: Sample) -> Result<Released<Estimates>, ReleaseError> {
-        let Some(noise) = &self.noise else { return Err(ReleaseError::Uncovered) };
+        let Some(noise) = &self.noise else { return Err(ReleaseError::NoNoise) };
         let permit = sample.permit();
         if permit.id() != self.records.permit {
             return Err(ReleaseError::ForeignSample);

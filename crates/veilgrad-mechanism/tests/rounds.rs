@@ -93,7 +93,7 @@ fn noise_may_come_first_and_comes_once() {
         other.add(&[&[0.25]]).unwrap();
         if first {
             sum.add_noise(noise).unwrap();
-            assert_eq!(sum.add_noise(no_noise(&plan)), Err(ReleaseError::Covered));
+            assert_eq!(sum.add_noise(no_noise(&plan)), Err(ReleaseError::HasNoise));
             sum.add(&[&[0.5]]).unwrap();
             sum.merge(other).unwrap();
             return vector(&sum.release_noisy(sample).unwrap(), "x");
@@ -107,10 +107,10 @@ fn noise_may_come_first_and_comes_once() {
     let sample = insecure_sample(&plan);
     let (mut one, mut two) = (sample.begin(&plan), sample.begin(&plan));
     two.add_noise(no_noise(&plan)).unwrap();
-    assert_eq!(one.merge(two), Err(SumError::Covered));
+    assert_eq!(one.merge(two), Err(SumError::HasNoise));
     let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
     assert_eq!(one.add_noise(no_noise(&larger)), Err(ReleaseError::ForeignNoise));
-    assert_eq!(one.release_noisy(sample).err(), Some(ReleaseError::Uncovered));
+    assert_eq!(one.release_noisy(sample).err(), Some(ReleaseError::NoNoise));
 }
 
 #[test]

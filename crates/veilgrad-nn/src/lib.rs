@@ -80,7 +80,8 @@ pub use layer::{Conv2d, Layer, Padding, Window};
 pub use loss::Loss;
 pub use model::Model;
 pub use optimizer::{
-    Adagrad, Adam, Each, Optimizer, Plain, RmsProp, Rule, Schedule, Sgd, Step, Weights,
+    Adagrad, Adam, GradientDescent, Optimizer, PerWeight, RmsProp, Rule, Schedule, Sgd, Step,
+    Weights,
 };
 pub use records::{InMemory, Microbatches, Records};
 pub use round::{

@@ -48,7 +48,7 @@ pub(crate) struct Native<'a> {
 }
 
 /// One thread's tile, and a model for local steps.
-pub(crate) struct Memory {
+pub struct Memory {
     tile: Tile,
     local: Option<(Model, Prepared)>,
 }
@@ -65,6 +65,7 @@ impl Native<'_> {
 
 impl Backend for Native<'_> {
     type Memory = Memory;
+    const LOCAL_STEPS: bool = true;
 
     fn memory(&self) -> Memory {
         Memory { tile: Tile::new(self.model, self.loss, self.tile, self.summed), local: None }
@@ -128,6 +129,11 @@ impl Backend for Native<'_> {
                 class(memory.tile.target(row), classes).map_or(f64::NAN, |class| class as f64)
             }
         }
+    }
+
+    fn end(&self, memory: &mut Memory) {
+        memory.tile.wipe();
+        memory.local = None;
     }
 
     fn local_steps(

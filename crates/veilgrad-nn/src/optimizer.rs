@@ -71,12 +71,12 @@ pub struct Step {
 
 /// A [`Rule`] for every weight.
 #[derive(Debug, Clone)]
-pub struct Each<R, const N: usize> {
+pub struct PerWeight<R, const N: usize> {
     rule: R,
     memory: BTreeMap<String, Vec<[f32; N]>>,
 }
 
-impl<R: Rule<N>, const N: usize> Each<R, N> {
+impl<R: Rule<N>, const N: usize> PerWeight<R, N> {
     /// An optimizer that remembers nothing yet.
     #[must_use]
     pub const fn new(rule: R) -> Self {
@@ -84,7 +84,7 @@ impl<R: Rule<N>, const N: usize> Each<R, N> {
     }
 }
 
-impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
+impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
     fn step(
         &mut self,
         mut weights: Weights<'_>,
@@ -149,7 +149,7 @@ impl<R: Rule<N>, const N: usize> Optimizer for Each<R, N> {
 
 /// Stochastic gradient descent without memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plain;
+pub struct GradientDescent;
 
 /// Stochastic gradient descent with momentum.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -192,54 +192,54 @@ pub struct RmsProp {
 impl Sgd {
     /// Plain gradient descent.
     #[must_use]
-    pub const fn plain() -> Each<Plain, 0> {
-        Each::new(Plain)
+    pub const fn plain() -> PerWeight<GradientDescent, 0> {
+        PerWeight::new(GradientDescent)
     }
 
     /// With momentum.
     #[must_use]
-    pub const fn with_momentum(momentum: f32) -> Each<Self, 1> {
-        Each::new(Self { momentum, nesterov: false })
+    pub const fn with_momentum(momentum: f32) -> PerWeight<Self, 1> {
+        PerWeight::new(Self { momentum, nesterov: false })
     }
 
     /// With Nesterov's momentum.
     #[must_use]
-    pub const fn nesterov(momentum: f32) -> Each<Self, 1> {
-        Each::new(Self { momentum, nesterov: true })
+    pub const fn nesterov(momentum: f32) -> PerWeight<Self, 1> {
+        PerWeight::new(Self { momentum, nesterov: true })
     }
 }
 
 impl Adam {
     /// Adam with its authors' settings.
     #[must_use]
-    pub const fn standard() -> Each<Self, 2> {
+    pub const fn standard() -> PerWeight<Self, 2> {
         Self::with_decay(0.0)
     }
 
     /// AdamW, with its authors' other settings.
     #[must_use]
-    pub const fn with_decay(decay: f32) -> Each<Self, 2> {
-        Each::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
+    pub const fn with_decay(decay: f32) -> PerWeight<Self, 2> {
+        PerWeight::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
     }
 }
 
 impl Adagrad {
     /// Adagrad with its usual setting.
     #[must_use]
-    pub const fn standard() -> Each<Self, 1> {
-        Each::new(Self { epsilon: 1e-10 })
+    pub const fn standard() -> PerWeight<Self, 1> {
+        PerWeight::new(Self { epsilon: 1e-10 })
     }
 }
 
 impl RmsProp {
     /// RMSprop with its usual settings.
     #[must_use]
-    pub const fn standard() -> Each<Self, 1> {
-        Each::new(Self { decay: 0.99, epsilon: 1e-8 })
+    pub const fn standard() -> PerWeight<Self, 1> {
+        PerWeight::new(Self { decay: 0.99, epsilon: 1e-8 })
     }
 }
 
-impl Rule<0> for Plain {
+impl Rule<0> for GradientDescent {
     const NAME: &'static str = "plain";
 
     fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {

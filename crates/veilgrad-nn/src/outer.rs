@@ -122,6 +122,12 @@ impl OuterSum {
         }
         self.wide.zeroize();
         (self.bound, self.begun) = (0, false);
+        (self.waiting, self.products) = (0, 0);
+        // Factors of records stay no longer than their round.
+        for pairs in [&mut self.left, &mut self.right] {
+            pairs.fill([0; 2]);
+        }
+        self.single.iter_mut().for_each(|factor| factor.fill(0));
     }
 
     fn multiply(&mut self) {

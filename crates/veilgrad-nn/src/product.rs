@@ -2,6 +2,7 @@
 
 use veilgrad_mechanism::OuterProducts;
 use veilgrad_mechanism::exact::{self, Part, round_down};
+use zeroize::Zeroize;
 
 use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
 
@@ -30,7 +31,19 @@ impl RoundedProducts {
     }
 }
 
+/// Factors of a record do not outlive their use.
+impl Drop for RoundedProducts {
+    fn drop(&mut self) {
+        self.left.zeroize();
+        self.right.zeroize();
+    }
+}
+
 impl OuterProducts for RoundedProducts {
+    fn lengths(&self) -> (usize, usize) {
+        (self.left.len(), self.right.len())
+    }
+
     fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64 {
         let largest = largest(left);
         let squared = exact::squared_norm(left);

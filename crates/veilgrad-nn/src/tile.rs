@@ -69,6 +69,15 @@ impl Tile {
         }
     }
 
+    /// Forgets examples.
+    pub(crate) fn wipe(&mut self) {
+        let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
+        rows.for_each(|values| values.fill(0.0));
+        self.targets.fill(0.0);
+        self.judgements.fill(None);
+        self.count = 0;
+    }
+
     pub(crate) const fn capacity(&self) -> usize {
         self.capacity
     }

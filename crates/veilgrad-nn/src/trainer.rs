@@ -1,9 +1,11 @@
 //! Native models in training: the round engine, then the optimizer.
 
-use veilgrad_events::{Adjacency, LedgerStore, Numerics, Round, RoundPermit, Run, RunHeader};
+use std::ops::Deref;
+
+use veilgrad_events::{LedgerStore, Numerics, Round, RoundPermit, Run};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
-use veilgrad_mechanism::{Estimates, Released, RoundPlan, Sampler};
+use veilgrad_mechanism::Sampler;
 
 use crate::loss::Loss;
 use crate::model::{Model, Prepared};
@@ -20,7 +22,7 @@ use crate::tile::tile_of;
 /// A model in training.
 ///
 /// # Guarantee
-/// The model's parameters and all that a round returns are functions of [`Released`] estimates and of
+/// The model's parameters and all that a round returns are functions of [`Released`](veilgrad_mechanism::Released) estimates and of
 /// public parameters. A record that makes no sense (not finite, absurd target, overflow on the way)
 /// contributes zero to every group, and no output depends on it otherwise.
 pub struct Trainer<O> {
@@ -86,26 +88,6 @@ impl<O: Optimizer> Trainer<O> {
         self
     }
 
-    /// The header of a run: what a record is, and which datasets are neighbours.
-    #[must_use]
-    pub fn header(&self, adjacency: Adjacency) -> RunHeader {
-        self.engine.header(adjacency)
-    }
-
-    /// The round as the ledger is to charge it.
-    ///
-    /// # Errors
-    /// When a clip norm has become so extreme that its event cannot be written.
-    pub fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        self.engine.event(sampler)
-    }
-
-    /// The mechanism's plan: groups, clip norms, noise.
-    #[must_use]
-    pub const fn plan(&self) -> &RoundPlan {
-        self.engine.plan()
-    }
-
     /// The model as it is.
     #[must_use]
     pub const fn model(&self) -> &Model {
@@ -116,18 +98,6 @@ impl<O: Optimizer> Trainer<O> {
     #[must_use]
     pub fn averaged_model(&self) -> Option<Model> {
         Some(self.average.as_ref()?.model(&self.model))
-    }
-
-    /// All that the last round released.
-    #[must_use]
-    pub const fn estimates(&self) -> Option<&Released<Estimates>> {
-        self.engine.estimates()
-    }
-
-    /// The number of rounds so far, of all runs.
-    #[must_use]
-    pub const fn rounds(&self) -> u64 {
-        self.engine.rounds()
     }
 
     /// Runs one charged round.
@@ -204,6 +174,15 @@ impl<O: Optimizer> Trainer<O> {
             average.add(&self.model, progress.round);
         }
         Ok(progress)
+    }
+}
+
+/// What any engine tells: the header of a run, the round to charge, the plan, what was released.
+impl<O> Deref for Trainer<O> {
+    type Target = Engine<Memory>;
+
+    fn deref(&self) -> &Engine<Memory> {
+        &self.engine
     }
 }
 

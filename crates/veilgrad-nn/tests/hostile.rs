@@ -232,3 +232,38 @@ fn a_short_record_does_not_see_the_one_before_it() {
     assert_ne!(run(&[long.clone(), long], 1), expected);
     assert_ne!(run(&[whole.clone(), whole], 1), expected);
 }
+
+/// Records of which one cannot be read.
+struct Panics(InMemory, u64);
+
+impl Records for Panics {
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        assert_ne!(record, self.1, "{input:?}");
+        self.0.read(record, example, input, target);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_contributes_zero_on_any_number_of_threads() {
+    let data = examples(40, 3);
+    let mut others = data.clone();
+    others.remove(7);
+    for materialised in [false, true] {
+        let plan = if materialised { plan(0.3, 40.0).materialised() } else { plan(0.3, 40.0) };
+        let after = |records: &dyn Fn(&mut Trainer<_>), threads| {
+            let mut trainer = trainer(plan.clone(), Performance { threads, tile: 8 });
+            records(&mut trainer);
+            bits(trainer.model())
+        };
+        let expected = after(&|trainer| drop(train_exactly(trainer, &in_memory(&others), 2)), 1);
+        for threads in [1, 4] {
+            let found =
+                after(&|t| drop(train_exactly(t, &Panics(in_memory(&data), 7), 2)), threads);
+            assert_eq!(found, expected, "{threads} threads");
+        }
+    }
+}

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use burn::optim::AdamConfig;
+use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::Device;
 use veilgrad::accounting::Best;
 use veilgrad::ledger::{Ledger, Options};
-use veilgrad_burn::{PrivateOptimizer, Trainer, TrainingPlan};
+use veilgrad_burn::{PrivateOptimizer, Trainer, Training, TrainingPlan};
 use veilgrad_events::{
-    Adjacency, Budget, Delta, Epsilon, Event, MemoryLedger, Mode, NoiseMultiplier, PublicCount,
-    RecordUnit, Run, SampleRate,
+    Adjacency, Budget, Delta, Epsilon, Event, LedgerStore, MemoryLedger, Mode, NoiseMultiplier,
+    PublicCount, RecordUnit, Run, SampleRate,
 };
 use veilgrad_mechanism::PoissonSampler;
-use veilgrad_nn::{Clipping, Layer, Loss, Model, Performance, Schedule, Sgd};
+use veilgrad_nn::{
+    Clipping, Hooks, Layer, Loss, Model, Pace, Performance, Progress, Schedule, Sgd, drive,
+};
 
 use crate::common::{Mlp, Points, clip, example, judge};
 
@@ -113,4 +115,31 @@ fn a_run_charges_exactly_what_a_native_one_charges() {
     };
     let ours = events(trainer.header(adjacency), trainer.event(&sampler).unwrap());
     assert_eq!(ours, events(native.header(adjacency), native.event(&sampler).unwrap()));
+}
+
+#[test]
+fn the_driver_loop_trains_burn_models_and_stops_in_order() {
+    struct StopAfter(u64);
+    impl<T, S: LedgerStore> Hooks<T, S> for StopAfter {
+        fn show(&mut self, _: &T, progress: &Progress) {
+            self.0 = self.0.saturating_sub(progress.round.min(1));
+        }
+        fn stop(&mut self) -> bool {
+            self.0 == 0
+        }
+    }
+    let device = Device::flex().autodiff();
+    let points = Points::new(40, 12, None);
+    let mut sampler = PoissonSampler::new(SampleRate::new(0.5).unwrap());
+    let (model, loss) = (Mlp::new(&device), Loss::SoftmaxCrossEntropy);
+    let trainer = Trainer::per_record(&model, &points, plan(), loss, example).unwrap();
+    let optimizer = PrivateOptimizer::new(SgdConfig::new().init());
+    let before = format!("{:?}", model.first.weight.val().into_data());
+    let mut training = Training { trainer, model, optimizer, schedule: Schedule::Constant(0.1) };
+    let header = training.trainer.header(Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+    let pace = Pace { rounds: 9, block: 2, checkpoint_rounds: None };
+    let left = drive(&mut training, &mut run, &mut sampler, &(), &pace, &mut StopAfter(5));
+    assert_eq!((left.unwrap(), training.trainer.rounds()), (4, 5));
+    assert_ne!(format!("{:?}", training.model.first.weight.val().into_data()), before);
 }

@@ -292,7 +292,17 @@ fn sums_of_microbatches_are_those_of_the_native_engine_and_averages() {
             let names = [("linear1", "first"), ("linear2", "second")];
             let model = Model::new(&[12], layers, 1).unwrap();
             points.examples = 3;
-            compare(&mlp, model, &names, &points, flat(bound).unit(unit), native_plan, &[]);
+            let plan = flat(bound).unit(unit);
+            compare(&mlp, model.clone(), &names, &points, plan.clone(), native_plan.clone(), &[]);
+            // Examples that are not valid do not count, and the others of their microbatch do.
+            let mut spoiled = points.clone();
+            spoiled.rows[1].1 = 9;
+            spoiled.rows[3].0[0] = f32::NAN;
+            spoiled.rows[7].0[2] = f32::INFINITY;
+            (9..12).for_each(|row| spoiled.rows[row].1 = -1);
+            compare(&mlp, model, &names, &spoiled, plan.clone(), native_plan, &[]);
+            let all = all_integers(&released(&mlp, &points, plan.clone(), 1));
+            assert_ne!(all_integers(&released(&mlp, &spoiled, plan, 1)), all);
         }
         // Where nothing is clipped, three averages of three examples are a third of nine gradients.
         points.examples = 3;
@@ -355,5 +365,23 @@ fn compare<M: Classify>(
         let near =
             found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= step + b.abs() / 100_000);
         assert!(near && expected.iter().any(|x| *x != 0), "{name}: {found:?} {expected:?}");
+    }
+}
+
+#[test]
+fn threads_and_tiles_do_not_change_a_bit() {
+    let device = Device::flex().autodiff();
+    let (model, points) = (Mlp::new(&device), Points::new(45, 12, None));
+    for plan in [flat(0.4), flat(0.4).materialised()] {
+        let sums = |threads, tile| {
+            let performance = Performance { threads, tile };
+            let trainer =
+                veilgrad_burn::Trainer::with(&model, &points, plan.clone(), judge, performance);
+            all_integers(&crate::common::round(trainer.unwrap(), &model))
+        };
+        let expected = sums(1, 8);
+        for (threads, tile) in [(2, 8), (5, 8), (3, 16)] {
+            assert_eq!(sums(threads, tile), expected, "{threads} threads, tiles of {tile}");
+        }
     }
 }

@@ -206,6 +206,10 @@ struct Open {
 }
 
 impl OuterProducts for Open {
+    fn lengths(&self) -> (usize, usize) {
+        (2, 3)
+    }
+
     fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64 {
         self.left = left.to_vec();
         kernel::squared_norm(left) * kernel::squared_norm(right)
@@ -311,6 +315,9 @@ fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() 
     let short = RecordVector::Outer(&dense[..2], &dense[..2]);
     assert!(matches!(part.add(&[values, short, b]), Err(SumError::Dimension { .. })));
     assert!(matches!(part.add(&[values]), Err(SumError::Count { .. })));
+    // As many coordinates, and other factors.
+    let turned = RecordVector::Outer(&dense[..3], &dense[..2]);
+    assert!(matches!(part.add(&[values, turned, b]), Err(SumError::Dimension { .. })));
     let product = RecordVector::Outer(&dense[..2], &dense[..3]);
     assert_eq!(part.add(&[product, product, b]), Err(SumError::Form("a".to_owned())));
     // Nothing was certified, so that nothing but zeros can be in the sum.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn walk<R: Rule<N>, const N: usize>(each: &Each<R, N>, gradients: &[f32]) -> f32 {
+fn walk<R: Rule<N>, const N: usize>(each: &PerWeight<R, N>, gradients: &[f32]) -> f32 {
     let mut memory = [0.0; N];
     let rounds = (1..).zip(gradients);
     rounds.fold(1.0, |weight, (round, gradient)| {

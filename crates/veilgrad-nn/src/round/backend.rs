@@ -23,6 +23,9 @@ pub trait Backend: Sync {
     /// One thread's memory: bounded by the tile and the model, whatever the sample.
     type Memory: Send;
 
+    /// Whether [`local_steps`](Self::local_steps) is there.
+    const LOCAL_STEPS: bool = false;
+
     /// Memory for a thread.
     fn memory(&self) -> Self::Memory;
 
@@ -39,7 +42,7 @@ pub trait Backend: Sync {
     /// alone, and one that fails alone contributes zero.
     fn run(&self, memory: &mut Self::Memory, examples: &[ExampleId]) -> bool;
 
-    /// Takes examples through the model and back, and adds the vectors of those that make sense to `sums`, in the order of
+    /// Takes examples through the model and back, and adds the vectors of valid ones to `sums`, in the order of
     /// [`Vectors`](super::Vectors). False as for [`run`](Self::run), with nothing added.
     fn run_summed(
         &self,
@@ -48,7 +51,7 @@ pub trait Backend: Sync {
         sums: &mut [Vec<f32>],
     ) -> bool;
 
-    /// Whether the example of a row makes sense: finite inputs, a possible target, a finite loss.
+    /// Whether the example of a row is valid: finite inputs, a possible target, a finite loss.
     fn is_sound(&self, memory: &Self::Memory, row: usize) -> bool;
 
     /// A vector of a row, counted through [`Vectors`](super::Vectors), after [`run`](Self::run).

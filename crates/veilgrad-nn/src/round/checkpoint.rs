@@ -202,6 +202,7 @@ impl<M: Send> Engine<M> {
     /// Goes on from there.
     pub fn go_on_from(&mut self, position: Position) {
         (self.round, self.plan) = (position.round, position.plan);
+        self.estimates = None;
     }
 }
 

@@ -11,6 +11,7 @@ use veilgrad_mechanism::{
 use super::backend::{Backend, ExampleId};
 use super::error::TrainError;
 use super::plan::{Contribution, TrainingPlan, Unit};
+use super::quiet::quietly;
 use super::vector::{Vector, Vectors};
 use crate::product::RoundedProducts;
 
@@ -58,7 +59,7 @@ pub struct Engine<M> {
     numerics: Numerics,
     /// Empty while a round is under way.
     workers: Vec<Worker<M>>,
-    estimates: Option<Released<Estimates>>,
+    pub(super) estimates: Option<Released<Estimates>>,
 }
 
 /// What a round released.
@@ -165,12 +166,10 @@ impl<M: Send> Engine<M> {
         permit: RoundPermit,
         sampler: &mut impl Sampler,
     ) -> Result<Progress, TrainError> {
-        let (plan, old) = (self.plan.clone(), self.estimates.take());
-        let noise = move || match old {
-            Some(old) => Noise::draw_over(&plan, 1, old),
-            None => Noise::draw_on(&plan, 1),
-        };
-        self.round_with(backend, permit, sampler, noise)
+        self.round_with(backend, permit, sampler, |plan, old| match old {
+            Some(old) => Noise::draw_over(plan, 1, old),
+            None => Noise::draw_on(plan, 1),
+        })
     }
 
     /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
@@ -185,7 +184,7 @@ impl<M: Send> Engine<M> {
         sampler: &mut impl Sampler,
         noise: Noise,
     ) -> Result<Progress, TrainError> {
-        self.round_with(backend, permit, sampler, move || Ok(noise))
+        self.round_with(backend, permit, sampler, move |_, _| Ok(noise))
     }
 
     fn round_with<B: Backend<Memory = M>>(
@@ -193,24 +192,30 @@ impl<M: Send> Engine<M> {
         backend: &B,
         permit: RoundPermit,
         sampler: &mut impl Sampler,
-        noise: impl FnOnce() -> Result<Noise, NoiseError>,
+        noise: impl FnOnce(&RoundPlan, Option<Released<Estimates>>) -> Result<Noise, NoiseError>,
     ) -> Result<Progress, TrainError> {
         let (run, plan) = (permit.unit(), self.training.record().record());
         if run != plan {
             return Err(TrainError::Unit { run, plan });
         }
+        if self.training.trains_locally() && !B::LOCAL_STEPS {
+            return Err(TrainError::LocalSteps);
+        }
+        let (plan, old) = (self.plan.clone(), self.estimates.take());
+        let noise = move || noise(&plan, old);
         let sample = Sample::draw(permit, sampler, backend.records())?;
         let sum = self.sum(backend, &sample, noise)?;
         let estimates = sum.release_noisy(sample)?;
-        self.round = self.round.saturating_add(1);
         self.plan.adapt(&estimates)?;
+        self.round = self.round.saturating_add(1);
         let decode = |metric: &Metric| Some((metric.vector().0, metric.decode(&estimates)?));
         let metrics = self.metrics.iter().filter_map(decode).collect();
         self.estimates = Some(estimates);
         Ok(Progress { round: self.round, metrics })
     }
 
-    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record.
+    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record; if that
+    /// fails, no thread goes on. Parts of the sum are without noise until they are added to it, and wiped then.
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -237,6 +242,7 @@ impl<M: Send> Engine<M> {
                 worker.add(&shared, tile, &mut part)?;
             }
             backend.end(&mut worker.memory);
+            worker.forget();
             part.finish();
             Ok(part)
         };
@@ -247,6 +253,9 @@ impl<M: Send> Engine<M> {
             let others: Vec<_> =
                 others.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
             let noise = noise();
+            if noise.is_err() {
+                next.store(tiles.len(), Ordering::Relaxed);
+            }
             let mut parts = vec![Ok(work(first))];
             parts.extend(others.into_iter().map(|other| other.join()));
             (noise, parts)
@@ -302,6 +311,13 @@ impl<M> Worker<M> {
         Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }
     }
 
+    /// Wipes what is left of records.
+    fn forget(&mut self) {
+        for values in self.sums.iter_mut().chain(&mut self.encoded) {
+            values.fill(0.0);
+        }
+    }
+
     /// Adds some records.
     fn add<B: Backend<Memory = M>>(
         &mut self,
@@ -314,13 +330,13 @@ impl<M> Worker<M> {
         }
         let examples: Vec<ExampleId> =
             ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
-        if shared.backend.run(&mut self.memory, &examples) {
+        if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
             return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
         }
         // Some record does not fit. Alone, it spoils no other, and the others come to the same: what
         // comes from a record does not depend on its neighbours.
         for example in examples {
-            if shared.backend.run(&mut self.memory, &[example]) {
+            if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
                 self.add_row(shared, 0, part)?;
             }
         }
@@ -358,7 +374,8 @@ impl<M> Worker<M> {
         part: &mut PartialSum,
     ) -> Result<(), SumError> {
         let Shared { backend, training, vectors, metrics, .. } = shared;
-        let examples = backend.examples(record).min(training.record().examples());
+        let examples = quietly(|| backend.examples(record)).unwrap_or(0);
+        let examples = examples.min(training.record().examples());
         let all = || vectors.trained.iter().chain(&vectors.statistics);
         self.sums.resize_with(all().count(), Vec::new);
         for (sum, vector) in self.sums.iter_mut().zip(all()) {
@@ -391,7 +408,8 @@ pub(crate) struct Averages<'a> {
     pub(crate) metrics: &'a [Metric],
 }
 
-/// Averages vectors and metrics over those examples of a record that make sense. False if none does.
+/// Averages vectors and metrics over the valid examples of a record: finite inputs, possible targets, finite losses
+/// and gradients. False if there is none.
 pub(crate) fn average<B: Backend>(
     backend: &B,
     memory: &mut B::Memory,
@@ -401,24 +419,35 @@ pub(crate) fn average<B: Backend>(
 ) -> bool {
     let Averages { sums, encoded, metrics } = averages;
     let mut counted = 0u32;
-    let mut count = |memory: &B::Memory, rows: usize| {
-        for row in (0..rows).filter(|row| backend.is_sound(memory, *row)) {
+    let mut scratch: Vec<Vec<f32>> = sums.iter().map(|sum| vec![0.0; sum.len()]).collect();
+    // Adds some examples, all of which must have finite vectors.
+    let mut add = |memory: &mut B::Memory, tile: &[ExampleId]| {
+        scratch.iter_mut().for_each(|sum| sum.fill(0.0));
+        if quietly(|| backend.run_summed(memory, tile, &mut scratch)) != Some(true)
+            || scratch.iter().flatten().any(|value| !value.is_finite())
+        {
+            return false;
+        }
+        for (sum, part) in sums.iter_mut().zip(&scratch) {
+            sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+        }
+        for row in (0..tile.len()).filter(|row| backend.is_sound(memory, *row)) {
             counted += 1;
             for (index, (metric, sums)) in metrics.iter().zip(encoded.iter_mut()).enumerate() {
                 let values = metric.encode(backend.metric(memory, index, row));
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
         }
+        true
     };
-    let examples: Vec<ExampleId> = examples.map(|example| ExampleId { record, example }).collect();
-    for tile in examples.chunks(backend.capacity(memory).max(1)) {
-        if backend.run_summed(memory, tile, sums) {
-            count(memory, tile.len());
-            continue;
-        }
-        for example in tile {
-            if backend.run_summed(memory, std::slice::from_ref(example), sums) {
-                count(memory, 1);
+    let capacity = backend.capacity(memory).max(1);
+    for first in examples.clone().step_by(capacity) {
+        let tile = first..examples.end.min(first.saturating_add(capacity));
+        let tile: Vec<ExampleId> = tile.map(|example| ExampleId { record, example }).collect();
+        if !add(memory, &tile) && tile.len() > 1 {
+            // One example that is not valid must not spoil the others.
+            for example in &tile {
+                add(memory, std::slice::from_ref(example));
             }
         }
     }

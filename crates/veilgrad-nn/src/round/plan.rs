@@ -163,6 +163,12 @@ impl TrainingPlan {
         self.statistics.is_some()
     }
 
+    /// Whether users train on their examples alone.
+    #[must_use]
+    pub const fn trains_locally(&self) -> bool {
+        matches!(self.unit, Unit::User { contribution: Contribution::LocalSgd { .. }, .. })
+    }
+
     /// Whether records' gradients are held as vectors.
     #[must_use]
     pub fn is_materialised(&self) -> bool {

@@ -8,9 +8,9 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body` on private records; None if it panicked. Burn panics where a record does not fit (an
-/// index out of range), and the message may hold the record's values: it is not printed.
-pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
+/// Runs `body` on private records; None if it panicked. A framework or a reader may panic where a record does not fit
+/// (an index out of range), and the message may hold the record's values: it is not printed.
+pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = take_hook();
