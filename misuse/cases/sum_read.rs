@@ -5,7 +5,7 @@ use veilgrad::prelude::*;
 
 fn leak(sum: ClippedSum) {
     println!("{sum:?}");
-    let _ = sum.groups;
+    let _ = sum.records;
 }
 
 fn main() {}
