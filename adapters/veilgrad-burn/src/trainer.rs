@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::Module;
 use burn::tensor::Tensor;
 use veilgrad_events::{Numerics, Round, RoundPermit};
 #[cfg(feature = "insecure-testing")]
@@ -47,8 +47,7 @@ pub struct Trainer<M, R, F> {
 
 /// One thread's memory: what its last tile led to.
 pub struct Memory<M> {
-    /// The model of this round. Threads that shared its leaves would share one graph, and wait for each other.
-    model: Option<M>,
+    model: PhantomData<fn(&M)>,
     tape: Tape,
     gradients: Option<TileGradients>,
     losses: Vec<f32>,
@@ -163,6 +162,8 @@ where
         apart: bool,
     ) -> Result<Self, TrainError> {
         let (recorded, tile) = (!training.is_materialised(), performance.tile);
+        // Burn's graph of derivatives is one for all threads: with several, gradients get lost.
+        let performance = Performance { threads: 1, ..performance };
         if training.trains_locally() {
             return Err(TrainError::LocalSteps);
         }
@@ -320,7 +321,7 @@ where
 
     fn memory(&self) -> Memory<M> {
         let (tape, losses, metrics) = (Tape::default(), Vec::new(), Vec::new());
-        Memory { model: None, tape, gradients: None, losses, metrics }
+        Memory { model: PhantomData, tape, gradients: None, losses, metrics }
     }
 
     fn capacity(&self, _: &Memory<M>) -> usize {
@@ -341,7 +342,7 @@ where
             let read = examples.iter().map(|one| self.records.read(one.record, one.example));
             read.chain(padding.map(|number| self.records.made_up(number))).collect()
         });
-        let model = memory.model.get_or_insert_with(|| own_leaves(self.model));
+        let model = self.model;
         let tile = examples.and_then(|examples| {
             self.shape.run(model, self.records, self.loss, examples, &mut memory.tape)
         });
@@ -358,7 +359,7 @@ where
         sums: &mut [Vec<f32>],
     ) -> bool {
         let trained = &self.shape.parameters.trained;
-        let model = &*memory.model.get_or_insert_with(|| own_leaves(self.model));
+        let model = self.model;
         let found = quietly(|| {
             let read = examples.iter().map(|one| self.records.read(one.record, one.example));
             let batch = self.records.batch(read.collect(), &self.shape.device);
@@ -401,21 +402,7 @@ where
 
     fn end(&self, memory: &mut Memory<M>) {
         memory.tape.turn_over();
-        (memory.model, memory.gradients) = (None, None);
+        memory.gradients = None;
         (memory.losses, memory.metrics) = (Vec::new(), Vec::new());
     }
-}
-
-/// The same model with leaves of its own in the graph of derivatives.
-fn own_leaves<M: Module>(model: &M) -> M {
-    struct Leaves;
-    impl ModuleMapper for Leaves {
-        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            parameter.map(|tensor| {
-                let trained = tensor.is_require_grad();
-                tensor.detach().set_require_grad(trained)
-            })
-        }
-    }
-    model.clone().map(&mut Leaves)
 }

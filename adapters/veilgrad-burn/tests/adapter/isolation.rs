@@ -10,7 +10,7 @@ use veilgrad_burn::{
 };
 use veilgrad_events::{Adjacency, BudgetShare, Numerics};
 use veilgrad_mechanism::Metric;
-use veilgrad_nn::Loss;
+use veilgrad_nn::{Loss, Performance};
 
 use crate::common::{
     Bag, Batch, Classify, Convs, Mlp, Points, Sequence, Text, all_integers, backends, clip,
@@ -72,7 +72,9 @@ fn sums<M: Module + Sync>(
     tile: usize,
     loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
 ) -> (Vec<i64>, Numerics) {
-    let trainer = Trainer::with(model, points, plan, loss, tiles(tile)).unwrap();
+    // On one thread, so that records that are coupled share a tile.
+    let performance = Performance { threads: 1, tile };
+    let trainer = Trainer::with(model, points, plan, loss, performance).unwrap();
     let numerics = trainer.numerics();
     assert_eq!(trainer.header(Adjacency::AddRemove).numerics, numerics);
     (all_integers(&round(trainer, model)), numerics)
