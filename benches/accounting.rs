@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use veilgrad_accounting::{
-    Accountant, Best, Composition, Pld, Rdp, Target, advantage, true_positive_rate,
+    Accountant, Composition, Pld, Rdp, Target, Tightest, advantage, true_positive_rate,
 };
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate,
@@ -188,7 +188,7 @@ fn composition(steps: &[(f64, f64, u64)]) -> Result<Composition> {
 /// What a user who plans a run is shown.
 fn mnist_plan() -> Result<f64> {
     let composition = composition(&[MNIST])?;
-    let found = Best.epsilon(&composition, Delta::new(1e-5)?)?;
+    let found = Tightest.epsilon(&composition, Delta::new(1e-5)?)?;
     Ok(found.epsilon + advantage(&composition) + true_positive_rate(&composition, 0.01))
 }
 

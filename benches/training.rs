@@ -153,7 +153,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 mode: veilgrad::events::Mode::Planned,
                 order: None,
             })?;
-            let store = ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Best))?;
+            let store =
+                ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Tightest))?;
             let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
             trainer.train(&mut run, &mut sampler, &images, 3, 32, |_, _| ())?;
             let (start, cpu) = (Instant::now(), cpu_seconds());

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use veilgrad::accounting::Best;
+use veilgrad::accounting::Tightest;
 use veilgrad::events::{Budget, Mode};
 use veilgrad::ledger::{Ledger, Options};
 use veilgrad::nn::{
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mode: Mode::Planned,
         order: None,
     })?;
-    let store = ledger.dataset("mnist", Arc::new(Best))?;
+    let store = ledger.dataset("mnist", Arc::new(Tightest))?;
     let mut sampler = PoissonSampler::new(SampleRate::new(BATCH / RECORDS)?);
     // All rounds are declared, so that the tightest accountant may speak about them.
     let plan = vec![Rounds { count: rounds, round: trainer.event(&sampler)? }];

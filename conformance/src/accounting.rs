@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use veilgrad::prelude::*;
-use veilgrad_accounting::{Accountant, Composition, Pld, Rdp, Sampled, Step, Target, pld, rdp};
+use veilgrad_accounting::{Accountant, Composition, Pld, Rdp, Sampled, Step, Target, profile, rdp};
 
 use crate::case::{Case, Outcome, Verdict, flatten, number, require, text};
 
@@ -58,7 +58,7 @@ impl Found {
         // thousand rounds; the PRV accountant of Opacus returns the upper end of an interval of twice
         // its error of 0.01.
         let looser = if source == Source::Prv { 2e-2 } else { 1e-3 };
-        let epsilon = pld::epsilon(rounds, delta).map_err(text)?.upper;
+        let epsilon = profile::epsilon(rounds, delta).map_err(text)?.bounds.upper;
         Ok(Self { epsilon, loosest: epsilon + looser, orders: None })
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use veilgrad_accounting::{Best, Composition, rdp};
+use veilgrad_accounting::{Composition, Tightest, rdp};
 use veilgrad_events::{Adjacency, Delta, Epsilon, Pricing, Rounds};
 use veilgrad_ledger::{Ledger, Options};
 
@@ -61,7 +61,7 @@ fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
     let fits = |cap: f64, count: u64| -> Result<bool, String> {
         let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
         let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
-        let Some(order) = Best.order(Epsilon::new(cap).map_err(text)?, delta) else {
+        let Some(order) = Tightest.order(Epsilon::new(cap).map_err(text)?, delta) else {
             return Ok(false);
         };
         let cost = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;

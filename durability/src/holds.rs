@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Adjacency, Delta, LedgerError, RecordUnit, Rounds, Run, RunHeader};
 use veilgrad_ledger::{Ledger, Options};
 
@@ -20,7 +20,7 @@ fn cost(count: u64) -> Result<f64, String> {
     let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
     let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
     let delta = Delta::new(1e-5).map_err(text)?;
-    Ok(Best.epsilon(&composition, delta).map_err(text)?.epsilon)
+    Ok(Tightest.epsilon(&composition, delta).map_err(text)?.epsilon)
 }
 
 /// A run with a plan that works until all of it is charged: code 3 if it is refused before it starts, 1 if it dies
@@ -39,7 +39,7 @@ pub(crate) fn run(ledger: &str, begun: &str, stop: &str) -> ExitCode {
 fn work(ledger: &Path, begun: &Path, stop: bool) -> Result<bool, String> {
     let step = round(0.01, 1.0)?;
     let store = Ledger::open(ledger, Options::default()).map_err(text)?;
-    let store = store.dataset("data", Arc::new(Best)).map_err(text)?;
+    let store = store.dataset("data", Arc::new(Tightest)).map_err(text)?;
     let mut header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     header.plan = Some(vec![Rounds { count: PLAN, round: step.clone() }]);
     let mut run = match Run::open(store, header) {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Delta, Rounds};
 use veilgrad_ledger::{Ledger, Options};
 
@@ -75,7 +75,7 @@ pub(crate) fn load(quick: bool) -> Found {
         let runs = charges.iter().map(|run| run.rounds.iter().copied());
         let composition = Composition::of_runs(runs, dataset.budget.adjacency).map_err(text)?;
         let delta = Delta::new(1e-5).map_err(text)?;
-        Ok(Best.epsilon(&composition, delta).map_err(text)?.epsilon)
+        Ok(Tightest.epsilon(&composition, delta).map_err(text)?.epsilon)
     })?;
     println!(
         "load: {rounds} distinct rounds in {blocks} blocks: append {append}, verify {verify}, account {account} \

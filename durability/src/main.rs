@@ -24,14 +24,6 @@ fn main() -> ExitCode {
     let quick = arguments.iter().any(|argument| argument == "--quick");
     let words: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
-    let sweep = |name: &str, f: &dyn Fn(bool) -> Found| {
-        let chosen = words.is_empty() || words.contains(&"all") || words.contains(&name);
-        if chosen && let Err(error) = f(quick) {
-            println!("{name}: FAILED: {error}");
-            return false;
-        }
-        true
-    };
     // A child of a sweep: works until it is done or killed.
     match words.as_slice() {
         ["charge", ledger, out, rounds, block] => return charge::run(ledger, out, rounds, block),
@@ -56,6 +48,24 @@ fn main() -> ExitCode {
         ("load", &load::load),
         ("rate", &load::rate),
     ];
-    let held = sweeps.iter().map(|(name, f)| sweep(name, f)).fold(true, |all, one| all & one);
+    let names: Vec<&str> = sweeps.iter().map(|(name, _)| *name).collect();
+    let known = |argument: &String| {
+        ["--quick", "all"].contains(&argument.as_str()) || names.contains(&argument.as_str())
+    };
+    if let Some(unknown) = arguments.iter().find(|argument| !known(argument)) {
+        println!(
+            "{unknown}: not a sweep\nusage: veilgrad-durability [--quick] [all|{}]...",
+            names.join("|")
+        );
+        return ExitCode::from(2);
+    }
+    let mut held = true;
+    for (name, sweep) in sweeps {
+        let chosen = words.is_empty() || words.contains(&"all") || words.contains(&name);
+        if chosen && let Err(error) = sweep(quick) {
+            println!("{name}: FAILED: {error}");
+            held = false;
+        }
+    }
     if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, RecordUnit, Round, Run, RunHeader,
     SampleRate, Sampling, SumQuery,
@@ -102,7 +102,7 @@ pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
 
 /// A run on that dataset.
 pub(crate) fn open_run(ledger: Ledger) -> Result<Run<DatasetLedger>, String> {
-    let store = ledger.dataset("data", Arc::new(Best)).map_err(text)?;
+    let store = ledger.dataset("data", Arc::new(Tightest)).map_err(text)?;
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     Run::open(store, header).map_err(text)
 }

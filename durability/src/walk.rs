@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{ClipNorm, Epsilon, Event, NoiseStd, Round, SampleRate, Sampling, SumQuery};
 use veilgrad_ledger::{Entry, Head, Ledger, Options};
 
@@ -97,7 +97,7 @@ impl Branch {
             return Err(format!("{found:?} charged, and {:?} expected", self.charges));
         }
         let dataset = ledger.state().datasets().get("data").ok_or("the dataset is gone")?;
-        let epsilon = dataset.price(&Best)?;
+        let epsilon = dataset.price(&Tightest)?;
         let cap = dataset.budget.epsilon.get();
         if epsilon < self.epsilon || cap > self.cap {
             return Err(format!(

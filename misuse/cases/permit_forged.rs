@@ -4,7 +4,7 @@
 use veilgrad::prelude::*;
 
 fn forge() -> RoundPermit {
-    RoundPermit { number: 0, round: todo(), insecure: false }
+    RoundPermit { id: 0, run: todo(), number: 0, round: todo() }
 }
 
 fn todo<T>() -> T {

@@ -137,7 +137,7 @@ fn private<M: PerRecordModel + Sync>(
         mode: veilgrad::events::Mode::Planned,
         order: None,
     })?;
-    let store = ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Best))?;
+    let store = ledger.dataset("mnist", std::sync::Arc::new(veilgrad::accounting::Tightest))?;
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove))?;
     let mut permits = run.reserve(&trainer.event(&sampler)?, 0)?;
     let mut model = Some(model);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::Device;
-use veilgrad::accounting::Best;
+use veilgrad::accounting::Tightest;
 use veilgrad::events::LedgerStore;
 use veilgrad::ledger::{Ledger, Options};
 use veilgrad::nn::round::drive_shown;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             None => private(&data, rounds, &device, MemoryLedger::new()),
             Some(path) => {
                 let ledger = Ledger::open(Path::new(path), Options::default())?;
-                private(&data, rounds, &device, ledger.dataset("mnist", Arc::new(Best))?)
+                private(&data, rounds, &device, ledger.dataset("mnist", Arc::new(Tightest))?)
             }
         },
         _ => Err("cnn private|public [ROUNDS [LEDGER]]".into()),

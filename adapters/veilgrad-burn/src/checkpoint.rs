@@ -1,4 +1,4 @@
-//! Checkpoints of Burn models: enough to go on, and nothing to go back with.
+//! Checkpoints of Burn models: all that resuming needs, and nothing that could undo a charge.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ where
         checkpoint.write(path)
     }
 
-    /// Goes on from a checkpoint of the same model, plan and optimizer. A checkpoint that names a
+    /// Resumes from a checkpoint of the same model, plan and optimizer. A checkpoint that names a
     /// ledger needs that ledger, and the ledger must contain what was charged when it was written.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ where
         let record = ModuleRecord::from_bytes(bytes("model")?).map_err(format)?;
         let model = model.try_load_record(record).map_err(format)?;
         let state = bytes("optimizer")?;
-        let inner = optimizer.optimizer.clone().from_bytes(state).map_err(format)?;
+        let restored = optimizer.optimizer.clone().from_bytes(state).map_err(format)?;
         let parameters = crate::inspect::Parameters::of(&model, false).map_err(format)?;
         self.engine.go_on_from(position);
         self.shape.parameters = parameters;
-        Ok((model, optimizer.with_state(inner)))
+        Ok((model, PrivateOptimizer { optimizer: restored, ..optimizer }))
     }
 }

@@ -3,8 +3,8 @@
 use veilgrad_mechanism::RecordVector;
 use veilgrad_nn::round::Vector;
 
-use crate::found::Found;
 use crate::inspect::Parameter;
+use crate::layer_pass::LayerPass;
 use crate::tape::Use;
 
 /// The gradients of a tile: for each parameter its rows, or the two factors of them.
@@ -14,20 +14,20 @@ pub(crate) struct TileGradients {
 
 enum Source {
     Dense { rows: Vec<f32>, length: usize },
-    Outer { found: Box<Found>, inputs: usize, outputs: usize },
+    Outer { found: Box<LayerPass>, inputs: usize, outputs: usize },
 }
 
 /// How each parameter's gradient comes: as an outer product where it is used once, by a layer that
 /// makes one.
 pub(crate) fn vectors(uses: &[Use], parameters: &[Parameter]) -> Vec<Vector> {
     let vector = |parameter: &Parameter| {
-        let mut of = uses.iter().filter(|one| place(one, parameter).is_some());
-        let first = of.next().filter(|_| of.next().is_none());
+        let mut using = uses.iter().filter(|one| place(one, parameter).is_some());
+        let first = using.next().filter(|_| using.next().is_none());
         let outer = first.filter(|one| place(one, parameter) == Some(0));
         Vector {
             name: parameter.name.clone(),
             length: parameter.length,
-            outer: outer.and_then(|one| one.ready.kernel.outer()),
+            outer: outer.and_then(|one| one.prepared.kernel.outer()),
         }
     };
     parameters.iter().map(vector).collect()
@@ -47,7 +47,7 @@ impl TileGradients {
         vectors: &[Vector],
         records: usize,
     ) -> Option<Self> {
-        let mut found: Vec<Option<Found>> = uses.iter().map(|one| one.slot.take()).collect();
+        let mut found: Vec<Option<LayerPass>> = uses.iter().map(|one| one.slot.take()).collect();
         let mut sources = Vec::new();
         // Outer products last: they take what was found, and a bias may still want its part.
         for outer in [false, true] {
@@ -98,13 +98,13 @@ impl TileGradients {
 
 fn outer_source(
     uses: &[Use],
-    found: &mut [Option<Found>],
+    found: &mut [Option<LayerPass>],
     parameter: &Parameter,
     (inputs, outputs): (usize, usize),
 ) -> Option<Source> {
-    let mut of = uses.iter().zip(found).filter(|(one, _)| place(one, parameter).is_some());
-    let (one, found) = of.next()?;
-    if of.next().is_some() || one.ready.kernel.outer() != Some((inputs, outputs)) {
+    let mut using = uses.iter().zip(found).filter(|(one, _)| place(one, parameter).is_some());
+    let (one, found) = using.next()?;
+    if using.next().is_some() || one.prepared.kernel.outer() != Some((inputs, outputs)) {
         return None;
     }
     Some(Source::Outer { found: Box::new(found.take()?), inputs, outputs })
@@ -113,7 +113,7 @@ fn outer_source(
 /// The rows of a parameter, added up over all of its uses; zeros where the loss does not depend on it.
 fn dense_source(
     uses: &[Use],
-    found: &mut [Option<Found>],
+    found: &mut [Option<LayerPass>],
     parameter: &Parameter,
     records: usize,
 ) -> Source {
@@ -122,7 +122,7 @@ fn dense_source(
     for (one, found) in uses.iter().zip(found) {
         let (Some(place), Some(found)) = (place(one, parameter), found) else { continue };
         let order = one.targets[place].map(|target| target.order);
-        let part = match one.ready.kernel.outer() {
+        let part = match one.prepared.kernel.outer() {
             Some((inputs, outputs)) if place == 0 => materialise(found, inputs, outputs),
             _ => std::mem::take(&mut found.back.parameters[place]),
         };
@@ -140,7 +140,7 @@ fn dense_source(
 }
 
 /// The outer products of a tile, as rows.
-fn materialise(found: &Found, inputs: usize, outputs: usize) -> Vec<f32> {
+fn materialise(found: &LayerPass, inputs: usize, outputs: usize) -> Vec<f32> {
     let rows = found.x.slice().chunks_exact(inputs).zip(found.dy.slice().chunks_exact(outputs));
     rows.flat_map(|(x, dy)| x.iter().flat_map(move |x| dy.iter().map(move |dy| x * dy))).collect()
 }

@@ -24,7 +24,38 @@ pub(crate) struct Parameters {
     /// Running statistics of private batch norm.
     pub(crate) statistics: Vec<Parameter>,
     refused: Option<(String, String)>,
-    path: Vec<(String, String)>,
+    path: ModulePath,
+}
+
+/// Where a visit of a model is: the names of the modules around, and their types.
+#[derive(Debug, Default)]
+pub(crate) struct ModulePath(Vec<(String, String)>);
+
+impl ModulePath {
+    pub(crate) fn enter(&mut self, name: &str, container: &str) {
+        self.0.push((name.to_owned(), container.to_owned()));
+    }
+
+    pub(crate) fn exit(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(".")
+    }
+
+    /// The type that holds what is visited.
+    fn owner(&self) -> &str {
+        let owner = self.0.last().map_or("", |(_, container)| container.as_str());
+        owner.rsplit(':').next().unwrap_or(owner)
+    }
+
+    /// Whether what is visited is a running statistic of private batch norm.
+    pub(crate) fn is_statistic(&self) -> bool {
+        let last = self.0.last().is_some_and(|(name, _)| name.starts_with("running_"));
+        last && self.owner() == "PrivateBatchNorm"
+    }
 }
 
 /// Types of Burn that private training refuses wherever they train, and what to use instead.
@@ -68,16 +99,6 @@ impl Parameters {
     pub(crate) fn all(&self) -> Vec<Parameter> {
         self.trained.iter().chain(&self.statistics).cloned().collect()
     }
-
-    fn name(&self) -> String {
-        let names: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
-        names.join(".")
-    }
-
-    fn owner(&self) -> &str {
-        let owner = self.path.last().map_or("", |(_, container)| container.as_str());
-        owner.rsplit(':').next().unwrap_or(owner)
-    }
 }
 
 /// Why a parameter outside of private layers cannot be recorded.
@@ -94,23 +115,22 @@ fn foreign_layer(parameter: &Parameter) -> ModelError {
 
 impl ModuleVisitor for Parameters {
     fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_owned(), container_type.to_owned()));
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        let (name, owner) = (self.name(), self.owner().to_owned());
+        let (name, owner) = (self.path.name(), self.path.owner().to_owned());
         let length = parameter.lazy_shape().num_elements();
         let found = Parameter { name, id: parameter.id, length, owner };
         let known = self.trained.iter().chain(&self.statistics).any(|p| p.id == found.id);
         if known {
             return;
         }
-        let last = self.path.last().map_or("", |(name, _)| name.as_str());
-        if found.owner == "PrivateBatchNorm" && last.starts_with("running_") {
+        if self.path.is_statistic() {
             self.statistics.push(found);
         } else if parameter.val().is_require_grad() {
             self.trained.push(found);
@@ -118,12 +138,12 @@ impl ModuleVisitor for Parameters {
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
-        let owner = self.owner().to_owned();
+        let owner = self.path.owner().to_owned();
         let refused = CROSS_RECORD.iter().find(|(name, _)| *name == owner);
         if let Some((_, instead)) = refused.filter(|_| flag.is_enabled()) {
-            let place: Vec<&str> =
-                self.path.iter().rev().skip(1).rev().map(|(name, _)| name.as_str()).collect();
-            let layer = format!("'{}', a {owner}", place.join("."));
+            // The flag's own name is the last one.
+            let name = self.path.name();
+            let layer = format!("'{}', a {owner}", name.rsplit_once('.').map_or("", |(l, _)| l));
             self.refused.get_or_insert((layer, (*instead).to_owned()));
         }
     }

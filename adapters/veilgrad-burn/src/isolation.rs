@@ -9,7 +9,7 @@ use crate::tape::Tape;
 use crate::tile::{STEP, Shape};
 use crate::{Outcome, Records};
 
-/// Differences beyond this, relative to the row, are no rounding.
+/// Relative differences above this cannot come from rounding.
 const ROUNDING: f64 = 1e-3;
 
 /// Takes tiles of made-up examples through the model: some examples replaced by others, all in another
@@ -28,11 +28,10 @@ pub(crate) fn check<M: Module, R: Records>(
     records: &R,
     loss: &impl Fn(&M, R::Batch) -> Outcome,
 ) -> Result<Numerics, ModelError> {
-    let randomness = Still::default();
-    let (still, random) = randomness.apply(model.clone());
+    let (without_randomness, random) = RandomnessOff::default().apply(model.clone());
     let rows = |numbers: &[u64]| -> Result<Vec<Vec<f32>>, ModelError> {
         let examples = numbers.iter().map(|number| records.made_up(*number)).collect();
-        let tile = shape.run(&still, records, loss, examples, &mut Tape::default());
+        let tile = shape.run(&without_randomness, records, loss, examples, &mut Tape::default());
         let tile = tile.ok_or(ModelError::MadeUp)?;
         Ok((0..numbers.len()).map(|row| tile.row(row)).collect())
     };
@@ -68,9 +67,9 @@ pub(crate) fn check<M: Module, R: Records>(
 }
 
 /// Whether what a model makes of single records is a function of them: on backends in memory, without
-/// randomness of its own.
+/// layers that draw random numbers.
 pub(crate) fn of_single_records<M: Module>(model: &M, device: &Device) -> Numerics {
-    let (_, random) = Still::default().apply(model.clone());
+    let (_, random) = RandomnessOff::default().apply(model.clone());
     if is_known(device) && !random { Numerics::Exact } else { Numerics::Unverified }
 }
 
@@ -104,18 +103,18 @@ fn distance(reference: &[f32], row: &[f32]) -> f64 {
 
 /// Turns randomness of layers off (dropout), and notes that there was some.
 #[derive(Default)]
-struct Still {
+struct RandomnessOff {
     random: bool,
 }
 
-impl Still {
+impl RandomnessOff {
     fn apply<M: Module>(mut self, model: M) -> (M, bool) {
         let model = model.map(&mut self);
         (model, self.random)
     }
 }
 
-impl ModuleMapper for Still {
+impl ModuleMapper for RandomnessOff {
     fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
         self.random |= flag.is_enabled();
         flag.map(|flag| flag.with(false))

@@ -14,11 +14,11 @@
 
 mod checkpoint;
 mod error;
-mod found;
 mod gradients;
 mod inspect;
 mod isolation;
 mod layer;
+mod layer_pass;
 mod operation;
 mod optimizer;
 mod per_record;

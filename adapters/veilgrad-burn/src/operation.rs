@@ -15,12 +15,12 @@ use burn::backend::{
 };
 use burn::tensor::{Device, Shape, Tensor, TensorData};
 
-use crate::found::{Found, Ready, Slot, Values};
+use crate::layer_pass::{LayerPass, PreparedKernel, Slot, Values};
 
 /// A layer's kernel in this round, and where the backward pass leaves what it finds.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) ready: Arc<Ready>,
+    pub(crate) prepared: Arc<PreparedKernel>,
     pub(crate) slot: Arc<Slot>,
 }
 
@@ -44,19 +44,19 @@ pub(crate) fn apply<const D: usize, const E: usize>(
 
 /// The numbers of a tensor, without a copy where that can be.
 pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
-    let eye = Eye::default();
-    <Dispatch as Native>::look(tensor.into_dispatch(), eye.clone());
-    let seen = eye.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let shown = ShownValues::default();
+    <Dispatch as Native>::show(tensor.into_dispatch(), shown.clone());
+    let seen = shown.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     seen.expect("every backend shows its numbers")
 }
 
-/// What a tensor that is looked at shows.
+/// Where a backend leaves the numbers of a tensor.
 #[derive(Clone, Default)]
-pub(crate) struct Eye(Arc<Mutex<Option<Values>>>);
+pub(crate) struct ShownValues(Arc<Mutex<Option<Values>>>);
 
-impl fmt::Debug for Eye {
+impl fmt::Debug for ShownValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Eye")
+        f.write_str("ShownValues")
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) trait Native: Backend {
     fn native(x: FloatTensor<Self>, probe: FloatTensor<Self>, call: Call) -> FloatTensor<Self>;
 
     /// Shows the numbers of `x`, which is the output.
-    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self>;
+    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self>;
 }
 
 impl Native for Flex {
@@ -75,8 +75,8 @@ impl Native for Flex {
         forward::<Self>(x, &call).0
     }
 
-    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
-        look::<Self>(x, &eye)
+    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
+        show::<Self>(x, &shown)
     }
 }
 
@@ -85,13 +85,13 @@ impl Native for NdArray {
         forward::<Self>(x, &call).0
     }
 
-    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
-        look::<Self>(x, &eye)
+    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
+        show::<Self>(x, &shown)
     }
 }
 
-fn look<B: Read>(x: FloatTensor<B>, eye: &Eye) -> FloatTensor<B> {
-    *eye.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(B::read(x.clone()));
+fn show<B: Read>(x: FloatTensor<B>, shown: &ShownValues) -> FloatTensor<B> {
+    *shown.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(B::read(x.clone()));
     x
 }
 
@@ -120,7 +120,7 @@ impl Read for NdArray {}
 fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
     let (device, input) = (x.device(), x.shape());
     let x = B::read(x);
-    let Ready { kernel, weights } = &*call.ready;
+    let PreparedKernel { kernel, weights } = &*call.prepared;
     let y = kernel.forward(weights, x.slice());
     let mut shape = vec![input.iter().next().copied().unwrap_or(0)];
     shape.extend(kernel.output());
@@ -162,13 +162,13 @@ impl<B: Read> Backward<B, 2> for NativeBackward {
         let device = dy.device();
         let dy = B::read(dy);
         let Saved { call, x, input: shape, y } = ops.state;
-        let Ready { kernel, weights } = &*call.ready;
+        let PreparedKernel { kernel, weights } = &*call.prepared;
         let mut back = kernel.backward(weights, (x.slice(), &y, dy.slice()), input.is_some());
         if let Some(input) = input {
             let dx = TensorData::new(std::mem::take(&mut back.input), shape);
             gradients.register::<B>(input.id, B::float_from_data(dx, &device));
         }
-        call.slot.fill(Found { x, dy, back });
+        call.slot.fill(LayerPass { x, dy, back });
     }
 }
 
@@ -182,8 +182,8 @@ impl<B: Native + Read, C: CheckpointStrategy> Native for Autodiff<B, C> {
         }
     }
 
-    fn look(x: FloatTensor<Self>, eye: Eye) -> FloatTensor<Self> {
-        Self::from_inner(B::look(x.into_primitive(), eye))
+    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
+        Self::from_inner(B::show(x.into_primitive(), shown))
     }
 }
 

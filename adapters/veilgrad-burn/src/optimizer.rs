@@ -5,6 +5,7 @@ use burn::optim::{GradientsParams, LearningRate, ModuleOptimizer};
 use burn::tensor::{Tensor, TensorData};
 use veilgrad_mechanism::{Estimates, Released};
 
+use crate::inspect::ModulePath;
 use crate::tape::numbers;
 
 /// An optimizer of Burn that takes what a round released, and nothing else.
@@ -32,7 +33,7 @@ use crate::tape::numbers;
 #[derive(Clone)]
 pub struct PrivateOptimizer {
     pub(crate) optimizer: ModuleOptimizer,
-    momentum: f32,
+    pub(crate) momentum: f32,
 }
 
 impl PrivateOptimizer {
@@ -49,11 +50,6 @@ impl PrivateOptimizer {
         self
     }
 
-    /// The same with another state of the wrapped optimizer.
-    pub(crate) fn with_state(self, optimizer: ModuleOptimizer) -> Self {
-        Self { optimizer, ..self }
-    }
-
     /// Moves a model by what a round released: weights by the wrapped optimizer, running statistics
     /// towards the released averages.
     ///
@@ -66,7 +62,7 @@ impl PrivateOptimizer {
         released: &Released<Estimates>,
     ) -> M {
         let mut visitor = Decode {
-            path: Path::default(),
+            path: ModulePath::default(),
             released,
             gradients: GradientsParams::new(),
             statistics: Vec::new(),
@@ -78,35 +74,13 @@ impl PrivateOptimizer {
             return model;
         }
         let moved = follow(&statistics, released, self.momentum);
-        model.map(&mut Replace { path: Path::default(), moved })
-    }
-}
-
-/// Where a visit is.
-#[derive(Default)]
-struct Path(Vec<(String, String)>);
-
-impl Path {
-    fn enter(&mut self, name: &str, container: &str) {
-        self.0.push((name.to_owned(), container.to_owned()));
-    }
-
-    fn name(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-        names.join(".")
-    }
-
-    fn is_statistic(&self) -> bool {
-        let of = |(name, container): &(String, String)| {
-            container.ends_with(":PrivateBatchNorm") && name.starts_with("running_")
-        };
-        self.0.last().is_some_and(of)
+        model.map(&mut Replace { path: ModulePath::default(), moved })
     }
 }
 
 /// Reads estimates as gradients, and running statistics as they are.
 struct Decode<'a> {
-    path: Path,
+    path: ModulePath,
     released: &'a Released<Estimates>,
     gradients: GradientsParams,
     statistics: Vec<(String, Vec<f32>)>,
@@ -118,7 +92,7 @@ impl ModuleVisitor for Decode<'_> {
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.0.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
@@ -157,7 +131,7 @@ fn follow(
             let square = *variance + *mean * *mean;
             let square = square + momentum * (to_square as f32 - square);
             *mean += momentum * (to_mean as f32 - *mean);
-            // Noise may leave less than nothing.
+            // Noise may make it negative.
             *variance = (square - *mean * *mean).max(0.0);
         }
         moved.extend([(mean_name.clone(), new_mean), (name, new_variance)]);
@@ -167,7 +141,7 @@ fn follow(
 
 /// Puts new values into running statistics.
 struct Replace {
-    path: Path,
+    path: ModulePath,
     moved: Vec<(String, Vec<f32>)>,
 }
 
@@ -177,7 +151,7 @@ impl ModuleMapper for Replace {
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.0.pop();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {

@@ -223,7 +223,7 @@ impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Records for Stacked
         (self.example)(&self.records.made_up(number))
     }
 
-    /// An example of another length than the others makes no sense; it becomes NaN and keeps its row.
+    /// An example of another length than the others is unusable; it becomes NaN and keeps its row.
     fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Stack {
         let (count, (width, targets)) = (examples.len(), self.widths());
         let mut inputs = Vec::with_capacity(count * width);

@@ -97,7 +97,7 @@ impl Outcome {
 }
 
 /// Softmax cross-entropy of each example: `logits` are `[examples, classes]`. The loss of an example
-/// whose target is no class is not a number, so that its record contributes zero.
+/// whose target is not a class is NaN, so that its record contributes zero.
 #[must_use]
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, burn::tensor::Int>) -> Tensor<1> {
     let [examples, classes] = logits.dims();

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use veilgrad_nn::ModelError;
 use veilgrad_nn::adapter::{Kernel, KernelWeights};
 
-use crate::found::{Ready, Slot, Values};
+use crate::layer_pass::{PreparedKernel, Slot, Values};
 use crate::operation;
 
 thread_local! {
@@ -28,7 +28,7 @@ pub(crate) struct Tape {
 
 struct Known {
     key: Key,
-    ready: Arc<Ready>,
+    prepared: Arc<PreparedKernel>,
     /// Whether the parameters are those of this round.
     fresh: bool,
 }
@@ -46,7 +46,7 @@ struct Key {
 pub(crate) struct Use {
     /// For each parameter of the kernel: whose it is. None for one that the layer does not have.
     pub(crate) targets: Vec<Option<Target>>,
-    pub(crate) ready: Arc<Ready>,
+    pub(crate) prepared: Arc<PreparedKernel>,
     pub(crate) slot: Arc<Slot>,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Layer<'a> {
 
 /// Runs `body` with a tape for `records` records; the kernels in it stay with `tape`.
 pub(crate) fn recorded<T>(tape: &mut Tape, records: usize, body: impl FnOnce() -> T) -> T {
-    /// Takes the tape out again, whatever happens.
+    /// Takes the tape out again, also after a panic.
     struct Guard<'a>(&'a mut Tape);
     impl Drop for Guard<'_> {
         fn drop(&mut self) {
@@ -152,7 +152,7 @@ pub(crate) fn record<const D: usize, const E: usize>(
 ) -> Option<Tensor<E>> {
     let call = TAPE.with_borrow_mut(|tape| tape.as_mut()?.enter(&x.dims(), layer))?;
     let mut shape = vec![x.dims()[0]];
-    shape.extend(call.ready.kernel.output());
+    shape.extend(call.prepared.kernel.output());
     let shape = <[usize; E]>::try_from(shape).ok()?;
     Some(operation::apply(x.clone(), call, shape))
 }
@@ -166,40 +166,42 @@ impl Tape {
     }
 
     /// The kernel of a layer, with its parameters of this round.
-    fn ready(&mut self, key: Key, layer: &Layer<'_>) -> Result<Arc<Ready>, ModelError> {
+    fn prepared(&mut self, key: Key, layer: &Layer<'_>) -> Result<Arc<PreparedKernel>, ModelError> {
         let found = self.known.iter().position(|known| known.key == key);
         if let Some(known) = found.and_then(|index| self.known.get(index))
             && known.fresh
         {
-            return Ok(Arc::clone(&known.ready));
+            return Ok(Arc::clone(&known.prepared));
         }
-        // In the memory of the last round, unless somebody kept it.
+        // Reuses the allocation of the last round, unless something still refers to it.
         let old = found.map(|index| self.known.swap_remove(index));
-        let mut ready = match old.and_then(|known| Arc::into_inner(known.ready)) {
-            Some(ready) => ready,
-            None => {
-                Ready { kernel: (layer.kernel)(&key.shape)?, weights: KernelWeights::default() }
-            }
+        let mut prepared = match old.and_then(|known| Arc::into_inner(known.prepared)) {
+            Some(prepared) => prepared,
+            None => PreparedKernel {
+                kernel: (layer.kernel)(&key.shape)?,
+                weights: KernelWeights::default(),
+            },
         };
         let values = (layer.values)();
         let values: Vec<&[f32]> = values.iter().map(Values::slice).collect();
-        ready.kernel.prepare(&mut ready.weights, &values)?;
-        let ready = Arc::new(ready);
-        self.known.push(Known { key, ready: Arc::clone(&ready), fresh: true });
-        Ok(ready)
+        prepared.kernel.prepare(&mut prepared.weights, &values)?;
+        let prepared = Arc::new(prepared);
+        self.known.push(Known { key, prepared: Arc::clone(&prepared), fresh: true });
+        Ok(prepared)
     }
 
+    /// The kernel of a layer, written down; notes why if there is none.
     fn enter(&mut self, shape: &[usize], layer: Layer<'_>) -> Option<operation::Call> {
+        let name = layer.name;
+        let entered = self.try_enter(shape, layer);
+        entered.map_err(|why| self.refused.get_or_insert(format!("{name}: {why}")).clone()).ok()
+    }
+
+    fn try_enter(&mut self, shape: &[usize], layer: Layer<'_>) -> Result<operation::Call, String> {
         let (name, records) = (layer.name, self.records);
-        let mut refuse = |reason: String| {
-            self.refused.get_or_insert(format!("{name}: {reason}"));
-            None
-        };
-        let Some((&first, shape)) = shape.split_first() else {
-            return refuse("the input has no axis".to_owned());
-        };
+        let (&first, shape) = shape.split_first().ok_or("the input has no axis")?;
         if first != records {
-            return refuse(format!(
+            return Err(format!(
                 "the first axis of the input is not that of the records ({first} instead of {records}); \
                  keep records first and give further axes to the layer as they are"
             ));
@@ -208,24 +210,18 @@ impl Tape {
             layer.targets.iter().map(|target| target.map(|target| target.id)).collect();
         let settings = layer.settings.clone();
         let key = Key { name, settings, parameters, shape: shape.to_vec() };
-        let ready = match self.ready(key, &layer) {
-            Ok(ready) => ready,
-            Err(error) => {
-                self.refused.get_or_insert(format!("{name}: {error}"));
-                return None;
-            }
-        };
+        let prepared = self.prepared(key, &layer).map_err(|error| error.to_string())?;
         let slot = Arc::new(Slot::default());
         if !layer.targets.is_empty() {
-            let (ready, slot) = (Arc::clone(&ready), Arc::clone(&slot));
-            self.uses.push(Use { targets: layer.targets, ready, slot });
+            let (prepared, slot) = (Arc::clone(&prepared), Arc::clone(&slot));
+            self.uses.push(Use { targets: layer.targets, prepared, slot });
         }
-        Some(operation::Call { ready, slot })
+        Ok(operation::Call { prepared, slot })
     }
 }
 
 /// The numbers of a tensor.
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    // Its memory as it is, where it is f32 already.
+    // Without a copy, where it is f32 already.
     tensor.into_data().convert::<f32>().try_into_vec().unwrap_or_default()
 }

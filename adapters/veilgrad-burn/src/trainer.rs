@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use veilgrad_events::{Numerics, Round, RoundPermit};
 #[cfg(feature = "insecure-testing")]
@@ -34,9 +34,68 @@ use crate::{Outcome, PrivateOptimizer, Records, isolation};
 ///   or [`TrainingPlan::materialised`].
 ///
 /// A model or loss of several records at once that is written with Burn's tensors is unverified. That a
-/// closure remembers nothing from one call to the next is the caller's duty. A record
-/// that makes no sense (not finite, out of range, a panic on the way) contributes zero to every group,
+/// closure remembers nothing from one call to the next is the caller's duty. An
+/// unusable record (not finite, out of range, a panic on the way) contributes zero to every group,
 /// and no output depends on it otherwise.
+///
+/// # Example
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::optim::SgdConfig;
+/// use burn::tensor::{Device, Int, Tensor, TensorData};
+/// use veilgrad_burn::{
+///     Outcome, PrivateConfig, PrivateLinear, PrivateOptimizer, Records, Trainer, TrainingPlan,
+///     cross_entropy,
+/// };
+/// use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+/// use veilgrad_mechanism::AllRecords;
+/// use veilgrad_nn::Clipping;
+///
+/// /// Records of two numbers and a class.
+/// struct Points(Vec<([f32; 2], i64)>);
+///
+/// impl Records for Points {
+///     type Example = ([f32; 2], i64);
+///     type Batch = (Tensor<2>, Tensor<1, Int>);
+///
+///     fn count(&self) -> u64 {
+///         self.0.len() as u64
+///     }
+///
+///     fn read(&self, record: u64, _: usize) -> Self::Example {
+///         self.0[record as usize]
+///     }
+///
+///     fn made_up(&self, number: u64) -> Self::Example {
+///         ([0.1 * number as f32, 1.0], (number % 2) as i64)
+///     }
+///
+///     fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Self::Batch {
+///         let (inputs, classes): (Vec<[f32; 2]>, Vec<i64>) = examples.into_iter().unzip();
+///         let shape = [classes.len(), 2];
+///         (
+///             Tensor::from_data(TensorData::new(inputs.concat(), shape), device),
+///             Tensor::from_data(TensorData::new(classes, [shape[0]]), device),
+///         )
+///     }
+/// }
+///
+/// let mut model = LinearConfig::new(2, 2).private(&Device::flex().autodiff());
+/// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+/// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(40.0)?);
+/// let loss = |model: &PrivateLinear, (x, classes): (Tensor<2>, Tensor<1, Int>)| {
+///     Outcome::new(cross_entropy(model.forward(x), classes))
+/// };
+/// let mut trainer = Trainer::new(&model, Points(vec![([1.0, 2.0], 1); 40]), plan, loss)?;
+/// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+/// let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
+/// for permit in run.reserve(&trainer.event(&AllRecords)?, 3)? {
+///     trainer.round(&model, permit, &mut AllRecords)?;
+///     model = trainer.step(&mut optimizer, 0.1, model);
+/// }
+/// assert_eq!(trainer.rounds(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Trainer<M, R, F> {
     pub(crate) engine: Engine<Memory<M>>,
     pub(crate) shape: Shape,
@@ -47,7 +106,9 @@ pub struct Trainer<M, R, F> {
 
 /// One thread's memory: what its last tile led to.
 pub struct Memory<M> {
-    model: PhantomData<fn(&M)>,
+    /// The model of this round, with separate leaves: threads that shared them would share one autodiff graph, and wait
+    /// for each other.
+    model: Option<M>,
     tape: Tape,
     gradients: Option<TileGradients>,
     losses: Vec<f32>,
@@ -162,8 +223,6 @@ where
         apart: bool,
     ) -> Result<Self, TrainError> {
         let (recorded, tile) = (!training.is_materialised(), performance.tile);
-        // Burn's graph of derivatives is one for all threads: with several, gradients get lost.
-        let performance = Performance { threads: 1, ..performance };
         if training.trains_locally() {
             return Err(TrainError::LocalSteps);
         }
@@ -190,7 +249,7 @@ where
                 shape.explore(model, &records, &loss)?;
             }
             let found = isolation::check(&mut shape, model, &records, &loss)?;
-            // What made-up records show is no proof for others.
+            // A check on made-up records proves nothing about others.
             if apart || shape.capacity == 1 { found } else { Numerics::Unverified }
         } else {
             let batch = records.batch(vec![records.made_up(0)], &shape.device);
@@ -260,7 +319,7 @@ where
     }
 }
 
-/// What any engine tells: the header of a run, the round to charge, the plan, what was released.
+/// The engine: the header of a run, the round to charge, the plan, what was released.
 impl<M, R, F> Deref for Trainer<M, R, F> {
     type Target = Engine<Memory<M>>;
 
@@ -321,7 +380,7 @@ where
 
     fn memory(&self) -> Memory<M> {
         let (tape, losses, metrics) = (Tape::default(), Vec::new(), Vec::new());
-        Memory { model: PhantomData, tape, gradients: None, losses, metrics }
+        Memory { model: None, tape, gradients: None, losses, metrics }
     }
 
     fn capacity(&self, _: &Memory<M>) -> usize {
@@ -342,7 +401,7 @@ where
             let read = examples.iter().map(|one| self.records.read(one.record, one.example));
             read.chain(padding.map(|number| self.records.made_up(number))).collect()
         });
-        let model = self.model;
+        let model = memory.model.get_or_insert_with(|| with_new_leaves(self.model));
         let tile = examples.and_then(|examples| {
             self.shape.run(model, self.records, self.loss, examples, &mut memory.tape)
         });
@@ -359,7 +418,7 @@ where
         sums: &mut [Vec<f32>],
     ) -> bool {
         let trained = &self.shape.parameters.trained;
-        let model = self.model;
+        let model = &*memory.model.get_or_insert_with(|| with_new_leaves(self.model));
         let found = quietly(|| {
             let read = examples.iter().map(|one| self.records.read(one.record, one.example));
             let batch = self.records.batch(read.collect(), &self.shape.device);
@@ -373,12 +432,12 @@ where
             Some((gradients, losses, metrics))
         });
         let Some(Some((gradients, losses, metrics))) = found else { return false };
-        // One example that makes no sense must not spoil the others.
+        // One unusable example must not spoil the others.
         if gradients.is_none() && examples.len() > 1 {
             return false;
         }
         (memory.losses, memory.metrics) = (losses, metrics);
-        // The loss may not depend on all parameters: then there are no numbers.
+        // A parameter that the loss does not depend on has no gradient: nothing is added.
         for (sum, gradient) in sums.iter_mut().zip(gradients.unwrap_or_default()) {
             sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
         }
@@ -402,7 +461,21 @@ where
 
     fn end(&self, memory: &mut Memory<M>) {
         memory.tape.turn_over();
-        memory.gradients = None;
+        (memory.model, memory.gradients) = (None, None);
         (memory.losses, memory.metrics) = (Vec::new(), Vec::new());
     }
+}
+
+/// A copy of the model whose parameters are new leaves of the autodiff graph.
+fn with_new_leaves<M: Module>(model: &M) -> M {
+    struct Leaves;
+    impl ModuleMapper for Leaves {
+        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            parameter.map(|tensor| {
+                let trained = tensor.is_require_grad();
+                tensor.detach().set_require_grad(trained)
+            })
+        }
+    }
+    model.clone().map(&mut Leaves)
 }

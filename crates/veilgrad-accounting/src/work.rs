@@ -5,11 +5,9 @@
 
 use std::cell::Cell;
 
-use crate::Composition;
-
-/// A unit is about one elementary function, ten nanoseconds.
+/// The work of one quadrature node, in units. A unit is about one elementary function, ten nanoseconds.
 pub(crate) const NODE: u64 = 10;
-/// How many products of a frequency and an output are one unit.
+/// This many products of a frequency and a node are one unit of work.
 pub(crate) const PRODUCTS: u64 = 8;
 
 /// For one question: bounds of epsilon at a delta, or of delta at an epsilon.
@@ -18,11 +16,14 @@ pub(crate) const QUESTION: u64 = 30_000_000;
 /// better answer than close ones of a few.
 pub(crate) const SEARCH: u64 = 200_000_000;
 pub(crate) const SEARCH_QUESTION: u64 = SEARCH / 10;
-/// Searches for budgets that nobody trains with have this part of both.
+/// Both are divided by this for unusual budgets (epsilon outside of [0.01, 50] or delta outside of [1e-20, 0.01]).
 pub(crate) const UNUSUAL: u64 = 5;
 /// For a whole profile, and for the few points of it that bound an attack.
 pub(crate) const PROFILE: u64 = 50_000_000;
 pub(crate) const ATTACK: u64 = 12_000_000;
+
+/// Many distinct steps get at most `1 + MOST_SHARES` times the work of one: it bounds the time of any question.
+const MOST_SHARES: u64 = 64;
 
 #[derive(Clone, Copy)]
 struct Meter {
@@ -53,9 +54,9 @@ pub(crate) fn left() -> u64 {
     limit.saturating_sub(spent)
 }
 
-/// Work for a composition: every sixteen distinct steps may take as much as one does.
-pub(crate) fn for_steps(units: u64, composition: &Composition) -> u64 {
-    units.saturating_mul(1 + composition.steps().len() as u64 / 16)
+/// Work for so many distinct steps: every sixteen distinct steps may take as much as one does, up to a limit.
+pub(crate) fn for_steps(units: u64, distinct: usize) -> u64 {
+    units.saturating_mul(1 + (distinct as u64 / 16).min(MOST_SHARES))
 }
 
 /// Limits the work of this thread until it is dropped. Allowances nest: an inner one never has more than is left of
@@ -72,8 +73,8 @@ impl Allowance {
         Self { outer: limit }
     }
 
-    pub(crate) fn for_steps(units: u64, composition: &Composition) -> Self {
-        Self::open(for_steps(units, composition))
+    pub(crate) fn for_steps(units: u64, distinct: usize) -> Self {
+        Self::open(for_steps(units, distinct))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use veilgrad_accounting::claim::{Attacker, Basis, ClaimedRun, Protection, claim, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
-use veilgrad_accounting::{Accountant, Best, Composition, of_ledger};
+use veilgrad_accounting::{Accountant, Composition, Tightest, of_ledger};
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, FixedBatch, Folded, MemoryLedger, Mode, NoiseStd,
     Numerics, Pricing, RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, SampleRate, Sampling,
@@ -27,7 +27,7 @@ fn terms(cap: f64, mode: Mode) -> Budget {
         delta: delta(),
         epsilon,
         mode,
-        order: Best.order(epsilon, delta()),
+        order: Tightest.order(epsilon, delta()),
     }
 }
 
@@ -57,7 +57,7 @@ impl Charged {
 fn cost(rounds: u64) -> f64 {
     let plan = [Rounds { count: rounds, round: round(1.0) }];
     let composition = Composition::fold(&plan, Adjacency::AddRemove).unwrap();
-    Best.epsilon(&composition, delta()).unwrap().epsilon
+    Tightest.epsilon(&composition, delta()).unwrap().epsilon
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use veilgrad_accounting::{
-    Accountant, Best, Composition, Pld, Rdp, Unsupported, check_accountant, pld, rdp,
+    Accountant, Composition, Pld, Rdp, Tightest, Unsupported, check_accountant, profile, rdp,
 };
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds,
@@ -86,18 +86,19 @@ fn renyi_bounds_are_never_below_the_near_exact_value() {
 #[test]
 fn certified_bounds_enclose_the_near_exact_value() {
     for (id, composition, delta, exact) in cases() {
-        let bounds = pld::epsilon(&composition, delta).unwrap();
-        let (lower, upper) = (bounds.lower, bounds.upper);
+        let bounds = profile::epsilon(&composition, delta).unwrap();
+        let (lower, upper) = (bounds.bounds.lower, bounds.bounds.upper);
         assert!(upper >= exact * (1.0 - ORACLE), "{id}: {upper} {exact}");
         assert!(lower <= exact * (1.0 + ORACLE), "{id}: {lower} {exact}");
         assert!(upper <= exact * 1.0005 || upper <= exact + 1e-5, "{id}: {upper} {exact}");
         // The lattice moves every loss down, which costs the lower bound more.
-        let least = if bounds.method == pld::Method::Lattice { 0.0 } else { exact * (1.0 - 1e-4) };
+        let least =
+            if bounds.method == profile::Method::Lattice { 0.0 } else { exact * (1.0 - 1e-4) };
         assert!(lower >= least, "{id}: {lower} {exact}");
         // And back: delta at that epsilon is about the delta that was asked for.
-        let back = pld::delta(&composition, Epsilon::new(exact).unwrap());
-        assert!(back.lower <= delta.get() * (1.0 + 1e-6), "{id}: {back:?} {delta:?}");
-        assert!(back.upper >= delta.get() * (1.0 - 1e-6), "{id}: {back:?} {delta:?}");
+        let back = profile::delta(&composition, Epsilon::new(exact).unwrap());
+        assert!(back.bounds.lower <= delta.get() * (1.0 + 1e-6), "{id}: {back:?} {delta:?}");
+        assert!(back.bounds.upper >= delta.get() * (1.0 - 1e-6), "{id}: {back:?} {delta:?}");
     }
 }
 
@@ -110,9 +111,12 @@ fn profiles_of_one_step_agree_with_high_precision_values() {
         }
         let exact = number(&row["delta_remove"]).max(number(&row["delta_add"]));
         let step = poisson(number(&row["q"]), number(&row["z"]), 1);
-        let found = pld::delta(&step, Epsilon::new(epsilon).unwrap());
-        assert!(found.lower <= exact && exact <= found.upper, "{row}: {found:?}");
-        assert!(found.upper - found.lower <= 1e-9 * exact + 1e-30, "{row}: {found:?}");
+        let found = profile::delta(&step, Epsilon::new(epsilon).unwrap());
+        assert!(found.bounds.lower <= exact && exact <= found.bounds.upper, "{row}: {found:?}");
+        assert!(
+            found.bounds.upper - found.bounds.lower <= 1e-9 * exact + 1e-30,
+            "{row}: {found:?}"
+        );
     }
 }
 
@@ -121,10 +125,13 @@ fn gaussians_have_their_closed_form() {
     for row in rows("gaussian_closed_form") {
         let exact = number(&row["eps_exact"]);
         let gaussian = poisson(1.0, 1.0 / number(&row["mu"]), 1);
-        let found = pld::epsilon(&gaussian, delta(number(&row["delta"]))).unwrap();
-        assert!(found.upper >= exact * (1.0 - 1e-13), "{row}: {found:?}");
-        assert!(found.lower <= exact * (1.0 + 1e-13), "{row}: {found:?}");
-        assert!(found.upper - found.lower <= 1e-8 * exact + 1e-12, "{row}: {found:?}");
+        let found = profile::epsilon(&gaussian, delta(number(&row["delta"]))).unwrap();
+        assert!(found.bounds.upper >= exact * (1.0 - 1e-13), "{row}: {found:?}");
+        assert!(found.bounds.lower <= exact * (1.0 + 1e-13), "{row}: {found:?}");
+        assert!(
+            found.bounds.upper - found.bounds.lower <= 1e-8 * exact + 1e-12,
+            "{row}: {found:?}"
+        );
     }
 }
 
@@ -134,12 +141,12 @@ fn gaussians_have_their_closed_form() {
 fn groups_of_one_sample_are_not_composed_as_independent_samples() {
     let together = [rounds(sampled(0.01), &[(1.0, 1.0), (1.0, 1.0)], 1000)];
     let together = Composition::fold(&together, Adjacency::AddRemove).unwrap();
-    let found = pld::epsilon(&together, delta(1e-5)).unwrap().upper;
+    let found = profile::epsilon(&together, delta(1e-5)).unwrap().bounds.upper;
     assert!((found - 4.4808).abs() < 1e-4, "{found}");
     let found = rdp::epsilon(&together, delta(1e-5)).unwrap().epsilon.get();
     // dp_accounting's order grid gives 5.2612; continuous orders a little less.
     assert!(found <= 5.2612 && found > 5.25, "{found}");
-    let apart = pld::epsilon(&poisson(0.01, 1.0, 2000), delta(1e-5)).unwrap().upper;
+    let apart = profile::epsilon(&poisson(0.01, 1.0, 2000), delta(1e-5)).unwrap().bounds.upper;
     assert!((apart - 2.5839).abs() < 1e-4, "{apart}");
 }
 
@@ -156,9 +163,9 @@ fn folded_groups_agree_with_one_gaussian() {
         let folded = Composition::fold(&folded, Adjacency::AddRemove).unwrap();
         let delta = delta(number(&row["delta"]));
         // Theirs is an upper bound on a grid of 1e-4, ours a closer one.
-        let (found, theirs) = (pld::epsilon(&folded, delta).unwrap(), number(&row["pld_eps"]));
-        assert!(found.upper <= theirs * (1.0 + 1e-9), "{row}: {found:?}");
-        assert!(found.upper >= theirs * (1.0 - 1e-3), "{row}: {found:?}");
+        let (found, theirs) = (profile::epsilon(&folded, delta).unwrap(), number(&row["pld_eps"]));
+        assert!(found.bounds.upper <= theirs * (1.0 + 1e-9), "{row}: {found:?}");
+        assert!(found.bounds.upper >= theirs * (1.0 - 1e-3), "{row}: {found:?}");
         let (found, theirs) = (rdp::epsilon(&folded, delta).unwrap(), number(&row["rdp_eps"]));
         assert!(found.epsilon.get() <= theirs * (1.0 + 1e-9), "{row}: {found:?}");
     }
@@ -239,7 +246,7 @@ fn six_decades(rate: f64, noise: f64) -> Vec<Rounds> {
 fn distinct_rounds_with_noise_over_six_decades_cost_a_thousandth_more_at_most() {
     let composition = Composition::fold(&six_decades(1e-3, 0.8), Adjacency::AddRemove).unwrap();
     assert_eq!(composition.steps().len(), 2101);
-    let found = Best.epsilon(&composition, delta(1e-6)).unwrap();
+    let found = Tightest.epsilon(&composition, delta(1e-6)).unwrap();
     let lower = found.epsilon_lower.unwrap();
     assert!(lower <= found.epsilon && lower >= found.epsilon * (1.0 - 1e-3), "{found:?}");
 }
@@ -251,7 +258,7 @@ fn rare_distinct_rounds_with_noise_over_six_decades_cost_a_thousandth_more_at_mo
     let lines = six_decades(1e-4, 0.5);
     let epsilon = |lines: &[Rounds]| {
         let composition = Composition::fold(lines, Adjacency::AddRemove).unwrap();
-        Best.epsilon(&composition, delta(1e-5)).unwrap().epsilon
+        Tightest.epsilon(&composition, delta(1e-5)).unwrap().epsilon
     };
     let (all, some) = (epsilon(&lines), epsilon(&lines[..1000]));
     assert!(all >= some * (1.0 - 1e-4) && all <= some * (1.0 + 1e-3), "{all} {some}");
@@ -296,12 +303,12 @@ fn renyi_deltas_and_zeros_are_bounds() {
         let composition = poisson(q, z, count);
         for i in 0..=8 {
             let at = Epsilon::new(f64::from(i) * 0.3).unwrap();
-            let exact = pld::delta(&composition, at).lower;
+            let exact = profile::delta(&composition, at).bounds.lower;
             let found = rdp::delta(&composition, at);
             assert!(found >= exact, "{q} {z} {count} {at:?}: {found} {exact}");
         }
         // Just below the advantage epsilon is above 0; at twice it, by whichever bound, it may be 0.
-        let advantage = pld::delta(&composition, Epsilon::new(0.0).unwrap()).lower;
+        let advantage = profile::delta(&composition, Epsilon::new(0.0).unwrap()).bounds.lower;
         let found = rdp::epsilon(&composition, delta(advantage * 0.999)).unwrap();
         assert!(found.epsilon.get() > 0.0, "{q} {z} {count}: {found:?}");
     }
@@ -317,10 +324,10 @@ fn renyi_deltas_and_zeros_are_bounds() {
 fn single_steps_are_enclosed_where_terms_cancel() {
     for (q, z) in [(1.686e-12, 35.875), (1e-9, 3.0), (0.3, 5.0), (1e-5, 1000.0), (0.999, 0.7)] {
         let exact = q * libm::erf(0.5 / z / std::f64::consts::SQRT_2);
-        let found = pld::delta(&poisson(q, z, 1), Epsilon::new(0.0).unwrap());
-        assert!(found.lower <= exact * (1.0 + 1e-13), "{q} {z}: {found:?} {exact}");
-        assert!(found.upper >= exact * (1.0 - 1e-13), "{q} {z}: {found:?} {exact}");
-        assert!(found.upper - found.lower < 1e-3 * exact, "{q} {z}: {found:?}");
+        let found = profile::delta(&poisson(q, z, 1), Epsilon::new(0.0).unwrap());
+        assert!(found.bounds.lower <= exact * (1.0 + 1e-13), "{q} {z}: {found:?} {exact}");
+        assert!(found.bounds.upper >= exact * (1.0 - 1e-13), "{q} {z}: {found:?} {exact}");
+        assert!(found.bounds.upper - found.bounds.lower < 1e-3 * exact, "{q} {z}: {found:?}");
     }
 }
 
@@ -340,7 +347,7 @@ fn no_lower_bound_where_neighbours_may_pay_less() {
 
 #[test]
 fn our_accountants_keep_their_contract() {
-    for accountant in [&Pld as &dyn Accountant, &Rdp, &Best] {
+    for accountant in [&Pld as &dyn Accountant, &Rdp, &Tightest] {
         check_accountant(accountant).unwrap();
     }
 }
@@ -376,7 +383,7 @@ fn an_optimist_is_noticed() {
 #[test]
 fn epsilon_grows_with_rate_rounds_and_less_noise() {
     let epsilon = |q: f64, z: f64, count: u64| {
-        pld::epsilon(&poisson(q, z, count), delta(1e-6)).unwrap().upper
+        profile::epsilon(&poisson(q, z, count), delta(1e-6)).unwrap().bounds.upper
     };
     let mut last = 0.0;
     for q in [1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 0.9, 1.0] {
@@ -419,9 +426,9 @@ fn extremes_give_a_bound_or_say_why() {
 #[test]
 fn nothing_costs_nothing_and_the_unknown_is_refused() {
     let empty = Composition::fold(&[], Adjacency::AddRemove).unwrap();
-    assert_eq!(pld::epsilon(&empty, delta(1e-5)).unwrap().upper, 0.0);
+    assert_eq!(profile::epsilon(&empty, delta(1e-5)).unwrap().bounds.upper, 0.0);
     assert_eq!(rdp::epsilon(&empty, delta(1e-5)).unwrap().epsilon.get(), 0.0);
-    assert_eq!(pld::delta(&empty, Epsilon::new(0.0).unwrap()).upper, 0.0);
+    assert_eq!(profile::delta(&empty, Epsilon::new(0.0).unwrap()).bounds.upper, 0.0);
     let shuffled = Sampling::Shuffle(FixedBatch::new(100, 10).unwrap());
     let error =
         Composition::fold(&[rounds(shuffled, &[(1.0, 1.0)], 1)], Adjacency::AddRemove).unwrap_err();
@@ -440,8 +447,9 @@ fn shuffled_epochs_are_gaussians_without_amplification() {
         let composition = Composition::fold(lines, adjacency).unwrap();
         Pld.epsilon(&composition, delta(1e-5)).unwrap()
     };
-    let gaussians =
-        |uses: u64, z: f64| pld::epsilon(&poisson(1.0, z, uses), delta(1e-5)).unwrap().upper;
+    let gaussians = |uses: u64, z: f64| {
+        profile::epsilon(&poisson(1.0, z, uses), delta(1e-5)).unwrap().bounds.upper
+    };
     // Ten batches of ten make an epoch; five records sit it out.
     let close = |a: f64, b: f64| (a - b).abs() < 1e-9 * b;
     let found = epsilon(&[shuffled(2.0, 20)], Adjacency::ZeroOut);
@@ -465,7 +473,7 @@ fn fixed_size_samples_under_each_adjacency() {
         Pld.epsilon(&composition, delta(1e-5)).unwrap().epsilon
     };
     // Whoever is added pushes somebody out: a Poisson sample with twice the sensitivity.
-    let twice = pld::epsilon(&poisson(0.01, 2.0, 500), delta(1e-5)).unwrap().upper;
+    let twice = profile::epsilon(&poisson(0.01, 2.0, 500), delta(1e-5)).unwrap().bounds.upper;
     assert!((epsilon(Adjacency::AddRemove) / twice - 1.0).abs() < 1e-6);
     // Replacing costs both directions of that, so at least one and at most their sum.
     let replaced = epsilon(Adjacency::ReplaceOne);
@@ -509,11 +517,15 @@ fn two_rounds_are_enclosed_by_an_integral_of_closed_forms() {
         (1e-5, 0.6, 1e-9),
         (0.9, 2.0, 1e-3),
     ] {
-        let found = pld::epsilon(&poisson(q, z, 2), delta(d)).unwrap();
-        let (above, below) = (two_rounds(q, z, found.upper), two_rounds(q, z, found.lower));
+        let found = profile::epsilon(&poisson(q, z, 2), delta(d)).unwrap();
+        let (above, below) =
+            (two_rounds(q, z, found.bounds.upper), two_rounds(q, z, found.bounds.lower));
         assert!(above <= d * (1.0 + 1e-9), "{q} {z}: {found:?} {above}");
         // Addition is never the dearer of both here.
         assert!(below >= d * (1.0 - 1e-9), "{q} {z}: {found:?} {below}");
-        assert!(found.upper - found.lower <= 3e-4 * found.upper, "{q} {z}: {found:?}");
+        assert!(
+            found.bounds.upper - found.bounds.lower <= 3e-4 * found.bounds.upper,
+            "{q} {z}: {found:?}"
+        );
     }
 }

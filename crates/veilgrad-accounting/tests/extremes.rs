@@ -1,8 +1,8 @@
 //! Valid inputs at the ends of their ranges: all are answered, in bounded work, and none below the truth.
 
 use veilgrad_accounting::{
-    Accountant, Best, Composition, Rdp, Target, Unsupported, advantage, rdp, true_positive_rate,
-    work,
+    Accountant, Composition, Rdp, Target, Tightest, Unsupported, advantage, rdp,
+    true_positive_rate, work,
 };
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
@@ -50,8 +50,9 @@ fn every_delta_is_answered_between_nothing_and_everything() {
                 let composition = rounds(q, z, count);
                 for at in EPSILONS {
                     let what = format!("q {q} z {z} T {count} epsilon {at}");
-                    let found =
-                        within(MOST_WORK, &what, || Best.delta(&composition, epsilon(at)).delta);
+                    let found = within(MOST_WORK, &what, || {
+                        Tightest.delta(&composition, epsilon(at)).delta
+                    });
                     assert!(found > 0.0 && found <= 1.0, "{what}: {found}");
                     answered += 1;
                 }
@@ -70,7 +71,7 @@ fn every_epsilon_is_answered_or_refused_with_a_reason() {
                 let composition = rounds(q, z, count);
                 for at in [1e-300, 1e-9, 0.5, 0.9999] {
                     let what = format!("q {q} z {z} T {count} delta {at}");
-                    match within(MOST_WORK, &what, || Best.epsilon(&composition, delta(at))) {
+                    match within(MOST_WORK, &what, || Tightest.epsilon(&composition, delta(at))) {
                         Ok(found) => {
                             let lower = found.epsilon_lower.unwrap_or(0.0);
                             assert!(found.epsilon >= lower && lower >= 0.0, "{what}: {found:?}");
@@ -97,23 +98,23 @@ fn with_hardly_any_noise_delta_is_the_chance_to_be_sampled() {
             let composition = rounds(q, z, count);
             let exact = -libm::expm1(count as f64 * libm::log1p(-q));
             for at in [0.0, 0.1, 10.0] {
-                let found = Best.delta(&composition, epsilon(at)).delta;
+                let found = Tightest.delta(&composition, epsilon(at)).delta;
                 let what = format!("q {q} z {z} T {count} epsilon {at}: {found} {exact}");
                 assert!(found >= exact * (1.0 - 1e-14) && found <= exact * (1.0 + 1e-9), "{what}");
             }
             assert!((advantage(&composition) / exact - 1.0).abs() < 1e-9);
             // More than that needs no epsilon, and less than that nothing finite that is small.
-            let more = Best.epsilon(&composition, delta(exact * 1.01)).unwrap();
+            let more = Tightest.epsilon(&composition, delta(exact * 1.01)).unwrap();
             assert_eq!(more.epsilon, 0.0);
-            let less = Best.epsilon(&composition, delta(exact * 0.99));
+            let less = Tightest.epsilon(&composition, delta(exact * 0.99));
             assert!(less.is_err() || less.unwrap().epsilon > 1e4);
         }
     }
     // Rounds with noise beside them cost what they cost alone, at the delta that is left.
     let (tiny, usual) = (rounds(1e-9, 1e-17, 10), rounds(0.01, 1.0, 1000));
-    let alone = Best.epsilon(&usual, delta(1e-5 - 1e-8)).unwrap().epsilon;
+    let alone = Tightest.epsilon(&usual, delta(1e-5 - 1e-8)).unwrap().epsilon;
     let both = Composition::join(&[tiny, usual]);
-    let found = Best.epsilon(&both, delta(1e-5)).unwrap().epsilon;
+    let found = Tightest.epsilon(&both, delta(1e-5)).unwrap().epsilon;
     assert!((found / alone - 1.0).abs() < 1e-6, "{found} {alone}");
 }
 
@@ -123,9 +124,10 @@ fn every_search_ends_and_keeps_its_budget() {
     for (q, z, count) in [(0.01, 1e6, 1000), (0.5, 0.3, 1 << 53)] {
         for at in [2.0, 1000.0] {
             for d in [1e-30, 1e-5] {
-                let target = Target { epsilon: epsilon(at), delta: delta(d), accountant: &Best };
+                let target =
+                    Target { epsilon: epsilon(at), delta: delta(d), accountant: &Tightest };
                 let cost = |composition: &Composition| {
-                    Best.epsilon(composition, delta(d)).unwrap().epsilon
+                    Tightest.epsilon(composition, delta(d)).unwrap().epsilon
                 };
                 let what = format!("q {q} z {z} T {count} epsilon {at} delta {d}");
                 if let Ok(steps) = target.rounds(|n| Ok(rounds(q, z, n))) {
@@ -166,10 +168,10 @@ impl Search {
     fn keeps_its_budget(&self, most: u64) {
         let Self { known: (q, z, count), epsilon: budget, .. } = *self;
         let (epsilon, delta) = (epsilon(budget), delta(self.delta));
-        let target = Target { epsilon, delta, accountant: &Best };
+        let target = Target { epsilon, delta, accountant: &Tightest };
         let what = format!("q {q} z {z} T {count} epsilon {budget:e} delta {delta:?}");
         let keeps = |found: Result<Composition, Unsupported>| {
-            let again = Best.epsilon(&found.unwrap(), delta).unwrap();
+            let again = Tightest.epsilon(&found.unwrap(), delta).unwrap();
             assert!(again.epsilon <= budget, "{what}: {again:?}");
             assert!(again.epsilon_lower.unwrap_or(0.0) <= again.epsilon, "{what}: {again:?}");
         };

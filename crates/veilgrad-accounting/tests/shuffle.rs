@@ -1,7 +1,7 @@
 //! Shuffled epochs against the brute force: every way in which one record can take part.
 
 use proptest::prelude::*;
-use veilgrad_accounting::{Accountant, Best, Composition, check_accountant};
+use veilgrad_accounting::{Accountant, Composition, Tightest, check_accountant};
 use veilgrad_accounting::{Guarantee, Pld, Rdp, Unsupported};
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, FixedBatch, Folded, Mode, NoiseMultiplier, Pricing,
@@ -95,7 +95,7 @@ fn budget(epsilon: f64) -> Budget {
         delta,
         epsilon,
         mode: Mode::Planned,
-        order: Best.order(epsilon, delta),
+        order: Tightest.order(epsilon, delta),
     }
 }
 
@@ -128,7 +128,7 @@ proptest! {
         cuts in prop::collection::vec(1u64..4, 1..8),
     ) {
         let budget = budget(cap);
-        let Some(mut meter) = Best.meter(&budget) else { return Ok(()) };
+        let Some(mut meter) = Tightest.meter(&budget) else { return Ok(()) };
         // Blocks of runs that take turns, as they come from several processes.
         let mut left: Runs = runs.clone();
         let mut granted: Runs = vec![Vec::new(); runs.len()];
@@ -148,7 +148,7 @@ proptest! {
         }
         let squares = worst_participation(&granted);
         if squares > 0.0 {
-            let true_epsilon = Best.epsilon(&gaussian(squares), budget.delta).unwrap();
+            let true_epsilon = Tightest.epsilon(&gaussian(squares), budget.delta).unwrap();
             let true_epsilon = true_epsilon.epsilon_lower.unwrap_or(0.0);
             prop_assert!(true_epsilon <= cap, "{} of {}: {:?}", true_epsilon, cap, granted);
         }
@@ -162,12 +162,12 @@ proptest! {
         let budget = budget(cap);
         let squares = worst_participation(&runs);
         if squares > 0.0 {
-            let exact = Best.epsilon(&gaussian(squares), budget.delta).unwrap();
+            let exact = Tightest.epsilon(&gaussian(squares), budget.delta).unwrap();
             let (lower, upper) = (exact.epsilon_lower.unwrap_or(0.0), exact.epsilon);
-            let granted = Best.check(&budget, &runs_of(&runs)).is_ok();
+            let granted = Tightest.check(&budget, &runs_of(&runs)).is_ok();
             prop_assert!(!granted || lower <= cap, "{} of {}", lower, cap);
             prop_assert!(granted || upper > cap * (1.0 - 1e-9), "{} of {}", upper, cap);
-            let price = Best.price(&budget, &runs_of(&runs)).unwrap();
+            let price = Tightest.price(&budget, &runs_of(&runs)).unwrap();
             prop_assert!(price >= lower, "{} below {}", price, lower);
         }
     }
@@ -179,10 +179,10 @@ fn less_noise_in_the_middle_of_an_epoch_counts_in_both_epochs_that_it_touches() 
     let run = vec![rounds(shuffle(20, 2), 10.0, 5), rounds(shuffle(20, 2), 1.0, 10)];
     let budget = budget(6.0);
     let runs = [RunRounds { planned: true, rounds: &run }];
-    let price = Best.price(&budget, &runs).unwrap();
+    let price = Tightest.price(&budget, &runs).unwrap();
     assert!((price - 6.59).abs() < 0.3, "{price}");
-    assert!(Best.check(&budget, &runs).is_err());
-    let mut meter = Best.meter(&budget).unwrap();
+    assert!(Tightest.check(&budget, &runs).is_err());
+    let mut meter = Tightest.meter(&budget).unwrap();
     run.iter().for_each(|rounds| meter.add(0, *rounds));
     assert!(meter.part() > 1.0);
 }
@@ -193,9 +193,9 @@ fn epochs_begin_with_each_run() {
     let runs =
         [vec![rounds(batches, 10.0, 1)], vec![rounds(batches, 10.0, 1), rounds(batches, 1.0, 2)]];
     let composition = Composition::of_runs(runs, Adjacency::ZeroOut).unwrap();
-    let epsilon = Best.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap().epsilon;
+    let epsilon = Tightest.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap().epsilon;
     // A record may be in the round of run 1, and in both rounds at z 1 of run 2.
-    let exact = Best.epsilon(&gaussian(2.01), Delta::new(1e-5).unwrap()).unwrap();
+    let exact = Tightest.epsilon(&gaussian(2.01), Delta::new(1e-5).unwrap()).unwrap();
     assert!(epsilon >= exact.epsilon_lower.unwrap() && epsilon >= 4.854, "{epsilon}");
     assert!(epsilon <= exact.epsilon * (1.0 + 1e-9), "{epsilon}");
 }
@@ -225,9 +225,9 @@ impl<A: Accountant> Accountant for Forgetful<A> {
 
 #[test]
 fn the_check_of_accountants_tries_shuffled_runs() {
-    for accountant in [&Best as &dyn Accountant, &Pld, &Rdp] {
+    for accountant in [&Tightest as &dyn Accountant, &Pld, &Rdp] {
         check_accountant(accountant).unwrap();
     }
-    let error = check_accountant(&Forgetful(Best)).unwrap_err();
+    let error = check_accountant(&Forgetful(Tightest)).unwrap_err();
     assert!(error.contains("shuffled"), "{error}");
 }

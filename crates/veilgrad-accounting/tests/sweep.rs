@@ -6,7 +6,7 @@
 // The long sweep is there to be read.
 #![allow(clippy::print_stdout)]
 
-use veilgrad_accounting::{Accountant, Best, Composition, Target, pld, rdp};
+use veilgrad_accounting::{Accountant, Composition, Interval, Target, Tightest, profile, rdp};
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
 };
@@ -35,8 +35,8 @@ fn poisson(q: f64, z: f64, rounds: u64) -> Composition {
     Composition::poisson(rate, noise, rounds, Adjacency::AddRemove).unwrap()
 }
 
-fn epsilon(composition: &Composition, delta: f64) -> pld::Bounds {
-    pld::epsilon(composition, Delta::new(delta).unwrap()).unwrap()
+fn epsilon(composition: &Composition, delta: f64) -> Interval {
+    profile::epsilon(composition, Delta::new(delta).unwrap()).unwrap().bounds
 }
 
 /// What must hold of any draw; returns how far the bounds are apart, relatively.
@@ -48,7 +48,7 @@ fn check(q: f64, z: f64, rounds: u64, delta: f64) -> f64 {
     let renyi = rdp::epsilon(&composition, Delta::new(delta).unwrap()).unwrap().epsilon.get();
     assert!(found.lower <= renyi, "{what}: {found:?} {renyi}");
     // The profile, asked the other way round and from other transforms, agrees.
-    let at = |epsilon: f64| pld::delta(&composition, Epsilon::new(epsilon).unwrap());
+    let at = |epsilon: f64| profile::delta(&composition, Epsilon::new(epsilon).unwrap()).bounds;
     let above = at(found.upper);
     assert!(above.lower <= delta * (1.0 + 1e-9), "{what}: {found:?} {above:?}");
     if found.lower > 0.0 {
@@ -113,14 +113,14 @@ fn optimal(sampling: Sampling, adjacency: Adjacency, count: u64, budget: f64, de
     let target = Target {
         epsilon: Epsilon::new(budget).unwrap(),
         delta: Delta::new(delta).unwrap(),
-        accountant: &Best,
+        accountant: &Tightest,
     };
     let with = |noise_multiplier| {
         Composition::of([Folded { count, sampling, noise_multiplier }], adjacency)
     };
     let what = format!("{sampling:?} {adjacency} T {count} eps {budget} delta {delta:e}");
     let z = target.noise_multiplier(with).unwrap();
-    let again = Best.epsilon(&with(z).unwrap(), target.delta).unwrap().epsilon;
+    let again = Tightest.epsilon(&with(z).unwrap(), target.delta).unwrap().epsilon;
     assert!(again <= budget, "{what}: {z:?} costs {again}");
     let less = with(NoiseMultiplier::new(z.get() * (1.0 - 1e-4)).unwrap()).unwrap();
     let less = epsilon(&less, delta);

@@ -3,14 +3,14 @@
 use serde_json::json;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::claimed_noise_down;
-use veilgrad_accounting::{Best, Composition, Guarantee, Unsupported, rdp};
+use veilgrad_accounting::{Composition, Guarantee, Tightest, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile, Sampling};
 use veilgrad_ledger::Ledger;
 
-use crate::answer::{Answer, Outcome, Parameters, adjacency_name, sampling_name};
+use crate::answer::{Answer, Outcome, Parameters, sampling_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
-use crate::output::{print, with_notice};
+use crate::output::{print, print_json, table, with_notice};
 
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let source = read(arguments, common)?;
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
             return Err(Error::Usage(format!(
                 "the budget of {:?} is for adjacency {}",
                 budget.dataset,
-                adjacency_name(budget.adjacency)
+                budget.adjacency.name()
             )));
         }
         _ => arguments.view.adjacency(),
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
                 document.entry("reason").or_insert_with(|| json!(reason.to_string()));
             }
         }
-        print(&format!("{}\n", json!(document)))?;
+        print_json(&json!(document))?;
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
         let promise = source.claim.as_ref().map_or(String::new(), promise);
@@ -70,7 +70,7 @@ fn how_chosen(source: &Source) -> &'static str {
 /// What may be claimed about the dataset, behind what its rounds cost so far.
 fn promise(claim: &Result<Claim, NoClaim>) -> String {
     let rows = crate::claim::rows(claim);
-    let rows = rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>();
+    let rows = table(&rows);
     format!("\nWhat is above is what was charged so far. What may be claimed:\n{rows}")
 }
 
@@ -131,7 +131,7 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
 
 fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
     let path = arguments.file.display().to_string();
-    // A ledger is one whatever became of its first bytes.
+    // A file with an anchor is a ledger, even if its first bytes are damaged.
     if Ledger::anchor_path(&arguments.file).exists() {
         return read_ledger(arguments, common);
     }
@@ -161,7 +161,7 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     let dataset = crate::ledger::dataset(&ledger, arguments.dataset.as_deref())?;
     let charges = dataset.charges();
     let planned = charges.iter().all(|run| run.planned);
-    let budget = dataset.terms(&Best);
+    let budget = dataset.terms(&Tightest);
     Ok(Source {
         runs: charges.iter().map(|run| run.rounds.to_vec()).collect(),
         mode: if planned { budget.mode } else { Mode::Adaptive },
@@ -188,7 +188,7 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
             None if names.is_empty() => "none",
             None => "mixed",
         },
-        adjacency: adjacency_name(adjacency),
+        adjacency: adjacency.name(),
         ..Parameters::default()
     }
 }

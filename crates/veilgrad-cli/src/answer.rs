@@ -3,11 +3,12 @@
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
-use veilgrad_accounting::pld::Method;
+use veilgrad_accounting::profile::Method;
 use veilgrad_accounting::{Composition, Guarantee};
-use veilgrad_events::{Adjacency, RecordUnit, Sampling};
+use veilgrad_events::{RecordUnit, Sampling};
 
 use crate::error::Error;
+use crate::output::table;
 
 /// The parameters that were asked about; a mixture has no single value.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,7 +26,7 @@ pub(crate) struct Parameters {
 pub(crate) struct Answer {
     pub(crate) parameters: Parameters,
     pub(crate) outcome: Result<Outcome, String>,
-    /// Who was asked, if somebody was.
+    /// The accountant that was asked for, if one was.
     pub(crate) asked: Option<&'static str>,
     /// How people see the noise multiplier: as given, as charged, or as it has to be.
     pub(crate) show_noise: fn(f64) -> String,
@@ -64,16 +65,6 @@ pub(crate) fn unit_name(unit: RecordUnit) -> String {
         RecordUnit::User => "user".to_owned(),
         RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
         other => other.to_string(),
-    }
-}
-
-/// The name of an adjacency on the command line.
-pub(crate) fn adjacency_name(adjacency: Adjacency) -> &'static str {
-    match adjacency {
-        Adjacency::AddRemove => "add-remove",
-        Adjacency::ReplaceOne => "replace-one",
-        Adjacency::ZeroOut => "zero-out",
-        _ => "unknown",
     }
 }
 
@@ -183,6 +174,6 @@ impl Answer {
                 value.push_str("   <- solved");
             }
         }
-        rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+        table(&rows)
     }
 }

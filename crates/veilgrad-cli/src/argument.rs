@@ -5,7 +5,7 @@ mod store;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use veilgrad_accounting::{Accountant, Best, Pld, Rdp};
+use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
 use veilgrad_ledger::{Head, Options, Witness};
 
@@ -280,7 +280,7 @@ pub(crate) struct Account {
     pub(crate) view: View,
 }
 
-/// Under which eyes.
+/// How rounds are accounted for: adjacency and accountant.
 #[derive(Debug, Args)]
 pub(crate) struct View {
     /// Which datasets are neighbours; by default add-remove, or what a ledger's budget says.
@@ -337,7 +337,7 @@ impl View {
 
     pub(crate) fn accountant(&self) -> &'static dyn Accountant {
         match self.accountant {
-            None => &Best,
+            None => &Tightest,
             Some(Accounting::Pld) => &Pld,
             Some(Accounting::Rdp) => &Rdp,
         }

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_events::{Mode, Pricing};
 use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
 
-use crate::answer::{adjacency_name, unit_name};
+use crate::answer::unit_name;
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
 use crate::error::Error;
-use crate::output::{print, say};
+use crate::output::{print, print_answer, print_json, say, table};
 
 pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
     match command {
@@ -42,7 +42,7 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
     };
     let order = match mode {
         Mode::Planned => None,
-        Mode::Adaptive => Some(Best.order(create.epsilon, create.delta).ok_or_else(|| {
+        Mode::Adaptive => Some(Tightest.order(create.epsilon, create.delta).ok_or_else(|| {
             Error::Usage(format!(
                 "epsilon {} leaves no room for any round at delta {}",
                 create.epsilon.get(),
@@ -78,14 +78,14 @@ pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: B
         budget.epsilon.get(),
         budget.delta.get(),
         unit_name(budget.unit),
-        adjacency_name(budget.adjacency),
+        budget.adjacency.name(),
         ledger.display()
     ));
 }
 
 /// What a run would have cost alone; the runs of a dataset together cost less than the sum of these.
 fn alone(dataset: &Dataset, run: &RunState) -> Option<f64> {
-    let price = Best.price(&dataset.terms(&Best), &run.charges()).ok();
+    let price = Tightest.price(&dataset.terms(&Tightest), &run.charges()).ok();
     price.filter(|_| run.insecure.is_none())
 }
 
@@ -96,21 +96,17 @@ fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<Result<(), NoCla
         .datasets()
         .get(name)
         .ok_or_else(|| Error::Usage(format!("the ledger has no dataset {name:?}")))?;
-    let shown = Shown::new(ledger, dataset);
-    if common.json {
-        print(&format!("{}\n", shown.document()))?;
-    } else {
-        print(&shown.table())?;
-    }
-    Ok(shown.claim.map(|_| ()))
+    let status = BudgetStatus::new(ledger, dataset);
+    print_answer(common.json, &status.document(), &status.table())?;
+    Ok(status.claim.map(|_| ()))
 }
 
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let datasets = ledger.state().datasets().values();
     if common.json {
         let all: Vec<Value> =
-            datasets.map(|dataset| Shown::new(ledger, dataset).document()).collect();
-        return print(&format!("{}\n", json!({ "schema": 1, "datasets": all })));
+            datasets.map(|dataset| BudgetStatus::new(ledger, dataset).document()).collect();
+        return print_json(&json!({ "schema": 1, "datasets": all }));
     }
     let mut text = format!(
         "{:<24}{:>12}{:>12}{:>12}{:>8}  adjacency\n",
@@ -127,7 +123,7 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
             dataset.budget.dataset,
             dataset.budget.epsilon.get(),
             dataset.runs.len(),
-            adjacency_name(dataset.budget.adjacency)
+            dataset.budget.adjacency.name()
         ));
         let why = claim.map_or_else(|reason| reason.to_string(), |claim| claim.why());
         text.push_str(&format!("  {why}\n"));
@@ -136,13 +132,13 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
 }
 
 /// A dataset with what may be claimed about it and what is left of its budget.
-struct Shown<'a> {
+struct BudgetStatus<'a> {
     dataset: &'a Dataset,
     claim: Result<Claim, NoClaim>,
     reserved: Option<f64>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> BudgetStatus<'a> {
     fn new(ledger: &Ledger, dataset: &'a Dataset) -> Self {
         let claim = crate::claim::of(dataset);
         let spent = claim.as_ref().ok().map(|claim| claim.spent);
@@ -183,7 +179,7 @@ impl<'a> Shown<'a> {
             "schema": 1,
             "dataset": budget.dataset,
             "unit": budget.unit,
-            "adjacency": adjacency_name(budget.adjacency),
+            "adjacency": budget.adjacency.name(),
             "delta": budget.delta,
             "epsilon": self.cap(),
             "mode": budget.mode,
@@ -207,7 +203,7 @@ impl<'a> Shown<'a> {
         let mut rows = vec![
             ("dataset", budget.dataset.clone()),
             ("unit", budget.unit.to_string()),
-            ("adjacency", adjacency_name(budget.adjacency).to_owned()),
+            ("adjacency", budget.adjacency.name().to_owned()),
             ("delta", format!("{:e}", budget.delta.get())),
         ];
         rows.extend(crate::claim::rows(&self.claim));
@@ -224,8 +220,7 @@ impl<'a> Shown<'a> {
         if let Some(left) = self.left() {
             rows.push(("left", down(left)));
         }
-        let mut text: String =
-            rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect();
+        let mut text = table(&rows);
         for (run, state) in &self.dataset.runs {
             let from = state.source.as_ref().map_or(String::new(), |id| format!(" of ledger {id}"));
             let end = if state.closed { "closed" } else { "open" };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::argument::{Check, Common};
 use crate::error::Error;
-use crate::output::{print, say};
+use crate::output::{print, print_json, say};
 use crate::train::config::{Config, Features};
 use crate::train::data;
 use crate::train::job::Job;
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     }
     if !arguments.show_rows {
         if common.json {
-            return print(&format!("{}\n", json!({ "schema": 1, "valid": true, "problems": [] })));
+            return print_json(&json!({ "schema": 1, "valid": true, "problems": [] }));
         }
         return print(&format!("{name}: nothing is wrong with it; no budget was touched\n"));
     }
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
         let document = json!({
             "schema": 1, "valid": true, "problems": [], "private": PRIVATE, "rows": rows, "more": more,
         });
-        return print(&format!("{document}\n"));
+        return print_json(&document);
     }
     let mut text = format!("{PRIVATE}\n");
     for (file, defect) in rows {
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
 fn refuse(problems: Vec<Error>, common: &Common) -> Result<(), Error> {
     if common.json {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        print(&format!("{}\n", json!({ "schema": 1, "valid": false, "problems": texts })))?;
+        print_json(&json!({ "schema": 1, "valid": false, "problems": texts }))?;
     }
     let mut problems = problems.into_iter();
     let first = problems.next();

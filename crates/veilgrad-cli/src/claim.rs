@@ -1,14 +1,14 @@
 //! What may be claimed about a dataset of a ledger, as every command prints it.
 
 use serde_json::{Value, json};
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_accounting::claim::{self, Claim, ClaimedRun, NoClaim};
 use veilgrad_accounting::display::up;
 use veilgrad_ledger::{Dataset, Ledger, RunState};
 
 /// What may be claimed about a dataset, or why nothing may.
 pub(crate) fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
-    claim::claim(&dataset.terms(&Best), &runs(dataset))
+    claim::claim(&dataset.terms(&Tightest), &runs(dataset))
 }
 
 /// What running plans hold of the budget beyond what is `spent`, rounded up.
@@ -17,7 +17,7 @@ pub(crate) fn reserved(ledger: &Ledger, dataset: &Dataset, spent: f64) -> Option
     if holding.is_empty() {
         return Some(0.0);
     }
-    let all = dataset.price_with_plans(&Best, &holding).ok()?;
+    let all = dataset.price_with_plans(&Tightest, &holding).ok()?;
     Some(if all > spent { (all - spent).next_up() } else { 0.0 })
 }
 

@@ -35,6 +35,14 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    pub(crate) fn usage(why: impl ToString) -> Self {
+        Self::Usage(why.to_string())
+    }
+
+    pub(crate) fn failure(why: impl ToString) -> Self {
+        Self::Failure(why.to_string())
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code())
     }

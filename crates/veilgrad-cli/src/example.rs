@@ -1,5 +1,12 @@
 //! What `--help` shows of every command: lines to copy.
 
+/// Lines to copy, below their heading.
+macro_rules! examples {
+    ($($line:literal),+ $(,)?) => {
+        concat!("Examples:", $("\n  ", $line),+)
+    };
+}
+
 pub(crate) const ALL: &str = concat!(
     "Examples:\n",
     "  veilgrad train examples/mnist-eps3.toml\n",
@@ -9,97 +16,73 @@ pub(crate) const ALL: &str = concat!(
     "damaged; 5 a data file is malformed as a whole; 6 the ledger is busy, nothing is lost; 7 no answer, with the reason\n",
     "(also with --json); 130 interrupted, ledger and checkpoint in order.",
 );
-pub(crate) const TRAIN: &str = concat!(
-    "Examples:\n",
-    "  veilgrad train examples/mnist-eps3.toml\n",
-    "  veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db\n",
-    "  veilgrad train examples/mnist-eps3.toml --resume",
+pub(crate) const TRAIN: &str = examples!(
+    "veilgrad train examples/mnist-eps3.toml",
+    "veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db",
+    "veilgrad train examples/mnist-eps3.toml --resume",
 );
-pub(crate) const FINISH: &str = concat!("Examples:\n", "  veilgrad finish runs/mnist-eps3",);
-pub(crate) const CHECK: &str = concat!(
-    "Examples:\n",
-    "  veilgrad check examples/tabular.toml\n",
-    "  veilgrad check examples/tabular.toml --show-rows",
+pub(crate) const FINISH: &str = examples!("veilgrad finish runs/mnist-eps3");
+pub(crate) const CHECK: &str = examples!(
+    "veilgrad check examples/tabular.toml",
+    "veilgrad check examples/tabular.toml --show-rows",
 );
-pub(crate) const PREDICT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv\n",
-    "  veilgrad predict runs/mnist-eps3/model.safetensors data/mnist/t10k-images-idx3-ubyte.gz --json",
+pub(crate) const PREDICT: &str = examples!(
+    "veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv",
+    "veilgrad predict runs/mnist-eps3/model.safetensors data/mnist/t10k-images-idx3-ubyte.gz --json",
 );
-pub(crate) const REPORT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad report runs/mnist-eps3 -o report.html\n",
-    "  veilgrad report runs/mnist-eps3 --json",
+pub(crate) const REPORT: &str = examples!(
+    "veilgrad report runs/mnist-eps3 -o report.html",
+    "veilgrad report runs/mnist-eps3 --json",
 );
-pub(crate) const STATEMENT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad statement runs/mnist-eps3\n",
-    "  veilgrad statement runs/mnist-eps3 --ledger moved/ledger.db\n",
-    "  veilgrad statement ledger.db --dataset mnist",
+pub(crate) const STATEMENT: &str = examples!(
+    "veilgrad statement runs/mnist-eps3",
+    "veilgrad statement runs/mnist-eps3 --ledger moved/ledger.db",
+    "veilgrad statement ledger.db --dataset mnist",
 );
-pub(crate) const PLAN: &str = concat!(
-    "Examples:\n",
-    "  veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3\n",
-    "  veilgrad plan --rate 0.01 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --html plan.html",
+pub(crate) const PLAN: &str = examples!(
+    "veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3",
+    "veilgrad plan --rate 0.01 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --html plan.html",
 );
-pub(crate) const ACCOUNT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad account mnist.db --delta 1e-5\n",
-    "  veilgrad account examples/rounds/mnist-middle.jsonl --epsilon 3",
+pub(crate) const ACCOUNT: &str = examples!(
+    "veilgrad account mnist.db --delta 1e-5",
+    "veilgrad account examples/rounds/mnist-middle.jsonl --epsilon 3",
 );
-pub(crate) const BUDGET: &str = concat!(
-    "Examples:\n",
-    "  veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db\n",
-    "  veilgrad budget show mnist --ledger mnist.db",
+pub(crate) const BUDGET: &str = examples!(
+    "veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db",
+    "veilgrad budget show mnist --ledger mnist.db",
 );
-pub(crate) const LEDGER: &str = concat!(
-    "Examples:\n",
-    "  veilgrad ledger list mnist.db\n",
-    "  veilgrad ledger verify mnist.db",
+pub(crate) const LEDGER: &str =
+    examples!("veilgrad ledger list mnist.db", "veilgrad ledger verify mnist.db",);
+pub(crate) const COMPLETIONS: &str =
+    examples!("veilgrad completions bash > ~/.local/share/bash-completion/completions/veilgrad",);
+pub(crate) const MAN: &str =
+    examples!("veilgrad man > veilgrad.1", "veilgrad man budget create | man -l -",);
+pub(crate) const BUDGET_CREATE: &str = examples!(
+    "veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db",
+    "veilgrad budget create visits --epsilon 4 --delta 1e-4 --unit user --ledger visits.db",
 );
-pub(crate) const COMPLETIONS: &str = concat!(
-    "Examples:\n",
-    "  veilgrad completions bash > ~/.local/share/bash-completion/completions/veilgrad",
-);
-pub(crate) const MAN: &str = concat!(
-    "Examples:\n",
-    "  veilgrad man > veilgrad.1\n",
-    "  veilgrad man budget create | man -l -",
-);
-pub(crate) const BUDGET_CREATE: &str = concat!(
-    "Examples:\n",
-    "  veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db\n",
-    "  veilgrad budget create visits --epsilon 4 --delta 1e-4 --unit user --ledger visits.db",
-);
-pub(crate) const BUDGET_SHOW: &str =
-    concat!("Examples:\n", "  veilgrad budget show mnist --ledger mnist.db",);
-pub(crate) const BUDGET_LIST: &str =
-    concat!("Examples:\n", "  veilgrad budget list --ledger mnist.db",);
+pub(crate) const BUDGET_SHOW: &str = examples!("veilgrad budget show mnist --ledger mnist.db");
+pub(crate) const BUDGET_LIST: &str = examples!("veilgrad budget list --ledger mnist.db");
 pub(crate) const BUDGET_TIGHTEN: &str =
-    concat!("Examples:\n", "  veilgrad budget tighten mnist --epsilon 2 --ledger mnist.db",);
-pub(crate) const LEDGER_LIST: &str = concat!("Examples:\n", "  veilgrad ledger list mnist.db",);
-pub(crate) const LEDGER_SHOW: &str = concat!("Examples:\n", "  veilgrad ledger show mnist.db",);
-pub(crate) const LEDGER_VERIFY: &str = concat!(
-    "Examples:\n",
-    "  veilgrad ledger verify mnist.db\n",
-    "  veilgrad ledger verify mnist.db --against \"$(cat published-head)\"",
+    examples!("veilgrad budget tighten mnist --epsilon 2 --ledger mnist.db",);
+pub(crate) const LEDGER_LIST: &str = examples!("veilgrad ledger list mnist.db");
+pub(crate) const LEDGER_SHOW: &str = examples!("veilgrad ledger show mnist.db");
+pub(crate) const LEDGER_VERIFY: &str = examples!(
+    "veilgrad ledger verify mnist.db",
+    "veilgrad ledger verify mnist.db --against \"$(cat published-head)\"",
 );
-pub(crate) const LEDGER_HEAD: &str =
-    concat!("Examples:\n", "  veilgrad ledger head mnist.db > published-head",);
-pub(crate) const LEDGER_EXPORT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad ledger export mnist.db > mnist.jsonl\n",
-    "  veilgrad ledger export mnist.db --format rounds | veilgrad account - --delta 1e-5",
+pub(crate) const LEDGER_HEAD: &str = examples!("veilgrad ledger head mnist.db > published-head");
+pub(crate) const LEDGER_EXPORT: &str = examples!(
+    "veilgrad ledger export mnist.db > mnist.jsonl",
+    "veilgrad ledger export mnist.db --format rounds | veilgrad account - --delta 1e-5",
 );
-pub(crate) const LEDGER_IMPORT: &str = concat!(
-    "Examples:\n",
-    "  veilgrad ledger import merged.db mnist.jsonl\n",
-    "  veilgrad ledger import restored.db mnist-backup.db",
+pub(crate) const LEDGER_IMPORT: &str = examples!(
+    "veilgrad ledger import merged.db mnist.jsonl",
+    "veilgrad ledger import restored.db mnist-backup.db",
 );
 pub(crate) const LEDGER_REPAIR: &str =
-    concat!("Examples:\n", "  veilgrad ledger repair mnist.db mnist-repaired.db",);
-pub(crate) const LEDGER_BACKUP: &str =
-    concat!("Examples:\n", "  veilgrad ledger backup mnist.db mnist-backup.db",);
+    examples!("veilgrad ledger repair mnist.db mnist-repaired.db",);
+pub(crate) const LEDGER_BACKUP: &str = examples!("veilgrad ledger backup mnist.db mnist-backup.db");
 
 #[cfg(test)]
 mod tests {

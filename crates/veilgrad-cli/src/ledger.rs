@@ -8,11 +8,10 @@ use veilgrad_accounting::display::up;
 use veilgrad_events::{Event, Rounds, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
-use crate::answer::adjacency_name;
 use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Repair, Verify};
 use crate::budget::bar;
 use crate::error::Error;
-use crate::output::{csv_cell, print, print_exact, say};
+use crate::output::{csv_cell, print, print_answer, print_exact, print_json, say};
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
@@ -67,10 +66,7 @@ pub(crate) fn charges(
 ) -> Result<Vec<Rounds>, Error> {
     let mut rounds = Vec::new();
     ledger.visit_rows(&mut |_, bytes, _| {
-        let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
-        while let Entry::Import { entry: inner, .. } = entry {
-            entry = *inner;
-        }
+        let entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?.original();
         if let Entry::Run { dataset, run, event: Event::Reserve(reservation), .. } = entry
             && only.is_none_or(|only| *only == dataset)
             && (by.is_empty() || by.contains(&run))
@@ -102,7 +98,7 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
                 })
             })
             .collect();
-        return print(&format!("{}\n", json!({ "schema": 1, "runs": runs })));
+        return print_json(&json!({ "schema": 1, "runs": runs }));
     }
     let mut text = format!("{:<8}{:<24}{:>14}  state\n", "run", "dataset", "rounds");
     for (dataset, number, run) in runs {
@@ -138,7 +134,7 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
         let head = ledger.head();
         let ledger = json!({ "id": head.id, "sequence": head.sequence, "head": head.to_string() });
         let document = json!({ "schema": 1, "ledger": ledger, "datasets": all });
-        return print(&format!("{document}\n"));
+        return print_json(&document);
     }
     let mut text = format!("ledger {}, {} rows\n", ledger.head().id, ledger.head().sequence);
     for (name, dataset) in datasets {
@@ -159,14 +155,9 @@ fn show(ledger: &Ledger, common: &Common) -> Result<(), Error> {
 
 fn head(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let head = ledger.head();
-    if common.json {
-        let text = head.to_string();
-        let document =
-            json!({ "schema": 1, "id": head.id, "sequence": head.sequence, "head": text });
-        print(&format!("{document}\n"))
-    } else {
-        print(&format!("{head}\n"))
-    }
+    let text = head.to_string();
+    let document = json!({ "schema": 1, "id": head.id, "sequence": head.sequence, "head": text });
+    print_answer(common.json, &document, &format!("{head}\n"))
 }
 
 fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
@@ -181,19 +172,16 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
     let runs = ledger.state().datasets().values().flat_map(|dataset| dataset.runs.values());
     let rounds = runs.fold(0u64, |sum, run| sum.saturating_add(run.charged()));
     let head = ledger.head();
-    if common.json {
-        let document = json!({
-            "schema": 1,
-            "valid": true,
-            "rows": head.sequence,
-            "rounds": rounds,
-            "head": head.to_string(),
-            "warnings": warnings,
-        });
-        print(&format!("{document}\n"))
-    } else {
-        print(&format!("verified: {} rows, {rounds} rounds charged\nhead {head}\n", head.sequence))
-    }
+    let document = json!({
+        "schema": 1,
+        "valid": true,
+        "rows": head.sequence,
+        "rounds": rounds,
+        "head": head.to_string(),
+        "warnings": warnings,
+    });
+    let text = format!("verified: {} rows, {rounds} rounds charged\nhead {head}\n", head.sequence);
+    print_answer(common.json, &document, &text)
 }
 
 fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
@@ -209,9 +197,9 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
             say(&format!(
                 "{}: account for these rounds with --adjacency {}\n",
                 dataset.budget.dataset,
-                adjacency_name(dataset.budget.adjacency)
+                dataset.budget.adjacency.name()
             ));
-            file.to_jsonl().map_err(|error| Error::Failure(error.to_string()))?
+            file.to_jsonl().map_err(Error::failure)?
         }
     };
     print(&text)
@@ -242,7 +230,7 @@ fn repair(arguments: &Repair, common: &Common) -> Result<(), Error> {
             "lost": repaired.lost,
             "head": repaired.head.to_string(),
         });
-        return print(&format!("{document}\n"));
+        return print_json(&document);
     }
     let mut text = format!(
         "{file}: {} rows proven, {} of them from the anchor or remnants of the log\n",
@@ -262,17 +250,9 @@ fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {
     let ledger = Ledger::read(&arguments.ledger, common.options())?;
     let head = ledger.backup(&arguments.destination, &common.options())?;
     let file = arguments.destination.display().to_string();
-    if common.json {
-        let document = json!({
-            "schema": 1,
-            "backup": file,
-            "rows": head.sequence,
-            "head": head.to_string(),
-        });
-        print(&format!("{document}\n"))
-    } else {
-        print(&format!("{file}: {} rows\nhead {head}\n", head.sequence))
-    }
+    let rows = head.sequence;
+    let document = json!({ "schema": 1, "backup": file, "rows": rows, "head": head.to_string() });
+    print_answer(common.json, &document, &format!("{file}: {rows} rows\nhead {head}\n"))
 }
 
 /// The text of an export, from a file or from a database.
@@ -304,15 +284,8 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
         let charged = ledger.head().sequence;
         (veilgrad_ledger::Imported { charged, known: 0 }, ledger.head().clone())
     };
-    if common.json {
-        let document = json!({
-            "schema": 1,
-            "charged": imported.charged,
-            "known": imported.known,
-            "head": head.to_string(),
-        });
-        print(&format!("{document}\n"))
-    } else {
-        print(&format!("{} rows charged, {} known already\n", imported.charged, imported.known))
-    }
+    let (charged, known, head) = (imported.charged, imported.known, head.to_string());
+    let document = json!({ "schema": 1, "charged": charged, "known": known, "head": head });
+    let text = format!("{charged} rows charged, {known} known already\n");
+    print_answer(common.json, &document, &text)
 }

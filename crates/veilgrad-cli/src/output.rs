@@ -15,6 +15,25 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(visible(text).as_bytes())
 }
 
+/// Writes one JSON document to stdout.
+pub(crate) fn print_json(document: &impl std::fmt::Display) -> Result<(), Error> {
+    print(&format!("{document}\n"))
+}
+
+/// One answer: a JSON document for programs, or text for people.
+pub(crate) fn print_answer(
+    json: bool,
+    document: &serde_json::Value,
+    text: &str,
+) -> Result<(), Error> {
+    if json { print_json(document) } else { print(text) }
+}
+
+/// Names and values below each other, for people.
+pub(crate) fn table(rows: &[(&str, String)]) -> String {
+    rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
 /// Writes what programs compare byte by byte. On a terminal, hidden characters are spelled out all the same.
 pub(crate) fn print_exact(text: &str) -> Result<(), Error> {
     if std::io::stdout().is_terminal() { print(text) } else { print_bytes(text.as_bytes()) }

@@ -8,11 +8,14 @@ use veilgrad_events::{
     SumQuery,
 };
 
-use crate::answer::{Answer, Outcome, Parameters, adjacency_name};
+use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::html;
-use crate::output::{print, with_notice, write_file};
+use crate::output::{print, print_json, with_notice, write_file};
+use crate::report::Curves;
+use crate::report::chart::picture;
+use crate::report::page::privacy_charts;
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
@@ -22,7 +25,8 @@ const PROFILE: usize = 48;
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     let solve = solve(arguments)?;
     let request = Request::new(arguments, solve)?;
-    let what = format!("solving for the {}", solved_row(solve));
+    let (_, solved_key, solved_row) = names(solve);
+    let what = format!("solving for the {solved_row}");
     let solution = with_notice(&what, common.quiet, || request.solve(solve));
     let (parameters, outcome) = match solution {
         Ok((known, outcome)) => (known, Ok(outcome)),
@@ -40,7 +44,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
             rate: parameters.rate,
             steps: parameters.steps,
             sampling: request.sampling_name(),
-            adjacency: adjacency_name(arguments.view.adjacency()),
+            adjacency: arguments.view.adjacency().name(),
             delta: Some(arguments.delta.get()),
         },
         outcome,
@@ -53,37 +57,35 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     };
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
     if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
-        let rounds = request.rounds(&parameters).map_err(|e| Error::Failure(e.to_string()))?;
+        let rounds = request.rounds(&parameters).map_err(Error::failure)?;
         let adjacency = arguments.view.adjacency();
         let accountant = arguments.view.accountant();
         let curve = with_notice("drawing curves", common.quiet, || {
             spent(&rounds, adjacency, arguments.delta, accountant, CURVE)
         });
-        let curve = curve.map_err(|error| Error::Failure(error.to_string()))?;
-        let table = answer.table(solved_row(solve));
-        let composition =
-            request.composition(&parameters).map_err(|error| Error::Failure(error.to_string()))?;
-        let last = Epsilon::new(outcome.guarantee.epsilon)
-            .map_err(|error| Error::Failure(error.to_string()))?;
+        let curve = curve.map_err(Error::failure)?;
+        let table = answer.table(solved_row);
+        let composition = request.composition(&parameters).map_err(Error::failure)?;
+        let last = Epsilon::new(outcome.guarantee.epsilon).map_err(Error::failure)?;
         let profile = with_notice("drawing the profile", common.quiet, || {
             Profile::new(&composition, last, PROFILE)
         });
-        let (curves, delta) = (html::curves(&curve, &profile), arguments.delta.get());
+        let (curves, delta) = (Curves::new(&curve, &profile), arguments.delta.get());
         if let Some(path) = &arguments.html {
             write_file(path, html::page(&curves, delta, &table).as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
-            write_file(path, html::svg(&curves, delta).as_bytes())?;
+            write_file(path, picture(&privacy_charts(&curves, delta)).as_bytes())?;
         }
     }
     if common.json {
         let mut document = answer.json();
-        document.insert("solved".to_owned(), json!(solved_key(solve)));
+        document.insert("solved".to_owned(), json!(solved_key));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
         document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
-        print(&format!("{}\n", Value::Object(document)))?;
+        print_json(&Value::Object(document))?;
     } else {
-        print(&format!("{}{}", answer.table(solved_row(solve)), advice_table(&advice)))?;
+        print(&format!("{}{}", answer.table(solved_row), advice_table(&advice)))?;
     }
     answer.answered()
 }
@@ -113,7 +115,7 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
                 .to_owned(),
         )),
         more => {
-            let flags: Vec<&str> = more.iter().map(|what| flags(*what)).collect();
+            let flags: Vec<&str> = more.iter().map(|what| names(*what).0).collect();
             Err(Error::Usage(format!(
                 "one value can be solved for, and {} are missing: {}",
                 more.len(),
@@ -123,31 +125,13 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
     }
 }
 
-fn flags(solve: Solve) -> &'static str {
+/// The options that give a value, its key in documents, and its row in tables.
+fn names(solve: Solve) -> (&'static str, &'static str, &'static str) {
     match solve {
-        Solve::Rate => "--rate (or --records and --batch)",
-        Solve::Steps => "--steps (or --epochs)",
-        Solve::Epsilon => "--epsilon",
-        Solve::Noise => "--noise-multiplier",
-    }
-}
-
-fn solved_key(solve: Solve) -> &'static str {
-    match solve {
-        Solve::Rate => "rate",
-        Solve::Steps => "steps",
-        Solve::Epsilon => "epsilon",
-        Solve::Noise => "noise_multiplier",
-    }
-}
-
-/// The row of the table that was solved for.
-fn solved_row(solve: Solve) -> &'static str {
-    match solve {
-        Solve::Rate => "rate",
-        Solve::Steps => "rounds",
-        Solve::Epsilon => "epsilon",
-        Solve::Noise => "noise multiplier",
+        Solve::Rate => ("--rate (or --records and --batch)", "rate", "rate"),
+        Solve::Steps => ("--steps (or --epochs)", "steps", "rounds"),
+        Solve::Epsilon => ("--epsilon", "epsilon", "epsilon"),
+        Solve::Noise => ("--noise-multiplier", "noise_multiplier", "noise multiplier"),
     }
 }
 
@@ -176,7 +160,7 @@ impl<'a> Request<'a> {
     fn new(arguments: &'a Plan, solve: Solve) -> Result<Self, Error> {
         let needs = |missing: bool, what: Solve| {
             if missing && what != solve {
-                return Err(Error::Usage(format!("{} is missing", flags(what))));
+                return Err(Error::Usage(format!("{} is missing", names(what).0)));
             }
             Ok(())
         };
@@ -300,19 +284,22 @@ impl<'a> Request<'a> {
             Solve::Epsilon => {}
             Solve::Noise => known.noise = Some(self.noise(&known).map_err(text)?.get()),
             Solve::Steps => {
-                let with =
+                let composition_for =
                     |steps| self.composition(&Known { steps: Some(steps), ..self.known.clone() });
                 if known.rate == Some(0.0) {
                     return Err("at rate 0 any number of rounds keeps the budget".to_owned());
                 }
-                let steps = self.target().and_then(|target| target.rounds(with)).map_err(text)?;
+                let steps = self
+                    .target()
+                    .and_then(|target| target.rounds(composition_for))
+                    .map_err(text)?;
                 if steps == 0 {
                     return Err(self.not_one_round());
                 }
                 known.steps = Some(steps);
             }
             Solve::Rate => {
-                let at = |rate: f64| -> Known {
+                let known_at = |rate: f64| -> Known {
                     // Batches of a fixed size are whole, and their rate is what is accounted for.
                     let rate = self.whole_batch(rate);
                     let steps = self.known.steps;
@@ -320,9 +307,10 @@ impl<'a> Request<'a> {
                     let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
                     Known { rate: Some(rate), steps, ..self.known.clone() }
                 };
-                let with = |rate: SampleRate| self.composition(&at(rate.get()));
-                let rate = self.target().and_then(|target| target.rate(with)).map_err(text)?;
-                known = at(rate.get());
+                let composition_for = |rate: SampleRate| self.composition(&known_at(rate.get()));
+                let rate =
+                    self.target().and_then(|target| target.rate(composition_for)).map_err(text)?;
+                known = known_at(rate.get());
             }
         }
         let composition = self.composition(&known).map_err(text)?;
@@ -343,9 +331,9 @@ impl<'a> Request<'a> {
     }
 
     fn noise(&self, known: &Known) -> Result<NoiseMultiplier, Unsupported> {
-        let with =
+        let composition_for =
             |z: NoiseMultiplier| self.composition(&Known { noise: Some(z.get()), ..known.clone() });
-        self.target()?.noise_multiplier(with)
+        self.target()?.noise_multiplier(composition_for)
     }
 
     /// What other batches would need, at as many rounds: the noise in the average gradient is the noise

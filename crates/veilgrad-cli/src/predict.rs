@@ -5,7 +5,7 @@ use veilgrad_nn::{Records, public};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
-use crate::output::{csv_cell, print};
+use crate::output::{csv_cell, print, print_json};
 use crate::train::{data, model_file};
 
 pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
         let predictions: Vec<_> = rows
             .map(|(class, probability)| json!({ "class": class, "probability": probability }))
             .collect();
-        return print(&format!("{}\n", json!({ "schema": 1, "predictions": predictions })));
+        return print_json(&json!({ "schema": 1, "predictions": predictions }));
     }
     let mut text = "class,probability\n".to_owned();
     for (class, probability) in rows {

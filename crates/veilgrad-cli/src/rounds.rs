@@ -1,6 +1,6 @@
 //! The rounds of a dataset, run by run, as its ledger has them.
 
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{Event, Mode, Rounds, RoundsFile, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError};
 
@@ -10,10 +10,7 @@ use crate::error::Error;
 pub(crate) fn charged_runs(ledger: &Ledger, name: &str) -> Result<Vec<Vec<Rounds>>, Error> {
     let mut runs: Vec<(String, Vec<Rounds>)> = Vec::new();
     ledger.visit_rows(&mut |_, bytes, _| {
-        let mut entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?;
-        while let Entry::Import { entry: inner, .. } = entry {
-            entry = *inner;
-        }
+        let entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?.original();
         if let Entry::Run { dataset, run, event: Event::Reserve(reservation), .. } = entry
             && dataset == name
         {
@@ -41,7 +38,7 @@ pub(crate) fn file(ledger: &Ledger, dataset: &Dataset) -> Result<RoundsFile, Err
              for the ledger itself"
         )));
     }
-    let terms = dataset.terms(&Best);
+    let terms = dataset.terms(&Tightest);
     let planned = terms.mode == Mode::Planned && dataset.runs.values().all(|run| run.is_planned());
     let (mode, order) = if planned { (Mode::Planned, None) } else { (Mode::Adaptive, terms.order) };
     Ok(RoundsFile { mode: Some(mode), order, runs: charged_runs(ledger, name)? })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Directory, ok, veilgrad};
 use serde_json::Value;
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{
     Adjacency, ClipNorm, Mode, NoiseStd, RecordUnit, Round, Rounds, Run, RunHeader, SampleRate,
     Sampling, SumQuery,
@@ -29,7 +29,7 @@ fn round(noise: f64) -> Round {
 
 fn store(ledger: &str) -> DatasetLedger {
     let open = Ledger::open(Path::new(ledger), Options::default()).unwrap();
-    open.dataset("visits", Arc::new(Best)).unwrap()
+    open.dataset("visits", Arc::new(Tightest)).unwrap()
 }
 
 /// Opens a run that declared its plan, and charges some of its rounds.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Directory, ok, refused, veilgrad};
 use serde_json::Value;
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{
     Adjacency, ClipNorm, LedgerStore, Mode, NoiseStd, Numerics, RecordUnit, Round, Rounds, Run,
     RunHeader, SampleRate, Sampling, SumQuery,
@@ -44,7 +44,7 @@ fn tutorial() -> Round {
 fn run(ledger: &str, rounds: u64, header: RunHeader) -> Run<impl LedgerStore> {
     let round = tutorial();
     let open = Ledger::open(Path::new(ledger), Options::default()).unwrap();
-    let store = open.dataset("mnist", Arc::new(Best)).unwrap();
+    let store = open.dataset("mnist", Arc::new(Tightest)).unwrap();
     let mut run = Run::open(store, header).unwrap();
     drop(run.reserve(&round, rounds).unwrap());
     run

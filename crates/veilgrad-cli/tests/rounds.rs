@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Directory, ok, veilgrad};
 use serde_json::Value;
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{
     Adjacency, ClipNorm, FixedBatch, NoiseStd, RecordUnit, Round, Rounds, Run, RunHeader,
     SampleRate, Sampling, SumQuery,
@@ -44,7 +44,7 @@ fn ledger(directory: &Directory, adjacency: Adjacency, runs: &[(bool, Vec<Rounds
     ]);
     for (planned, rounds) in runs {
         let open = Ledger::open(Path::new(&path), Options::default()).unwrap();
-        let store = open.dataset("data", Arc::new(Best)).unwrap();
+        let store = open.dataset("data", Arc::new(Tightest)).unwrap();
         let header = RunHeader::new(RecordUnit::Example, adjacency);
         let header = if *planned { header.with_plan(rounds.clone()) } else { header };
         let mut run = Run::open(store, header).unwrap();

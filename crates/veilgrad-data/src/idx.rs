@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::number::{Coding, Kind, fill};
+use crate::number::{self, Coding, Kind};
 use crate::{Array, DataError};
 
 /// Reads a file whose rows have `width` numbers each: the first dimension counts rows.
@@ -14,6 +14,20 @@ use crate::{Array, DataError};
 /// # Errors
 /// When it cannot be read, is not an IDX file, has rows of another width, or is shorter or longer than it
 /// says.
+///
+/// # Example
+/// ```
+/// use veilgrad_data::idx;
+///
+/// // Two rows of three bytes: type 8, two dimensions.
+/// let path = std::env::temp_dir().join(format!("veilgrad-{}.idx", std::process::id()));
+/// std::fs::write(&path, [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255])?;
+/// let array = idx::read(&path, 3)?;
+/// assert_eq!(array.values, [1.0, 2.0, 3.0, 4.0, 5.0, 255.0]);
+/// assert!(idx::read(&path, 4).is_err()); // the width is declared, not taken from the file
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read(path: &Path, width: usize) -> Result<Array, DataError> {
     let failed = |cause| DataError::file(path, cause);
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
@@ -27,10 +41,8 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     let wrong = |why: &str| DataError::format(path, why);
     let mut word = || -> Result<[u8; 4], DataError> {
         let mut bytes = [0; 4];
-        match fill(&mut reader, &mut bytes).map_err(|cause| DataError::file(path, cause))? {
-            4 => Ok(bytes),
-            _ => Err(wrong("ends within its header")),
-        }
+        number::header(path, &mut reader, &mut bytes)?;
+        Ok(bytes)
     };
     let [0, 0, kind, dimensions] = word()? else {
         return Err(wrong("does not begin like an IDX file"));

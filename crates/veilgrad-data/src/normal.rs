@@ -6,6 +6,16 @@ use crate::parallel::limit;
 ///
 /// # Guarantee
 /// A function of one record alone: it costs no budget. (Wu, He 2018.)
+///
+/// # Example
+/// ```
+/// use veilgrad_data::GroupNorm;
+///
+/// let mut record = [1.0, 3.0, 10.0, 30.0];
+/// GroupNorm { groups: 2 }.apply(&mut record);
+/// assert!((record[0] + 1.0).abs() < 1e-3 && (record[3] - 1.0).abs() < 1e-3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupNorm {
     /// Into how many groups of neighbouring channels the numbers of a record fall; the last may be shorter.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use crate::number::{Coding, Kind, fill};
+use crate::number::{self, Coding, Kind};
 use crate::{Array, DataError};
 
 /// Headers are a few dozen bytes; longer ones are refused.
@@ -16,6 +16,21 @@ const LONGEST_HEADER: u32 = 1 << 16;
 /// # Errors
 /// When it cannot be read, holds no such array, or one whose numbers are not plain, not in C order, or not
 /// as many as it says.
+///
+/// # Example
+/// ```
+/// use veilgrad_data::npy;
+///
+/// let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }";
+/// let mut file = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes()].concat();
+/// file.extend_from_slice(header.as_bytes());
+/// file.extend([0.5f32, -1.0].iter().flat_map(|number| number.to_le_bytes()));
+/// let path = std::env::temp_dir().join(format!("veilgrad-{}.npy", std::process::id()));
+/// std::fs::write(&path, file)?;
+/// assert_eq!(npy::read(&path, None, 1)?.values, [0.5, -1.0]);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let file = BufReader::new(file);
@@ -36,11 +51,7 @@ pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Data
 
 fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
-    let mut exactly = |to: &mut [u8]| match fill(&mut reader, to) {
-        Ok(found) if found == to.len() => Ok(()),
-        Ok(_) => Err(wrong("ends within its header")),
-        Err(cause) => Err(DataError::file(path, cause)),
-    };
+    let mut exactly = |to: &mut [u8]| number::header(path, &mut reader, to);
     let mut start = [0; 8];
     exactly(&mut start)?;
     let length = match start {

@@ -102,8 +102,17 @@ impl Numbers {
     }
 }
 
+/// Fills a part of a header.
+pub(crate) fn header(path: &Path, reader: &mut impl Read, to: &mut [u8]) -> Result<(), DataError> {
+    match fill(reader, to) {
+        Ok(found) if found == to.len() => Ok(()),
+        Ok(_) => Err(DataError::format(path, "ends within its header")),
+        Err(cause) => Err(DataError::file(path, cause)),
+    }
+}
+
 /// Reads as much as there is and fits; says how much.
-pub(crate) fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
+fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     let mut found = 0;
     while let Some(rest) = to.get_mut(found..).filter(|rest| !rest.is_empty()) {
         match reader.read(rest) {

@@ -16,6 +16,16 @@ use crate::wavelet::{average, fold, morlet, turn};
 /// # Guarantee
 /// A function of one record alone and of public sizes: it costs no budget. The result does not depend on
 /// the number of threads.
+///
+/// # Example
+/// ```
+/// use veilgrad_data::Scattering;
+///
+/// let scattering = Scattering::new(8, 8, 1, 4)?; // J = 1, L = 4
+/// assert_eq!(scattering.shape(), [5, 4, 4]); // 1 + 4 channels of 4 x 4
+/// assert_eq!(scattering.transform(&[0.5; 64], 1).len(), 5 * 4 * 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scattering {
     image: (usize, usize),
     padded: (usize, usize),

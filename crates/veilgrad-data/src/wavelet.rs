@@ -100,12 +100,12 @@ fn transform(values: &[Complex<f64>], rows: usize, columns: usize) -> Vec<Comple
         };
         let waves: Vec<Complex<f64>> = (0..length).map(wave).collect();
         let line = |line: &[Complex<f64>]| -> Vec<Complex<f64>> {
-            let at = |frequency: usize| {
+            let coefficient = |frequency: usize| {
                 let wave = |place: usize| waves.get(place * frequency % length);
                 let terms = line.iter().enumerate();
                 terms.filter_map(|(place, value)| wave(place).map(|wave| value * wave)).sum()
             };
-            (0..length).map(at).collect()
+            (0..length).map(coefficient).collect()
         };
         values.chunks_exact(length).flat_map(line).collect()
     };

@@ -23,8 +23,9 @@ mod charge;
 mod event;
 
 pub use charge::{
-    Hash, Head, History, LedgerError, LedgerStore, MemoryLedger, Meter, Permits, PlanEnds, Pricing,
-    ProcessIdentity, RoundPermit, Run, RunRounds, UnknownProcess, check_ledger_store,
+    Hash, Head, History, LedgerError, LedgerKind, LedgerStore, MemoryLedger, Meter, Permits,
+    PlanEnds, Pricing, ProcessIdentity, RoundPermit, Run, RunRounds, UnknownProcess,
+    check_ledger_store,
 };
 pub use event::{
     Adjacency, BatchError, Budget, BudgetShare, ClipNorm, Close, Delta, Epsilon, Event, FixedBatch,

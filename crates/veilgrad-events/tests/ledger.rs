@@ -1,8 +1,8 @@
 //! Charge first, then permits.
 
 use veilgrad_events::{
-    Adjacency, ClipNorm, Event, FixedBatch, LedgerError, LedgerStore, MemoryLedger, NoiseStd,
-    RecordUnit, Round, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
+    Adjacency, ClipNorm, Event, FixedBatch, LedgerError, LedgerKind, LedgerStore, MemoryLedger,
+    NoiseStd, RecordUnit, Round, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
     check_ledger_store,
 };
 
@@ -72,6 +72,18 @@ fn a_failed_write_poisons_the_run_for_good() {
     assert!(matches!(run.reserve(&round(1.0), 1), Err(LedgerError::Refused(_))));
     assert!(matches!(run.reserve(&round(1.0), 1), Err(LedgerError::Poisoned)));
     assert!(matches!(run.close(), Err(LedgerError::Poisoned)));
+}
+
+#[test]
+fn a_permit_says_what_kind_of_ledger_was_charged_and_never_guesses_durable() {
+    fn kind(store: impl LedgerStore) -> LedgerKind {
+        let mut run = Run::open(store, header()).unwrap();
+        run.reserve(&round(1.0), 1).unwrap().next().unwrap().charged_to()
+    }
+    assert_eq!(kind(MemoryLedger::new()), LedgerKind::Memory);
+    assert_eq!(kind(&mut MemoryLedger::new()), LedgerKind::Memory);
+    let silent = FailsOnce { inner: MemoryLedger::new(), until_failure: 2 };
+    assert_eq!(kind(silent), LedgerKind::Other);
 }
 
 #[test]

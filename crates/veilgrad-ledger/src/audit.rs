@@ -78,7 +78,7 @@ impl Ledger {
     }
 }
 
-/// Tables, triggers and the like, and how they were made; but for what SQLite adds by itself.
+/// Tables, triggers and the like, and how they were made; except for what SQLite adds.
 fn definitions(connection: &Connection) -> Result<BTreeMap<String, String>, StoreError> {
     let mut statement = connection
         .prepare("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")

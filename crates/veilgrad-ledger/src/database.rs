@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::chain::Hash;
 use crate::error::{StoreError, not_a_ledger, while_reading};
-use crate::place::{Wrong, beside, check_version, open_unchanging};
+use crate::place::{VersionError, beside, check_version, open_unchanging};
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
@@ -49,9 +49,11 @@ pub(crate) fn prepare(
     connection.busy_timeout(patience)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     match check_version(connection) {
-        Err(Wrong::Kind(why)) => Err(not_a_ledger(path, &why)),
+        Err(VersionError::Kind(why)) => Err(not_a_ledger(path, &why)),
         // Reading rows will show what it is.
-        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
+        Err(VersionError::Unreadable | VersionError::Old(_) | VersionError::Backup) | Ok(()) => {
+            Ok(())
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{Event, LedgerError, LedgerStore, Pricing};
+use veilgrad_events::{Event, LedgerError, LedgerKind, LedgerStore, Pricing};
 
 use crate::entry::Entry;
 use crate::error::StoreError;
@@ -19,6 +19,41 @@ use crate::tally::Tally;
 /// A run that declares its plan holds room for all of it from the moment it is opened until it is closed, another
 /// is opened, or this handle is dropped, at the latest with its process: no other run is granted what it holds. A
 /// hold is not a charge, and its end takes nothing back that was charged.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+///
+/// use veilgrad_accounting::Tightest;
+/// use veilgrad_events::{
+///     Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, RecordUnit, Round, Run, RunHeader,
+///     Sampling, SumQuery,
+/// };
+/// use veilgrad_ledger::{Ledger, Options};
+///
+/// # let directory = std::env::temp_dir().join(format!("veilgrad-dataset-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// let path = directory.join("ledger.db");
+/// let mut ledger = Ledger::create(&path, Options::default())?;
+/// ledger.create_budget(Budget {
+///     dataset: "visits".to_owned(),
+///     unit: RecordUnit::Example,
+///     adjacency: Adjacency::AddRemove,
+///     delta: Delta::new(1e-5)?,
+///     epsilon: Epsilon::new(3.0)?,
+///     mode: Mode::Planned,
+///     order: None,
+/// })?;
+///
+/// let query = SumQuery::new("gradient", ClipNorm::new(1.0)?, NoiseStd::new(10.0)?);
+/// let round = Round::new(Sampling::All {}, vec![query])?;
+/// let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+/// let mut run = Run::open(ledger.dataset("visits", Arc::new(Tightest))?, header)?;
+/// assert_eq!(run.reserve(&round, 1)?.count(), 1); // on disk before the permit exists
+/// assert!(run.reserve(&round, 1_000_000).is_err()); // beyond the budget
+/// # std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct DatasetLedger {
     ledger: Ledger,
     dataset: String,
@@ -125,11 +160,7 @@ impl LedgerStore for DatasetLedger {
             let entry = Entry::from_bytes(bytes)
                 .map_err(|why| StoreError::Damaged(format!("row {sequence}: {why}")))?;
             // What was imported was charged, too.
-            let entry = match entry {
-                Entry::Import { entry, .. } => *entry,
-                own => own,
-            };
-            if let Entry::Run { dataset, event, .. } = &entry
+            if let Entry::Run { dataset, event, .. } = &entry.original()
                 && *dataset == self.dataset
             {
                 visitor(event);
@@ -137,5 +168,9 @@ impl LedgerStore for DatasetLedger {
             Ok(())
         })?;
         Ok(())
+    }
+
+    fn kind(&self) -> LedgerKind {
+        LedgerKind::Durable
     }
 }

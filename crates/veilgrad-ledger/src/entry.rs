@@ -67,6 +67,15 @@ impl Entry {
         }
     }
 
+    /// What was charged: for a row of another ledger, the row itself, however often it was imported.
+    #[must_use]
+    pub fn original(self) -> Self {
+        match self {
+            Self::Import { entry, .. } => entry.original(),
+            own => own,
+        }
+    }
+
     /// The bytes that are stored and hashed: JSON in which every real number is its exact bits and a
     /// decimal for people.
     ///

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use veilgrad_events::LedgerError;
+use veilgrad_events::{LedgerError, UnknownProcess};
 
 /// A ledger that cannot be read, does not verify, or does not take an event.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,12 @@ impl From<LedgerError> for StoreError {
             LedgerError::Busy(why) => Self::Busy(why),
             other => Self::Refused(other.to_string()),
         }
+    }
+}
+
+impl From<UnknownProcess> for StoreError {
+    fn from(error: UnknownProcess) -> Self {
+        Self::Refused(error.to_string())
     }
 }
 

@@ -30,8 +30,7 @@ impl Hold {
     /// caller has the ledger's lock.
     pub(crate) fn take(database: &Path, run: &str) -> Result<Self, StoreError> {
         const TRIES: u32 = 16;
-        let process =
-            ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
+        let process = ProcessIdentity::current()?;
         let directory = directory_of(database);
         clear_ended(&directory);
         let path = directory.join(run);

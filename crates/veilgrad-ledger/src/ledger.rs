@@ -17,8 +17,8 @@ use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::hold::is_held;
 use crate::place::{
-    Identity, Wrong, anchor_path, beside, check_file_system, check_kind, check_version, real_path,
-    sync_directory,
+    Identity, VersionError, anchor_path, beside, check_file_system, check_kind, check_version,
+    real_path, sync_directory,
 };
 use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
@@ -63,6 +63,33 @@ impl Default for Options {
 /// What it holds was verified against its chain and its anchor when it was opened, and every row that
 /// others append is verified before it is believed. A handle whose files were replaced, that failed to
 /// write, or that was copied into a forked child appends nothing.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, Budget, Delta, Epsilon, Mode, RecordUnit};
+/// use veilgrad_ledger::{Ledger, Options};
+///
+/// # let directory = std::env::temp_dir().join(format!("veilgrad-ledger-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// let path = directory.join("ledger.db");
+/// let mut ledger = Ledger::create(&path, Options::default())?;
+/// ledger.create_budget(Budget {
+///     dataset: "visits".to_owned(),
+///     unit: RecordUnit::Example,
+///     adjacency: Adjacency::AddRemove,
+///     delta: Delta::new(1e-5)?,
+///     epsilon: Epsilon::new(3.0)?,
+///     mode: Mode::Planned,
+///     order: None,
+/// })?;
+/// drop(ledger);
+/// // Whoever opens it verifies every row.
+/// let ledger = Ledger::read(&path, Options::default())?;
+/// assert!(ledger.state().datasets().contains_key("visits"));
+/// assert_eq!(ledger.head().sequence, 2); // the ledger and the budget
+/// # std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Ledger {
     pub(crate) path: PathBuf,
     pub(crate) connection: Connection,
@@ -110,15 +137,14 @@ impl Ledger {
         // Until all of it is verified, nothing of it may be tidied away when this handle closes.
         connection.set_db_config(KEEP_LOG, true)?;
         prepare(path, &connection, options.patience)?;
-        if matches!(check_version(&connection), Err(Wrong::Backup)) {
+        if matches!(check_version(&connection), Err(VersionError::Backup)) {
             return Err(StoreError::Refused(format!(
                 "{} is a backup, which lacks what was charged since; to go on from it, import it into a \
                  new ledger or into one that has those charges",
                 path.display()
             )));
         }
-        let process =
-            ProcessIdentity::current().map_err(|error| StoreError::Refused(error.to_string()))?;
+        let process = ProcessIdentity::current()?;
         let mut ledger = Self::with(path, connection, anchor, Some(process), options.patience);
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
@@ -133,7 +159,7 @@ impl Ledger {
         // The WAL is synced here, not by SQLite: what it does not have for sure is in the anchor.
         ledger.connection.pragma_update(None, "synchronous", "NORMAL")?;
         ledger.connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        if let Err(Wrong::Old(version)) = check_version(&ledger.connection) {
+        if let Err(VersionError::Old(version)) = check_version(&ledger.connection) {
             let transaction =
                 ledger.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             migrate(&transaction, &STEPS, version)?;
@@ -238,7 +264,7 @@ impl Ledger {
         let rows = match self.stage(entries, pricing) {
             Ok(rows) => rows,
             Err(error) => {
-                // What is not on disk is not believed: back to what is.
+                // Back to the state that is on disk.
                 self.forget();
                 self.catch_up()?;
                 return Err(error);
@@ -246,7 +272,7 @@ impl Ledger {
         };
         let Some((sequence, _, hash)) = rows.last() else { return Ok(()) };
         let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
-        // The database first: if somebody keeps it, nothing has been written.
+        // The database first: if another process holds it, nothing has been written.
         if let Err(error) = execute(&self.connection, "BEGIN IMMEDIATE") {
             self.forget();
             self.catch_up()?;

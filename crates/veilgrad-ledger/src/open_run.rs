@@ -61,7 +61,7 @@ impl Ledger {
     /// # Example
     /// ```
     /// use std::sync::Arc;
-    /// use veilgrad_accounting::Best;
+    /// use veilgrad_accounting::Tightest;
     /// use veilgrad_events::{
     ///     Adjacency, Budget, Delta, Epsilon, Mode, RecordUnit, RunHeader,
     /// };
@@ -81,7 +81,7 @@ impl Ledger {
     /// };
     /// let header = RunHeader::new(unit, adjacency);
     /// let options = Options::default();
-    /// let (run, begun) = Ledger::open_run(&path, options, &budget, header, Arc::new(Best))?;
+    /// let (run, begun) = Ledger::open_run(&path, options, &budget, header, Arc::new(Tightest))?;
     /// assert_eq!(begun, Begun::Ledger); // nothing was spent on this data before
     /// run.close()?;
     /// # std::fs::remove_file(Ledger::anchor_path(&path))?;

@@ -91,14 +91,16 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     }
     // Through SQLite: a file that is opened and closed beside it would take its locks away.
     match check_version(&open_unchanging(path)?) {
-        Err(Wrong::Kind(why)) => Err(not(&why)),
+        Err(VersionError::Kind(why)) => Err(not(&why)),
         // A file that cannot be read alone may be readable with its WAL; opening it will tell.
-        Err(Wrong::Unreadable | Wrong::Old(_) | Wrong::Backup) | Ok(()) => Ok(()),
+        Err(VersionError::Unreadable | VersionError::Old(_) | VersionError::Backup) | Ok(()) => {
+            Ok(())
+        }
     }
 }
 
 /// What is wrong with a database.
-pub(crate) enum Wrong {
+pub(crate) enum VersionError {
     /// It is not a ledger, or one of a later version.
     Kind(String),
     /// It is a backup, to be read only.
@@ -110,24 +112,26 @@ pub(crate) enum Wrong {
 }
 
 /// Whether a database says that it is a ledger of this version.
-pub(crate) fn check_version(connection: &Connection) -> Result<(), Wrong> {
-    let pragma = |name: &str| -> Result<i32, Wrong> {
+pub(crate) fn check_version(connection: &Connection) -> Result<(), VersionError> {
+    let pragma = |name: &str| -> Result<i32, VersionError> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| {
             match error.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::NotADatabase) => Wrong::Kind("is not a database".into()),
-                _ => Wrong::Unreadable,
+                Some(rusqlite::ErrorCode::NotADatabase) => {
+                    VersionError::Kind("is not a database".into())
+                }
+                _ => VersionError::Unreadable,
             }
         })
     };
     let application = pragma("application_id")?;
     if ![APPLICATION, BACKUP].contains(&application) {
-        return Err(Wrong::Kind("is another program's database".into()));
+        return Err(VersionError::Kind("is another program's database".into()));
     }
     match pragma("user_version")? {
-        1..=SCHEMA if application == BACKUP => Err(Wrong::Backup),
+        1..=SCHEMA if application == BACKUP => Err(VersionError::Backup),
         SCHEMA => Ok(()),
-        old if (1..SCHEMA).contains(&old) => Err(Wrong::Old(old)),
-        other => Err(Wrong::Kind(format!(
+        old if (1..SCHEMA).contains(&old) => Err(VersionError::Old(old)),
+        other => Err(VersionError::Kind(format!(
             "has schema {other}, and this version understands schema {SCHEMA}"
         ))),
     }

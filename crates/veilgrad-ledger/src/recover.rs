@@ -12,7 +12,7 @@ use crate::error::{StoreError, while_beginning, while_reading};
 use crate::ledger::Ledger;
 
 impl Ledger {
-    /// Catches up and completes what a writer that died left behind; whatever is anywhere was charged.
+    /// Catches up and completes what a writer that died left behind; every row that is in the database or in the anchor counts as charged.
     pub(crate) fn recover(&mut self) -> Result<(), StoreError> {
         // Rows that only the anchor had may be in the database by now.
         if !self.pending.is_empty() {
@@ -24,7 +24,7 @@ impl Ledger {
         }
         if !self.pending.is_empty() {
             let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-            // If somebody keeps the database, nothing has been written, and the rows stay pending.
+            // If another process holds the database, nothing has been written, and the rows stay pending.
             let transaction = begun.map_err(while_beginning)?;
             let rows = std::mem::take(&mut self.pending);
             self.poisoned = true;
@@ -39,7 +39,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes rows durable that somebody else wrote, who may have died before they were: if the power fails while
+    /// Makes rows of other processes durable, which may have died before they did so: if the power fails while
     /// rows are written behind them, only what was on disk before is there for sure.
     fn settle(&mut self) -> Result<(), StoreError> {
         // A sync that failed would succeed if it were tried again, without having done anything.

@@ -1,4 +1,4 @@
-//! Repair: whatever can still be proven of a damaged ledger becomes a new one; a repair never lowers a charge.
+//! Repair: a new ledger of all rows of a damaged one that can be proven; a repair never lowers a charge.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::hold::is_in_use;
 use crate::ledger::{Ledger, Options, random_id};
 use crate::place::{
-    Wrong, beside, check_file_system, check_kind, check_version, open_unchanging, real_path,
+    VersionError, beside, check_file_system, check_kind, check_version, open_unchanging, real_path,
 };
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
@@ -98,7 +98,7 @@ impl Ledger {
         check_file_system(&path, options.allow_network)?;
         check_kind(&path)?;
         if open_unchanging(&path)
-            .is_ok_and(|database| matches!(check_version(&database), Err(Wrong::Backup)))
+            .is_ok_and(|database| matches!(check_version(&database), Err(VersionError::Backup)))
         {
             return Err(StoreError::Refused(format!(
                 "{} is a backup, which lacks what was charged since: make another one, or repair the ledger",
@@ -199,7 +199,7 @@ fn stored(connection: &Connection) -> Chain {
 }
 
 /// Everything in the database's file and its WAL that looks like a row followed by its hash, as a page stores them,
-/// whatever became of the pages around it. A row that fits nowhere in the chain is of no use to anybody.
+/// whatever became of the pages around it. A row that fits nowhere in the chain is left out.
 fn remnants(path: &Path) -> Vec<(Vec<u8>, Hash)> {
     const BEGIN: &[u8] = br#"{"kind":""#;
     let mut found = Vec::new();

@@ -425,7 +425,7 @@ fn check_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Texts are shown on terminals, which must not obey them.
+/// Texts are shown on terminals: control characters could change what is seen.
 fn check_text(text: &str) -> Result<(), String> {
     if text.chars().any(char::is_control) {
         return Err("a text has control characters".to_owned());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Directory, budget, charged, create, header, open, round, run};
-use veilgrad_accounting::{Best, Composition, rdp};
+use veilgrad_accounting::{Composition, Tightest, rdp};
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, FixedBatch, Folded, LedgerError, Meter, Mode, Pricing,
     RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, Sampling,
@@ -19,7 +19,7 @@ fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
     let step = round(0.05, 2.0);
     // No plan was declared, so the filter at the order of the budget decides.
     let Budget { epsilon, delta, .. } = budget("data", 2.0, Mode::Planned);
-    let order = Best.order(epsilon, delta).unwrap();
+    let order = Tightest.order(epsilon, delta).unwrap();
     let cost = |count: u64| {
         let rounds = [Rounds { count, round: step.clone() }];
         let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
@@ -59,7 +59,7 @@ fn all_runs_of_a_dataset_share_its_budget() {
     // Another dataset has its own.
     let mut ledger = open(&directory).unwrap();
     ledger.create_budget(budget("other", 2.0, Mode::Planned)).unwrap();
-    let other = ledger.dataset("other", Arc::new(Best)).unwrap();
+    let other = ledger.dataset("other", Arc::new(Tightest)).unwrap();
     assert!(Run::open(other, header()).unwrap().reserve(&round(0.05, 2.0), 10).is_ok());
 }
 
@@ -68,7 +68,7 @@ fn adaptive_budgets_are_kept_by_a_filter() {
     let directory = Directory::new();
     let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
     ledger.create_budget(budget("data", 3.0, Mode::Adaptive)).unwrap();
-    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let store = ledger.dataset("data", Arc::new(Tightest)).unwrap();
     let mut adaptive = header();
     adaptive.mode = Mode::Adaptive;
     let mut run = Run::open(store, adaptive).unwrap();
@@ -86,13 +86,13 @@ fn adaptive_budgets_are_kept_by_a_filter() {
 fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
     let directory = Directory::new();
     let terms = budget("data", 3.0, Mode::Planned);
-    let order = Best.order(terms.epsilon, terms.delta).unwrap();
+    let order = Tightest.order(terms.epsilon, terms.delta).unwrap();
     drop(create(&directory.ledger(), 3.0));
     // Noise that falls as if outputs had chosen it; whether the header says so makes no difference.
     let charge_all = |mode: Mode| {
         let mut header = header();
         header.mode = mode;
-        let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+        let store = open(&directory).unwrap().dataset("data", Arc::new(Tightest)).unwrap();
         let mut run = Run::open(store, header).unwrap();
         let mut z = 5.0;
         while z > 0.5 && run.reserve(&round(0.01, z), 10).is_ok() {
@@ -104,7 +104,7 @@ fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
         let dataset = &ledger.state().datasets()["data"];
         let rounds = dataset.charges().into_iter().flat_map(|run| run.rounds.to_vec());
         let composition = Composition::of(rounds, Adjacency::AddRemove).unwrap();
-        let price = dataset.price(&Best).unwrap();
+        let price = dataset.price(&Tightest).unwrap();
         let at_order = rdp::epsilon_on_orders(&composition, terms.delta, &[order]).unwrap();
         assert!((price - at_order.epsilon.get()).abs() < 1e-9, "{price} {at_order:?}");
         price
@@ -134,7 +134,7 @@ fn shuffled_epochs_count_where_the_noise_changes_inside_of_them() {
         Rounds { count: 10, round: shuffled(1.0) },
     ]);
     let open = |ledger: Ledger, header: &RunHeader| {
-        Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header.clone())
+        Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header.clone())
     };
     // A record may be in a round at z 1 of both epochs, which costs 6.57.
     assert!(matches!(open(ledger, &planned), Err(LedgerError::BudgetExhausted(_))));
@@ -159,7 +159,7 @@ fn budgets_are_lowered_never_raised_and_terms_hold() {
     assert!(ledger.create_budget(budget("data", 9.0, Mode::Planned)).is_err());
     assert!(ledger.create_budget(budget("", 9.0, Mode::Planned)).is_err());
     assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
-    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let store = ledger.dataset("data", Arc::new(Tightest)).unwrap();
     let mut other = header();
     other.unit = RecordUnit::User;
     let error = Run::open(store, other).err().unwrap().to_string();
@@ -170,7 +170,7 @@ fn budgets_are_lowered_never_raised_and_terms_hold() {
 #[test]
 fn a_run_that_protects_nothing_is_noted_for_ever_and_charges_nothing() {
     let directory = Directory::new();
-    let store = create(&directory.ledger(), 2.0).dataset("data", Arc::new(Best)).unwrap();
+    let store = create(&directory.ledger(), 2.0).dataset("data", Arc::new(Tightest)).unwrap();
     let mut insecure = Run::open_insecure(store, header(), "seeded noise").unwrap();
     let refused = insecure.reserve(&round(0.01, 1.0), 1);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
@@ -184,7 +184,7 @@ fn a_run_whose_plan_does_not_fit_is_not_opened() {
     let directory = Directory::new();
     drop(create(&directory.ledger(), 2.0));
     let planned = |plan: Vec<Rounds>| {
-        let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+        let store = open(&directory).unwrap().dataset("data", Arc::new(Tightest)).unwrap();
         let mut header = header();
         header.plan = Some(plan);
         Run::open(store, header)
@@ -333,7 +333,7 @@ fn another_spelling_of_a_name_begins_no_second_budget() {
         assert_eq!(ledger.state().alike(name), Some("data"));
         assert!(ledger.state().find(name).unwrap_err().contains("did you mean \"data\""));
         let other = Ledger::open(&directory.ledger(), Options::default()).unwrap();
-        let error = other.dataset(name, Arc::new(Best)).err().unwrap().to_string();
+        let error = other.dataset(name, Arc::new(Tightest)).err().unwrap().to_string();
         assert!(error.contains("did you mean \"data\""), "{error}");
     }
     assert_eq!(ledger.state().datasets().len(), 1);

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{Epsilon, Mode, RecordUnit, Rounds, Run};
 use veilgrad_ledger::{Chained, Ledger, Options};
 
@@ -106,7 +106,7 @@ fn what_somebody_claims_to_have_imported_does_not_keep_the_real_rows_out() {
     assert_eq!(charged(&ledger), 5);
     assert_eq!(ledger.import(&export).unwrap().charged, 0);
     // An accountant that reads the store sees them, too.
-    let store = ledger.dataset("data", Arc::new(Best)).unwrap();
+    let store = ledger.dataset("data", Arc::new(Tightest)).unwrap();
     let mut seen = 0;
     veilgrad_events::LedgerStore::visit(&store, &mut |event| {
         if let veilgrad_events::Event::Reserve(reservation) = event {
@@ -155,7 +155,7 @@ fn rows_that_break_the_rules_are_refused_wherever_they_come_from() {
     let mut ledger = create(&directory.ledger(), 8.0);
     let mut planned = header();
     planned.plan = Some(vec![Rounds { count: 1, round: round(0.01, 9.0) }]);
-    let store = open(&directory).unwrap().dataset("data", Arc::new(Best)).unwrap();
+    let store = open(&directory).unwrap().dataset("data", Arc::new(Tightest)).unwrap();
     let mut run = Run::open(store, planned).unwrap();
     run.reserve(&round(0.01, 9.0), 1).unwrap();
     let rows = rows_of(&run.store().ledger().export().unwrap());

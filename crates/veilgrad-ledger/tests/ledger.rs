@@ -359,28 +359,3 @@ fn an_anchor_of_another_branch_is_refused() {
     assert!(error.contains("is not the one that was anchored"), "{error}");
     assert_eq!(std::fs::read(there.ledger()).unwrap(), before);
 }
-
-#[test]
-fn a_forked_child_has_nothing_of_its_parents_rights() {
-    let directory = Directory::new();
-    let mut run = run(create(&directory.ledger(), 8.0));
-    let mut permits = run.reserve(&round(0.01, 1.0), 2).unwrap();
-    let mut ledger = open(&directory).unwrap();
-    match fork::fork().unwrap() {
-        fork::Fork::Child => {
-            let charged = run.reserve(&round(0.01, 1.0), 1).err() == Some(LedgerError::Forked);
-            let permit = permits.next().is_some_and(|permit| !permit.is_of_this_process());
-            let lowered = ledger.tighten("data", Epsilon::new(1.0).unwrap());
-            let lowered = lowered.is_err_and(|error| error.to_string().contains("forked"));
-            let code = if charged && permit && lowered { 0 } else { 1 };
-            // Without the destructors of its parent's handles.
-            std::process::exit(code);
-        }
-        fork::Fork::Parent(child) => {
-            assert_eq!(fork::waitpid(child).unwrap(), 0);
-        }
-    }
-    assert!(permits.next().unwrap().is_of_this_process());
-    run.reserve(&round(0.01, 1.0), 1).unwrap();
-    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 3);
-}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Directory, budget, charged, create, header, round};
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{Delta, LedgerError, Mode, Run};
 use veilgrad_ledger::{Begun, Ledger, Options, StoreError};
 
@@ -16,7 +16,8 @@ fn one_call_opens_a_run_and_says_whether_the_budget_is_new() {
     let path = directory.ledger();
     let open = |name: &str, epsilon| {
         let budget = budget(name, epsilon, Mode::Planned);
-        let opened = Ledger::open_run(&path, Options::default(), &budget, header(), Arc::new(Best));
+        let opened =
+            Ledger::open_run(&path, Options::default(), &budget, header(), Arc::new(Tightest));
         opened.map(|(run, begun)| {
             run.close().unwrap();
             begun
@@ -32,7 +33,7 @@ fn one_call_opens_a_run_and_says_whether_the_budget_is_new() {
     assert_eq!(caps, [2.0, 1.0]);
     let mut terms = budget("data", 2.0, Mode::Planned);
     terms.delta = Delta::new(1e-6).unwrap();
-    let refused = Ledger::open_run(&path, Options::default(), &terms, header(), Arc::new(Best));
+    let refused = Ledger::open_run(&path, Options::default(), &terms, header(), Arc::new(Tightest));
     let Err(StoreError::Refused(why)) = refused else { panic!("another delta was accepted") };
     assert!(why.contains("1e-5") && why.contains("1e-6"), "{why}");
 }
@@ -44,7 +45,7 @@ fn a_busy_ledger_is_waited_for_as_long_as_asked_and_the_run_goes_on_when_it_is_f
     drop(create(&path, 2.0));
     let options = Options { patience: Duration::from_millis(20), ..Options::default() };
     let ledger = Ledger::open(&path, options.clone()).unwrap();
-    let mut run = Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap();
+    let mut run = Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header()).unwrap();
     let step = round(0.001, 5.0);
     assert!(run.reserve(&step, 1).is_ok());
     let busy =

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{Mode, Run};
 use veilgrad_ledger::{Ledger, Options};
 
@@ -149,7 +149,7 @@ fn a_damaged_backup_is_not_made_a_ledger_that_forgets_what_was_charged_since() {
 fn a_stamp_of_lost_rows_counts_beside_other_stamps() {
     let directory = Directory::new();
     let store =
-        create(&directory.ledger(), 8.0).dataset("data", std::sync::Arc::new(Best)).unwrap();
+        create(&directory.ledger(), 8.0).dataset("data", std::sync::Arc::new(Tightest)).unwrap();
     drop(Run::open_insecure(store, header(), "seeded noise").unwrap());
     std::fs::remove_file(Ledger::anchor_path(&directory.ledger())).unwrap();
     drop(repair(&directory));

@@ -18,7 +18,7 @@ pub(crate) struct Accumulator {
 }
 
 /// Both parts are empty, which means zero, until they are needed. What is not taken out is wiped: it may be a
-/// sum without its noise, or noise that nobody may see.
+/// sum without its noise, or noise that was not released.
 struct Sums {
     narrow: Vec<i32>,
     wide: Vec<i64>,

@@ -32,14 +32,14 @@ impl RoundPlan {
     ///
     /// # Errors
     /// When the quantile groups are not those of this plan, a clip norm is below its floor, or an
-    /// estimate is no number. Nothing was changed then.
+    /// estimate is not finite. Nothing was changed then.
     pub fn restore(&mut self, adapted: &Adapted) -> Result<(), PlanError> {
         let unknown = |name: &str| {
             let (group, target) = (name.to_owned(), name.to_owned());
             PlanError::Reference { group, target, kind: "a quantile" }
         };
-        let has = |name: &&String| self.quantile(name).is_some();
-        if let Some(name) = adapted.estimates.keys().find(|name| !has(name)) {
+        let mut names = adapted.estimates.keys();
+        if let Some(name) = names.find(|name| self.quantile(name).is_none()) {
             return Err(unknown(name));
         }
         let mut plan = Plan::clone(&self.inner);
@@ -64,9 +64,7 @@ impl RoundPlan {
             }
         }
         for (target, new) in clips {
-            if let Some(PlannedContent::Vectors { clip, .. }) =
-                plan.groups.get_mut(target).map(|group| &mut group.content)
-            {
+            if let Some(clip) = plan.clip_mut(target) {
                 *clip = new;
             }
         }
@@ -98,10 +96,9 @@ impl RoundPlan {
             }
         }
         for (quantile, target, floor, noisy) in clips {
-            if let Some(PlannedContent::Vectors { clip, .. }) =
-                plan.groups.get_mut(target).map(|group| &mut group.content)
-            {
-                let next = quantile.next(clip.get(), noisy, plan.round).max(floor.get());
+            let round = plan.round;
+            if let Some(clip) = plan.clip_mut(target) {
+                let next = quantile.next(clip.get(), noisy, round).max(floor.get());
                 *clip = ClipNorm::new(next).unwrap_or(*clip);
             }
         }

@@ -5,8 +5,20 @@ use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd};
 /// A strategy for the noise of each group.
 ///
 /// In units of privacy loss a group takes `(S_g/sigma_g)^2`, and a round of noise multiplier `z` has
-/// `1/z^2` to give. Groups with noise of their own take theirs first, groups with a share take that
+/// `1/z^2` to give. Groups that state their noise take theirs first, groups with a share take that
 /// part of the whole, and the strategy divides the rest.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, NoiseMultiplier};
+/// use veilgrad_mechanism::{Allocation, GroupSize};
+///
+/// // Two groups share a noise multiplier of 1: each gets sqrt(2) times its clip norm.
+/// let groups = [GroupSize::new(ClipNorm::new(1.0)?, 90), GroupSize::new(ClipNorm::new(2.0)?, 10)];
+/// let noise = Allocation::Proportional(NoiseMultiplier::new(1.0)?).noise(&groups)?;
+/// assert!((noise[1].get() - 2.0 * 2f64.sqrt()).abs() < 1e-9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Allocation {
     /// Every group states its own noise.
@@ -51,7 +63,7 @@ pub enum AllocationError {
     /// The groups that insist leave nothing for the others, or exceed the whole.
     #[error("noise and shares that groups insist on leave no budget for noise multiplier {0}")]
     Overdrawn(NoiseMultiplier),
-    /// The noise is not a number that can be used.
+    /// The noise would be zero or infinite.
     #[error("group {0}: {1}")]
     Noise(usize, veilgrad_events::UnitError),
 }

@@ -12,8 +12,8 @@ pub(crate) enum ClipRule {
 }
 
 /// Leaves room for the roundings between the factor and the integers: the product `x_j c` may round
-/// up by 2^-24, so a factor shrunk by 2^-23 keeps the norm below `S_int`. (The certificate is what
-/// privacy rests on; this margin only keeps it from ever failing.)
+/// up by 2^-24, so a factor shrunk by 2^-23 keeps the norm below `S_int`. (Privacy
+/// follows from the certificate; this margin only keeps it from failing.)
 const MARGIN: f64 = 1.0 - 1.0 / (1u64 << 23) as f64 - 1.0 / (1u64 << 40) as f64;
 
 /// The factor from real coordinates to grid units for a record whose group has the squared norm

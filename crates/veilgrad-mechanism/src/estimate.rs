@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use veilgrad_events::{LedgerKind, RoundPermit};
+
 use crate::planned::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
 
 /// The noisy integer sums of a round, decoded on demand.
@@ -13,17 +15,24 @@ pub struct Estimates {
     plan: Arc<Plan>,
     sums: Vec<Vec<i64>>,
     insecure: bool,
+    charged_to: LedgerKind,
 }
 
 impl Estimates {
-    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>, insecure: bool) -> Self {
-        Self { plan, sums, insecure }
+    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>, permit: &RoundPermit) -> Self {
+        Self { plan, sums, insecure: permit.is_insecure(), charged_to: permit.charged_to() }
     }
 
     /// Whether the run is stamped INSECURE: the estimates protect nothing.
     #[must_use]
     pub const fn is_insecure(&self) -> bool {
         self.insecure
+    }
+
+    /// What kind of ledger the round was charged to: a durable one, or one that is forgotten with the process.
+    #[must_use]
+    pub const fn charged_to(&self) -> LedgerKind {
+        self.charged_to
     }
 
     /// The estimate of one vector: a sum or an average, as its group says.
@@ -41,7 +50,7 @@ impl Estimates {
         })
     }
 
-    /// The estimate of a group without vectors of its own: the weight sum (or average), or for a
+    /// The estimate of a group without vectors: the weight sum (or average), or for a
     /// quantile the fraction of records at or below the estimate.
     #[must_use]
     pub fn scalar(&self, group: &str) -> Option<f64> {
@@ -118,7 +127,7 @@ impl VectorEstimate<'_> {
 
 /// The real number that one grid step stands for.
 fn step(group: &PlannedGroup) -> f64 {
-    // A sensitivity that is no number cannot have been charged, so it was never released.
+    // A sensitivity that is not finite cannot be charged, so its sum is never released.
     let sensitivity = group.sensitivity().map_or(0.0, |clip| clip.get());
     sensitivity / f64::from(group.grid.s_int())
 }

@@ -9,6 +9,17 @@ use crate::{Quantile, Structure};
 ///
 /// Vectors are chosen by exact name or by glob (`conv*`); a name that exists is never read as a glob.
 /// Every vector of the structure must belong to exactly one group.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, PublicCount};
+/// use veilgrad_mechanism::Group;
+///
+/// // All convolutions are clipped together to norm 1, and their sum is divided by 256.
+/// let group = Group::new("conv", ["conv*"], ClipNorm::new(1.0)?).average(PublicCount::new(256.0)?);
+/// assert!(!group.is_sum());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub(crate) name: String,

@@ -13,7 +13,7 @@ use crate::{ClippedSum, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan,
 /// # Errors
 /// When the plan has too many groups.
 pub fn seeded_noise(plan: &RoundPlan, seed: u64) -> Result<Noise, NoiseError> {
-    Noise::with_key(plan, &RoundKey::from_seed(seed, Cipher::default()), 1)
+    Noise::with_key(plan, &RoundKey::from_seed(seed, Cipher::default()), 1, Vec::new())
 }
 
 /// No noise at all.

@@ -26,7 +26,7 @@ pub fn squared_norm(x: &[f32]) -> f64 {
 /// exactly; `b` is the largest f32 that is not above `s_int`, which is at most 2^27.
 ///
 /// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
-/// round (a product that is no number becomes `b`). The caller sees to it that no sum leaves the
+/// round (a NaN product becomes `b`). The caller must keep every sum within the
 /// range of `i32`.
 pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut [i32]) -> u128 {
     let bound = round_down(f64::from(s_int));

@@ -9,6 +9,16 @@ use crate::{Estimates, Group};
 /// A metric is a vector of the structure: [`Metric::encode`] makes a record's vector,
 /// [`Metric::group`] the group to plan with, and [`Metric::decode`] reads the release. Bounds and
 /// the number of classes are declared, never taken from the data.
+///
+/// # Example
+/// ```
+/// use veilgrad_mechanism::Metric;
+///
+/// let loss = Metric::loss(4.0)?; // losses above the public bound 4 count as 4
+/// assert_eq!(loss.vector(), ("loss".to_owned(), 1));
+/// assert_eq!(loss.encode(3.0), [1.0]); // the distance from the middle
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
     name: String,

@@ -54,10 +54,10 @@ impl Noise {
     /// # Errors
     /// When the operating system has no randomness.
     pub fn draw_on(plan: &RoundPlan, threads: usize) -> Result<Self, NoiseError> {
-        Self::with_key(plan, &RoundKey::from_os()?, threads)
+        Self::with_key(plan, &RoundKey::from_os()?, threads, Vec::new())
     }
 
-    /// Draws the noise of one round into the memory of an earlier release that nobody needs any more.
+    /// Draws the noise of one round into the buffers of an earlier release, which is consumed.
     ///
     /// # Errors
     /// When the operating system has no randomness.
@@ -67,18 +67,11 @@ impl Noise {
         old: Released<Estimates>,
     ) -> Result<Self, NoiseError> {
         let old = old.into_inner().into_sums();
-        Self::over(plan, &RoundKey::from_os()?, threads, old)
+        Self::with_key(plan, &RoundKey::from_os()?, threads, old)
     }
 
+    /// `old` is memory to be used again.
     pub(crate) fn with_key(
-        plan: &RoundPlan,
-        key: &RoundKey,
-        threads: usize,
-    ) -> Result<Self, NoiseError> {
-        Self::over(plan, key, threads, Vec::new())
-    }
-
-    fn over(
         plan: &RoundPlan,
         key: &RoundKey,
         threads: usize,

@@ -14,12 +14,13 @@ pub enum RecordVector<'a> {
 /// The sum over records of outer products, one vector of the structure. Open for training engines.
 ///
 /// A sum calls [`squared_norm`](Self::squared_norm) and [`round`](Self::round) for a record, certifies it over all vectors
-/// of its group, and then calls [`add`](Self::add), or goes on to the next record without.
+/// of its group, and then calls [`add`](Self::add), or skips [`add`](Self::add) if the record is not certified.
 ///
 /// # Guarantee
-/// This is trusted, as the certificate rests on it: [`round`](Self::round) returns the exact squared norm of an integer matrix
-/// that depends on the two factors and the factor alone, and [`add`](Self::add) adds exactly this matrix. What it
-/// holds is private: it must wipe its memory when it is dropped.
+/// Implementations are trusted, because a record's certificate is computed from what they return:
+/// [`round`](Self::round) returns the exact squared norm of an integer matrix that depends on the record's two vectors and
+/// the scale factor alone, and [`add`](Self::add) adds exactly this matrix. The content is private: it must be wiped
+/// when it is dropped.
 pub trait OuterProducts: Send {
     /// How many numbers the two factors have.
     fn lengths(&self) -> (usize, usize);
@@ -37,7 +38,7 @@ pub trait OuterProducts: Send {
     /// Adds the product of the rounded factors.
     fn add(&mut self);
 
-    /// Adds up what waits: a part of the work that threads can share.
+    /// Adds up products that were only collected so far, so that threads share this work.
     fn finish(&mut self);
 
     /// The sum, after [`finish`](Self::finish), row by row.

@@ -102,7 +102,7 @@ pub(crate) enum Place {
 }
 
 impl PartialSum {
-    /// Begins with nothing. `outer` has a place for the sum of each vector that comes as an outer product.
+    /// An empty sum. `outer` has a place for the sum of each vector that comes as an outer product.
     pub(crate) fn new(
         plan: &Arc<Plan>,
         permit: u64,
@@ -183,7 +183,7 @@ impl PartialSum {
         Ok(())
     }
 
-    /// Adds up what waits: a part of the work that threads can share.
+    /// Adds up what was only collected so far, so that threads share this work.
     pub fn finish(&mut self) {
         for group in &mut self.groups {
             group.sums.flush();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier, Round, WeightBound};
+use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier, Round};
 
 use crate::plan_error::PlanError;
-use crate::planned::{Plan, PlannedContent, PlannedGroup};
+use crate::planned::{Plan, PlannedContent};
 use crate::resolve::resolve;
 use crate::{Allocation, Group, GroupSize, Sampler, Structure};
 
@@ -14,6 +14,23 @@ use crate::{Allocation, Group, GroupSize, Sampler, Structure};
 /// Everything in it is public. It derives the ledger's events itself, so that what is charged is
 /// what runs; the clip norms of adaptive groups move with [`RoundPlan::adapt`] while the ratio of
 /// noise to clip norm, all that privacy depends on, stays fixed for the life of the plan.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, NoiseMultiplier};
+/// use veilgrad_mechanism::{AllRecords, Allocation, Group, RoundPlan, Structure};
+///
+/// let structure = Structure::new([("weight", 3), ("bias", 1)])?;
+/// let groups = vec![
+///     Group::new("weight", ["weight"], ClipNorm::new(1.0)?),
+///     Group::new("bias", ["bias"], ClipNorm::new(0.1)?),
+/// ];
+/// let noise = Allocation::Proportional(NoiseMultiplier::new(1.1)?);
+/// let plan = RoundPlan::new(structure, groups, noise)?;
+/// assert!(plan.noise_multiplier()?.get() >= 1.1); // of both groups together
+/// assert_eq!(plan.round(&AllRecords)?.queries().len(), 2); // what the ledger charges
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RoundPlan {
     pub(crate) inner: Arc<Plan>,
@@ -25,7 +42,7 @@ impl RoundPlan {
     ///
     /// # Guarantee
     /// The groups of a round together are one Gaussian whose noise multiplier is at least the one
-    /// of the allocation; [`RoundPlan::noise_multiplier`] tells it.
+    /// of the allocation; [`RoundPlan::noise_multiplier`] returns it.
     ///
     /// # Errors
     /// Names the vector, group or number that breaks a rule.
@@ -107,19 +124,10 @@ impl RoundPlan {
     /// The integer grid of the group that a vector is in.
     #[must_use]
     pub fn grid_of(&self, vector: &str) -> Option<IntegerGrid> {
-        let vectors = self.inner.structure.vectors();
-        let index = vectors.map(|(name, _)| name).position(|name| name == vector)?;
-        let has = |group: &&PlannedGroup| group.members().iter().any(|m| m.vector == index);
-        Some(self.inner.groups.iter().find(has)?.grid)
-    }
-
-    /// The weight bound of a weighted group of vectors.
-    #[must_use]
-    pub fn weight_bound(&self, group: &str) -> Option<WeightBound> {
-        match self.inner.group(group)?.1.content {
-            PlannedContent::Vectors { weight, .. } => weight,
-            _ => None,
-        }
+        let index = self.inner.structure.position(vector)?;
+        let mut groups = self.inner.groups.iter();
+        let owner = groups.find(|group| group.members().iter().any(|m| m.vector == index))?;
+        Some(owner.grid)
     }
 
     /// The current estimate of a quantile group.

@@ -66,7 +66,7 @@ pub enum PlanError {
     /// Two quantiles want to set the same clip norm.
     #[error("the clip norm of group '{0}' is adapted twice")]
     AdaptedTwice(String),
-    /// An estimate to go on from is no number.
+    /// The estimate of a restored quantile is NaN or infinite.
     #[error("the estimate of group '{0}' is not finite")]
     Estimate(String),
     /// The noise cannot be divided.

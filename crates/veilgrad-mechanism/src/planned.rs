@@ -70,6 +70,13 @@ impl Plan {
         }
     }
 
+    pub(crate) fn clip_mut(&mut self, group: usize) -> Option<&mut ClipNorm> {
+        match &mut self.groups.get_mut(group)?.content {
+            PlannedContent::Vectors { clip, .. } => Some(clip),
+            _ => None,
+        }
+    }
+
     pub(crate) fn group(&self, name: &str) -> Option<(usize, &PlannedGroup)> {
         self.groups.iter().enumerate().find(|(_, group)| group.name == name)
     }

@@ -19,11 +19,6 @@ impl<T> Private<T> {
         &self.0
     }
 
-    /// Takes the value out. What is computed from the result is private as well.
-    pub fn into_exposed(self) -> T {
-        self.0
-    }
-
     pub(crate) const fn expose_mut(&mut self) -> &mut T {
         &mut self.0
     }

@@ -8,6 +8,24 @@ use veilgrad_events::{ClipNorm, PublicCount};
 /// shifted to `+1/2` or `-1/2` so that the sensitivity is 1/2. The released sum, divided by the
 /// public expected number of records, estimates the fraction below; the estimate moves towards the
 /// target quantile. The bit is a group of the round like any other: its cost is in the ledger.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, PublicCount};
+/// use veilgrad_mechanism::{Group, LearningRate, Quantile};
+///
+/// // The clip norm of group "gradient" follows the median norm, and never falls below 0.01.
+/// let (expected, floor) = (PublicCount::new(256.0)?, ClipNorm::new(0.01)?);
+/// let median = Quantile::of_norm("gradient", 0.5, expected, floor)?
+///     .learning_rate(LearningRate::constant(0.2)?);
+/// let groups = [
+///     Group::new("gradient", ["*"], ClipNorm::new(1.0)?).average(expected),
+///     Group::quantile("median norm", median),
+/// ];
+/// assert_eq!(groups.len(), 2);
+/// assert!(Quantile::of_norm("gradient", 1.5, expected, floor).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantile {
     pub(crate) source: Source,

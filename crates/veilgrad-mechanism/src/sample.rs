@@ -15,7 +15,7 @@ use crate::selection::{Kind, SampleError, Sampler, Selection};
 /// round, and [`ClippedSum::release`](crate::ClippedSum::release) consumes it: all groups of a round share one sample, and no
 /// sample is released twice. It has no length, because the size of a sample is private.
 ///
-/// That the records added to its sums are the sampled ones is the caller's duty.
+/// The caller must add exactly the sampled records to its sums.
 pub struct Sample {
     selection: Private<Selection>,
     permit: RoundPermit,
@@ -60,7 +60,7 @@ impl Sample {
     }
 
     /// The sampled records in a batch of the policy's public size, padded with `None`: for policies
-    /// that have one, so that the shape of a batch tells nothing.
+    /// that have one, so that the shape of a batch does not depend on the sample.
     pub fn slots(&self) -> Option<impl Iterator<Item = Option<u64>> + '_> {
         let size = match self.permit.round().sampling() {
             Sampling::Fixed(batch) | Sampling::Shuffle(batch) => batch.batch(),
@@ -84,7 +84,7 @@ impl Sample {
 pub fn check_sampler(sampler: &mut impl Sampler, records: u64) -> Result<(), String> {
     let policy = sampler.policy();
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    // Permits of a run of its own, under an adjacency that admits every policy.
+    // Permits of a separate run, under an adjacency that admits every policy.
     let one = ClipNorm::new(1.0).map_err(|error| text(&error))?;
     let query = SumQuery::new("check", one, NoiseStd::new(1.0).map_err(|error| text(&error))?);
     let round = Round::new(policy, vec![query]).map_err(|error| text(&error))?;

@@ -6,6 +6,16 @@ use veilgrad_random::{RoundKey, subset};
 use crate::{SampleError, Sampler, Selection};
 
 /// Takes every record.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::Sampling;
+/// use veilgrad_mechanism::{AllRecords, Sampler, check_sampler};
+///
+/// assert_eq!(AllRecords.policy(), Sampling::All {});
+/// check_sampler(&mut AllRecords, 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllRecords;
 
@@ -20,6 +30,15 @@ impl Sampler for AllRecords {
 }
 
 /// Takes each record independently with one probability.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::SampleRate;
+/// use veilgrad_mechanism::{PoissonSampler, check_sampler};
+///
+/// check_sampler(&mut PoissonSampler::new(SampleRate::new(0.25)?), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PoissonSampler {
     rate: SampleRate,
     poisson: subset::Poisson,
@@ -44,6 +63,17 @@ impl Sampler for PoissonSampler {
 }
 
 /// Poisson sampling with a public largest size, for batches of a fixed shape.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{SampleRate, TruncatedPoisson};
+/// use veilgrad_mechanism::{TruncatedPoissonSampler, check_sampler};
+///
+/// // Each of 100 records with probability 1/4, but never more than 30 of them.
+/// let policy = TruncatedPoisson::new(SampleRate::new(0.25)?, 100, 30)?;
+/// check_sampler(&mut TruncatedPoissonSampler::new(policy), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TruncatedPoissonSampler {
     policy: TruncatedPoisson,
     poisson: subset::Poisson,
@@ -69,6 +99,15 @@ impl Sampler for TruncatedPoissonSampler {
 }
 
 /// Takes a uniformly random batch of a fixed size, without replacement, afresh in every round.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::FixedBatch;
+/// use veilgrad_mechanism::{FixedSampler, check_sampler};
+///
+/// check_sampler(&mut FixedSampler::new(FixedBatch::new(100, 25)?), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct FixedSampler {
     batch: FixedBatch,
@@ -93,12 +132,21 @@ impl Sampler for FixedSampler {
 }
 
 /// Permutes the records once per epoch and takes disjoint batches. Records that do not fill a last
-/// batch sit the epoch out.
+/// batch are left out of the epoch.
 ///
 /// # Guarantee
 /// Round t of a run gets batch `t mod E` of epoch `t div E`, where an epoch has `E = records/batch`
 /// rounds, so that no record is in two rounds of one epoch. A sampler that did not draw the first batch
 /// of an epoch of this run refuses the others: it cannot know who was in them.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::FixedBatch;
+/// use veilgrad_mechanism::{ShuffleSampler, check_sampler};
+///
+/// check_sampler(&mut ShuffleSampler::new(FixedBatch::new(100, 25)?), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ShuffleSampler {
     batch: FixedBatch,
     epoch: Option<Epoch>,

@@ -20,6 +20,16 @@ pub trait Sampler {
     fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError>;
 }
 
+impl<S: Sampler + ?Sized> Sampler for Box<S> {
+    fn policy(&self) -> Sampling {
+        (**self).policy()
+    }
+
+    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
+        (**self).select(permit, records)
+    }
+}
+
 /// The records that were selected. An empty selection is an ordinary one.
 pub struct Selection(pub(crate) Kind);
 

@@ -3,6 +3,16 @@
 use std::collections::HashMap;
 
 /// The names and dimensions of the vectors that every record consists of.
+///
+/// # Example
+/// ```
+/// use veilgrad_mechanism::Structure;
+///
+/// let structure = Structure::new([("conv.weight", 25), ("conv.bias", 5)])?;
+/// assert_eq!(structure.vectors().map(|(_, length)| length).sum::<usize>(), 30);
+/// assert!(Structure::new([("w", 1), ("w", 2)]).is_err()); // names are unique
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Structure {
     vectors: Vec<(String, usize)>,

@@ -14,6 +14,33 @@ use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 /// The running sum of one round over all groups of a plan: a [`PartialSum`] with a way out.
 ///
 /// [`ClippedSum::release`] adds the noise and consumes it; the sum without noise cannot be read.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{
+///     Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, RecordUnit, Run, RunHeader,
+/// };
+/// use veilgrad_mechanism::{AllRecords, Allocation, Group, Noise, RoundPlan, Sample, Structure};
+///
+/// let structure = Structure::new([("x", 2)])?;
+/// let group = Group::new("x", ["x"], ClipNorm::new(1.0)?);
+/// let noise = Allocation::Proportional(NoiseMultiplier::new(1.0)?);
+/// let plan = RoundPlan::new(structure, vec![group], noise)?;
+///
+/// let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+/// let mut run = Run::open(MemoryLedger::new(), header)?;
+/// let permit = run.reserve(&plan.round(&AllRecords)?, 1)?.next().ok_or("no permit")?;
+/// let sample = Sample::draw(permit, &mut AllRecords, 100)?;
+/// let mut sum = sample.begin(&plan);
+/// for _record in sample.ids() {
+///     sum.add(&[&[30.0, 40.0]])?; // of norm 50: clipped to (0.6, 0.8)
+/// }
+/// let released = sum.release(sample, Noise::draw(&plan)?)?;
+/// let x = released.vector("x").ok_or("no such vector")?.to_vec();
+/// // 100 records, and noise of standard deviation 1.
+/// assert!((x[0] - 60.0).abs() < 10.0 && (x[1] - 80.0).abs() < 10.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ClippedSum {
     records: PartialSum,
     /// The noise that is in the sum already.
@@ -173,8 +200,8 @@ impl ClippedSum {
         sum.release_noisy(sample)
     }
 
-    /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. What is added
-    /// afterwards is never in memory without noise, and takes no memory of its own.
+    /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. Records that are added
+    /// afterwards go on top of the noise, and need no second buffer.
     ///
     /// # Errors
     /// When the noise was drawn for other groups, or the sum has its noise already.
@@ -204,7 +231,7 @@ impl ClippedSum {
         if permit.id() != self.records.permit {
             return Err(ReleaseError::ForeignSample);
         }
-        // Insecure noise was drawn by nobody.
+        // Noise for tests has no process.
         let same_process = noise.process.is_none_or(|process| process == permit.process());
         if !permit.is_of_this_process() || !same_process {
             return Err(ReleaseError::OtherProcess);
@@ -215,7 +242,7 @@ impl ClippedSum {
         }
         let PartialSum { plan, groups, .. } = self.records;
         let released = groups.into_iter().map(|group| Accumulator::into_sums(group.sums)).collect();
-        let estimates = Estimates::new(plan, released, permit.is_insecure());
+        let estimates = Estimates::new(plan, released, permit);
         Ok(Released::new(estimates))
     }
 

@@ -21,7 +21,7 @@ pub enum FileError {
     /// The file system failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is no safetensors file, or not one of ours.
+    /// It is not a safetensors file that this library wrote.
     #[error("not a valid file: {0}")]
     Format(String),
     /// It does not fit the model.
@@ -52,6 +52,12 @@ impl Arrays {
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
+        // As one text: the format's own map has no order, and equal contents should be equal bytes.
+        let lines = self.texts.iter().map(|(name, value)| format!("{name}={value}\n"));
+        self.with_text((!self.texts.is_empty()).then(|| lines.collect()))
+    }
+
+    fn with_text(&self, text: Option<String>) -> Result<Vec<u8>, FileError> {
         let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let arrays: Vec<(&String, &Vec<usize>, Vec<u8>)> =
             self.arrays.iter().map(|(name, (shape, v))| (name, shape, bytes(v))).collect();
@@ -62,16 +68,12 @@ impl Arrays {
             Ok((name.as_str(), TensorView::new(Dtype::U8, vec![bytes.len()], bytes)?))
         });
         let views = floats.chain(bytes).collect::<Result<Vec<_>, SafeTensorError>>()?;
-        // As one text: the format's own map has no order, and equal contents should be equal bytes.
-        let lines = self.texts.iter().map(|(name, value)| format!("{name}={value}\n"));
-        let lines = (!self.texts.is_empty()).then(|| (TEXTS.to_owned(), lines.collect()));
-        let texts = lines.map(|lines: (String, String)| HashMap::from([lines]));
+        let texts = text.map(|text| HashMap::from([(TEXTS.to_owned(), text)]));
         Ok(safetensors::serialize(views, texts)?)
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
-        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
-        let lines = metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS));
+        let lines = text(bytes)?;
         let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.split_once('='));
         let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut found = Self { texts, ..Self::default() };
@@ -118,6 +120,12 @@ impl Arrays {
     }
 }
 
+/// The text that stands beside the arrays of a file.
+fn text(bytes: &[u8]) -> Result<Option<String>, FileError> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes)?;
+    Ok(metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS)).cloned())
+}
+
 /// Writes a file that is there as a whole or not at all, durably, readable by its owner alone.
 ///
 /// # Errors
@@ -125,7 +133,7 @@ impl Arrays {
 pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    // Whatever is there, left over or planted, must lend us neither its mode nor its target.
+    // A file or link that is already there must decide neither the mode nor the place of the new file.
     match std::fs::remove_file(&partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -138,7 +146,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     drop(file);
     if let Err(error) = written.and_then(|()| std::fs::rename(&partial, path)) {
-        // Half a file is of no use, and on a full disk its space is.
+        // Half a file only takes space, which a full disk needs.
         let _ = std::fs::remove_file(&partial);
         return Err(error);
     }
@@ -152,11 +160,31 @@ impl Model {
     /// # Errors
     /// None in practice; serialisation is fallible by type.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, FileError> {
+        self.to_arrays().to_bytes()
+    }
+
+    /// The same with a public text beside the parameters, which [`text_of`](Self::text_of) reads.
+    ///
+    /// # Errors
+    /// As for [`to_safetensors`](Self::to_safetensors).
+    pub fn to_safetensors_with(&self, text: String) -> Result<Vec<u8>, FileError> {
+        self.to_arrays().with_text(Some(text))
+    }
+
+    /// The text beside the parameters of a safetensors file, if there is one.
+    ///
+    /// # Errors
+    /// When the bytes are not a safetensors file.
+    pub fn text_of(bytes: &[u8]) -> Result<Option<String>, FileError> {
+        text(bytes)
+    }
+
+    fn to_arrays(&self) -> Arrays {
         let mut arrays = Arrays::default();
         for (name, shape, values) in self.parameters() {
             arrays.insert(name.to_owned(), shape, values);
         }
-        arrays.to_bytes()
+        arrays
     }
 
     /// Takes parameters from a safetensors file.

@@ -54,7 +54,7 @@ pub(crate) enum Start<'a> {
     Existing,
 }
 
-/// A right matrix of `k` rows and `n` columns, cut into panels of sixteen columns.
+/// A right matrix of `k` rows and `n` columns, packed into panels of sixteen columns.
 #[derive(Default)]
 pub(crate) struct Panels {
     /// From the first whole line of the cache on, see [`unaligned`].
@@ -66,13 +66,13 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Cuts a matrix that is stored row after row.
+    /// Packs a matrix that is stored row after row.
     pub(crate) fn pack(&mut self, matrix: &[f32], k: usize, n: usize) {
         self.pack_with(is_wide(), matrix, k, n);
     }
 
     fn pack_with(&mut self, wide: bool, matrix: &[f32], k: usize, n: usize) {
-        self.cut(wide, k, n, |p, first, row| {
+        self.pack_rows(wide, k, n, |p, first, row| {
             let width = WIDTH.min(n - first);
             let from = &matrix[p * n + first..][..width];
             match from.first_chunk() {
@@ -85,9 +85,9 @@ impl Panels {
         });
     }
 
-    /// Cuts the transpose of a matrix of `n` rows of `k` numbers.
+    /// Packs the transpose of a matrix of `n` rows of `k` numbers.
     pub(crate) fn pack_transposed(&mut self, matrix: &[f32], k: usize, n: usize) {
-        self.cut(is_wide(), k, n, |p, first, row| {
+        self.pack_rows(is_wide(), k, n, |p, first, row| {
             for (column, value) in (first..).zip(row) {
                 *value = if column < n { matrix[column * k + p] } else { 0.0 };
             }
@@ -95,7 +95,7 @@ impl Panels {
     }
 
     /// Writes all panels: `write(p, first, row)` fills row p from column `first` on.
-    fn cut(
+    fn pack_rows(
         &mut self,
         wide: bool,
         k: usize,
@@ -151,7 +151,7 @@ pub(crate) fn multiply(m: usize, a: Left<'_>, b: &Panels, start: Start<'_>, c: &
     each_block(Shape { m, n, k }, a, b.right(), start, c);
 }
 
-/// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Cuts it into
+/// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Packs it into
 /// panels first unless its rows are whole panels already.
 pub(crate) fn multiply_plain(
     (m, k, n): (usize, usize, usize),
@@ -179,7 +179,7 @@ struct Shape {
 /// The right matrix.
 #[derive(Clone, Copy)]
 enum Right<'a> {
-    /// Cut into panels, of which those for the first `wide` columns are wide.
+    /// Packed into panels, of which those for the first `wide` columns are wide.
     Panels { values: &'a [f32], wide: usize },
     /// Row after row, of whole panels.
     Rows(&'a [f32]),
@@ -201,7 +201,7 @@ impl<'a> Right<'a> {
     }
 }
 
-/// Cuts the product into blocks that a kernel can do.
+/// Divides the product into blocks that a kernel can do.
 fn each_block(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
     let blocks = Blocks { kernel: Portable, shape, a, b, start, c, column: 0 };
     #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::gemm::Panels;
-use crate::layer::{Compiled, Gradients, Layer, Operation, Pass, Ready, Spare, compile};
+use crate::layer::{Backward, Compiled, Gradients, Layer, Operation, Packed, Spare, compile};
 use crate::{ModelError, Window};
 
 /// A layer on records of one shape: its values, and its derivatives record by record.
@@ -18,12 +18,12 @@ pub struct Kernel {
     lengths: Vec<usize>,
 }
 
-/// The parameters of a kernel, cut for it: once per round.
+/// The parameters of a kernel, packed for it once per round.
 #[derive(Default)]
 pub struct KernelWeights {
     values: Vec<Vec<f32>>,
     panels: Vec<Panels>,
-    /// With those for gradients by inputs, instead of the others once somebody wants them.
+    /// With panels for the gradient by the input; replaces `panels` once that gradient is asked for.
     all_panels: OnceLock<Vec<Panels>>,
 }
 
@@ -53,7 +53,7 @@ impl Kernel {
         Self::of(compile::rectified_max_pool(shape, window)?, shape)
     }
 
-    /// [`Layer::GroupNorm`] with a constant of one's own in the variance.
+    /// [`Layer::GroupNorm`] with a custom epsilon.
     ///
     /// # Errors
     /// When the groups do not divide the channels.
@@ -61,7 +61,7 @@ impl Kernel {
         Self::of(compile::group_norm(shape, groups, epsilon)?, shape)
     }
 
-    /// [`Layer::LayerNorm`] with a constant of one's own in the variance.
+    /// [`Layer::LayerNorm`] with a custom epsilon.
     ///
     /// # Errors
     /// When the shape has no axis.
@@ -69,8 +69,8 @@ impl Kernel {
         Self::of(compile::layer_norm(shape, epsilon)?, shape)
     }
 
-    /// [`Layer::BatchNorm`] with a constant of one's own in the variance. Its parameters are scale,
-    /// shift, mean and mean square; the last two are statistics.
+    /// [`Layer::BatchNorm`] with a custom epsilon. Its parameters are scale, shift, mean and mean
+    /// square; the last two are statistics.
     ///
     /// # Errors
     /// When the shape has no axis.
@@ -108,7 +108,7 @@ impl Kernel {
         self.operation.outer()
     }
 
-    /// Cuts parameters for the kernel, in the memory of those that were there before.
+    /// Packs parameters for the kernel, reusing the allocation.
     ///
     /// # Errors
     /// When their number or lengths are wrong.
@@ -139,8 +139,8 @@ impl Kernel {
         let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
         let x = &x[..records * self.inputs];
         let panels = weights.all_panels.get().unwrap_or(&weights.panels);
-        let ready = Ready { values: &weights.values, panels };
-        self.operation.forward(ready, records, x, &mut y, &mut Spare::default());
+        let packed = Packed { values: &weights.values, panels };
+        self.operation.forward(packed, records, x, &mut y, &mut Spare::default());
         y
     }
 
@@ -159,9 +159,6 @@ impl Kernel {
         let numbered = self.lengths.iter().enumerate();
         let mut parameters: Vec<Vec<f32>> =
             numbered.map(|(index, length)| vec![0.0; rows(index) * length]).collect();
-        let (buffers, lengths) = (&mut parameters[..], &self.lengths[..]);
-        let mut gradients = Gradients { buffers, lengths, summed: false };
-        let (pass, dx) = (Pass { records, x, y, dy }, wants_input.then_some(&mut input[..]));
         let panels = match wants_input {
             false => weights.all_panels.get().unwrap_or(&weights.panels),
             true => weights.all_panels.get_or_init(|| {
@@ -170,8 +167,11 @@ impl Kernel {
                 panels
             }),
         };
-        let (ready, spare) = (Ready { values: &weights.values, panels }, &mut Spare::default());
-        self.operation.backward(ready, pass, dx, &mut gradients, spare);
+        let (buffers, lengths) = (&mut parameters[..], &self.lengths[..]);
+        let gradients = Gradients { buffers, lengths, summed: false };
+        let packed = Packed { values: &weights.values, panels };
+        let (dx, spare) = (wants_input.then_some(&mut input[..]), &mut Spare::default());
+        self.operation.backward(Backward { packed, records, x, y, dy, dx, gradients, spare });
         Back { input, parameters }
     }
 }
@@ -205,15 +205,15 @@ mod tests {
             let y = kernel.forward(&weights, &x);
             let back = kernel.backward(&weights, (&x, &y, &dy), true);
             for record in 0..3 {
-                let of = |all: &[f32]| {
+                let row = |all: &[f32]| {
                     let width = all.len() / 3;
                     all[record * width..(record + 1) * width].to_vec()
                 };
-                assert_eq!(kernel.forward(&weights, &of(&x)), of(&y));
-                let alone = kernel.backward(&weights, (&of(&x), &of(&y), &of(&dy)), true);
-                assert_eq!(alone.input, of(&back.input));
+                assert_eq!(kernel.forward(&weights, &row(&x)), row(&y));
+                let alone = kernel.backward(&weights, (&row(&x), &row(&y), &row(&dy)), true);
+                assert_eq!(alone.input, row(&back.input));
                 for (alone, all) in alone.parameters.iter().zip(&back.parameters) {
-                    assert_eq!(*alone, of(all));
+                    assert_eq!(*alone, row(all));
                 }
             }
         }

@@ -30,8 +30,8 @@ impl Loss {
         }
     }
 
-    /// Writes the gradient by the outputs. `None` for a target that makes no sense, or a loss that
-    /// is no number: the record is to contribute zero.
+    /// Writes the gradient by the outputs. `None` for a target out of range or a loss that is not
+    /// finite: the record is to contribute zero.
     pub(crate) fn judge(
         self,
         outputs: &[f32],
@@ -53,7 +53,7 @@ impl Loss {
 }
 
 /// The loss of one record, and how far its prediction is right (0 to 1), from its outputs and targets alone;
-/// writes the gradient by the outputs. `None` for a target that makes no sense or a loss that is not finite:
+/// writes the gradient by the outputs. `None` for a target out of range or a loss that is not finite:
 /// the record is to contribute zero.
 pub fn record_loss(
     loss: Loss,
@@ -68,7 +68,7 @@ pub fn record_loss(
 /// The class that a target names, if there is one.
 pub(crate) fn class(target: &[f32], classes: usize) -> Option<usize> {
     let number = *target.first()?;
-    // The conversion saturates, and turns what is no number into 0; comparing finds out.
+    // The conversion saturates, and NaN becomes 0; the comparison finds both.
     let class = number as usize;
     (class as f32 == number && class < classes).then_some(class)
 }
@@ -97,7 +97,7 @@ fn logistic(outputs: &[f32], targets: &[f32], gradient: &mut [f32]) -> Judgement
         loss += positive - x * target + libm::log1pf(small);
         right += if (*x >= 0.0) == (*target >= 0.5) { 1.0 } else { 0.0 };
     }
-    // What is no number must not look like a loss of nothing.
+    // NaN must not look like a loss of zero.
     if outputs.iter().any(|x| x.is_nan()) {
         loss = f32::NAN;
     }

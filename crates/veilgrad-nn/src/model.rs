@@ -6,13 +6,26 @@ use veilgrad_mechanism::{Estimates, Released};
 
 use crate::error::ModelError;
 use crate::gemm::Panels;
-use crate::layer::{First, Layer, Operation, Ready, Role};
+use crate::layer::{First, Layer, Operation, Packed, Role};
 
 /// Layers in a row, with weights.
 ///
 /// Parameters are named after their layer, counted per kind: `conv1.weight`, `linear2.bias`. These
 /// are the names to choose groups by, and those in files. A linear weight is `[inputs, outputs]`, a
 /// convolution's `[height, width, channels, filters]`.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{Conv2d, Layer, Model};
+///
+/// let layers = [Conv2d::new(4, 3).into(), Layer::Relu, Layer::Flatten, Layer::linear(10)];
+/// let model = Model::new(&[8, 8, 1], layers, 7)?; // images of 8 x 8, and a public seed
+/// assert_eq!(model.output(), [10]);
+/// assert_eq!(model.size(), (9 * 4 + 4) + (6 * 6 * 4 * 10 + 10));
+/// let names: Vec<&str> = model.parameters().map(|(name, ..)| name).collect();
+/// assert_eq!(names, ["conv1.weight", "conv1.bias", "linear1.weight", "linear1.bias"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Model {
     pub(crate) network: Arc<Network>,
@@ -129,11 +142,11 @@ impl Model {
 
 impl Network {
     fn new(input: &[usize], layers: &[Layer]) -> Result<Self, ModelError> {
-        let some = |shape: &[usize]| match shape.contains(&0) {
+        let check_axes = |shape: &[usize]| match shape.contains(&0) {
             true => Err(ModelError::Shape(format!("shape {shape:?} has an axis of length 0"))),
             false => Ok(()),
         };
-        some(input)?;
+        check_axes(input)?;
         let mut shape = input.to_vec();
         let (mut steps, mut parameters, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut rest = layers;
@@ -144,7 +157,7 @@ impl Network {
                 Some(fused) => fused,
                 None => layer.operation(&shape)?,
             };
-            some(&output)?;
+            check_axes(&output)?;
             let inputs = shape.iter().product();
             shape = output;
             let Some(operation) = operation else { continue };
@@ -177,7 +190,7 @@ impl Network {
     }
 }
 
-/// Parameters cut for the kernels, once per round.
+/// Parameters packed for the kernels, once per round.
 #[derive(Default)]
 pub(crate) struct Prepared {
     panels: Vec<Vec<Panels>>,
@@ -192,9 +205,9 @@ impl Prepared {
         }
     }
 
-    pub(crate) fn of<'a>(&'a self, model: &'a Model, step: usize) -> Ready<'a> {
+    pub(crate) fn of<'a>(&'a self, model: &'a Model, step: usize) -> Packed<'a> {
         let parameters = model.network.steps[step].parameters.clone();
-        Ready { values: &model.values[parameters], panels: &self.panels[step] }
+        Packed { values: &model.values[parameters], panels: &self.panels[step] }
     }
 }
 

@@ -22,13 +22,13 @@ pub(crate) enum Measured {
 impl Measured {
     /// What the metrics of a plan are about, by their names: `accuracy`, `loss` and `classes`.
     pub(crate) fn of_plan(plan: &TrainingPlan) -> Result<Vec<Self>, TrainError> {
-        let of = |metric: &Metric| match (metric.vector().0.as_str(), metric.vector().1) {
+        let measured = |metric: &Metric| match (metric.vector().0.as_str(), metric.vector().1) {
             ("accuracy", 1) => Ok(Self::Accuracy),
             ("loss", 1) => Ok(Self::Loss),
             ("classes", classes) => Ok(Self::Class { classes }),
             (name, _) => Err(TrainError::Metric(name.to_owned())),
         };
-        plan.metrics().map(of).collect()
+        plan.metrics().map(measured).collect()
     }
 }
 
@@ -103,7 +103,7 @@ impl Backend for Native<'_> {
         };
         self.load(tile, examples);
         exchange(tile);
-        tile.backward_summed(self.model, self.prepared);
+        tile.backward(self.model, self.prepared);
         exchange(tile);
         true
     }
@@ -184,15 +184,15 @@ pub(crate) fn vectors(model: &Model) -> (Vectors, Vec<usize>) {
         let owner = steps.find(|step| step.parameters.contains(&parameter))?;
         owner.operation.outer().filter(|_| owner.parameters.start == parameter)
     };
-    let of = |role: Role| {
+    let with_role = |role: Role| {
         let parameters = network.parameters.iter().enumerate().filter(move |(_, p)| p.role == role);
         let vector = parameters.map(|(index, p)| {
             (Vector { name: p.name.clone(), length: p.length, outer: outer(index) }, index)
         });
         vector.unzip::<_, _, Vec<Vector>, Vec<usize>>()
     };
-    let ((trained, mut order), (statistics, of_statistics)) =
-        (of(Role::Weight), of(Role::Statistic));
-    order.extend(of_statistics);
+    let ((trained, mut order), (statistics, statistic_order)) =
+        (with_role(Role::Weight), with_role(Role::Statistic));
+    order.extend(statistic_order);
     (Vectors { trained, statistics }, order)
 }

@@ -35,6 +35,34 @@ pub trait Optimizer {
     }
 }
 
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn step(
+        &mut self,
+        weights: Weights<'_>,
+        released: &Released<Estimates>,
+        rate: f64,
+        round: u64,
+    ) {
+        (**self).step(weights, released, rate, round);
+    }
+
+    fn state(&self) -> BTreeMap<String, Vec<f32>> {
+        (**self).state()
+    }
+
+    fn kind(&self) -> String {
+        (**self).kind()
+    }
+
+    fn restore(
+        &mut self,
+        state: BTreeMap<String, Vec<f32>>,
+        model: &Model,
+    ) -> Result<(), ModelError> {
+        (**self).restore(state, model)
+    }
+}
+
 /// The trained parameters of a model, to be moved.
 pub struct Weights<'a>(&'a mut Model);
 
@@ -152,6 +180,16 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
 pub struct GradientDescent;
 
 /// Stochastic gradient descent with momentum.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{Adam, Optimizer, Sgd};
+///
+/// let optimizers: [Box<dyn Optimizer>; 3] =
+///     [Box::new(Sgd::plain()), Box::new(Sgd::with_momentum(0.9)), Box::new(Adam::standard())];
+/// assert_eq!(optimizers.map(|optimizer| optimizer.kind()), ["plain/0", "sgd/1", "adam/2"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
     /// How much of the last step is taken again.
@@ -292,6 +330,16 @@ impl Rule<1> for RmsProp {
 }
 
 /// The learning rate over the rounds; a function of the round alone.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::Schedule;
+///
+/// let rate = Schedule::Cosine { first: 0.5, last: 0.0, warmup: 10, rounds: 100 };
+/// assert_eq!(rate.rate(9), 0.5); // after the rise
+/// assert!(rate.rate(99) < 0.001); // at the end
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Schedule {

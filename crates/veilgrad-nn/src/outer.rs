@@ -17,7 +17,7 @@ const WIDTH: usize = 16;
 pub(crate) const LEFT_MAX: f32 = 8191.0;
 pub(crate) const RIGHT_MAX: f32 = 16383.0;
 
-/// Records whose factors wait for being multiplied; the sum does not depend on it.
+/// How many records are collected before their factors are multiplied; the sum does not depend on it.
 const DEPTH: usize = 256;
 /// Pairs of records of which no product can leave 32 bits.
 const SAFE_PAIRS: usize = 8;
@@ -39,7 +39,7 @@ pub(crate) struct OuterSum {
     right: Vec<Pair>,
     /// The factors of a record that is not in a pair yet.
     single: [Vec<i16>; 2],
-    /// The records that wait, and the largest products of each.
+    /// How many records are collected, and the sum of their largest products.
     waiting: usize,
     products: u64,
     narrow: Vec<i32>,
@@ -99,7 +99,7 @@ impl OuterSum {
         );
     }
 
-    /// Multiplies what waits.
+    /// Multiplies what was collected.
     pub(crate) fn finish(&mut self) {
         self.multiply();
         if self.begun && self.bound > 0 {
@@ -123,7 +123,7 @@ impl OuterSum {
         self.wide.zeroize();
         (self.bound, self.begun) = (0, false);
         (self.waiting, self.products) = (0, 0);
-        // Factors of records stay no longer than their round.
+        // Factors of records are wiped after their round.
         for pairs in [&mut self.left, &mut self.right] {
             pairs.fill([0; 2]);
         }
@@ -169,7 +169,7 @@ impl OuterSum {
     }
 }
 
-/// Sums without noise, and factors of records, do not outlive their use.
+/// Sums without noise, and factors of records, are wiped.
 impl Drop for OuterSum {
     fn drop(&mut self) {
         self.left.zeroize();
@@ -406,7 +406,7 @@ pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) ->
     squares
 }
 
-/// The nearest integer, ties to even, after clamping; 0 for what is no number.
+/// The nearest integer, ties to even, after clamping; 0 for NaN.
 #[inline(always)]
 fn nearest(value: f32, bound: f32) -> i16 {
     // Adding 1.5 * 2^23 leaves the integer in the low bits: nothing finer fits.

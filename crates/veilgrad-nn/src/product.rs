@@ -31,7 +31,7 @@ impl RoundedProducts {
     }
 }
 
-/// Factors of a record do not outlive their use.
+/// The factors of a record are wiped.
 impl Drop for RoundedProducts {
     fn drop(&mut self) {
         self.left.zeroize();

@@ -17,6 +17,18 @@ pub struct Evaluation {
 }
 
 /// Evaluates a model on **public** records, exactly.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::public::evaluate;
+/// use veilgrad_nn::{InMemory, Layer, Loss, Model};
+///
+/// let model = Model::new(&[1], [Layer::linear(2)], 1)?;
+/// let test = InMemory::new(vec![-1.0, 1.0], 1, vec![0.0, 1.0], 1);
+/// let result = evaluate(&model, Loss::SoftmaxCrossEntropy, &test);
+/// assert!((0.0..=1.0).contains(&result.accuracy) && result.loss > 0.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluation {
     let mut tile = Tile::new(model, loss, best_tile(model), true);
     let mut prepared = Prepared::default();
@@ -35,8 +47,8 @@ pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluatio
     Evaluation { accuracy: right / count, loss: losses / count }
 }
 
-/// What a model says about **public** records: its outputs, one record after the other, of the first
-/// example of each, whatever its target. Of an input that is not finite, nothing can be said: NaN.
+/// The outputs of a model for **public** records, one record after the other, of the first
+/// example of each, whatever its target. NaN for an input that is not finite.
 pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
     let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, best_tile(model), true);
     let mut prepared = Prepared::default();
@@ -57,6 +69,21 @@ pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
 }
 
 /// Gradient descent on **public** records.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::public::{PublicTrainer, evaluate};
+/// use veilgrad_nn::{InMemory, Layer, Loss, Model, Performance};
+///
+/// let model = Model::new(&[1], [Layer::linear(2)], 1)?;
+/// let public = InMemory::new(vec![-1.0, 1.0], 1, vec![0.0, 1.0], 1);
+/// let mut trainer = PublicTrainer::new(model, Loss::SoftmaxCrossEntropy, Performance::default());
+/// for _ in 0..100 {
+///     trainer.step(&public, &[0, 1], 1.0);
+/// }
+/// assert_eq!(evaluate(&trainer.into_model(), Loss::SoftmaxCrossEntropy, &public).accuracy, 1.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PublicTrainer {
     model: Model,
     workers: Vec<Tile>,
@@ -94,7 +121,7 @@ impl PublicTrainer {
                     };
                     tile.load(ids.len(), read);
                     tile.forward(model, prepared);
-                    tile.backward_summed(model, prepared);
+                    tile.backward(model, prepared);
                 }
             };
             let mut work_left = self.workers.iter_mut().zip(parts);

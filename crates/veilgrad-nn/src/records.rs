@@ -13,12 +13,25 @@ pub trait Records: Sync {
         1
     }
 
-    /// Writes the input and the target of an example. What does not fit is the record's own fault
-    /// and may be left: both are zero before. Must depend on this record alone.
+    /// Writes the input and the target of an example. Values that do not fit may be left
+    /// out: both are zero before. Must depend on this record alone.
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]);
 }
 
 /// Records that are in memory, one example each.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{InMemory, Records};
+///
+/// // Two records of three inputs, and a class each.
+/// let records = InMemory::new(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, vec![0.0, 1.0], 1);
+/// assert_eq!(records.count(), 2);
+/// let (mut input, mut target) = ([0.0; 3], [0.0]);
+/// records.read(1, 0, &mut input, &mut target);
+/// assert_eq!((input, target), ([4.0, 5.0, 6.0], [1.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct InMemory {
     inputs: Vec<f32>,
     targets: Vec<f32>,
@@ -59,6 +72,17 @@ impl Records for InMemory {
 /// The microbatch is what is protected. Replacing a single example inside it moves the sum by up to
 /// twice the clip norm. Adding or removing an example is not covered: membership depends on position,
 /// so every later microbatch may change.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{InMemory, Microbatches, Records};
+///
+/// let examples = InMemory::new(vec![0.0; 7], 1, vec![0.0; 7], 1);
+/// let records = Microbatches::new(examples, std::num::NonZeroU32::new(3).ok_or("zero")?);
+/// assert_eq!(records.count(), 3);
+/// assert_eq!(records.examples(2), 1); // the last one has what is left
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Microbatches<R> {
     records: R,
     size: std::num::NonZeroU32,

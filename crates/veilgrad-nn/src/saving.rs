@@ -41,7 +41,7 @@ impl<O: Optimizer> Trainer<O> {
         self.checkpoint(head).write(path)
     }
 
-    /// Goes on from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
+    /// Resumes from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
     /// quantile adapts must be the plan's own. A checkpoint that names a ledger needs that ledger, and the ledger
     /// must contain what was charged when the checkpoint was written.
     ///

@@ -1,6 +1,6 @@
 //! A tile: some examples on their way through a model and back.
 
-use crate::layer::{Gradients, Pass, Spare};
+use crate::layer::{Backward, Gradients, Spare};
 use crate::loss::Judgement;
 use crate::model::Prepared;
 use crate::round::Performance;
@@ -26,6 +26,7 @@ pub(crate) struct Tile {
     lengths: Vec<usize>,
     /// The step of each parameter whose gradients are outer products.
     outer: Vec<Option<usize>>,
+    summed: bool,
     target: usize,
     loss: Loss,
     spare: Spare,
@@ -41,17 +42,14 @@ impl Tile {
         let room = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
         let lengths: Vec<usize> = network.parameters.iter().map(|p| p.length).collect();
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
-        for step in network.steps.iter().filter(|step| !summed && step.operation.outer().is_some())
-        {
-            rows[step.parameters.start] = 0;
-        }
-        let gradients = lengths.iter().zip(rows).map(|(length, rows)| vec![0.0; length * rows]);
         let mut outer = vec![None; lengths.len()];
         for (index, step) in network.steps.iter().enumerate() {
             if !summed && step.operation.outer().is_some() {
                 outer[step.parameters.start] = Some(index);
+                rows[step.parameters.start] = 0;
             }
         }
+        let gradients = lengths.iter().zip(rows).map(|(length, rows)| vec![0.0; length * rows]);
         let target = loss.targets(network.outputs());
         Self {
             capacity,
@@ -63,6 +61,7 @@ impl Tile {
             judgements: vec![None; capacity],
             lengths,
             outer,
+            summed,
             target,
             loss,
             spare: Spare::default(),
@@ -106,8 +105,8 @@ impl Tile {
             let (before, after) = self.values.split_at_mut(index + 1);
             let x = &before[index][..count * step.inputs];
             let y = &mut after[0][..count * step.outputs];
-            let ready = prepared.of(model, index);
-            step.operation.forward(ready, count, x, y, &mut self.spare);
+            let parameters = prepared.of(model, index);
+            step.operation.forward(parameters, count, x, y, &mut self.spare);
         }
     }
 
@@ -127,7 +126,7 @@ impl Tile {
             let judgement = if sound { self.loss.judge(output, target, slope) } else { None };
             self.judgements[row] = judgement;
             if judgement.is_none() {
-                // An example that makes no sense must leave no trace in a sum either.
+                // An example that is not valid must not change a sum either.
                 slope.fill(0.0);
                 for values in &mut self.values {
                     let width = values.len() / self.capacity;
@@ -137,35 +136,27 @@ impl Tile {
         }
     }
 
-    /// The backward pass: a row of gradients per example.
+    /// The backward pass: a row of gradients per example, or in a summed tile the examples' gradients added to what is
+    /// in `gradients`.
     pub(crate) fn backward(&mut self, model: &Model, prepared: &Prepared) {
-        self.back(model, prepared, false);
-    }
-
-    /// The backward pass: adds the examples' gradients to what is in `gradients`.
-    pub(crate) fn backward_summed(&mut self, model: &Model, prepared: &Prepared) {
-        self.back(model, prepared, true);
-    }
-
-    fn back(&mut self, model: &Model, prepared: &Prepared, summed: bool) {
         let count = self.count;
         for (index, step) in model.network.steps.iter().enumerate().rev() {
             let (before, after) = self.slopes.split_at_mut(index + 1);
-            let pass = Pass {
+            step.operation.backward(Backward {
+                packed: prepared.of(model, index),
                 records: count,
                 x: &self.values[index][..count * step.inputs],
                 y: &self.values[index + 1][..count * step.outputs],
                 dy: &after[0][..count * step.outputs],
-            };
-            // Nobody asks for the gradient by the input.
-            let dx = (index > 0).then(|| &mut before[index][..count * step.inputs]);
-            let mut gradients = Gradients {
-                buffers: &mut self.gradients[step.parameters.clone()],
-                lengths: &self.lengths[step.parameters.clone()],
-                summed,
-            };
-            let ready = prepared.of(model, index);
-            step.operation.backward(ready, pass, dx, &mut gradients, &mut self.spare);
+                // The gradient by the model's input is not needed.
+                dx: (index > 0).then(|| &mut before[index][..count * step.inputs]),
+                gradients: Gradients {
+                    buffers: &mut self.gradients[step.parameters.clone()],
+                    lengths: &self.lengths[step.parameters.clone()],
+                    summed: self.summed,
+                },
+                spare: &mut self.spare,
+            });
         }
     }
 

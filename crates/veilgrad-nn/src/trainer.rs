@@ -23,8 +23,31 @@ use crate::tile::tile_of;
 ///
 /// # Guarantee
 /// The model's parameters and all that a round returns are functions of [`Released`](veilgrad_mechanism::Released) estimates and of
-/// public parameters. A record that makes no sense (not finite, absurd target, overflow on the way)
+/// public parameters. An unusable record (not finite, a target out of range, overflow on the way)
 /// contributes zero to every group, and no output depends on it otherwise.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+/// use veilgrad_mechanism::AllRecords;
+/// use veilgrad_nn::{
+///     Clipping, InMemory, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+/// };
+///
+/// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+/// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(100.0)?);
+/// let model = Model::new(&[2], [Layer::linear(2)], 1)?;
+/// let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.5));
+/// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, Performance::default())?;
+///
+/// // The trainer's header says what a record is and how far the arithmetic is proven.
+/// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+/// let records = InMemory::new(vec![0.5; 200], 2, vec![1.0; 100], 1);
+/// trainer.train(&mut run, &mut AllRecords, &records, 3, 3, |_, _| ())?;
+/// assert_eq!(trainer.rounds(), 3);
+/// assert_eq!(run.close()?.rounds()[0].count, 3); // as many as were charged
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Trainer<O> {
     pub(crate) model: Model,
     pub(crate) optimizer: O,
@@ -41,7 +64,7 @@ pub struct Trainer<O> {
 }
 
 impl<O: Optimizer> Trainer<O> {
-    /// Puts model, loss, plan and optimizer together.
+    /// A trainer of this model, loss, plan and optimizer.
     ///
     /// # Errors
     /// When the plan's groups do not fit the model, or a metric is none of `accuracy`, `loss` and `classes`.
@@ -177,7 +200,7 @@ impl<O: Optimizer> Trainer<O> {
     }
 }
 
-/// What any engine tells: the header of a run, the round to charge, the plan, what was released.
+/// The engine: the header of a run, the round to charge, the plan, what was released.
 impl<O> Deref for Trainer<O> {
     type Target = Engine<Memory>;
 

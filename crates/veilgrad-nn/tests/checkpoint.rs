@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
-    Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, PublicCount, RecordUnit,
-    Run, RunRounds, SampleRate,
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, LedgerKind, MemoryLedger, Mode, NoiseStd, Pricing,
+    PublicCount, RecordUnit, Run, RunRounds, SampleRate,
 };
 use veilgrad_ledger::{Ledger, Options};
 use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
@@ -56,7 +56,7 @@ fn weights_round_trip_and_nothing_else_is_in_the_file() {
     let numbers: usize = original.parameters().map(|(_, _, values)| values.len()).sum();
     assert_eq!(bytes.len(), header + 4 * numbers);
     assert!(!String::from_utf8_lossy(&bytes[8..header]).contains("metadata"));
-    // Weights that are no numbers are refused.
+    // Weights that are not finite are refused.
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut spoilt = model();
         spoilt.parameter_mut("linear1.bias").unwrap()[1] = value;
@@ -70,7 +70,7 @@ fn weights_round_trip_and_nothing_else_is_in_the_file() {
 }
 
 #[test]
-fn going_on_from_a_checkpoint_is_as_if_nothing_had_happened() {
+fn training_resumed_from_a_checkpoint_gives_the_same_bits() {
     let directory = Directory::new("resume");
     let path = directory.0.join("checkpoint");
     let data = in_memory(&examples(40, 3));
@@ -107,7 +107,7 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
             order: None,
         })
         .unwrap();
-    // What a thief would put back.
+    // A copy of the ledger before any charge.
     drop(ledger);
     let early = directory.0.join("early.db");
     std::fs::copy(&path, &early).unwrap();
@@ -149,7 +149,13 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
     let store = ledger.dataset("toy", Arc::new(Counting)).unwrap();
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
+    assert_eq!(trainer.estimates().unwrap().charged_to(), LedgerKind::Durable);
     assert!(trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).is_err());
+    // The same trainer says so when its next round is charged to a ledger that forgets.
+    let header = trainer.header(Adjacency::AddRemove);
+    let mut forgetful = Run::open(MemoryLedger::new(), header).unwrap();
+    trainer.train(&mut forgetful, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
+    assert_eq!(trainer.estimates().unwrap().charged_to(), LedgerKind::Memory);
 }
 
 #[cfg(unix)]
@@ -176,7 +182,7 @@ fn a_checkpoint_is_its_owners_alone_and_follows_no_link() {
 }
 
 #[test]
-fn adaptive_clip_norms_and_their_step_sizes_go_on_where_they_stood() {
+fn adaptive_clip_norms_and_their_step_sizes_are_restored() {
     let directory = Directory::new("adaptive");
     let path = directory.0.join("checkpoint");
     let data = in_memory(&examples(60, 12));

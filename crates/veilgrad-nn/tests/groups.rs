@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{distance, examples, in_memory, model, train_exactly};
+use common::{distance, examples, in_memory, model, plain_trainer, train_exactly};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, WeightBound};
 use veilgrad_mechanism::{Group, Metric};
 use veilgrad_nn::{
@@ -39,16 +39,7 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
             .statistics(clip(1.0), share)
             .metric(Metric::accuracy().unwrap(), share)
             .metric(Metric::loss(4.0).unwrap(), share);
-        let rate = Schedule::Constant(0.1);
-        let mut trainer = Trainer::new(
-            normed.clone(),
-            Loss::SoftmaxCrossEntropy,
-            plan,
-            Sgd::plain(),
-            rate,
-            ONE_THREAD,
-        )
-        .unwrap();
+        let mut trainer = plain_trainer(&normed, plan, 0.1, ONE_THREAD).unwrap();
         assert!(trainer.plan().group_names().eq(names.iter()));
         let of_statistics: Vec<_> =
             trainer.plan().vectors("statistics").map(str::to_owned).collect();
@@ -61,15 +52,7 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
         let groups = vec![Group::new("g", ["*"], clip(1.0)), Group::new("h", [pattern], clip(1.0))];
         let plan =
             plan(groups).statistics(clip(1.0), share).metric(Metric::accuracy().unwrap(), share);
-        let rate = Schedule::Constant(0.1);
-        let made = Trainer::new(
-            normed.clone(),
-            Loss::SoftmaxCrossEntropy,
-            plan,
-            Sgd::plain(),
-            rate,
-            ONE_THREAD,
-        );
+        let made = plain_trainer(&normed, plan, 0.1, ONE_THREAD);
         assert!(matches!(made.err(), Some(TrainError::Plan(_))), "{pattern}");
     }
 }

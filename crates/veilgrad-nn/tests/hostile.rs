@@ -1,8 +1,8 @@
-//! Records that make no sense, as a whole or in one place: they count in no group, on both routes.
+//! Unusable records, not finite or out of range, as a whole or in one place: they count in no group, on both routes.
 
 mod common;
 
-use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
+use common::{bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount};
 use veilgrad_mechanism::{Group, Metric, Quantile};
 use veilgrad_nn::{
@@ -23,16 +23,7 @@ fn a_record_whose_statistics_overflow_counts_in_no_group() {
                 .statistics(ClipNorm::new(1.0).unwrap(), share)
                 .metric(Metric::class_counts("classes", 3), share);
             let plan = if materialised { plan.materialised() } else { plan };
-            let rate = Schedule::Constant(1.0);
-            let mut trainer = Trainer::new(
-                model.clone(),
-                Loss::SoftmaxCrossEntropy,
-                plan,
-                Sgd::plain(),
-                rate,
-                ONE_THREAD,
-            )
-            .unwrap();
+            let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
             let progress = train_exactly(&mut trainer, &in_memory(data), 1).unwrap();
             let counts: Vec<u64> =
                 progress.metric("classes").unwrap().iter().map(|count| count.to_bits()).collect();
@@ -51,7 +42,7 @@ fn a_record_whose_statistics_overflow_counts_in_no_group() {
 }
 
 #[test]
-fn records_that_make_no_sense_leave_no_trace() {
+fn unusable_records_change_nothing() {
     let sound = examples(40, 5);
     let pixels = |value: f32| vec![value; common::INPUT];
     let share = BudgetShare::new(0.1).unwrap();
@@ -68,16 +59,7 @@ fn records_that_make_no_sense_leave_no_trace() {
                 .metric(Metric::class_counts("classes", 3), share)
                 .group(Group::quantile("median", quantile).noise(NoiseStd::new(9.0).unwrap()));
             let plan = if materialised { plan.materialised() } else { plan };
-            let rate = Schedule::Constant(0.5);
-            let mut trainer = Trainer::new(
-                model.clone(),
-                Loss::SoftmaxCrossEntropy,
-                plan,
-                Sgd::plain(),
-                rate,
-                ONE_THREAD,
-            )
-            .unwrap();
+            let mut trainer = plain_trainer(&model, plan, 0.5, ONE_THREAD).unwrap();
             let progress = train_exactly(&mut trainer, &in_memory(data), 4).unwrap();
             let of = |name| progress.metric(name).unwrap().iter();
             let metrics: Vec<u64> = of("loss").chain(of("classes")).map(|x| x.to_bits()).collect();
@@ -149,16 +131,7 @@ fn a_gradient_that_overflows_in_one_group_counts_in_none() {
             let plan = TrainingPlan::new(clipping, noise, one)
                 .metric(Metric::class_counts("classes", 2), share);
             let plan = if materialised { plan.materialised() } else { plan };
-            let rate = Schedule::Constant(1.0);
-            let mut trainer = Trainer::new(
-                model.clone(),
-                Loss::SoftmaxCrossEntropy,
-                plan,
-                Sgd::plain(),
-                rate,
-                ONE_THREAD,
-            )
-            .unwrap();
+            let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
             let data = InMemory::new(pixels.to_vec(), 1, vec![0.0; pixels.len()], 1);
             let progress = train_exactly(&mut trainer, &data, 1).unwrap();
             let counts = progress.metric("classes").unwrap();
@@ -170,23 +143,14 @@ fn a_gradient_that_overflows_in_one_group_counts_in_none() {
 }
 
 #[test]
-fn an_entry_that_does_not_exist_makes_no_sense() {
+fn a_record_with_an_unknown_entry_contributes_zero() {
     let layers = [Layer::Embedding { entries: 6, dimension: 4 }, Layer::Flatten, Layer::linear(3)];
     let model = Model::new(&[2], layers, 4).unwrap();
     for materialised in [false, true] {
         let run = |inputs: &[f32]| {
             let plan = plan(0.3, 1.0);
             let plan = if materialised { plan.materialised() } else { plan };
-            let rate = Schedule::Constant(1.0);
-            let mut trainer = Trainer::new(
-                model.clone(),
-                Loss::SoftmaxCrossEntropy,
-                plan,
-                Sgd::plain(),
-                rate,
-                ONE_THREAD,
-            )
-            .unwrap();
+            let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
             let data = InMemory::new(inputs.to_vec(), 2, vec![1.0; inputs.len() / 2], 1);
             train_exactly(&mut trainer, &data, 1);
             bits(trainer.model())

@@ -35,7 +35,7 @@ fn an_axis_of_length_zero_is_refused_wherever_it_comes_from() {
 }
 
 #[test]
-fn outputs_for_inputs_that_mean_nothing_are_no_numbers() {
+fn outputs_for_inputs_that_are_not_finite_are_nan() {
     let layers = [Layer::max_pool(2, 1), Layer::Flatten, Layer::Relu, Layer::linear(2)];
     let mut model = Model::new(&[2, 2, 1], layers, 1).unwrap();
     model.parameter_mut("linear1.weight").unwrap().copy_from_slice(&[1.0, -1.0]);
@@ -54,7 +54,7 @@ fn outputs_for_inputs_that_mean_nothing_are_no_numbers() {
 }
 
 #[test]
-fn a_variance_that_noise_made_negative_counts_as_none() {
+fn a_variance_that_noise_made_negative_counts_as_zero() {
     let mut model =
         Model::new(&[1, 1, 1], [Layer::BatchNorm, Layer::Flatten, Layer::linear(1)], 1).unwrap();
     model.parameter_mut("linear1.weight").unwrap().fill(1.0);

@@ -104,7 +104,7 @@ fn both_routes_and_all_kinds_of_clipping_agree_up_to_rounding() {
 }
 
 #[test]
-fn training_learns_and_private_metrics_tell() {
+fn training_learns_and_private_metrics_show_it() {
     let data = examples(300, 9);
     let share = BudgetShare::new(0.1).unwrap();
     let plan = plan(1.0, 300.0)

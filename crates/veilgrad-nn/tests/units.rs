@@ -4,12 +4,11 @@ mod common;
 
 use std::num::NonZeroU32;
 
-use common::{bits, distance, examples, in_memory, plan, train_exactly, trainer};
+use common::{bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer};
 use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, RecordUnit, Run, RunHeader};
 use veilgrad_mechanism::{AllRecords, Metric};
 use veilgrad_nn::{
-    Contribution, Conv2d, Layer, Loss, Microbatches, Model, Performance, Records, Schedule, Sgd,
-    TrainError, Trainer, Unit,
+    Contribution, Conv2d, Layer, Microbatches, Model, Performance, Records, TrainError, Unit,
 };
 
 const ONE_THREAD: Performance = Performance { threads: 1, tile: 4 };
@@ -159,16 +158,7 @@ fn local_steps_release_the_statistics_and_metrics_of_one_pass() {
             .unit(unit)
             .statistics(ClipNorm::new(100.0).unwrap(), share)
             .metric(Metric::loss(4.0).unwrap(), share);
-        let rate = Schedule::Constant(1.0);
-        let mut trainer = Trainer::new(
-            model.clone(),
-            Loss::SoftmaxCrossEntropy,
-            plan,
-            Sgd::plain(),
-            rate,
-            ONE_THREAD,
-        )
-        .unwrap();
+        let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
         let progress = train_exactly(&mut trainer, &Users(users.clone()), 1).unwrap();
         let released = trainer.estimates().unwrap();
         let of = |name| -> Vec<u64> {

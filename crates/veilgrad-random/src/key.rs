@@ -46,6 +46,17 @@ pub(crate) enum Purpose {
 /// Not clonable, printable or serialisable; wiped from memory when dropped. Nothing is kept between
 /// uses: a resumed, restarted or forked process asks the operating system again. A key that was drawn
 /// before a fork is in both processes; in the child every use of it is refused.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::SampleRate;
+/// use veilgrad_random::{RoundKey, subset};
+///
+/// let key = RoundKey::from_os()?; // one key, one use
+/// let ids = subset::Poisson::new(SampleRate::new(0.5)?).draw(&key, 1000)?;
+/// assert!(ids.is_sorted() && ids.iter().all(|id| *id < 1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RoundKey {
     /// On the heap, so that moving the key leaves no copy behind.
     key: Box<Zeroizing<[u8; 32]>>,

@@ -180,6 +180,16 @@ fn expansion(rate: f64) -> Vec<bool> {
 ///
 /// # Errors
 /// When another process drew the key.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::FixedBatch;
+/// use veilgrad_random::{RoundKey, subset};
+///
+/// let batch = subset::without_replacement(&RoundKey::from_os()?, FixedBatch::new(1000, 32)?)?;
+/// assert_eq!(batch.len(), 32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn without_replacement(key: &RoundKey, batch: FixedBatch) -> Result<Vec<u64>, RandomError> {
     let mut stream = key.streams()?.stream(Purpose::Sample, BATCH, 0);
     let mut selected: Vec<u64> =

@@ -57,9 +57,9 @@ pub use veilgrad_random as random;
 pub mod prelude {
     pub use veilgrad_events::{
         Adjacency, BudgetShare, ClipNorm, Delta, Epsilon, FixedBatch, JointScale, LedgerError,
-        LedgerStore, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount, RecordUnit, Round,
-        RoundPermit, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
-        WeightBound,
+        LedgerKind, LedgerStore, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount, RecordUnit,
+        Round, RoundPermit, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery,
+        TruncatedPoisson, WeightBound,
     };
     pub use veilgrad_mechanism::{
         AllRecords, Allocation, ClippedSum, Estimates, FixedSampler, Group, LearningRate, Metric,

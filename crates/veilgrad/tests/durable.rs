@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use veilgrad::accounting::Best;
+use veilgrad::accounting::Tightest;
 use veilgrad::events::{Budget, LedgerError, Mode};
 use veilgrad::ledger::{Ledger, Options};
 use veilgrad::prelude::*;
@@ -18,7 +18,7 @@ impl Drop for Directory {
 
 /// Charges and releases until the budget is spent; returns how many rounds were released.
 fn train(ledger: Ledger, plan: &RoundPlan, block: u64) -> u64 {
-    let store = ledger.dataset("toy", Arc::new(Best)).unwrap();
+    let store = ledger.dataset("toy", Arc::new(Tightest)).unwrap();
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(store, header).unwrap();
     let mut sampler = PoissonSampler::new(SampleRate::new(0.1).unwrap());

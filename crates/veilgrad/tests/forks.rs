@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use fork::Fork;
-use veilgrad::accounting::Best;
+use veilgrad::accounting::Tightest;
 use veilgrad::events::{Budget, IntegerGrid, LedgerError, Mode, ProcessIdentity};
 use veilgrad::ledger::{Ledger, Options};
 use veilgrad::mechanism::{ReleaseError, SampleError};
@@ -111,7 +111,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
     let first = std::env::var_os(FIRST).is_some();
     let (plan, directory) = (plan(), directory("forks"));
     let ledger_round = plan.round(&AllRecords).unwrap();
-    let store = ledger(&directory).dataset("data", Arc::new(Best)).unwrap();
+    let store = ledger(&directory).dataset("data", Arc::new(Tightest)).unwrap();
     let mut durable = Run::open(store, header()).unwrap();
     let mut handle = Ledger::open(&directory.0.join("ledger.db"), Options::default()).unwrap();
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();

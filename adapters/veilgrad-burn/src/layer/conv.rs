@@ -1,14 +1,14 @@
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv1dConfig, Conv2dConfig};
 use burn::nn::{PaddingConfig1d, PaddingConfig2d};
+use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor};
 use veilgrad_nn::adapter::Kernel;
 use veilgrad_nn::{Conv2d, Padding};
 
-use super::{PrivateConfig, same, values};
-use crate::found::Values;
+use super::{same, values};
+use crate::layer_pass::Values;
 use crate::tape::{self, Layer, Order, Target, numbers};
 
 /// [`burn::nn::conv::Conv2d`] for private training, without dilation and with one group.
@@ -29,13 +29,7 @@ pub struct PrivateConv2d {
     pub padding: PaddingConfig2d,
 }
 
-impl PrivateConfig for Conv2dConfig {
-    type Layer = PrivateConv2d;
-
-    fn private(&self, device: &Device) -> PrivateConv2d {
-        self.init(device).into()
-    }
-}
+private_config!(Conv2dConfig => PrivateConv2d);
 
 impl From<burn::nn::conv::Conv2d> for PrivateConv2d {
     fn from(layer: burn::nn::conv::Conv2d) -> Self {
@@ -171,13 +165,7 @@ pub struct PrivateConv1d {
     pub padding: PaddingConfig1d,
 }
 
-impl PrivateConfig for Conv1dConfig {
-    type Layer = PrivateConv1d;
-
-    fn private(&self, device: &Device) -> PrivateConv1d {
-        self.init(device).into()
-    }
-}
+private_config!(Conv1dConfig => PrivateConv1d);
 
 impl From<burn::nn::conv::Conv1d> for PrivateConv1d {
     fn from(layer: burn::nn::conv::Conv1d) -> Self {

@@ -1,11 +1,11 @@
 use burn::module::{Module, Param};
 use burn::nn::EmbeddingConfig;
 use burn::tensor::module::embedding;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use veilgrad_nn::Layer as Native;
 use veilgrad_nn::adapter::Kernel;
 
-use super::{PrivateConfig, same};
+use super::same;
 use crate::operation;
 use crate::tape::{self, Layer};
 
@@ -17,13 +17,7 @@ pub struct PrivateEmbedding {
     pub weight: Param<Tensor<2>>,
 }
 
-impl PrivateConfig for EmbeddingConfig {
-    type Layer = PrivateEmbedding;
-
-    fn private(&self, device: &Device) -> PrivateEmbedding {
-        self.init(device).into()
-    }
-}
+private_config!(EmbeddingConfig => PrivateEmbedding);
 
 impl From<burn::nn::Embedding> for PrivateEmbedding {
     fn from(layer: burn::nn::Embedding) -> Self {

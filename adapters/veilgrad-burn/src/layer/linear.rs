@@ -1,11 +1,11 @@
 use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
+use burn::tensor::Tensor;
 use burn::tensor::module::linear;
-use burn::tensor::{Device, Tensor};
 use veilgrad_nn::Layer as Native;
 use veilgrad_nn::adapter::Kernel;
 
-use super::{PrivateConfig, same, values};
+use super::{same, values};
 use crate::operation;
 use crate::tape::{self, Layer};
 
@@ -18,13 +18,7 @@ pub struct PrivateLinear {
     pub bias: Option<Param<Tensor<1>>>,
 }
 
-impl PrivateConfig for LinearConfig {
-    type Layer = PrivateLinear;
-
-    fn private(&self, device: &Device) -> PrivateLinear {
-        self.init(device).into()
-    }
-}
+private_config!(LinearConfig => PrivateLinear);
 
 impl From<burn::nn::Linear> for PrivateLinear {
     fn from(layer: burn::nn::Linear) -> Self {

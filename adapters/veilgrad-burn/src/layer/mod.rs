@@ -5,6 +5,19 @@
 //! records, they run on native kernels that keep records apart; weights are not tracked, and a probe
 //! leaf makes the gradient by each output known.
 
+/// Where Burn's layer is made first, and then converted.
+macro_rules! private_config {
+    ($config:ty => $layer:ty) => {
+        impl super::PrivateConfig for $config {
+            type Layer = $layer;
+
+            fn private(&self, device: &burn::tensor::Device) -> $layer {
+                self.init(device).into()
+            }
+        }
+    };
+}
+
 mod attention;
 mod conv;
 mod embedding;
@@ -15,7 +28,7 @@ mod pool;
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
 
-use crate::found::Values;
+use crate::layer_pass::Values;
 use crate::operation;
 use crate::tape::{Order, Target};
 

@@ -2,12 +2,11 @@ use burn::module::{Module, Param, ParamId};
 use burn::nn::{BatchNormConfig, GroupNormConfig, LayerNormConfig};
 use burn::tensor::module::layer_norm;
 use burn::tensor::{Device, Tensor};
-use veilgrad_nn::ModelError;
 use veilgrad_nn::adapter::Kernel;
 
 use super::{PrivateConfig, same, values};
 use crate::operation;
-use crate::tape::{self, Layer, Target};
+use crate::tape::{self, Layer};
 
 /// [`burn::nn::LayerNorm`] for private training.
 #[derive(Module, Debug)]
@@ -69,13 +68,7 @@ pub struct PrivateGroupNorm {
     pub epsilon: f64,
 }
 
-impl PrivateConfig for GroupNormConfig {
-    type Layer = PrivateGroupNorm;
-
-    fn private(&self, device: &Device) -> PrivateGroupNorm {
-        self.init(device).into()
-    }
-}
+private_config!(GroupNormConfig => PrivateGroupNorm);
 
 impl From<burn::nn::GroupNorm> for PrivateGroupNorm {
     fn from(layer: burn::nn::GroupNorm) -> Self {
@@ -169,18 +162,15 @@ impl PrivateBatchNorm {
     /// Normalises each channel, `[records, channels, …]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         if tape::is_recording() {
-            let statistic = |p: &Param<Tensor<1>>| -> Option<Target> { same(p) };
             let layer = Layer {
                 name: "PrivateBatchNorm",
                 settings: vec![self.epsilon.to_bits() as usize],
-                kernel: &|shape| -> Result<Kernel, ModelError> {
-                    Kernel::batch_norm(self.epsilon as f32, shape)
-                },
+                kernel: &|shape| Kernel::batch_norm(self.epsilon as f32, shape),
                 targets: vec![
                     same(&self.gamma),
                     same(&self.beta),
-                    statistic(&self.running_mean),
-                    statistic(&self.running_var),
+                    same(&self.running_mean),
+                    same(&self.running_var),
                 ],
                 values: &|| {
                     let (mean, variance) = (self.running_mean.val(), self.running_var.val());
@@ -196,9 +186,9 @@ impl PrivateBatchNorm {
         let [channels] = self.gamma.dims();
         let mut shape = [1; D];
         shape[1] = channels;
-        let of = |tensor: Tensor<1>| tensor.reshape(shape);
+        let per_channel = |tensor: Tensor<1>| tensor.reshape(shape);
         let deviation = (self.running_var.val().detach() + self.epsilon).sqrt();
-        let normal = (x - of(self.running_mean.val().detach())) / of(deviation);
-        normal * of(self.gamma.val()) + of(self.beta.val())
+        let normal = (x - per_channel(self.running_mean.val().detach())) / per_channel(deviation);
+        normal * per_channel(self.gamma.val()) + per_channel(self.beta.val())
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use burn::optim::{AdamConfig, SgdConfig};
 use burn::tensor::Device;
-use veilgrad::accounting::Best;
+use veilgrad::accounting::Tightest;
 use veilgrad::ledger::{Ledger, Options};
 use veilgrad_burn::{PrivateOptimizer, Trainer, Training, TrainingPlan};
 use veilgrad_events::{
-    Adjacency, Budget, Delta, Epsilon, Event, LedgerStore, MemoryLedger, Mode, NoiseMultiplier,
-    PublicCount, RecordUnit, Run, SampleRate,
+    Adjacency, Budget, Delta, Epsilon, Event, LedgerKind, LedgerStore, MemoryLedger, Mode,
+    NoiseMultiplier, PublicCount, RecordUnit, Run, SampleRate,
 };
 use veilgrad_mechanism::PoissonSampler;
 use veilgrad_nn::{
@@ -44,12 +44,13 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let mut model = Mlp::new(&device);
     let mut optimizer = PrivateOptimizer::new(AdamConfig::new().init());
     let mut trainer = Trainer::new(&model, &points, plan(), judge).unwrap();
-    let store = ledger.dataset("points", Arc::new(Best)).unwrap();
+    let store = ledger.dataset("points", Arc::new(Tightest)).unwrap();
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     for permit in run.reserve(&trainer.event(&sampler).unwrap(), 2).unwrap() {
         trainer.round(&model, permit, &mut sampler).unwrap();
         model = trainer.step(&mut optimizer, 0.1, model);
     }
+    assert_eq!(trainer.estimates().unwrap().charged_to(), LedgerKind::Durable);
     drop(run.close().unwrap());
     let ledger = Ledger::open(&directory.join("ledger.db"), Options::default()).unwrap();
     let head = ledger.head().clone();
@@ -68,6 +69,7 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let mut run = Run::open(MemoryLedger::new(), resumed.header(Adjacency::AddRemove)).unwrap();
     let permit = run.reserve(&resumed.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
     resumed.round(&again, permit, &mut sampler).unwrap();
+    assert_eq!(resumed.estimates().unwrap().charged_to(), LedgerKind::Memory);
     let a = resumed.step(&mut optimizer, 0.1, model);
     let b = resumed.step(&mut restored, 0.1, again);
     a.first.weight.to_data().assert_eq(&b.first.weight.to_data(), true);

@@ -1,4 +1,4 @@
-//! Records that make no sense, and samples without any.
+//! Unusable records, and samples without any record.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
@@ -14,7 +14,7 @@ use crate::common::{
     Classify, Convs, Mlp, Points, Text, all_integers, backends, clip, flat, judge, released,
 };
 
-/// Adding records that make no sense changes nothing, and zeros are records like others.
+/// Adding unusable records changes nothing, and zeros are records like others.
 fn ignores<M: Classify>(model: &M, points: &Points, bad: &[(Vec<f32>, i64)], plan: &TrainingPlan) {
     let sums = |points: &Points| all_integers(&released(model, points, plan.clone(), 4));
     let whole = sums(points);
@@ -34,7 +34,7 @@ fn ignores<M: Classify>(model: &M, points: &Points, bad: &[(Vec<f32>, i64)], pla
 }
 
 #[test]
-fn records_that_make_no_sense_contribute_zero_on_every_path() {
+fn unusable_records_contribute_zero_on_every_path() {
     for (_, device) in backends() {
         let row = |x: f32, width| vec![x; width];
         for plan in [flat(0.5), flat(0.5).materialised()] {

@@ -8,8 +8,9 @@ use veilgrad_burn::{
     ModelError, Outcome, PrivateConfig, PrivateConv2d, PrivateLinear, Trainer, TrainingPlan,
     cross_entropy,
 };
-use veilgrad_events::{BudgetShare, Numerics};
-use veilgrad_mechanism::Metric;
+use veilgrad_events::{Adjacency, BudgetShare, MemoryLedger, Numerics, Run};
+use veilgrad_mechanism::{AllRecords, Metric};
+use veilgrad_nn::TrainError;
 
 use crate::common::{Batch, Classify, Convs, Mlp, Points, clip, flat, judge, tiles};
 
@@ -77,7 +78,7 @@ fn ordinary_batch_norm_is_refused_by_name_on_both_paths_unless_frozen() {
     assert_eq!(refusal(&frozen, 4, flat(1.0)), "accepted");
 }
 
-/// A parameter of one's own, used by Burn's operations.
+/// A custom parameter, used by Burn's operations.
 #[derive(Module, Debug)]
 struct Bare {
     head: PrivateLinear,
@@ -236,10 +237,17 @@ fn randomness_that_is_not_ours_leaves_a_run_unverified() {
     };
     let points = Points::new(1, 4, None);
     for plan in [flat(1.0), flat(1.0).materialised()] {
-        let trainer = Trainer::new(&model, &points, plan, judge).unwrap();
+        let mut trainer = Trainer::new(&model, &points, plan, judge).unwrap();
         assert_eq!(trainer.numerics(), Numerics::Unverified);
-        let header = trainer.header(veilgrad_events::Adjacency::AddRemove);
+        let mut header = trainer.header(Adjacency::AddRemove);
         assert_eq!(header.numerics, Numerics::Unverified);
+        // A header that claims more is refused.
+        header.numerics = Numerics::Exact;
+        let mut run = Run::open(MemoryLedger::new(), header).unwrap();
+        let round = trainer.event(&AllRecords).unwrap();
+        let permit = run.reserve(&round, 1).unwrap().next().unwrap();
+        let refused = trainer.round(&model, permit, &mut AllRecords);
+        assert!(matches!(refused, Err(TrainError::Numerics)));
     }
 }
 

@@ -207,7 +207,7 @@ fn ticks(values: impl Iterator<Item = f64>, scale: Scale) -> Vec<f64> {
         low = low.min(value);
         high = high.max(value);
     }
-    // A curve of powers is read by itself; anything else from zero where that is near.
+    // A linear axis begins at zero where that is near; a logarithmic one has no zero.
     if scale == Scale::Linear && low > 0.0 && low < 0.5 * high {
         low = 0.0;
     }

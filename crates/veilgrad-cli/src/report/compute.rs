@@ -4,7 +4,7 @@ use std::path::Path;
 
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection as Grade, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
-use veilgrad_accounting::{Best, Composition, Profile, Unsupported, spent};
+use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
 use veilgrad_events::{
     Delta, Epsilon, NoiseMultiplier, Numerics, Round, Rounds, Sampling, UnitError,
 };
@@ -13,7 +13,7 @@ use veilgrad_ledger::{Dataset, Ledger, StoreError};
 use super::document::{
     Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report,
 };
-use crate::answer::{adjacency_name, sampling_name, unit_name};
+use crate::answer::{sampling_name, unit_name};
 use crate::error::Error;
 use crate::path;
 
@@ -44,7 +44,6 @@ pub(crate) struct Facts<'a> {
 
 /// The report of a run, or of all that a ledger knows about a dataset.
 pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
-    let failure = |error: &dyn std::fmt::Display| Error::Failure(error.to_string());
     let datasets = facts.ledger.state().datasets();
     let dataset = datasets.get(facts.dataset).ok_or_else(|| {
         Error::Ledger(StoreError::Refused(format!("the ledger has no dataset {:?}", facts.dataset)))
@@ -53,7 +52,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
         return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
     };
-    let done = What::new(&rounds, &last.round).map_err(|error| failure(&error))?;
+    let done = ChargedRounds::new(&rounds, &last.round).map_err(Error::failure)?;
     let budget = &dataset.budget;
     let claim = crate::claim::of(dataset);
     let claimed = claim.as_ref().ok();
@@ -100,7 +99,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             _ => "adaptive",
         }
         .to_owned(),
-        adjacency: adjacency_name(budget.adjacency).to_owned(),
+        adjacency: budget.adjacency.name().to_owned(),
         unit: unit_name(budget.unit),
         sampling: done.sampling.map_or("mixed", sampling_name).to_owned(),
         rate: done.sampling.and_then(rate),
@@ -132,19 +131,19 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             .model
             .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
         statement,
-        curves: curves.map_err(|error| failure(&error))?,
+        curves: curves.map_err(Error::failure)?,
     })
 }
 
-/// What rounds did, as the ledger says.
-struct What {
+/// The rounds that the ledger charged, in sum.
+struct ChargedRounds {
     charged: u64,
     sampling: Option<Sampling>,
     uniform: bool,
     noise_multiplier: NoiseMultiplier,
 }
 
-impl What {
+impl ChargedRounds {
     fn new(rounds: &[Rounds], last: &Round) -> Result<Self, UnitError> {
         let mut least = last.noise_multiplier()?;
         for entry in rounds {
@@ -222,13 +221,8 @@ fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
     let last =
         Epsilon::new(1.5 * claim.epsilon).map_err(|error| Unsupported::new(error.to_string()))?;
     let profile = Profile::new(&composition, last, POINTS as usize);
-    let spent = spent(plan, adjacency, delta, &Best, POINTS)?;
-    let rates = (0..=100).map(|i| f64::from(i) / 100.0);
-    Ok(Curves {
-        spent: spent.iter().map(|(round, epsilon)| (*round as f64, *epsilon)).collect(),
-        profile: profile.points().to_vec(),
-        attack: rates.map(|rate| (rate, profile.true_positive_rate(rate))).collect(),
-    })
+    let spent = spent(plan, adjacency, delta, &Tightest, POINTS)?;
+    Ok(Curves::new(&spent, &profile))
 }
 
 fn rate(sampling: Sampling) -> Option<f64> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use veilgrad_accounting::Profile;
 use veilgrad_accounting::display::up;
 
 use crate::error::Error;
@@ -18,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) valid: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// Why this epsilon may be claimed, and what it rests on.
+    /// Why this epsilon may be claimed: the declared plan, or the budget.
     pub(crate) why: Option<String>,
     pub(crate) conditions: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -141,9 +142,21 @@ pub(crate) struct Curves {
     pub(crate) attack: Vec<(f64, f64)>,
 }
 
+impl Curves {
+    /// Of a plan whose epsilon after every round and whose profile are known.
+    pub(crate) fn new(spent: &[(u64, f64)], profile: &Profile) -> Self {
+        let rates = (0..=100).map(|i| f64::from(i) / 100.0);
+        Self {
+            spent: spent.iter().map(|(round, epsilon)| (*round as f64, *epsilon)).collect(),
+            profile: profile.points().to_vec(),
+            attack: rates.map(|rate| (rate, profile.true_positive_rate(rate))).collect(),
+        }
+    }
+}
+
 impl Report {
     pub(crate) fn json(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|error| Error::Failure(error.to_string()))
+        serde_json::to_string(self).map_err(Error::failure)
     }
 
     /// Succeeds if something may be claimed; else the error that programs see as an exit code.

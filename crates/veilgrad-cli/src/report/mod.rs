@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::argument::{Common, ReportOf, RunOf};
 use crate::error::Error;
-use crate::output::{print, write_file};
+use crate::output::{print, print_answer, print_json, write_file};
 
 pub(crate) use compute::{Facts, of_run};
 pub(crate) use document::{Curves, Head, Report};
@@ -20,7 +20,7 @@ pub(crate) use document::{Curves, Head, Report};
 /// What `train` says in the end.
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
     if common.json {
-        print(&format!("{}\n", report.json()?))?;
+        print_json(&report.json()?)?;
         return report.claimed();
     }
     let mut text = String::new();
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
     let report = source::read(&arguments.of, common)?;
     let page = page::page(&report);
     match &arguments.output {
-        None if common.json => print(&format!("{}\n", report.json()?))?,
+        None if common.json => print_json(&report.json()?)?,
         None => print(&page)?,
         Some(path) => write_file(path, page.as_bytes())?,
     }
@@ -58,21 +58,17 @@ pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
 /// `veilgrad statement RUN`.
 pub(crate) fn say(of: &RunOf, common: &Common) -> Result<(), Error> {
     let report = source::read(of, common)?;
-    if common.json {
-        let document = json!({
-            "schema": 1,
-            "epsilon": report.epsilon,
-            "delta": report.delta,
-            "valid": report.valid,
-            "reason": report.reason,
-            "verified": !of.unverified,
-            "ledger": report.ledger,
-            "newer": report.newer,
-            "statement": report.statement,
-        });
-        print(&format!("{document}\n"))?;
-    } else {
-        print(&report.statement)?;
-    }
+    let document = json!({
+        "schema": 1,
+        "epsilon": report.epsilon,
+        "delta": report.delta,
+        "valid": report.valid,
+        "reason": report.reason,
+        "verified": !of.unverified,
+        "ledger": report.ledger,
+        "newer": report.newer,
+        "statement": report.statement,
+    });
+    print_answer(common.json, &document, &report.statement)?;
     report.claimed()
 }

@@ -133,31 +133,14 @@ fn numbers(body: &mut String, report: &Report) {
 
 /// The curves of a privacy guarantee: epsilon after every round, the profile, the best attack; captions and charts.
 pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 3] {
-    let spent = Line {
-        title: "Epsilon after every round",
-        x: "rounds",
-        y: "epsilon",
-        y_scale: Scale::Linear,
-        points: &curves.spent,
-        beside: None,
-    };
-    let profile = Line {
-        title: "Delta at every epsilon",
-        x: "epsilon",
-        y: "delta",
-        y_scale: Scale::Log,
-        points: &curves.profile,
-        beside: None,
-    };
-    let guess = [(0.0, 0.0), (1.0, 1.0)];
-    let attack = Line {
-        title: "The best attack",
-        x: "false positive rate",
-        y: "true positive rate",
-        y_scale: Scale::Linear,
-        points: &curves.attack,
-        beside: Some(("guessing", &guess)),
-    };
+    let (y_scale, beside) = (Scale::Linear, None);
+    let (title, x, y) = ("Epsilon after every round", "rounds", "epsilon");
+    let spent = Line { title, x, y, y_scale, points: &curves.spent, beside };
+    let (title, x, y) = ("Delta at every epsilon", "epsilon", "delta");
+    let profile = Line { title, x, y, y_scale: Scale::Log, points: &curves.profile, beside };
+    let (title, x, y) = ("The best attack", "false positive rate", "true positive rate");
+    let beside = Some(("guessing", &[(0.0, 0.0), (1.0, 1.0)][..]));
+    let attack = Line { title, x, y, y_scale, points: &curves.attack, beside };
     [
         (format!("Epsilon after every round, at delta {delta:e}"), spent.svg()),
         ("Every (epsilon, delta) that holds".to_owned(), profile.svg()),

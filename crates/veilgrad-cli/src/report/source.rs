@@ -96,7 +96,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
     })
 }
 
-/// Where the ledger of results is: where somebody says, or where the results say.
+/// Where the ledger of results is: at `--ledger`, or where the results say.
 fn find_ledger(
     stored: &Stored,
     name: &str,

@@ -1,27 +1,17 @@
 //! Models, plans and optimizers from a configuration.
 
-use std::collections::BTreeMap;
-
 use veilgrad_events::{
-    Adjacency, BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, RoundPermit,
-    SampleRate, Sampling,
+    BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate, Sampling,
 };
-use veilgrad_mechanism::{
-    Estimates, FixedSampler, Group, Metric, PoissonSampler, Released, SampleError, Sampler,
-    Selection, ShuffleSampler,
-};
+use veilgrad_mechanism::{FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler};
 use veilgrad_nn::{
-    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Model, ModelError, Optimizer, Padding,
-    RmsProp, Schedule, Sgd, TrainingPlan, Unit, Weights,
+    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Model, Optimizer, Padding, RmsProp,
+    Schedule, Sgd, TrainingPlan, Unit,
 };
 
 use super::config::{self, Config, Declaration, Kind, Record};
 use super::data;
 use crate::error::Error;
-
-fn usage(error: impl std::fmt::Display) -> Error {
-    Error::Usage(error.to_string())
-}
 
 /// How many threads a run uses: as many as it is asked to, but not more than the machine has. The result does
 /// not depend on it.
@@ -36,7 +26,7 @@ const MOST_PARAMETERS: u128 = 1 << 30;
 /// The untrained model.
 pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     if most_parameters(declaration)? > MOST_PARAMETERS {
-        return Err(usage("the model would have more than 2^30 parameters"));
+        return Err(Error::usage("the model would have more than 2^30 parameters"));
     }
     let shape = data::shape(declaration)?;
     let (config, classes) = (&declaration.model, declaration.classes.count());
@@ -66,7 +56,7 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
         layers.push(Layer::Relu);
     }
     layers.push(Layer::linear(classes));
-    let mut model = Model::new(&shape, layers, config.seed).map_err(usage)?;
+    let mut model = Model::new(&shape, layers, config.seed).map_err(Error::usage)?;
     if config.kind == Kind::Linear {
         // Convex: zero is as good a start as any, and the same for everybody.
         let names: Vec<String> = model.parameters().map(|(name, ..)| name.to_owned()).collect();
@@ -104,20 +94,25 @@ pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> 
 /// What a round asks of its sample.
 pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPlan, Error> {
     let privacy = &config.privacy;
-    let expected = PublicCount::new(privacy.expected_batch).map_err(usage)?;
+    let expected = PublicCount::new(privacy.expected_batch).map_err(Error::usage)?;
     let (mut gradients, mut metrics, mut statistics) = (Vec::new(), Vec::new(), None);
     for group in &privacy.groups {
-        let clip = ClipNorm::new(group.clip).map_err(usage)?;
+        let clip = ClipNorm::new(group.clip).map_err(Error::usage)?;
         let name = group.vectors.first().map(String::as_str).filter(|_| group.vectors.len() == 1);
         let share = || {
             let share = group.share.ok_or_else(|| {
-                usage(format!("group {:?} needs share = its part of the budget", group.vectors))
+                Error::usage(format!(
+                    "group {:?} needs share = its part of the budget",
+                    group.vectors
+                ))
             })?;
-            BudgetShare::new(share).map_err(usage)
+            BudgetShare::new(share).map_err(Error::usage)
         };
         match name {
-            Some("accuracy") => metrics.push((Metric::accuracy().map_err(usage)?, share()?)),
-            Some("loss") => metrics.push((Metric::loss(group.clip).map_err(usage)?, share()?)),
+            Some("accuracy") => metrics.push((Metric::accuracy().map_err(Error::usage)?, share()?)),
+            Some("loss") => {
+                metrics.push((Metric::loss(group.clip).map_err(Error::usage)?, share()?))
+            }
             Some("classes") => {
                 let classes = config.data.classes.count();
                 metrics.push((Metric::class_counts("classes", classes), share()?));
@@ -131,17 +126,17 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
                 });
                 let made = Group::new(name, group.vectors.clone(), clip);
                 gradients.push(match group.share {
-                    Some(share) => made.share(BudgetShare::new(share).map_err(usage)?),
+                    Some(share) => made.share(BudgetShare::new(share).map_err(Error::usage)?),
                     None => made,
                 });
             }
         }
     }
     let clipping = match (gradients.is_empty(), privacy.clip) {
-        (true, clip) => Clipping::Flat(ClipNorm::new(clip.unwrap_or(1.0)).map_err(usage)?),
+        (true, clip) => Clipping::Flat(ClipNorm::new(clip.unwrap_or(1.0)).map_err(Error::usage)?),
         (false, None) => Clipping::Groups(gradients),
         (false, Some(_)) => {
-            return Err(usage("[privacy] has both clip and groups of parameters; give one"));
+            return Err(Error::usage("[privacy] has both clip and groups of parameters; give one"));
         }
     };
     let mut plan = TrainingPlan::new(clipping, noise, expected).unit(unit(config));
@@ -165,35 +160,21 @@ pub(crate) fn unit(config: &Config) -> Unit {
     }
 }
 
-pub(crate) fn adjacency(config: &Config) -> Adjacency {
-    match config.privacy.adjacency {
-        config::Adjacency::AddRemove => Adjacency::AddRemove,
-        config::Adjacency::ReplaceOne => Adjacency::ReplaceOne,
-        config::Adjacency::ZeroOut => Adjacency::ZeroOut,
-    }
-}
-
 /// How records are sampled, from declared numbers alone.
 pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
     let (batch, records) = (config.privacy.expected_batch, config.data.records);
-    let fixed = || FixedBatch::new(records, batch as u64).map_err(usage);
+    let fixed = || FixedBatch::new(records, batch as u64).map_err(Error::usage);
     Ok(match config.privacy.sampling {
-        config::Sampling::Poisson => {
-            Sampling::Poisson { rate: SampleRate::new(batch / records as f64).map_err(usage)? }
-        }
+        config::Sampling::Poisson => Sampling::Poisson {
+            rate: SampleRate::new(batch / records as f64).map_err(Error::usage)?,
+        },
         config::Sampling::Fixed => Sampling::Fixed(fixed()?),
         config::Sampling::Shuffle => Sampling::Shuffle(fixed()?),
     })
 }
 
 pub(crate) fn schedule(config: &Config) -> Schedule {
-    let rate = match config.train.optimizer {
-        config::Optimizer::Sgd { lr, .. }
-        | config::Optimizer::Adam { lr }
-        | config::Optimizer::Adamw { lr, .. }
-        | config::Optimizer::Adagrad { lr }
-        | config::Optimizer::Rmsprop { lr } => lr,
-    };
+    let rate = config.train.optimizer.learning_rate();
     if config.train.cosine {
         Schedule::Cosine { first: rate, last: 0.0, warmup: 0, rounds: config.train.rounds }
     } else {
@@ -202,85 +183,27 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 }
 
 /// Any of the optimizers.
-pub(crate) struct AnyOptimizer(Box<dyn Optimizer>);
+pub(crate) type AnyOptimizer = Box<dyn Optimizer>;
 
-impl AnyOptimizer {
-    pub(crate) fn new(config: &Config) -> Self {
-        Self(match config.train.optimizer {
-            config::Optimizer::Sgd { momentum, nesterov: true, .. } => {
-                Box::new(Sgd::nesterov(momentum))
-            }
-            config::Optimizer::Sgd { momentum, .. } => Box::new(Sgd::with_momentum(momentum)),
-            config::Optimizer::Adam { .. } => Box::new(Adam::standard()),
-            config::Optimizer::Adamw { weight_decay, .. } => {
-                Box::new(Adam::with_decay(weight_decay))
-            }
-            config::Optimizer::Adagrad { .. } => Box::new(Adagrad::standard()),
-            config::Optimizer::Rmsprop { .. } => Box::new(RmsProp::standard()),
-        })
-    }
-}
-
-impl Optimizer for AnyOptimizer {
-    fn step(
-        &mut self,
-        weights: Weights<'_>,
-        released: &Released<Estimates>,
-        rate: f64,
-        round: u64,
-    ) {
-        self.0.step(weights, released, rate, round);
-    }
-
-    fn state(&self) -> BTreeMap<String, Vec<f32>> {
-        self.0.state()
-    }
-
-    fn kind(&self) -> String {
-        self.0.kind()
-    }
-
-    fn restore(
-        &mut self,
-        state: BTreeMap<String, Vec<f32>>,
-        model: &Model,
-    ) -> Result<(), ModelError> {
-        self.0.restore(state, model)
-    }
-}
-
-/// Any of the samplers.
-pub(crate) enum AnySampler {
-    Poisson(PoissonSampler),
-    Fixed(FixedSampler),
-    Shuffle(ShuffleSampler),
-}
-
-impl AnySampler {
-    pub(crate) fn new(sampling: Sampling) -> Result<Self, Error> {
-        match sampling {
-            Sampling::Poisson { rate } => Ok(Self::Poisson(PoissonSampler::new(rate))),
-            Sampling::Fixed(batch) => Ok(Self::Fixed(FixedSampler::new(batch))),
-            Sampling::Shuffle(batch) => Ok(Self::Shuffle(ShuffleSampler::new(batch))),
-            _ => Err(usage("this sampling is not offered here")),
+pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
+    match config.train.optimizer {
+        config::Optimizer::Sgd { momentum, nesterov: true, .. } => {
+            Box::new(Sgd::nesterov(momentum))
         }
+        config::Optimizer::Sgd { momentum, .. } => Box::new(Sgd::with_momentum(momentum)),
+        config::Optimizer::Adam { .. } => Box::new(Adam::standard()),
+        config::Optimizer::Adamw { weight_decay, .. } => Box::new(Adam::with_decay(weight_decay)),
+        config::Optimizer::Adagrad { .. } => Box::new(Adagrad::standard()),
+        config::Optimizer::Rmsprop { .. } => Box::new(RmsProp::standard()),
     }
 }
 
-impl Sampler for AnySampler {
-    fn policy(&self) -> Sampling {
-        match self {
-            Self::Poisson(sampler) => sampler.policy(),
-            Self::Fixed(sampler) => sampler.policy(),
-            Self::Shuffle(sampler) => sampler.policy(),
-        }
-    }
-
-    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
-        match self {
-            Self::Poisson(sampler) => sampler.select(permit, records),
-            Self::Fixed(sampler) => sampler.select(permit, records),
-            Self::Shuffle(sampler) => sampler.select(permit, records),
-        }
+/// The sampler of a policy.
+pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
+    match sampling {
+        Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),
+        Sampling::Fixed(batch) => Ok(Box::new(FixedSampler::new(batch))),
+        Sampling::Shuffle(batch) => Ok(Box::new(ShuffleSampler::new(batch))),
+        _ => Err(Error::usage("this sampling is not offered here")),
     }
 }

@@ -180,11 +180,7 @@ impl Config {
         if train.ema.is_some_and(|decay| !(0.0..1.0).contains(&decay)) {
             return Err("[train] ema is not in [0, 1)".to_owned());
         }
-        let (Optimizer::Sgd { lr, .. }
-        | Optimizer::Adam { lr }
-        | Optimizer::Adamw { lr, .. }
-        | Optimizer::Adagrad { lr }
-        | Optimizer::Rmsprop { lr }) = train.optimizer;
+        let lr = train.optimizer.learning_rate();
         if !(lr > 0.0 && lr.is_finite()) {
             return Err(format!("[train] optimizer: lr {lr} is not a positive number"));
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use veilgrad_events::Adjacency;
 
 use crate::output::say;
 
@@ -223,7 +224,7 @@ pub(crate) struct Privacy {
     pub(crate) sampling: Sampling,
     /// The expected number of records in a round: the public denominator.
     pub(crate) expected_batch: f64,
-    #[serde(default)]
+    #[serde(default = "default_adjacency")]
     pub(crate) adjacency: Adjacency,
     /// The clip norm of all parameters together, where no groups are declared.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,15 +240,6 @@ pub(crate) enum Sampling {
     Poisson,
     Fixed,
     Shuffle,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Adjacency {
-    #[default]
-    AddRemove,
-    ReplaceOne,
-    ZeroOut,
 }
 
 /// Parameters by name, or one of `accuracy`, `loss`, `classes`, `statistics`.
@@ -287,6 +279,10 @@ const fn default_block() -> u64 {
     32
 }
 
+const fn default_adjacency() -> Adjacency {
+    Adjacency::AddRemove
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Optimizer {
@@ -311,6 +307,18 @@ pub(crate) enum Optimizer {
     Rmsprop {
         lr: f64,
     },
+}
+
+impl Optimizer {
+    pub(crate) const fn learning_rate(self) -> f64 {
+        match self {
+            Self::Sgd { lr, .. }
+            | Self::Adam { lr }
+            | Self::Adamw { lr, .. }
+            | Self::Adagrad { lr }
+            | Self::Rmsprop { lr } => lr,
+        }
+    }
 }
 
 /// What a model knows of its data without having seen any: declared, public, and kept in its file.
@@ -346,6 +354,14 @@ where
     pair.map(Some).map_err(|_| D::Error::custom(format!("expected two values, found {count}")))
 }
 
+impl Data {
+    /// The paths of all files that are named.
+    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let others = [&mut self.labels, &mut self.test, &mut self.test_labels];
+        others.into_iter().flatten().chain([&mut self.train])
+    }
+}
+
 impl Config {
     /// What a model of this configuration knows of its data: no paths, and nothing of the run.
     pub(crate) fn declaration(&self) -> Declaration {
@@ -376,9 +392,7 @@ impl Config {
     /// Finds files that are given relative to the configuration's directory; those that are only in the
     /// working directory are found, too, with a note.
     pub(crate) fn find_files(&mut self, directory: &Path) {
-        let data = &mut self.data;
-        let others = [&mut data.labels, &mut data.test, &mut data.test_labels];
-        for path in others.into_iter().flatten().chain([&mut data.train]) {
+        for path in self.data.paths_mut() {
             let beside = directory.join(&*path);
             if beside == *path {
                 continue;

@@ -104,8 +104,7 @@ fn scattering(declaration: &Declaration, shape: &[usize]) -> Result<Scattering, 
         return Err(Error::Usage("scattering needs [data] shape = [rows, columns]".to_owned()));
     };
     let config::Scattering { scales, orientations, .. } = declaration.model.scattering;
-    Scattering::new(*rows, *columns, scales, orientations)
-        .map_err(|error| Error::Usage(error.to_string()))
+    Scattering::new(*rows, *columns, scales, orientations).map_err(Error::usage)
 }
 
 /// The private examples, and the public ones, if there are any.
@@ -191,7 +190,7 @@ fn load(
     }
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
-    // A label that is none of the classes is the record's own fault: it will contribute zero.
+    // A record whose label is none of the classes will contribute zero.
     let labels = array(file, name, 1)?.values;
     let wrong = |cause: String| Error::Data { path: file.display().to_string(), cause };
     let size = declared_shape(&declaration)?.iter().product();

@@ -6,7 +6,7 @@ use veilgrad_events::{Adjacency, MemoryLedger, NoiseMultiplier, Run, SampleRate}
 use veilgrad_mechanism::PoissonSampler;
 use veilgrad_nn::{Loss, Performance, Records, Trainer};
 
-use super::build::{self, AnyOptimizer};
+use super::build;
 use super::config::{Config, Features, Record};
 use super::data;
 use super::progress::time;
@@ -40,7 +40,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
         build::model(&config.declaration()).ok()?,
         Loss::SoftmaxCrossEntropy,
         build::plan(config, NoiseMultiplier::new(1.0).ok()?).ok()?,
-        AnyOptimizer::new(config),
+        build::optimizer(config),
         build::schedule(config),
         Performance { threads, ..Performance::default() },
     )

@@ -100,7 +100,7 @@ pub(crate) struct RunHooks {
     pub(crate) started: Instant,
     /// The id of this run.
     pub(crate) run: Option<String>,
-    /// Of the runs that this one goes on with.
+    /// The account of the runs that this one resumes.
     pub(crate) earlier: Account,
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn interrupts() -> Result<Arc<AtomicBool>, Error> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         register_conditional_shutdown(signal, 130, Arc::clone(&flag))
             .and_then(|_| register(signal, Arc::clone(&flag)))
-            .map_err(|error| Error::Failure(error.to_string()))?;
+            .map_err(Error::failure)?;
     }
     Ok(flag)
 }

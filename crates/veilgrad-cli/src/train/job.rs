@@ -1,20 +1,21 @@
 //! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
 
-use veilgrad_accounting::{Accountant, Best, Composition, Guarantee, Target, Unsupported};
+use veilgrad_accounting::{Accountant, Composition, Guarantee, Target, Tightest, Unsupported};
 use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
+use veilgrad_mechanism::Sampler;
 use veilgrad_nn::{Loss, Model, Performance, Trainer};
 
-use super::build::{self, AnyOptimizer, AnySampler};
+use super::build::{self, AnyOptimizer};
 use super::config::Config;
 use crate::error::Error;
 
-/// A training run as it is planned: nothing of the data was looked at.
+/// A training run as it is planned, without looking at the data.
 pub(crate) struct Job {
     pub(crate) config: Config,
     pub(crate) threads: usize,
     pub(crate) delta: Delta,
     pub(crate) trainer: Trainer<AnyOptimizer>,
-    pub(crate) sampler: AnySampler,
+    pub(crate) sampler: Box<dyn Sampler>,
     /// All rounds of the plan, folded as the ledger charges them.
     pub(crate) rounds: Rounds,
     pub(crate) guarantee: Guarantee,
@@ -23,12 +24,11 @@ pub(crate) struct Job {
 impl Job {
     /// The plan of a configuration; its dataset gets its name if it has none.
     pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
-        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         config.data.dataset = Some(config.dataset());
-        let delta = Delta::new(config.privacy.delta).map_err(|error| usage(&error))?;
+        let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
         let declaration = config.declaration();
         let threads = build::threads(threads);
-        let sampler = AnySampler::new(build::sampling(&config)?)?;
+        let sampler = build::sampler(build::sampling(&config)?)?;
         let mut noise = noise(&config, delta)?;
         // Groups are rounded to their grids one by one; a little more noise makes up for it.
         let (trainer, rounds, guarantee) = loop {
@@ -37,21 +37,21 @@ impl Job {
                 build::model(&declaration)?,
                 Loss::SoftmaxCrossEntropy,
                 build::plan(&config, noise)?,
-                AnyOptimizer::new(&config),
+                build::optimizer(&config),
                 build::schedule(&config),
                 performance,
             )
-            .map_err(|error| usage(&error))?;
+            .map_err(Error::usage)?;
             if let Some(decay) = config.train.ema {
                 trainer = trainer.averaging(decay);
             }
-            let round = trainer.event(&sampler).map_err(|error| usage(&error))?;
+            let round = trainer.event(&sampler).map_err(Error::usage)?;
             let rounds = Rounds { count: config.train.rounds, round };
             let guarantee = cost(&config, &rounds, delta)?;
             match config.privacy.epsilon {
                 Some(target) if guarantee.epsilon > target => {
                     let more = noise.get() * (1.0 + 1e-7);
-                    noise = NoiseMultiplier::new(more).map_err(|error| usage(&error))?;
+                    noise = NoiseMultiplier::new(more).map_err(Error::usage)?;
                 }
                 _ => break (trainer, rounds, guarantee),
             }
@@ -73,9 +73,9 @@ impl Job {
         Ok(Budget {
             dataset: self.config.dataset(),
             unit: build::unit(&self.config).record(),
-            adjacency: build::adjacency(&self.config),
+            adjacency: self.config.privacy.adjacency,
             delta: self.delta,
-            epsilon: Epsilon::new(epsilon).map_err(|error| Error::Usage(error.to_string()))?,
+            epsilon: Epsilon::new(epsilon).map_err(Error::usage)?,
             mode: Mode::Planned,
             order: None,
         })
@@ -83,7 +83,7 @@ impl Job {
 
     /// The header of a run of so many of the rounds.
     pub(crate) fn header(&self, rounds: u64) -> Result<RunHeader, Error> {
-        let mut header = self.trainer.header(build::adjacency(&self.config));
+        let mut header = self.trainer.header(self.config.privacy.adjacency);
         header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
         header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
         Ok(header)
@@ -97,24 +97,22 @@ impl Job {
 
 /// The noise multiplier that the configuration asks for or that its epsilon needs.
 fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
-    let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
     if let Some(z) = config.privacy.noise_multiplier {
-        return NoiseMultiplier::new(z).map_err(|error| usage(&error));
+        return NoiseMultiplier::new(z).map_err(Error::usage);
     }
-    let epsilon =
-        Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(|error| usage(&error))?;
-    let (sampling, adjacency) = (build::sampling(config)?, build::adjacency(config));
-    let target = Target { epsilon, delta, accountant: &Best };
-    let with = |noise_multiplier| {
+    let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
+    let (sampling, adjacency) = (build::sampling(config)?, config.privacy.adjacency);
+    let target = Target { epsilon, delta, accountant: &Tightest };
+    let composition_for = |noise_multiplier| {
         let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
         Composition::of(std::iter::once(folded), adjacency)
     };
-    target.noise_multiplier(with).map_err(|error| Error::NoAnswer(error.to_string()))
+    target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
 /// What all rounds cost.
 fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
     let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
-    let composition = Composition::fold(std::slice::from_ref(rounds), build::adjacency(config));
-    Best.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
+    let composition = Composition::fold(std::slice::from_ref(rounds), config.privacy.adjacency);
+    Tightest.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
 }

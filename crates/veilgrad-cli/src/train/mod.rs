@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use veilgrad_accounting::Best;
+use veilgrad_accounting::Tightest;
 use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
 use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
@@ -26,7 +26,7 @@ use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
 use crate::argument::{Common, Train};
 use crate::error::Error;
 use crate::ledger_place;
-use crate::output::{create_directory, print, say};
+use crate::output::{create_directory, print_json, say, table};
 use config::Config;
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
     let asked = arguments.threads.map(std::num::NonZeroUsize::get);
     let job = match Job::new(config, asked) {
         Err(Error::NoAnswer(reason)) if common.json => {
-            print(&format!("{}\n", json!({ "schema": 1, "valid": false, "reason": reason })))?;
+            print_json(&json!({ "schema": 1, "valid": false, "reason": reason }))?;
             return Err(Error::NoAnswer(reason));
         }
         job => job?,
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
         checkpoint: place.checkpoint(),
         configuration,
         head: run.store().ledger().head().clone(),
-        progress: Progress::new(common, &job.rounds, job.delta, build::adjacency(&job.config)),
+        progress: Progress::new(common, &job.rounds, job.delta, job.config.privacy.adjacency),
         waiting,
         interrupted,
         started: Instant::now(),
@@ -130,7 +130,7 @@ struct Session<'a> {
     waiting: Waiting,
 }
 
-/// A run that goes on.
+/// What a resumed run has left to do.
 enum Resumed {
     /// With so many rounds.
     Run(Run<DatasetLedger>, u64, Account),
@@ -165,7 +165,7 @@ impl Session<'_> {
         }
         rows.push(("ledger", self.ledger.display().to_string()));
         rows.push(("results", self.place.0.display().to_string()));
-        say(&rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect::<String>());
+        say(&table(&rows));
     }
 
     /// Opens a new run, unless that would overwrite another.
@@ -227,10 +227,10 @@ impl Session<'_> {
             return Ok(rounds);
         };
         let one = Folded::try_from(&Rounds { count: 1, round: self.job.rounds.round.clone() })
-            .map_err(|error| Error::Failure(error.to_string()))?;
+            .map_err(Error::failure)?;
         let fits = |count: u64| {
             let rounds = [Folded { count, ..one }];
-            dataset.covers(&Best, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
+            dataset.covers(&Tightest, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
         };
         if fits(rounds) {
             return Ok(rounds);
@@ -262,7 +262,7 @@ impl Session<'_> {
                 Some(ledger) => ledger,
                 None => Ledger::open(&self.ledger, options.clone())?,
             };
-            Ok(Run::open(ledger.dataset(&name, Arc::new(Best))?, header.clone())?)
+            Ok(Run::open(ledger.dataset(&name, Arc::new(Tightest))?, header.clone())?)
         });
         run.map_err(|error| match error {
             StoreError::BudgetExhausted(why) => Error::Ledger(StoreError::BudgetExhausted(
@@ -280,7 +280,7 @@ fn no_checkpoint(place: &Place) -> Error {
     ))
 }
 
-/// Why rounds could not go on, after saying what there is to go on with.
+/// Turns the reason why training stopped into an error, after saying which round is saved.
 fn stopped(error: DriveError, place: &Place) -> Error {
     let saved = UnverifiedCheckpoint::read(&place.checkpoint()).and_then(|found| found.round());
     if let Ok(round) = saved {

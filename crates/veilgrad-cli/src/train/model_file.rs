@@ -1,10 +1,7 @@
 //! The file of a trained model: written by `train` and `finish`, read by `predict`.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use veilgrad_nn::Model;
 
@@ -12,9 +9,6 @@ use super::build;
 use super::config::Declaration;
 use crate::error::Error;
 use crate::report::{Head, Report};
-
-/// Under which the declared, public description of a model stands in its file.
-const DESCRIPTION: &str = "veilgrad";
 
 /// What stands beside the parameters: declarations, and where to check the promise.
 #[derive(Serialize, Deserialize)]
@@ -26,10 +20,6 @@ struct Description {
     declaration: Declaration,
 }
 
-fn failure(error: impl std::fmt::Display) -> Error {
-    Error::Failure(error.to_string())
-}
-
 /// Parameters, the declaration of data and model that they belong to, and the ledger's head: nothing else,
 /// and no paths, names of machines or times.
 pub(crate) fn write(
@@ -37,23 +27,10 @@ pub(crate) fn write(
     declaration: Declaration,
     report: &Report,
 ) -> Result<Vec<u8>, Error> {
-    let arrays: Vec<(String, Vec<usize>, Vec<u8>)> = model
-        .parameters()
-        .map(|(name, shape, values)| {
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (name.to_owned(), shape.to_vec(), bytes)
-        })
-        .collect();
-    let mut views = Vec::new();
-    for (name, shape, bytes) in &arrays {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failure)?;
-        views.push((name.as_str(), view));
-    }
     let (insecure, ledger) = (report.insecure, report.ledger.head.clone());
     let description = Description { schema: 1, insecure, ledger, declaration };
-    let description = serde_json::to_string(&description).map_err(failure)?;
-    let texts = HashMap::from([(DESCRIPTION.to_owned(), description)]);
-    safetensors::serialize(views, Some(texts)).map_err(failure)
+    let description = serde_json::to_string(&description).map_err(Error::failure)?;
+    model.to_safetensors_with(description).map_err(Error::failure)
 }
 
 /// A model with what it needs to know about its data. The file may come from anybody.
@@ -61,13 +38,11 @@ pub(crate) fn read(path: &Path) -> Result<(Model, Declaration), Error> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|cause| Error::File { path: name.clone(), cause })?;
     let wrong = |cause: String| Error::Data { path: name.clone(), cause };
-    let (_, metadata) =
-        SafeTensors::read_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
-    let description = metadata.metadata().as_ref().and_then(|texts| texts.get(DESCRIPTION));
+    let description = Model::text_of(&bytes).map_err(|error| wrong(error.to_string()))?;
     let description =
         description.ok_or_else(|| wrong("is not a model that this program trained".to_owned()))?;
     let Description { schema, declaration, .. } =
-        serde_json::from_str(description).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_str(&description).map_err(|error| wrong(error.to_string()))?;
     if schema != 1 {
         return Err(wrong(format!("has schema {schema}, and this version understands schema 1")));
     }

@@ -62,15 +62,9 @@ impl Place {
     /// Keeps the configuration and where the ledger is.
     pub(crate) fn write_run(&self, config: &Config, ledger: &Path) -> Result<(), Error> {
         let mut config = config.clone();
-        let data = &mut config.data;
-        for path in [&mut data.labels, &mut data.test, &mut data.test_labels].into_iter().flatten()
-        {
-            *path = path::relative(&self.0, path);
-        }
-        data.train = path::relative(&self.0, &data.train);
+        config.data.paths_mut().for_each(|path| *path = path::relative(&self.0, path));
         let file = RunFile { schema: 1, ledger: path::relative(&self.0, ledger), config };
-        let text =
-            serde_json::to_string(&file).map_err(|error| Error::Failure(error.to_string()))?;
+        let text = serde_json::to_string(&file).map_err(Error::failure)?;
         write_file(&self.run_file(), format!("{text}\n").as_bytes())
     }
 
@@ -82,17 +76,12 @@ impl Place {
             .map_err(|cause| Error::File { path: name.clone(), cause })?;
         let mut file: RunFile = serde_json::from_str(&text)
             .map_err(|error| Error::Data { path: name, cause: error.to_string() })?;
-        let data = &mut file.config.data;
-        for path in [&mut data.labels, &mut data.test, &mut data.test_labels].into_iter().flatten()
-        {
-            *path = self.0.join(&*path);
-        }
-        data.train = self.0.join(&data.train);
+        file.config.data.paths_mut().for_each(|path| *path = self.0.join(&*path));
         file.ledger = self.0.join(&file.ledger);
         Ok(file)
     }
 
-    /// A run that is finished has nothing to go on with.
+    /// Removes what only an unfinished run needs.
     pub(crate) fn remove_checkpoint(&self) {
         let _ = std::fs::remove_file(self.checkpoint());
         let _ = std::fs::remove_file(self.run_file());

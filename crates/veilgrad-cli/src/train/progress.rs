@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use veilgrad_accounting::display::up;
-use veilgrad_accounting::{Accountant, Best, Composition};
+use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Adjacency, Delta, Rounds};
 
 use crate::argument::Common;
@@ -57,7 +57,7 @@ impl Progress {
         self.last = Some(Instant::now());
         let spent = Rounds { count: round.round, round: self.rounds.round.clone() };
         let epsilon = Composition::fold(&[spent], self.adjacency)
-            .and_then(|composition| Best.epsilon(&composition, self.delta))
+            .and_then(|composition| Tightest.epsilon(&composition, self.delta))
             .map_or("unknown".to_owned(), |found| up(found.epsilon));
         let all = self.rounds.count;
         let rate = self.done as f64 / self.start.elapsed().as_secs_f64().max(1e-9);

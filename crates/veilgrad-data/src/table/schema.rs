@@ -3,6 +3,29 @@
 use crate::Array;
 
 /// What a table's columns are. Declared, because private data must not decide it.
+///
+/// # Example
+/// ```
+/// use veilgrad_data::table::{Column, Kind, Schema};
+///
+/// let schema = Schema {
+///     columns: vec![Column {
+///         name: "age".to_owned(),
+///         kind: Kind::Number { low: 0.0, high: 80.0, missing: None },
+///     }],
+///     label: "sick".to_owned(),
+///     classes: vec!["no".to_owned(), "yes".to_owned()],
+///     user: None,
+/// };
+/// let path = std::env::temp_dir().join(format!("veilgrad-{}.csv", std::process::id()));
+/// std::fs::write(&path, "age,sick\n40,no\nunknown,yes\n")?;
+/// let table = schema.read(&path)?;
+/// assert_eq!(table.labels, [0.0, 1.0]);
+/// assert_eq!(table.inputs.values[0], 0.0); // the middle of the declared bounds
+/// assert!(table.inputs.values[1].is_nan()); // this example will contribute zero
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     /// The columns that become numbers, in this order; others are not looked at.
@@ -33,7 +56,7 @@ pub enum Kind {
         low: f64,
         /// What becomes 1.
         high: f64,
-        /// The value of a cell that holds no number. Without it, the example contributes zero.
+        /// Replaces a cell that is empty or is not a number. Without it, the example contributes zero.
         missing: Option<f64>,
     },
     /// One of these words, one-hot encoded.

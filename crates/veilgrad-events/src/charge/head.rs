@@ -82,7 +82,7 @@ impl FromStr for Head {
     }
 }
 
-/// A ledger whose past can be asked for: whoever goes on from a checkpoint needs the charges that led to it.
+/// A ledger that can say whether it contains a given head: resuming from a checkpoint needs the charges that led to it.
 pub trait History {
     /// Whether the chain holds this head.
     ///

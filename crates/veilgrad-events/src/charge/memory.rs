@@ -1,12 +1,24 @@
 //! A ledger that lives and dies with the process.
 
-use super::store::{LedgerError, LedgerStore};
+use super::store::{LedgerError, LedgerKind, LedgerStore};
 use crate::event::{Event, Rounds, run_length};
 
-/// A ledger in memory, for tests and for programs that account once and exit.
+/// A ledger in memory, for tests and notebooks: it forgets all charges when it is dropped.
 ///
-/// It keeps the order "charge, then release" but survives nothing: after a crash, nothing says what was
-/// released. Use a durable store where that matters.
+/// It keeps the order "charge, then release", and nothing else: after the process ends, no record is left of what was
+/// released, and the next run starts with a full budget. For data that matters use a durable store; estimates say
+/// which kind they were charged to ([`LedgerKind`]).
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, LedgerKind, LedgerStore, MemoryLedger, RecordUnit, Run, RunHeader};
+///
+/// let mut ledger = MemoryLedger::new();
+/// Run::open(&mut ledger, RunHeader::new(RecordUnit::Example, Adjacency::AddRemove))?.close()?;
+/// assert_eq!(ledger.events().len(), 2); // opened and closed
+/// assert_eq!(ledger.kind(), LedgerKind::Memory);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryLedger {
     events: Vec<Event>,
@@ -73,5 +85,9 @@ impl LedgerStore for MemoryLedger {
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
         self.events.iter().for_each(visitor);
         Ok(())
+    }
+
+    fn kind(&self) -> LedgerKind {
+        LedgerKind::Memory
     }
 }

@@ -14,4 +14,4 @@ pub use permit::{Permits, RoundPermit};
 pub use pricing::{Meter, Pricing, RunRounds};
 pub use process::{ProcessIdentity, UnknownProcess};
 pub use run::{PlanEnds, Run};
-pub use store::{LedgerError, LedgerStore, check_ledger_store};
+pub use store::{LedgerError, LedgerKind, LedgerStore, check_ledger_store};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::process::ProcessIdentity;
-use crate::event::{RecordUnit, Round};
+use super::store::LedgerKind;
+use crate::event::{Numerics, RecordUnit, Round};
 
 /// A number that was not given before in this process.
 pub(super) fn unique() -> u64 {
@@ -11,15 +12,23 @@ pub(super) fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Permits of one charged block, handed out one at a time.
-pub struct Permits {
-    pub(super) run: u64,
+/// What every permit of a run says about the run.
+#[derive(Clone, Copy)]
+pub(super) struct RunFacts {
+    pub(super) id: u64,
     pub(super) process: ProcessIdentity,
     pub(super) unit: RecordUnit,
+    pub(super) numerics: Numerics,
+    pub(super) charged_to: LedgerKind,
+    pub(super) insecure: bool,
+}
+
+/// Permits of one charged block, handed out one at a time.
+pub struct Permits {
+    pub(super) run: RunFacts,
     pub(super) round: Round,
     pub(super) next: u64,
     pub(super) end: u64,
-    pub(super) insecure: bool,
 }
 
 impl Iterator for Permits {
@@ -31,15 +40,7 @@ impl Iterator for Permits {
         }
         let number = self.next;
         self.next += 1;
-        Some(RoundPermit {
-            id: unique(),
-            process: self.process,
-            run: self.run,
-            unit: self.unit,
-            number,
-            round: self.round.clone(),
-            insecure: self.insecure,
-        })
+        Some(RoundPermit { id: unique(), run: self.run, number, round: self.round.clone() })
     }
 }
 
@@ -50,12 +51,9 @@ impl Iterator for Permits {
 /// serialised, drawing a sample consumes it, and it is worth nothing in another process.
 pub struct RoundPermit {
     id: u64,
-    process: ProcessIdentity,
-    run: u64,
-    unit: RecordUnit,
+    run: RunFacts,
     number: u64,
     round: Round,
-    insecure: bool,
 }
 
 impl RoundPermit {
@@ -68,26 +66,32 @@ impl RoundPermit {
     /// A number that no other run of this process has.
     #[must_use]
     pub const fn run(&self) -> u64 {
-        self.run
+        self.run.id
     }
 
     /// What a record is, as the run's header says.
     #[must_use]
     pub const fn unit(&self) -> RecordUnit {
-        self.unit
+        self.run.unit
+    }
+
+    /// How far the arithmetic of the run is proven, as its header says.
+    #[must_use]
+    pub const fn numerics(&self) -> Numerics {
+        self.run.numerics
     }
 
     /// Whether this is the process that charged the round. A forked child has a copy of its parent's
     /// permits; it must not use them.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
-        self.process.is_current()
+        self.run.process.is_current()
     }
 
     /// The process that charged the round.
     #[must_use]
     pub const fn process(&self) -> ProcessIdentity {
-        self.process
+        self.run.process
     }
 
     /// The number of the round within its run.
@@ -105,6 +109,12 @@ impl RoundPermit {
     /// Whether the run is stamped as protecting nothing.
     #[must_use]
     pub const fn is_insecure(&self) -> bool {
-        self.insecure
+        self.run.insecure
+    }
+
+    /// What kind of ledger the round was charged to.
+    #[must_use]
+    pub const fn charged_to(&self) -> LedgerKind {
+        self.run.charged_to
     }
 }

@@ -1,11 +1,10 @@
 //! Runs: the charge is stored first, then permits are granted.
 
-use super::permit::{Permits, unique};
+use super::permit::{Permits, RunFacts, unique};
 use super::process::ProcessIdentity;
 use super::store::{LedgerError, LedgerStore};
 use crate::event::{
-    Adjacency, Close, Event, Insecure, NoiseMechanism, RecordUnit, Reservation, Round, Rounds,
-    RunHeader,
+    Adjacency, Close, Event, Insecure, NoiseMechanism, Reservation, Round, Rounds, RunHeader,
 };
 
 /// A run in progress: the only source of permits.
@@ -14,15 +13,30 @@ use crate::event::{
 /// A permit exists only if its charge was appended before. After any failed append other than an
 /// exhausted budget the run is poisoned and grants no further permit. A forked child's copy of a run
 /// charges nothing, and its copies of permits are worth nothing.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{
+///     Adjacency, ClipNorm, LedgerError, MemoryLedger, NoiseStd, RecordUnit, Round, Run, RunHeader,
+///     Sampling, SumQuery,
+/// };
+///
+/// let query = SumQuery::new("gradient", ClipNorm::new(1.0)?, NoiseStd::new(1.1)?);
+/// let round = Round::new(Sampling::All {}, vec![query])?;
+/// let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+/// let mut run = Run::open(MemoryLedger::with_round_limit(10), header)?;
+/// assert_eq!(run.reserve(&round, 8)?.count(), 8); // eight charged rounds, eight permits
+/// // Three more do not fit, and nothing is charged for them.
+/// assert!(matches!(run.reserve(&round, 3), Err(LedgerError::BudgetExhausted(_))));
+/// assert_eq!(run.close()?.rounds()[0].count, 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Run<S: LedgerStore> {
     store: S,
-    id: u64,
-    process: ProcessIdentity,
-    unit: RecordUnit,
+    facts: RunFacts,
     adjacency: Adjacency,
     plan: Option<Box<(Vec<Rounds>, PlanEnds)>>,
     next_round: u64,
-    insecure: bool,
     poisoned: bool,
 }
 
@@ -33,22 +47,20 @@ impl<S: LedgerStore> Run<S> {
     /// # Errors
     /// When the store does not take the event, or forked copies of this process could not be recognised.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
-        let (unit, adjacency) = (header.unit, header.adjacency);
+        let facts = RunFacts {
+            id: unique(),
+            process: ProcessIdentity::current()?,
+            unit: header.unit,
+            numerics: header.numerics,
+            charged_to: store.kind(),
+            insecure: false,
+        };
+        let adjacency = header.adjacency;
         let plan = header.plan.clone().map(|plan| {
             let ends = PlanEnds::new(&plan);
             Box::new((plan, ends))
         });
-        let mut run = Self {
-            store,
-            id: unique(),
-            process: ProcessIdentity::current()?,
-            unit,
-            adjacency,
-            plan,
-            next_round: 0,
-            insecure: false,
-            poisoned: false,
-        };
+        let mut run = Self { store, facts, adjacency, plan, next_round: 0, poisoned: false };
         run.append(&[Event::Open(header)])?;
         Ok(run)
     }
@@ -64,7 +76,7 @@ impl<S: LedgerStore> Run<S> {
     ) -> Result<Self, LedgerError> {
         let mut run = Self::open(store, header)?;
         run.append(&[Event::Insecure(Insecure { reason: reason.into() })])?;
-        run.insecure = true;
+        run.facts.insecure = true;
         Ok(run)
     }
 
@@ -109,8 +121,7 @@ impl<S: LedgerStore> Run<S> {
                 events.push(Event::Reserve(Reservation { first_round: next, charge, noise }));
             }
             let round = charge.round.clone();
-            let (run, process, unit, insecure) = (self.id, self.process, self.unit, self.insecure);
-            permits.push(Permits { run, process, unit, round, next, end, insecure });
+            permits.push(Permits { run: self.facts, round, next, end });
             next = end;
         }
         if !events.is_empty() {
@@ -138,7 +149,7 @@ impl<S: LedgerStore> Run<S> {
         if self.poisoned {
             return Err(LedgerError::Poisoned);
         }
-        if !self.process.is_current() {
+        if !self.facts.process.is_current() {
             return Err(LedgerError::Forked);
         }
         let result = self.store.append(events);

@@ -3,6 +3,18 @@
 use super::process::UnknownProcess;
 use crate::event::{Event, NoiseMechanism, Reservation, Round, Rounds};
 
+/// What kind of store a round was charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LedgerKind {
+    /// A file that survives a crash and a power loss.
+    Durable,
+    /// A [`MemoryLedger`](super::MemoryLedger): for tests and notebooks, forgotten with the process.
+    Memory,
+    /// A store that does not say what it survives.
+    Other,
+}
+
 /// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
 ///
 /// # Guarantee
@@ -24,6 +36,12 @@ pub trait LedgerStore {
     /// # Errors
     /// When the store cannot be read or does not verify.
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError>;
+
+    /// What kind of store this is; estimates say it (`charged_to`). Only a store that survives a power loss may say
+    /// [`LedgerKind::Durable`].
+    fn kind(&self) -> LedgerKind {
+        LedgerKind::Other
+    }
 }
 
 impl<S: LedgerStore + ?Sized> LedgerStore for &mut S {
@@ -33,6 +51,10 @@ impl<S: LedgerStore + ?Sized> LedgerStore for &mut S {
 
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError> {
         (**self).visit(visitor)
+    }
+
+    fn kind(&self) -> LedgerKind {
+        (**self).kind()
     }
 }
 

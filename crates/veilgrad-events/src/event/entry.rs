@@ -21,6 +21,17 @@ pub enum Event {
 }
 
 /// The public facts of a run.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, Mode, RecordUnit, RunHeader};
+///
+/// let header = RunHeader::new(RecordUnit::User, Adjacency::AddRemove);
+/// assert!(header.plan.is_none()); // its rounds are accounted for as adaptive
+/// let planned = header.with_plan(Vec::new());
+/// assert!(planned.plan.is_some() && planned.mode == Mode::Planned);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunHeader {

@@ -11,6 +11,16 @@ use super::unit::NoiseMultiplier;
 /// The realised noise multiplier is the rational `2^k / S_int`. It is never below the one that was
 /// asked for, and exceeds it by less than a relative `2^-25` while `S_int >= 2^26`, which holds for
 /// every multiplier in `[2^-27, 2^24]`.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{IntegerGrid, NoiseMultiplier};
+///
+/// let grid = IntegerGrid::for_multiplier(NoiseMultiplier::new(1.1)?)?;
+/// assert!(grid.noise_multiplier() >= 1.1); // never less than asked for
+/// assert!(grid.noise_multiplier() < 1.1 * (1.0 + 1e-7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawGrid")]
 pub struct IntegerGrid {

@@ -10,6 +10,16 @@ use super::unit::{ClipNorm, NoiseStd, UnitError};
 /// `clip` and `noise` are in the same unit; only their ratio matters for privacy. A query that an
 /// exact mechanism ran also carries its [`IntegerGrid`], and then the ratio is the rational
 /// `2^k / S_int`.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, NoiseStd, SumQuery};
+///
+/// let query = SumQuery::new("gradient", ClipNorm::new(0.5)?, NoiseStd::new(0.55)?);
+/// assert_eq!(query.group(), "gradient");
+/// assert!((query.noise().get() / query.clip().get() - 1.1).abs() < 1e-12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawQuery", into = "RawQuery")]
 pub struct SumQuery {

@@ -72,15 +72,21 @@ impl Adjacency {
             Self::ReplaceOne => 2,
         }
     }
+
+    /// The name in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AddRemove => "add-remove",
+            Self::ReplaceOne => "replace-one",
+            Self::ZeroOut => "zero-out",
+        }
+    }
 }
 
 impl fmt::Display for Adjacency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AddRemove => "add-remove",
-            Self::ReplaceOne => "replace-one",
-            Self::ZeroOut => "zero-out",
-        })
+        f.write_str(self.name())
     }
 }
 

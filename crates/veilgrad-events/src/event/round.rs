@@ -12,6 +12,20 @@ use super::unit::{NoiseMultiplier, UnitError};
 ///
 /// The queries share the sample, so they must never be composed as if each had drawn its own:
 /// together they are one Gaussian, see [`Round::noise_multiplier`].
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, NoiseStd, Round, Sampling, SumQuery};
+///
+/// // Two groups of one sample fold to one Gaussian: 1/z^2 = 1/2^2 + 1/2^2.
+/// let query = |group: &str| -> Result<_, Box<dyn std::error::Error>> {
+///     Ok(SumQuery::new(group, ClipNorm::new(1.0)?, NoiseStd::new(2.0)?))
+/// };
+/// let round = Round::new(Sampling::All {}, vec![query("weights")?, query("accuracy")?])?;
+/// let z = round.noise_multiplier()?.get();
+/// assert!((z - 2f64.sqrt()).abs() < 1e-9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
     sampling: Sampling,

@@ -13,6 +13,17 @@ use super::unit::SampleRate;
 /// `records` is stored only by the policies whose definition needs it. Under add/remove adjacency
 /// the number of records is itself private: a run then refuses these policies, and
 /// [`Sampling::Poisson`] is the one to use.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{FixedBatch, SampleRate, Sampling};
+///
+/// let poisson = Sampling::Poisson { rate: SampleRate::new(256.0 / 60000.0)? };
+/// assert_eq!(poisson.records(), None); // the number of records stays private
+/// let fixed = Sampling::Fixed(FixedBatch::new(60000, 256)?);
+/// assert_eq!(fixed.records(), Some(60000)); // here it is public
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]

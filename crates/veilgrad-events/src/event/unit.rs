@@ -14,6 +14,12 @@ pub struct UnitError {
 }
 
 macro_rules! unit {
+    ($(#[$doc:meta])* $name:ident, $unit:literal, positive) => {
+        unit!($(#[$doc])* $name, $unit, "finite and greater than 0", |v| v.is_finite() && v > 0.0);
+    };
+    ($(#[$doc:meta])* $name:ident, $unit:literal, fraction) => {
+        unit!($(#[$doc])* $name, $unit, "in (0, 1)", |v| v > 0.0 && v < 1.0);
+    };
     ($(#[$doc:meta])* $name:ident, $unit:literal, $rule:literal, $holds:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -64,24 +70,15 @@ macro_rules! unit {
 
 unit!(
     /// `S`: the largest L2 norm that one record may contribute to a group.
-    ClipNorm,
-    "clip norm",
-    "finite and greater than 0",
-    |v| v.is_finite() && v > 0.0
+    ClipNorm, "clip norm", positive
 );
 unit!(
     /// The standard deviation of the noise added to a *sum* (the paper's tilde sigma).
-    NoiseStd,
-    "noise standard deviation",
-    "finite and greater than 0",
-    |v| v.is_finite() && v > 0.0
+    NoiseStd, "noise standard deviation", positive
 );
 unit!(
     /// `z = sigma / S`: noise in units of sensitivity; all that privacy depends on beside sampling.
-    NoiseMultiplier,
-    "noise multiplier",
-    "finite and greater than 0",
-    |v| v.is_finite() && v > 0.0
+    NoiseMultiplier, "noise multiplier", positive
 );
 unit!(
     /// `q`: the probability with which Poisson sampling takes each record.
@@ -92,10 +89,7 @@ unit!(
 );
 unit!(
     /// The delta of an (epsilon, delta) guarantee.
-    Delta,
-    "delta",
-    "in (0, 1)",
-    |v| v > 0.0 && v < 1.0
+    Delta, "delta", fraction
 );
 unit!(
     /// The epsilon of an (epsilon, delta) guarantee.
@@ -106,17 +100,11 @@ unit!(
 );
 unit!(
     /// A denominator that is declared in public and never derived from the data, such as `q n`.
-    PublicCount,
-    "public count",
-    "finite and greater than 0",
-    |v| v.is_finite() && v > 0.0
+    PublicCount, "public count", positive
 );
 unit!(
     /// `w_max`: the largest weight that one record may have in a weighted sum.
-    WeightBound,
-    "weight bound",
-    "finite and greater than 0",
-    |v| v.is_finite() && v > 0.0
+    WeightBound, "weight bound", positive
 );
 unit!(
     /// `alpha_j`: the scale of one vector under joint clipping.
@@ -131,10 +119,7 @@ impl JointScale {
 }
 unit!(
     /// The part of a round's privacy loss (of `1/z^2`) that one group takes.
-    BudgetShare,
-    "budget share",
-    "in (0, 1)",
-    |v| v > 0.0 && v < 1.0
+    BudgetShare, "budget share", fraction
 );
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use veilgrad_accounting::Best;
+use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{
-    Adjacency, Budget, ClipNorm, Delta, Epsilon, Mode, NoiseStd, Pricing, RecordUnit, Round, Run,
-    RunHeader, SampleRate, Sampling, SumQuery,
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, LedgerError, Mode, NoiseStd, Pricing, RecordUnit,
+    Round, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery,
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options, StoreError};
 
@@ -51,7 +51,7 @@ pub(crate) fn budget(dataset: &str, epsilon: f64, mode: Mode) -> Budget {
         mode,
         order: match mode {
             Mode::Planned => None,
-            Mode::Adaptive => Best.order(epsilon, delta),
+            Mode::Adaptive => Tightest.order(epsilon, delta),
         },
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn create(path: &Path, epsilon: f64) -> Ledger {
 }
 
 pub(crate) fn run(ledger: Ledger) -> Run<DatasetLedger> {
-    Run::open(ledger.dataset("data", Arc::new(Best)).unwrap(), header()).unwrap()
+    Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header()).unwrap()
 }
 
 pub(crate) fn open(directory: &Directory) -> Result<Ledger, StoreError> {
@@ -91,4 +91,27 @@ pub(crate) fn copy_files(from: &Directory, to: &Directory) {
 /// The rounds that a ledger says are charged.
 pub(crate) fn charged(ledger: &Ledger) -> u64 {
     ledger.state().datasets().values().flat_map(|d| d.runs.values()).map(|run| run.charged()).sum()
+}
+
+/// What so many rounds cost.
+pub(crate) fn cost(count: u64) -> f64 {
+    let rounds = [Rounds { count, round: round(0.05, 1.0) }];
+    let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
+    Tightest.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap().epsilon
+}
+
+/// A run that declares so many rounds.
+pub(crate) fn planned(ledger: Ledger, count: u64) -> Result<Run<DatasetLedger>, LedgerError> {
+    let mut header = header();
+    header.plan = Some(vec![Rounds { count, round: round(0.05, 1.0) }]);
+    Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header)
+}
+
+/// A ledger whose budget covers so many rounds and not one more.
+pub(crate) fn begin(directory: &Directory, rounds: u64) {
+    drop(create(&directory.ledger(), 0.5 * (cost(rounds) + cost(rounds + 1))));
+}
+
+pub(crate) fn holding(directory: &Directory) -> usize {
+    Ledger::read(&directory.ledger(), Options::default()).unwrap().holding("data").len()
 }

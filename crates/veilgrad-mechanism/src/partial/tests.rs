@@ -198,8 +198,9 @@ fn a_record_that_fails_its_certificate_is_taken_back() {
     assert_eq!(sum.sums.into_sums(), integers(&plan, &good));
 }
 
-/// Outer products in the open: coordinates rounded down, sums in one vector.
+/// Outer products in the open: coordinates rounded as those of other vectors are, sums in one vector.
 struct Open {
+    s_int: u32,
     left: Vec<f32>,
     rounded: Vec<i64>,
     sum: Vec<i64>,
@@ -221,8 +222,12 @@ impl OuterProducts for Open {
 
     fn round(&mut self, right: &[f32], factor: f64) -> u128 {
         let product = self.left.iter().flat_map(|a| right.iter().map(move |b| a * b));
-        self.rounded = product.map(|x| (f64::from(x) * factor) as i64).collect();
-        exact_squared_norm(&self.rounded)
+        let product: Vec<f32> = product.collect();
+        let mut rounded = vec![0; product.len()];
+        let c = round_down(factor);
+        let squares = kernel::quantise(&product, c, self.s_int, Direction::Add, &mut rounded);
+        self.rounded = rounded.into_iter().map(i64::from).collect();
+        squares
     }
 
     fn add(&mut self) {
@@ -247,7 +252,8 @@ fn mixed() -> RoundPlan {
 }
 
 fn open_part(plan: &RoundPlan) -> PartialSum {
-    let open = || Open { left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
+    let s_int = plan.inner.groups[0].grid.s_int();
+    let open = || Open { s_int, left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
     PartialSum::new(&plan.inner, 0, |name| {
         (name == "w").then(|| -> Box<dyn OuterProducts> { Box::new(open()) })
     })
@@ -328,6 +334,59 @@ fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() 
     let mut total = crate::ClippedSum::new(&plan.inner, 0);
     assert_eq!(total.absorb(part).err(), Some(SumError::Uncertified("w".to_owned())));
     assert_eq!(total.absorb(open_part(&mixed())).map(|memory| memory.len()), Ok(1));
-    let other = PartialSum::new(&plan.inner, 1, |_| None);
-    assert_eq!(total.absorb(other).err(), Some(SumError::Foreign));
+    let other_round = PartialSum::new(&plan.inner, 1, |_| None);
+    assert_eq!(total.absorb(other_round).err(), Some(SumError::Foreign));
+}
+
+#[test]
+fn a_part_of_another_plan_is_refused_and_adds_nothing() {
+    let structure = || Structure::new([("x", 2)]).unwrap();
+    let group = |clip| Group::new("x", ["*"], ClipNorm::new(clip).unwrap());
+    let mine = plan_of(structure(), group(1.0), 1.0);
+    let mut total = crate::ClippedSum::new(&mine.inner, 7);
+    let part = |plan: &RoundPlan| {
+        let mut part = PartialSum::new(&plan.inner, 7, |_| None);
+        let length = plan.structure().vectors().map(|(_, length)| length).sum();
+        part.add(&[RecordVector::Values(&vec![0.5; length])]).unwrap();
+        part
+    };
+    for other in [
+        // Another clip norm, other noise, another clipping rule, another length.
+        plan_of(structure(), group(2.0), 1.0),
+        plan_of(structure(), group(1.0), 3.0),
+        plan_of(structure(), group(1.0).normalised(), 1.0),
+        plan(3, 1.0, 1.0),
+    ] {
+        assert_eq!(total.absorb(part(&other)).err(), Some(SumError::Foreign));
+    }
+    // An equal plan is the same plan.
+    total.absorb(part(&plan_of(structure(), group(1.0), 1.0))).unwrap();
+    assert_eq!(total.into_integers().remove(0), integers(&mine, &[0.5; 2]));
+}
+
+#[test]
+fn a_weighted_group_of_outer_products_gives_the_integers_of_its_coordinates() {
+    let structure = Structure::new([("a", 2), ("w", 6), ("b", 1)]).unwrap();
+    let bound = WeightBound::new(4.0).unwrap();
+    let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).weighted(bound);
+    let plan = plan_of(structure, group, 1.0);
+    // Powers of two: the norm of the product and the product of the norms are the same number.
+    let (a, left, right, b) = ([0.5f32, -0.25], [0.25f32, -2.0], [4.0f32, 0.0, -1.0], [0.125f32]);
+    let product: Vec<f32> = left.iter().flat_map(|a| right.iter().map(move |b| a * b)).collect();
+    let outer = [
+        RecordVector::Values(&a[..]),
+        RecordVector::Outer(&left, &right),
+        RecordVector::Values(&b),
+    ];
+    let mut last = Vec::new();
+    for weight in [f64::NAN, -1.0, 0.0, 0.3, 1.0, 3.9, 4.0, 1e300] {
+        let expected = integers_of(&plan, &[&a, &product, &b], weight);
+        let mut part = open_part(&plan);
+        part.add_weighted(&outer[..], weight).unwrap();
+        assert_eq!(whole(&plan, part), expected, "weight {weight}");
+        // A larger weight counts more, up to the bound.
+        let counts_more = weight > 0.0 && weight <= 4.0;
+        assert!(exact_squared_norm(&expected) > exact_squared_norm(&last) || !counts_more);
+        last = expected;
+    }
 }

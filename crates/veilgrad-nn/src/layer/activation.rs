@@ -1,6 +1,6 @@
 //! Functions of one number.
 
-use super::operation::{Compiled, Gradients, Operation, Pass, Ready, Spare, fast};
+use super::operation::{Backward, Compiled, Operation, Packed, Spare, fast};
 
 /// A function and its derivative, which may use the value.
 pub(super) trait Function: Send + Sync + 'static {
@@ -15,7 +15,7 @@ pub(super) struct Gelu;
 impl Function for Relu {
     #[inline(always)]
     fn value(x: f32) -> f32 {
-        // A value that is no number stays one.
+        // NaN stays NaN.
         if x < 0.0 { 0.0 } else { x }
     }
 
@@ -64,7 +64,7 @@ pub(super) fn compile<F: Function>(shape: &[usize], _: F) -> Compiled {
 }
 
 impl<F: Function> Operation for Activation<F> {
-    fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+    fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         fast(
             #[inline(always)]
             || {
@@ -75,15 +75,8 @@ impl<F: Function> Operation for Activation<F> {
         );
     }
 
-    fn backward(
-        &self,
-        _: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        _: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
-        let Some(dx) = dx else { return };
+    fn backward(&self, pass: Backward<'_>) {
+        let Some(dx) = pass.dx else { return };
         fast(
             #[inline(always)]
             || {

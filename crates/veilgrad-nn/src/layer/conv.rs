@@ -1,12 +1,22 @@
 //! Convolutions of images, as products of matrices.
 
 use super::operation::{
-    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, image,
+    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, image,
 };
 use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
 
 /// A convolution: `filters` filters of `kernel` (height, width) over all channels.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{Conv2d, Layer, Model, Padding};
+///
+/// let conv = Conv2d::new(16, 8).stride(2).padding(Padding::Same);
+/// let model = Model::new(&[28, 28, 1], [Layer::from(conv)], 1)?;
+/// assert_eq!(model.output(), [14, 14, 16]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
     /// Channels of the output.
@@ -228,48 +238,37 @@ impl Operation for Conv {
         }
     }
 
-    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
+    fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
         let positions = self.positions();
         let rows = x.chunks_exact(self.input());
         for (x, y) in rows.zip(y.chunks_exact_mut(positions * self.filters)) {
             let patches = Left::Patches(self.patches(x, &mut spare.more));
-            let bias = Start::Bias(&ready.values[1]);
-            multiply(positions, patches, &ready.panels[0], bias, y);
+            let bias = Start::Bias(&packed.values[1]);
+            multiply(positions, patches, &packed.panels[0], bias, y);
         }
     }
 
-    fn backward(
-        &self,
-        ready: Ready<'_>,
-        pass: Pass<'_>,
-        mut dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        spare: &mut Spare,
-    ) {
+    fn backward(&self, mut pass: Backward<'_>) {
         let (positions, patch, filters) = (self.positions(), self.patch(), self.filters);
         let rows = pass.x.chunks_exact(self.input());
         for (record, (x, dy)) in rows.zip(pass.dy.chunks_exact(positions * filters)).enumerate() {
-            let patches = Left::PatchColumns(self.patches(x, &mut spare.more));
-            let (weight, start) = gradients.row(0, record);
+            let patches = Left::PatchColumns(self.patches(x, &mut pass.spare.more));
+            let (weight, start) = pass.gradients.row(0, record);
             let shape = (patch, positions, filters);
-            multiply_plain(shape, patches, dy, start, weight, &mut spare.panels);
-            let bias = gradients.open(1, record);
-            super::operation::fast(
-                #[inline(always)]
-                || {
-                    for dy in dy.chunks_exact(filters) {
-                        for (sum, dy) in bias.iter_mut().zip(dy) {
-                            *sum += dy;
-                        }
-                    }
-                },
-            );
-            if let Some(dx) = dx.as_deref_mut() {
+            multiply_plain(shape, patches, dy, start, weight, &mut pass.spare.panels);
+            pass.gradients.add_rows(1, record, dy);
+            if let Some(dx) = pass.dx.as_deref_mut() {
                 let dx = &mut dx[record * self.input()..][..self.input()];
                 let back = Left::Rows(dy);
-                spare.values.resize(positions * patch, 0.0);
-                multiply(positions, back, &ready.panels[1], Start::Zero, &mut spare.values);
-                self.scatter(&spare.values, &mut spare.more, dx);
+                pass.spare.values.resize(positions * patch, 0.0);
+                multiply(
+                    positions,
+                    back,
+                    &pass.packed.panels[1],
+                    Start::Zero,
+                    &mut pass.spare.values,
+                );
+                self.scatter(&pass.spare.values, &mut pass.spare.more, dx);
             }
         }
     }

@@ -1,8 +1,6 @@
 //! Vectors looked up by number.
 
-use super::operation::{
-    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare,
-};
+use super::operation::{Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare};
 use crate::error::ModelError;
 
 struct Embedding {
@@ -27,7 +25,7 @@ pub(super) fn compile(
 impl Embedding {
     /// The entry of a number, if it is one: 0, 1, … as an f32.
     fn entry(&self, number: f32) -> Option<usize> {
-        // The conversion saturates, and turns what is no number into 0; comparing finds out.
+        // The conversion saturates, and NaN becomes 0; the comparison finds both.
         let entry = number as usize;
         (entry as f32 == number && entry < self.entries).then_some(entry)
     }
@@ -40,27 +38,22 @@ impl Operation for Embedding {
         vec![Parameter { name: "weight", shape, role: Role::Weight, first }]
     }
 
-    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+    fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         for (number, y) in x.iter().zip(y.chunks_exact_mut(self.dimension)) {
             match self.entry(*number) {
                 Some(entry) => {
-                    y.copy_from_slice(&ready.values[0][entry * self.dimension..][..self.dimension]);
+                    y.copy_from_slice(
+                        &packed.values[0][entry * self.dimension..][..self.dimension],
+                    );
                 }
-                // Not a number: its loss will not be one either, and the record contributes zero.
+                // NaN: so is the loss, and the record contributes zero.
                 None => y.fill(f32::NAN),
             }
         }
     }
 
-    fn backward(
-        &self,
-        _: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
-        if let Some(dx) = dx {
+    fn backward(&self, mut pass: Backward<'_>) {
+        if let Some(dx) = pass.dx {
             dx.fill(0.0);
         }
         let dimension = self.dimension;
@@ -70,7 +63,7 @@ impl Operation for Embedding {
         }
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length * dimension));
         for (record, (numbers, dy)) in rows.enumerate() {
-            let table = gradients.open(0, record);
+            let table = pass.gradients.open(0, record);
             for (number, dy) in numbers.iter().zip(dy.chunks_exact(dimension)) {
                 let Some(entry) = self.entry(*number) else { continue };
                 for (sum, dy) in table[entry * dimension..].iter_mut().zip(dy) {

@@ -1,7 +1,7 @@
 //! Linear maps over the last axis.
 
 use super::operation::{
-    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
@@ -43,43 +43,31 @@ impl Operation for Linear {
         }
     }
 
-    fn forward(&self, ready: Ready<'_>, records: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        let bias = Start::Bias(&ready.values[1]);
-        multiply(records * self.positions, Left::Rows(x), &ready.panels[0], bias, y);
+    fn forward(&self, packed: Packed<'_>, records: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+        let bias = Start::Bias(&packed.values[1]);
+        multiply(records * self.positions, Left::Rows(x), &packed.panels[0], bias, y);
     }
 
-    fn backward(
-        &self,
-        ready: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        spare: &mut Spare,
-    ) {
+    fn backward(&self, mut pass: Backward<'_>) {
         let (positions, inputs, outputs) = (self.positions, self.inputs, self.outputs);
-        if let Some(dx) = dx {
+        if let Some(dx) = pass.dx {
             let rows = Left::Rows(pass.dy);
-            multiply(pass.records * positions, rows, &ready.panels[1], Start::Zero, dx);
+            multiply(pass.records * positions, rows, &pass.packed.panels[1], Start::Zero, dx);
         }
         let rows = pass.x.chunks_exact(positions * inputs);
         for (record, (x, dy)) in rows.zip(pass.dy.chunks_exact(positions * outputs)).enumerate() {
-            let bias = gradients.open(1, record);
-            for dy in dy.chunks_exact(outputs) {
-                for (sum, dy) in bias.iter_mut().zip(dy) {
-                    *sum += dy;
-                }
-            }
-            if positions > 1 && !gradients.summed {
-                let (weight, start) = gradients.row(0, record);
+            pass.gradients.add_rows(1, record, dy);
+            if positions > 1 && !pass.gradients.summed {
+                let (weight, start) = pass.gradients.row(0, record);
                 let shape = (inputs, positions, outputs);
-                multiply_plain(shape, Left::Columns(x), dy, start, weight, &mut spare.panels);
+                multiply_plain(shape, Left::Columns(x), dy, start, weight, &mut pass.spare.panels);
             }
         }
-        if gradients.summed {
+        if pass.gradients.summed {
             let shape = (inputs, pass.records * positions, outputs);
-            let (weight, start) = gradients.row(0, 0);
+            let (weight, start) = pass.gradients.row(0, 0);
             let x = Left::Columns(&pass.x[..shape.1 * inputs]);
-            multiply_plain(shape, x, pass.dy, start, weight, &mut spare.panels);
+            multiply_plain(shape, x, pass.dy, start, weight, &mut pass.spare.panels);
         }
     }
 

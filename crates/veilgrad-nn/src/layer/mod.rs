@@ -12,10 +12,22 @@ mod statistics;
 use crate::error::ModelError;
 
 pub use conv::{Conv2d, Padding};
-pub(crate) use operation::{Compiled, First, Gradients, Operation, Pass, Ready, Role, Spare, fast};
+pub(crate) use operation::{
+    Backward, Compiled, First, Gradients, Operation, Packed, Role, Spare, fast,
+};
 pub use pool::Window;
 
 /// One layer of a model. Images are `[height, width, channels]`, sequences `[length, features]`.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{Layer, Model};
+///
+/// let model = Model::new(&[4], [Layer::linear(8), Layer::Tanh, Layer::linear(2)], 1)?;
+/// assert_eq!(model.output(), [2]);
+/// assert!(Model::new(&[4], [Layer::max_pool(2, 2), Layer::linear(2)], 1).is_err()); // not an image
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Layer {
@@ -51,7 +63,7 @@ pub enum Layer {
     /// that records stay independent. Each record contributes its channel means and mean squares as
     /// one more group of the round.
     BatchNorm,
-    /// Looks up a vector per number; numbers that are no entry make the record contribute zero.
+    /// Looks up a vector per number; a number without an entry makes the record contribute zero.
     Embedding {
         /// How many vectors.
         entries: usize,

@@ -1,7 +1,7 @@
 //! Normalisation within one record: group norm and layer norm.
 
 use super::operation::{
-    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 
@@ -72,7 +72,7 @@ impl Operation for Normalise {
         scale_and_shift(self.channels)
     }
 
-    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+    fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let length = self.positions * self.channels;
         for (x, y) in x.chunks_exact(length).zip(y.chunks_exact_mut(length)) {
             for set in 0..self.sets {
@@ -80,39 +80,32 @@ impl Operation for Normalise {
                 for i in self.set(set) {
                     let channel = i % self.channels;
                     let normal = (x[i] - mean) * inverse;
-                    y[i] = normal * ready.values[0][channel] + ready.values[1][channel];
+                    y[i] = normal * packed.values[0][channel] + packed.values[1][channel];
                 }
             }
         }
     }
 
-    fn backward(
-        &self,
-        ready: Ready<'_>,
-        pass: Pass<'_>,
-        mut dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
+    fn backward(&self, mut pass: Backward<'_>) {
         let length = self.positions * self.channels;
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
         for (record, (x, dy)) in rows.enumerate() {
-            gradients.open(0, record);
-            gradients.open(1, record);
+            pass.gradients.open(0, record);
+            pass.gradients.open(1, record);
             for set in 0..self.sets {
                 let (mean, inverse) = self.moments(x, set);
                 let normal = |i: usize| (x[i] - mean) * inverse;
-                let scale = gradients.row(0, record).0;
+                let scale = pass.gradients.row(0, record).0;
                 for i in self.set(set) {
                     scale[i % self.channels] += dy[i] * normal(i);
                 }
-                let shift = gradients.row(1, record).0;
+                let shift = pass.gradients.row(1, record).0;
                 for i in self.set(set) {
                     shift[i % self.channels] += dy[i];
                 }
-                let Some(dx) = dx.as_deref_mut() else { continue };
+                let Some(dx) = pass.dx.as_deref_mut() else { continue };
                 let dx = &mut dx[record * length..][..length];
-                let inner = |i: usize| f64::from(dy[i] * ready.values[0][i % self.channels]);
+                let inner = |i: usize| f64::from(dy[i] * pass.packed.values[0][i % self.channels]);
                 let count = self.set(set).count() as f64;
                 let average = self.set(set).map(inner).sum::<f64>() / count;
                 let along =

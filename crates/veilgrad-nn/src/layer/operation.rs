@@ -32,20 +32,25 @@ pub(crate) enum First {
     Uniform(f32),
 }
 
-/// The parameters of one operation in one round, prepared for its kernels.
+/// The parameters of one operation in one round, packed for its kernels.
 #[derive(Clone, Copy)]
-pub(crate) struct Ready<'a> {
+pub(crate) struct Packed<'a> {
     pub(crate) values: &'a [Vec<f32>],
     pub(crate) panels: &'a [Panels],
 }
 
-/// What happened in the forward pass, and what came back: rows of one record each.
-#[derive(Clone, Copy)]
-pub(crate) struct Pass<'a> {
+/// The backward pass of an operation: what went in and out before, what came back, and where gradients go. Rows of one
+/// record each.
+pub(crate) struct Backward<'a> {
+    pub(crate) packed: Packed<'a>,
     pub(crate) records: usize,
     pub(crate) x: &'a [f32],
     pub(crate) y: &'a [f32],
     pub(crate) dy: &'a [f32],
+    /// The gradient by `x`, if it is wanted.
+    pub(crate) dx: Option<&'a mut [f32]>,
+    pub(crate) gradients: Gradients<'a>,
+    pub(crate) spare: &'a mut Spare,
 }
 
 /// Memory that an operation may use and leave dirty.
@@ -84,6 +89,21 @@ impl Gradients<'_> {
         }
         row
     }
+
+    /// Adds all rows of what came back for a record to the gradient of a bias.
+    pub(crate) fn add_rows(&mut self, parameter: usize, record: usize, dy: &[f32]) {
+        let bias = self.open(parameter, record);
+        fast(
+            #[inline(always)]
+            || {
+                for dy in dy.chunks_exact(bias.len()) {
+                    for (sum, dy) in bias.iter_mut().zip(dy) {
+                        *sum += dy;
+                    }
+                }
+            },
+        );
+    }
 }
 
 /// A function of records and parameters, and its derivative.
@@ -97,13 +117,13 @@ pub(crate) trait Operation: Send + Sync {
         Vec::new()
     }
 
-    /// Cuts weights for the kernels, once per round; `back` says whether the gradient by `x` will be
+    /// Packs weights for the kernels, once per round; `back` says whether the gradient by `x` will be
     /// wanted.
     fn prepare(&self, _values: &[Vec<f32>], _back: bool, _panels: &mut Vec<Panels>) {}
 
     fn forward(
         &self,
-        ready: Ready<'_>,
+        packed: Packed<'_>,
         records: usize,
         x: &[f32],
         y: &mut [f32],
@@ -112,14 +132,7 @@ pub(crate) trait Operation: Send + Sync {
 
     /// Writes the gradient by `x` where it is wanted, and the parameters' gradients (for statistics:
     /// the values), except those of an [`outer`](Operation::outer) parameter of single records.
-    fn backward(
-        &self,
-        ready: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        spare: &mut Spare,
-    );
+    fn backward(&self, pass: Backward<'_>);
 
     /// Inputs and outputs, where a record's gradient of parameter 0 is the outer product of its rows
     /// in `x` and `dy`.

@@ -1,8 +1,6 @@
 //! Windows over images, channel by channel.
 
-use super::operation::{
-    Compiled, Gradients, Operation, Pass, Ready, Spare, fast, image, last_axis,
-};
+use super::operation::{Backward, Compiled, Operation, Packed, Spare, fast, image, last_axis};
 use crate::error::ModelError;
 
 /// A square window and its step.
@@ -165,7 +163,7 @@ fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
     for (lane, x) in lanes.iter_mut().zip(x) {
         *lane = match KIND {
             AVERAGE => *lane + *x,
-            // A value that is no number stays one.
+            // NaN stays NaN.
             _ if *x <= *lane => *lane,
             _ => *x,
         };
@@ -178,7 +176,7 @@ const RECTIFIED_MAX: u8 = 1;
 const AVERAGE: u8 = 2;
 
 impl Operation for Pool {
-    fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+    fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
         fast(
             #[inline(always)]
@@ -194,15 +192,8 @@ impl Operation for Pool {
         );
     }
 
-    fn backward(
-        &self,
-        _: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        _: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
-        let Some(dx) = dx else { return };
+    fn backward(&self, pass: Backward<'_>) {
+        let Some(dx) = pass.dx else { return };
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
         fast(
             #[inline(always)]
@@ -237,7 +228,7 @@ pub(super) fn compile_global(shape: &[usize]) -> Result<Compiled, ModelError> {
 }
 
 impl Operation for Global {
-    fn forward(&self, _: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
+    fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let rows = x.chunks_exact(self.positions * self.channels);
         for (x, y) in rows.zip(y.chunks_exact_mut(self.channels)) {
             y.fill(0.0);
@@ -250,15 +241,8 @@ impl Operation for Global {
         }
     }
 
-    fn backward(
-        &self,
-        _: Ready<'_>,
-        pass: Pass<'_>,
-        dx: Option<&mut [f32]>,
-        _: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
-        let Some(dx) = dx else { return };
+    fn backward(&self, pass: Backward<'_>) {
+        let Some(dx) = pass.dx else { return };
         let rows = dx.chunks_exact_mut(self.positions * self.channels);
         for (dx, dy) in rows.zip(pass.dy.chunks_exact(self.channels)) {
             for dx in dx.chunks_exact_mut(self.channels) {

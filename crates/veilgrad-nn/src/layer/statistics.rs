@@ -2,7 +2,7 @@
 
 use super::normalise::scale_and_shift;
 use super::operation::{
-    Compiled, First, Gradients, Operation, Parameter, Pass, Ready, Role, Spare, last_axis,
+    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 
@@ -23,9 +23,9 @@ pub(crate) fn compile(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelEr
 
 impl BatchNorm {
     /// The mean and one over the standard deviation of a channel, from the running statistics alone.
-    fn constants(&self, ready: Ready<'_>, channel: usize) -> (f32, f32) {
-        let (mean, mean_square) = (ready.values[2][channel], ready.values[3][channel]);
-        // Noise may leave less than nothing.
+    fn constants(&self, packed: Packed<'_>, channel: usize) -> (f32, f32) {
+        let (mean, mean_square) = (packed.values[2][channel], packed.values[3][channel]);
+        // Noise may make it negative.
         let variance = (mean_square - mean * mean).max(0.0);
         (mean, 1.0 / (variance + self.epsilon).sqrt())
     }
@@ -42,16 +42,16 @@ impl Operation for BatchNorm {
         parameters
     }
 
-    fn forward(&self, ready: Ready<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
+    fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], spare: &mut Spare) {
         // y = x * factor + offset
         let channels = self.channels;
         spare.values.clear();
         spare.more.clear();
         for channel in 0..channels {
-            let (mean, inverse) = self.constants(ready, channel);
-            let factor = inverse * ready.values[0][channel];
+            let (mean, inverse) = self.constants(packed, channel);
+            let factor = inverse * packed.values[0][channel];
             spare.values.push(factor);
-            spare.more.push(ready.values[1][channel] - mean * factor);
+            spare.more.push(packed.values[1][channel] - mean * factor);
         }
         for (x, y) in x.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
             let constants = spare.values.iter().zip(&spare.more);
@@ -61,21 +61,14 @@ impl Operation for BatchNorm {
         }
     }
 
-    fn backward(
-        &self,
-        ready: Ready<'_>,
-        pass: Pass<'_>,
-        mut dx: Option<&mut [f32]>,
-        gradients: &mut Gradients<'_>,
-        _: &mut Spare,
-    ) {
+    fn backward(&self, mut pass: Backward<'_>) {
         let channels = self.channels;
         let length = self.positions * channels;
-        let constants: Vec<_> = (0..channels).map(|c| self.constants(ready, c)).collect();
+        let constants: Vec<_> = (0..channels).map(|c| self.constants(pass.packed, c)).collect();
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
         for (record, (x, dy)) in rows.enumerate() {
             let mut sum = |parameter: usize, value: &dyn Fn(usize) -> f32| {
-                let row = gradients.open(parameter, record);
+                let row = pass.gradients.open(parameter, record);
                 for i in 0..length {
                     row[i % channels] += value(i);
                 }
@@ -85,11 +78,11 @@ impl Operation for BatchNorm {
             let share = 1.0 / self.positions as f32;
             sum(2, &|i| x[i] * share);
             sum(3, &|i| x[i] * x[i] * share);
-            if let Some(dx) = dx.as_deref_mut() {
+            if let Some(dx) = pass.dx.as_deref_mut() {
                 let dx = &mut dx[record * length..][..length];
                 for (i, dx) in dx.iter_mut().enumerate() {
                     let channel = i % channels;
-                    *dx = dy[i] * ready.values[0][channel] * constants[channel].1;
+                    *dx = dy[i] * pass.packed.values[0][channel] * constants[channel].1;
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Sums of dense and outer gradients: what is in them, what is not, and that records add up.
 
 use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier};
-use veilgrad_mechanism::insecure::look_inside;
-use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
+use veilgrad_mechanism::insecure::{self, look_inside};
+use veilgrad_mechanism::{Allocation, Group, OuterProducts, RecordVector, RoundPlan, Structure};
 
+use super::RoundedProducts;
 use crate::model::Prepared;
 use crate::test::{Words, begin_part, vectors_of};
 use crate::tile::Tile;
@@ -114,4 +115,35 @@ fn sums_of_one_coordinate_do_not_overflow_between_flushes() {
     let (many, certified) = sum_of(&model, &plan, &vec![record; 40]);
     assert_eq!(certified, 40);
     assert_eq!(many, one.iter().map(|u| 40 * u).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_left_factor_that_is_not_finite_adds_nothing_and_the_next_record_counts() {
+    let structure = Structure::new([("w", 6), ("b", 3)]).unwrap();
+    let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap());
+    let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
+    let plan = RoundPlan::new(structure, vec![group], noise).unwrap();
+    let s_int = plan.grid("g").unwrap().s_int();
+    let sum = |lefts: &[[f32; 2]]| {
+        let mut part = insecure::begin_part(&plan, |name| {
+            let products: Box<dyn OuterProducts> = Box::new(RoundedProducts::new(2, 3, s_int));
+            (name == "w").then_some(products)
+        });
+        let right = [0.25f32, -0.5, 1.0];
+        for left in lefts {
+            part.add(&[RecordVector::Outer(left, &right), RecordVector::Values(&right)]).unwrap();
+        }
+        let mut inside = look_inside(part).unwrap();
+        (inside.sums.remove(0), inside.certified[0])
+    };
+    let good = [0.5, -0.125];
+    let alone = sum(&[good]);
+    assert!(alone.1 == 1 && alone.0[..6].iter().all(|u| *u != 0));
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for left in [[bad, 0.0], [1.0, bad], [bad, bad]] {
+            assert_eq!(sum(&[left]), (vec![0; 9], 0), "{left:?}");
+            assert_eq!(sum(&[left, good]), alone, "{left:?} before");
+            assert_eq!(sum(&[good, left]), alone, "{left:?} after");
+        }
+    }
 }

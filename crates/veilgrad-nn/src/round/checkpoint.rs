@@ -1,4 +1,4 @@
-//! Checkpoints: enough to go on, and nothing to go back with.
+//! Checkpoints: all that resuming needs, and nothing that could undo a charge.
 
 use std::path::Path;
 
@@ -11,17 +11,16 @@ use crate::file::{Arrays, FileError};
 const FORMAT: &str = "veilgrad-checkpoint-2";
 
 /// What every checkpoint of training has: the number of rounds, clip norms, quantile estimates, and
-/// where the ledger's chain ends. Whoever trains adds weights and optimizer.
+/// where the ledger's chain ends. The trainer adds weights and optimizer.
 ///
 /// # Guarantee
-/// There is no randomness in it: whoever goes on from a checkpoint draws new samples and new noise and
+/// There is no randomness in it: a resumed run draws new samples and new noise and
 /// charges new rounds, so that an old checkpoint cannot undo a charge or repeat noise.
 pub struct Checkpoint {
     pub(crate) arrays: Arrays,
 }
 
-/// A checkpoint to look at: whether its ledger contains what was charged is not known, so nothing can go
-/// on from it yet.
+/// A checkpoint that was read but not compared with its ledger: nothing can be resumed from it yet.
 pub struct UnverifiedCheckpoint {
     checkpoint: Checkpoint,
     head: Option<Head>,
@@ -31,7 +30,7 @@ impl UnverifiedCheckpoint {
     /// Reads a checkpoint without its ledger.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no checkpoint.
+    /// When the file cannot be read, or is not a checkpoint.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let checkpoint = Checkpoint { arrays: Arrays::read(path)? };
         let text = |name: &str| checkpoint.text(name);
@@ -184,7 +183,7 @@ impl Checkpoint {
 
 impl<M: Send> Engine<M> {
     /// Where training stands: the number of rounds, clip norms, quantile estimates, and where the ledger's chain
-    /// ends. Whoever trains adds weights and optimizer.
+    /// ends. The trainer adds weights and optimizer.
     #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
         Checkpoint::new(self.round, &self.plan, &self.groups, head)

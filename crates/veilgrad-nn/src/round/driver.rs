@@ -28,7 +28,7 @@ pub struct Pace {
     pub checkpoint_rounds: Option<NonZeroU64>,
 }
 
-/// Whatever trains by charged rounds on data of type `D`.
+/// Anything that trains by charged rounds on data of type `D`.
 pub trait Trains<D: ?Sized> {
     /// The number of rounds so far, of all runs.
     fn rounds(&self) -> u64;
@@ -51,7 +51,7 @@ pub trait Trains<D: ?Sized> {
     ) -> Result<Progress, TrainError>;
 }
 
-/// What a driver tells and asks while it drives rounds. All of it has a default that does nothing.
+/// What [`drive`] calls while it runs rounds. Every method has a default that does nothing.
 pub trait Hooks<T, S: LedgerStore> {
     /// A block was charged.
     fn charged(&mut self, _run: &Run<S>) {}
@@ -78,7 +78,7 @@ pub trait Hooks<T, S: LedgerStore> {
     }
 }
 
-/// Rounds could not go on.
+/// Why [`drive`] stopped before all rounds were done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
@@ -106,8 +106,12 @@ pub enum DriveError {
     },
 }
 
-/// One call of [`drive`]: what is left to run, and when the next checkpoint is due.
-struct Driver<'a, H> {
+/// One call of [`drive`]: what takes part, what is left to run, and when the next checkpoint is due.
+struct Driver<'a, D: ?Sized, T, S: LedgerStore, P, H> {
+    trainer: &'a mut T,
+    run: &'a mut Run<S>,
+    sampler: &'a mut P,
+    data: &'a D,
     pace: &'a Pace,
     hooks: &'a mut H,
     left: u64,
@@ -116,9 +120,16 @@ struct Driver<'a, H> {
     took: Duration,
 }
 
-impl<H> Driver<'_, H> {
-    fn is_due(&self, round: u64) -> bool {
-        let since = round.saturating_sub(self.saved.unwrap_or(0));
+impl<D, T, S, P, H> Driver<'_, D, T, S, P, H>
+where
+    D: ?Sized,
+    T: Trains<D>,
+    S: LedgerStore,
+    P: Sampler,
+    H: Hooks<T, S>,
+{
+    fn is_due(&self) -> bool {
+        let since = self.trainer.rounds().saturating_sub(self.saved.unwrap_or(0));
         let most = self.pace.block.max(1).saturating_mul(MOST_BLOCKS);
         match self.pace.checkpoint_rounds {
             Some(every) => since >= every.get(),
@@ -127,24 +138,15 @@ impl<H> Driver<'_, H> {
     }
 
     /// Saves a checkpoint unless it would be the one that was saved last.
-    fn save<D: ?Sized, T: Trains<D>, S: LedgerStore>(
-        &mut self,
-        trainer: &T,
-    ) -> Result<(), DriveError>
-    where
-        H: Hooks<T, S>,
-    {
-        let (round, saved) = (trainer.rounds(), self.saved);
+    fn save(&mut self) -> Result<(), DriveError> {
+        let (round, saved) = (self.trainer.rounds(), self.saved);
         if saved == Some(round) {
             return Ok(());
         }
         let start = Instant::now();
-        let written = self.hooks.save(trainer);
-        written.map_err(|cause| DriveError::Checkpoint {
-            round,
-            saved,
-            cause: Box::new(cause),
-            train: None,
+        self.hooks.save(self.trainer).map_err(|cause| {
+            let cause = Box::new(cause);
+            DriveError::Checkpoint { round, saved, cause, train: None }
         })?;
         (self.saved, self.when, self.took) = (Some(round), Instant::now(), start.elapsed());
         Ok(())
@@ -152,27 +154,20 @@ impl<H> Driver<'_, H> {
 
     /// Charges a block. Waits for a busy ledger as long as the hooks say, with all rounds so far in a
     /// checkpoint; without permits if they want to stop meanwhile.
-    fn reserve<D: ?Sized, T: Trains<D>, S: LedgerStore>(
-        &mut self,
-        trainer: &T,
-        run: &mut Run<S>,
-        sampler: &impl Sampler,
-    ) -> Result<Option<Permits>, DriveError>
-    where
-        H: Hooks<T, S>,
-    {
-        let (round, block) = (trainer.event(sampler)?, self.left.min(self.pace.block.max(1)));
+    fn reserve(&mut self) -> Result<Option<Permits>, DriveError> {
+        let round = self.trainer.event(self.sampler)?;
+        let block = self.left.min(self.pace.block.max(1));
         while !self.hooks.stop() {
-            match run.reserve(&round, block) {
+            match self.run.reserve(&round, block) {
                 Err(LedgerError::Busy(why)) => {
-                    self.save::<D, T, S>(trainer)?;
+                    self.save()?;
                     if !self.hooks.wait(&why) {
                         return Err(TrainError::Ledger(LedgerError::Busy(why)).into());
                     }
                 }
                 other => {
                     let permits = other.map_err(TrainError::Ledger)?;
-                    self.hooks.charged(run);
+                    self.hooks.charged(self.run);
                     return Ok(Some(permits));
                 }
             }
@@ -181,26 +176,15 @@ impl<H> Driver<'_, H> {
     }
 
     /// Block by block, until all rounds are done or the hooks say stop.
-    fn run<D: ?Sized, T: Trains<D>, S: LedgerStore>(
-        &mut self,
-        trainer: &mut T,
-        run: &mut Run<S>,
-        sampler: &mut impl Sampler,
-        data: &D,
-    ) -> Result<(), DriveError>
-    where
-        H: Hooks<T, S>,
-    {
+    fn run(&mut self) -> Result<(), DriveError> {
         while self.left > 0 {
-            let Some(permits) = self.reserve::<D, T, S>(trainer, run, sampler)? else {
-                return Ok(());
-            };
+            let Some(permits) = self.reserve()? else { return Ok(()) };
             for permit in permits {
-                let progress = trainer.round(permit, sampler, data)?;
+                let progress = self.trainer.round(permit, self.sampler, self.data)?;
                 self.left -= 1;
-                self.hooks.show(trainer, &progress);
-                if self.is_due(trainer.rounds()) {
-                    self.save::<D, T, S>(trainer)?;
+                self.hooks.show(self.trainer, &progress);
+                if self.is_due() {
+                    self.save()?;
                 }
                 if self.hooks.stop() {
                     return Ok(());
@@ -219,6 +203,43 @@ impl<H> Driver<'_, H> {
 ///
 /// # Errors
 /// When the budget is spent (no data was touched for it), the ledger stays busy, or anything fails.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+/// use veilgrad_mechanism::AllRecords;
+/// use veilgrad_nn::{
+///     Clipping, Hooks, InMemory, Layer, Loss, Model, Pace, Performance, Progress, Schedule, Sgd,
+///     Trainer, TrainingPlan, drive,
+/// };
+///
+/// /// Stops after the second round.
+/// struct StopAfterTwo(u64);
+///
+/// impl<T> Hooks<T, MemoryLedger> for StopAfterTwo {
+///     fn show(&mut self, _: &T, progress: &Progress) {
+///         self.0 = progress.round;
+///     }
+///
+///     fn stop(&mut self) -> bool {
+///         self.0 == 2
+///     }
+/// }
+///
+/// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+/// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(10.0)?);
+/// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+/// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+/// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
+/// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+/// let records = InMemory::new(vec![0.5; 20], 2, vec![1.0; 10], 1);
+/// let pace = Pace { rounds: 8, block: 4, checkpoint_rounds: None };
+/// let hooks = &mut StopAfterTwo(0);
+/// let left = drive(&mut trainer, &mut run, &mut AllRecords, &records, &pace, hooks)?;
+/// assert_eq!((trainer.rounds(), left), (2, 6));
+/// assert_eq!(run.store().rounds()[0].count, 4); // the rest of the block stays charged
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     trainer: &mut T,
     run: &mut Run<S>,
@@ -228,13 +249,14 @@ pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     hooks: &mut impl Hooks<T, S>,
 ) -> Result<u64, DriveError> {
     let (left, took) = (pace.rounds, Duration::ZERO);
-    let mut driver = Driver { pace, hooks, left, saved: None, when: Instant::now(), took };
-    driver.save::<D, T, S>(trainer)?;
-    match driver.run(trainer, run, sampler, data) {
-        Ok(()) => driver.save::<D, T, S>(trainer)?,
-        // What could not be written a moment ago is not tried again.
+    let (saved, when) = (None, Instant::now());
+    let mut driver = Driver { trainer, run, sampler, data, pace, hooks, left, saved, when, took };
+    driver.save()?;
+    match driver.run() {
+        Ok(()) => driver.save()?,
+        // A checkpoint that could not be written is not tried again.
         Err(error @ DriveError::Checkpoint { .. }) => return Err(error),
-        Err(DriveError::Train(error)) => match driver.save::<D, T, S>(trainer) {
+        Err(DriveError::Train(error)) => match driver.save() {
             Ok(()) => return Err(error.into()),
             Err(DriveError::Checkpoint { round, saved, cause, .. }) => {
                 let train = Some(Box::new(error));
@@ -261,7 +283,7 @@ pub fn drive_shown<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     match drive(trainer, run, sampler, data, pace, &mut ShowOnly(show)) {
         Ok(_) => Ok(()),
         Err(DriveError::Train(error)) => Err(error),
-        // Nothing was to be written, so nothing failed to be.
+        // `ShowOnly` writes nothing, so this cannot happen.
         Err(DriveError::Checkpoint { train, .. }) => train.map_or(Ok(()), |error| Err(*error)),
     }
 }

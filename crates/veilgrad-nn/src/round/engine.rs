@@ -15,10 +15,10 @@ use super::quiet::quietly;
 use super::vector::{Vector, Vectors};
 use crate::product::RoundedProducts;
 
-/// How fast a round runs. Nothing in it can change a result.
+/// Performance settings: they never change a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Performance {
-    /// How many threads share the records of a round. Of more than a few per core, the rest is not used.
+    /// How many threads share the records of a round; more than a few per core are not used.
     pub threads: usize,
     /// How many examples go through the model at once; memory is bounded by it, not by the sample.
     /// Zero lets the model decide.
@@ -44,9 +44,9 @@ impl Default for Performance {
 ///
 /// # Guarantee
 /// What a record adds to a round is an integer vector of certified norm ([`PartialSum`]), a function of the record and
-/// public state alone as far as the backend keeps its promise. A record that makes no sense contributes
-/// zero to every group; of a microbatch or a user, an example that makes no sense does not count. No output
-/// depends on it otherwise. Sums of a round that fails are wiped and enter no other round.
+/// public state alone as far as the backend keeps its promise. A record that is unusable (an
+/// input, loss or gradient that is not finite, a target out of range, a panic while it is read) contributes zero to every
+/// group; an unusable example of a microbatch or a user is left out. No output depends on it otherwise. Sums of a round that fails are wiped and enter no other round.
 pub struct Engine<M> {
     pub(super) plan: RoundPlan,
     /// The names of the groups of gradients.
@@ -159,7 +159,8 @@ impl<M: Send> Engine<M> {
     /// Runs one charged round and adapts clip norms to what it released.
     ///
     /// # Errors
-    /// When randomness fails or the permit is for another round; never because of a record.
+    /// When randomness fails, or the permit is for another round, another record unit or better numerics than these;
+    /// never because of a record.
     pub fn round<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -198,6 +199,9 @@ impl<M: Send> Engine<M> {
         if run != plan {
             return Err(TrainError::Unit { run, plan });
         }
+        if permit.numerics() == Numerics::Exact && self.numerics != Numerics::Exact {
+            return Err(TrainError::Numerics);
+        }
         if self.training.trains_locally() && !B::LOCAL_STEPS {
             return Err(TrainError::LocalSteps);
         }
@@ -215,7 +219,8 @@ impl<M: Send> Engine<M> {
     }
 
     /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record; if that
-    /// fails, no thread goes on. Parts of the sum are without noise until they are added to it, and wiped then.
+    /// fails, the other threads take no further tile. Parts of the sum hold no noise until they are added to the total, and
+    /// are wiped then.
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -242,7 +247,7 @@ impl<M: Send> Engine<M> {
                 worker.add(&shared, tile, &mut part)?;
             }
             backend.end(&mut worker.memory);
-            worker.forget();
+            worker.wipe();
             part.finish();
             Ok(part)
         };
@@ -311,8 +316,8 @@ impl<M> Worker<M> {
         Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }
     }
 
-    /// Wipes what is left of records.
-    fn forget(&mut self) {
+    /// Wipes the values of records.
+    fn wipe(&mut self) {
         for values in self.sums.iter_mut().chain(&mut self.encoded) {
             values.fill(0.0);
         }
@@ -333,8 +338,8 @@ impl<M> Worker<M> {
         if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
             return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
         }
-        // Some record does not fit. Alone, it spoils no other, and the others come to the same: what
-        // comes from a record does not depend on its neighbours.
+        // Some record does not fit: each is tried alone. The others give the same values as before, since a record's
+        // values do not depend on its neighbours.
         for example in examples {
             if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
                 self.add_row(shared, 0, part)?;
@@ -361,9 +366,9 @@ impl<M> Worker<M> {
             |(index, metric): (usize, &Metric)| metric.encode(backend.metric(memory, index, row));
         self.encoded.extend(values.map(encode));
         let count = vectors.trained.len() + vectors.statistics.len();
-        let own = (0..count).map(|vector| backend.vector(memory, vector, row));
+        let gradients = (0..count).map(|vector| backend.vector(memory, vector, row));
         let metrics = self.encoded.iter().map(|values| RecordVector::Values(values));
-        part.add(&own.chain(metrics).collect::<Vec<_>>())
+        part.add(&gradients.chain(metrics).collect::<Vec<_>>())
     }
 
     /// Adds one record by the average over its examples, or by where training on them leads.
@@ -396,8 +401,8 @@ impl<M> Worker<M> {
         let trained = vectors.trained.len();
         let weights = moved.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
         let statistics = self.sums.get(trained..).unwrap_or(&[]);
-        let own = weights.iter().chain(statistics).chain(&self.encoded);
-        part.add(&own.map(|values| RecordVector::Values(values)).collect::<Vec<_>>())
+        let all = weights.iter().chain(statistics).chain(&self.encoded);
+        part.add(&all.map(|values| RecordVector::Values(values)).collect::<Vec<_>>())
     }
 }
 
@@ -457,3 +462,6 @@ pub(crate) fn average<B: Backend>(
     }
     counted > 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,13 @@ pub enum TrainError {
         /// What a record is in training.
         plan: RecordUnit,
     },
+    /// The run's header declares exact numerics, and the trainer's are unverified; see
+    /// [`Engine::header`](super::Engine::header).
+    #[error(
+        "the run's header declares exact numerics, but this trainer's are unverified: open the run with the \
+         trainer's own header, or train on single records"
+    )]
+    Numerics,
     /// The operating system has no randomness.
     #[error(transparent)]
     Noise(#[from] NoiseError),

@@ -87,6 +87,19 @@ impl Unit {
 ///
 /// Everything in it is public and fixed before the first round. All that a round releases are groups
 /// of one sample, and the noise multiplier is that of all of them together.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount};
+/// use veilgrad_mechanism::Metric;
+/// use veilgrad_nn::{Clipping, TrainingPlan};
+///
+/// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+/// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.1)?, PublicCount::new(256.0)?)
+///     .metric(Metric::accuracy()?, BudgetShare::new(0.05)?); // for 5 % of every round's privacy loss
+/// assert_eq!(plan.metrics().count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingPlan {
     unit: Unit,
@@ -187,8 +200,8 @@ impl TrainingPlan {
         let unit = |error| PlanError::Unit("metric".to_owned(), error);
         let named = |vector: &Vector| (vector.name.clone(), vector.length);
         let (trained, statistics) = (&vectors.trained, &vectors.statistics);
-        let own = trained.iter().chain(statistics).map(named);
-        let structure = Structure::new(own.chain(self.metrics().map(Metric::vector)))?;
+        let vectors = trained.iter().chain(statistics).map(named);
+        let structure = Structure::new(vectors.chain(self.metrics().map(Metric::vector)))?;
         let trained = Structure::new(trained.iter().map(named))?;
         let names = || trained.vectors().map(|(name, _)| name);
         let gradients = match &self.clipping {

@@ -1,4 +1,4 @@
-//! Panics that must not speak.
+//! Panics whose messages may hold private values.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

@@ -6,7 +6,7 @@ use veilgrad_mechanism::AllRecords;
 use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_nn::{
     Clipping, Conv2d, InMemory, Layer, Loss, Model, Optimizer, Padding, Performance, Progress,
-    Records, Schedule, Sgd, Trainer, TrainingPlan,
+    Records, Schedule, Sgd, TrainError, Trainer, TrainingPlan,
 };
 
 pub struct Words(pub u64);
@@ -80,6 +80,17 @@ pub fn trainer(plan: TrainingPlan, performance: Performance) -> Trainer<impl Opt
         performance,
     )
     .unwrap()
+}
+
+/// A trainer that moves a model by plain gradient descent at one rate.
+pub fn plain_trainer(
+    model: &Model,
+    plan: TrainingPlan,
+    rate: f64,
+    performance: Performance,
+) -> Result<Trainer<impl Optimizer>, TrainError> {
+    let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(rate));
+    Trainer::new(model.clone(), loss, plan, Sgd::plain(), rate, performance)
 }
 
 /// Rounds over all records without noise, in a run that is stamped.

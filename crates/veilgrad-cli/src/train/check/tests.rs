@@ -1,7 +1,7 @@
 //! Configurations that are right, and all that can be wrong with one.
 
-use super::super::config::Adjacency;
 use super::*;
+use veilgrad_events::Adjacency;
 
 #[test]
 fn a_configuration_is_read_and_means_what_it_says() {

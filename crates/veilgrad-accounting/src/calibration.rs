@@ -1,0 +1,305 @@
+//! Parameters that keep a budget: the noise, the rate or the number of rounds, always on its safe side.
+
+use std::ops::RangeInclusive;
+
+use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
+
+use crate::guarantee::{Accountant, Guarantee, Rdp};
+use crate::profile::Method;
+use crate::work::{self, Allowance};
+use crate::{Composition, Unsupported};
+
+/// Answers are this close to optimal, relatively.
+const TOLERANCE: f64 = 1e-6;
+/// The same where bounds of epsilon are not close themselves: a part of their distance, between these.
+const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
+/// How far from the answer of Rényi's bound, relatively, the search for a closer one begins.
+const FIRST_STRIDE: f64 = 0.05;
+/// How closely the answer of Rényi's bound is found, which is where that search begins.
+const GUESS_TOLERANCE: f64 = 0.01;
+/// Budgets that are worth a close search.
+const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
+const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
+/// Noise multipliers that are tried.
+const NOISE: (f64, f64) = (1e-2, 1e7);
+/// The smallest rate that is tried.
+const LEAST_RATE: f64 = 1e-12;
+/// More rounds than this are as good as any number.
+const MOST_ROUNDS: u64 = 1 << 53;
+
+/// What must not be exceeded.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The budget.
+    pub epsilon: Epsilon,
+    /// The delta at which it holds.
+    pub delta: Delta,
+    /// Who accounts.
+    pub accountant: &'a dyn Accountant,
+}
+
+impl Target<'_> {
+    /// By how much a composition exceeds the budget; infinite if that cannot be told.
+    fn excess(
+        &self,
+        composition: Result<Composition, Unsupported>,
+        least_tolerance: f64,
+    ) -> Excess {
+        let found = composition
+            .and_then(|composition| {
+                let _allowance = Allowance::for_steps(
+                    self.share_of(work::SEARCH_QUESTION),
+                    composition.steps().len(),
+                );
+                self.accountant.epsilon(&composition, self.delta)
+            })
+            .ok();
+        Excess {
+            value: found.map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get()),
+            tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)).max(least_tolerance),
+        }
+    }
+
+    /// How much work a search is worth: less for a budget that nobody trains with.
+    fn share_of(&self, units: u64) -> u64 {
+        let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
+        let usual = USUAL_EPSILON.contains(&epsilon) && USUAL_DELTA.contains(&delta);
+        if usual { units } else { units / work::UNUSUAL }
+    }
+
+    /// How closely it is worth to search: not closer than the accountant knows epsilon itself.
+    fn tolerance(&self, found: &Guarantee) -> f64 {
+        let (least, most) = ROUGH_TOLERANCE;
+        match found.epsilon_lower {
+            Some(lower) if found.method == Some(Method::ClosedForm) || !(lower > 0.0) => TOLERANCE,
+            Some(lower) => {
+                let gap = (found.epsilon - lower) / found.epsilon;
+                match found.method {
+                    _ if gap < TOLERANCE => TOLERANCE,
+                    // A smoothed contour's upper bound is about a hundred times closer to the truth than its lower one.
+                    Some(Method::Contour) => least,
+                    _ => (0.3 * gap).clamp(least, most),
+                }
+            }
+            // Rényi's bound, after everything else failed.
+            None if found.accountant != self.accountant.name() => 10.0 * least,
+            None if found.method == Some(Method::Lattice) => least,
+            None => TOLERANCE,
+        }
+    }
+
+    /// The same target for the accountant that takes microseconds: where to begin.
+    fn quick(&self) -> Target<'static> {
+        Target { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
+    }
+
+    /// The smallest noise multiplier that keeps the budget.
+    ///
+    /// # Guarantee
+    /// Accounting the answer again gives at most the target, and it is within 1e-6 of the smallest
+    /// multiplier for which the accountant says so, or within a third of the distance of its own bounds where these are not closer than that.
+    /// `with` must cost less with more noise.
+    ///
+    /// # Errors
+    /// When no multiplier keeps the budget, or the accountant cannot speak.
+    pub fn noise_multiplier(
+        &self,
+        with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
+    ) -> Result<NoiseMultiplier, Unsupported> {
+        let multiplier =
+            |z: f64| NoiseMultiplier::new(z).map_err(|error| Unsupported::new(error.to_string()));
+        // What cannot be accounted at all is said so, not searched.
+        let one = with(multiplier(1.0)?)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
+        let with = |log: f64| multiplier(log.exp()).and_then(&with);
+        let (least, most) = (NOISE.0.ln(), NOISE.1.ln());
+        let begin =
+            self.quick().smallest(with, 0.0, 1.0, (least, most), GUESS_TOLERANCE).unwrap_or(0.0);
+        match self.smallest(with, begin, FIRST_STRIDE, (least, most), TOLERANCE) {
+            Some(log) => multiplier(log.exp()),
+            None => Err(Unsupported::new(format!(
+                "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
+                NOISE.1,
+                self.epsilon.get(),
+                self.delta.get()
+            ))),
+        }
+    }
+
+    /// The largest sampling rate that keeps the budget.
+    ///
+    /// # Guarantee
+    /// As for [`noise_multiplier`](Self::noise_multiplier). `with` must cost more at a higher rate.
+    ///
+    /// # Errors
+    /// When no rate keeps the budget, or the accountant cannot speak.
+    pub fn rate(
+        &self,
+        with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
+    ) -> Result<SampleRate, Unsupported> {
+        let rate = |q: f64| {
+            SampleRate::new(q.min(1.0)).map_err(|error| Unsupported::new(error.to_string()))
+        };
+        let one = with(rate(0.5)?)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
+        // Rates fall from the left to the right: x = -log q.
+        let with = |x: f64| rate((-x).exp()).and_then(&with);
+        let ends = (0.0, -LEAST_RATE.ln());
+        let begin = self.quick().smallest(with, 4.0, 1.0, ends, GUESS_TOLERANCE).unwrap_or(4.0);
+        match self.smallest(with, begin, FIRST_STRIDE, ends, TOLERANCE) {
+            Some(x) => rate((-x).exp()),
+            None => Err(Unsupported::new(format!(
+                "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
+                self.epsilon.get(),
+                self.delta.get()
+            ))),
+        }
+    }
+
+    /// The largest number of rounds that keeps the budget, 0 if none does: how many more, if `with`
+    /// puts them after those of a ledger.
+    ///
+    /// # Guarantee
+    /// Accounting the answer again gives at most the target; one round more, or a third of the distance of the
+    /// accountant's own bounds where these are not close, does not.
+    ///
+    /// # Errors
+    /// When the accountant cannot speak, or no number of rounds reaches the budget.
+    pub fn rounds(
+        &self,
+        with: impl Fn(u64) -> Result<Composition, Unsupported>,
+    ) -> Result<u64, Unsupported> {
+        let one = with(1)?;
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
+        let begin = self.quick().most_rounds(&with, 1, GUESS_TOLERANCE).unwrap_or(1);
+        self.most_rounds(&with, begin.max(1), TOLERANCE)
+            .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
+    }
+
+    /// The search of [`rounds`](Self::rounds) from a first guess; none if any number fits.
+    fn most_rounds(
+        &self,
+        with: impl Fn(u64) -> Result<Composition, Unsupported>,
+        begin: u64,
+        least_tolerance: f64,
+    ) -> Option<u64> {
+        let tried = |rounds: u64| (rounds, self.excess(with(rounds), least_tolerance));
+        let mut low = tried(begin);
+        let mut high = low;
+        let mut factor: f64 = 1.05;
+        while high.1.value <= 0.0 {
+            if high.0 >= MOST_ROUNDS {
+                return None;
+            }
+            low = high;
+            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, MOST_ROUNDS));
+            factor = (factor * factor).min(64.0);
+        }
+        factor = 1.05;
+        while low.1.value > 0.0 {
+            if low.0 <= 1 {
+                return Some(0);
+            }
+            high = low;
+            low = tried(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
+            factor = (factor * factor).min(64.0);
+        }
+        let mut halve = false;
+        loop {
+            let gap = high.0 - low.0;
+            let tolerance = high.1.tolerance.max(low.1.tolerance);
+            let rough = tolerance > TOLERANCE;
+            let enough = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
+            if gap <= enough.max(1) {
+                return Some(low.0);
+            }
+            let share = -low.1.value / (high.1.value - low.1.value);
+            let usable = !halve && share.is_finite();
+            let part = if usable { share.clamp(0.0, 1.0) } else { 0.5 };
+            // A little beyond the secant, so that both ends move.
+            let towards = if part < 0.5 { 1.0 } else { -1.0 };
+            let part = part + towards * if rough { 0.3 * enough as f64 / gap as f64 } else { 0.0 };
+            let next = tried(low.0 + ((gap as f64 * part) as u64).clamp(1, gap - 1));
+            if next.1.value <= 0.0 {
+                low = next
+            } else {
+                high = next
+            }
+            halve = high.0 - low.0 > gap / 2;
+        }
+    }
+
+    /// The smallest x, between both ends, at which the budget is kept, from a first guess and in strides that grow;
+    /// none if not even the last one keeps it.
+    fn smallest(
+        &self,
+        with: impl Fn(f64) -> Result<Composition, Unsupported>,
+        begin: f64,
+        stride: f64,
+        (first, last): (f64, f64),
+        least_tolerance: f64,
+    ) -> Option<f64> {
+        let tried = |at: f64| End { at, excess: self.excess(with(at), least_tolerance) };
+        let mut high = tried(begin.clamp(first, last));
+        let mut low = high;
+        let mut step = stride;
+        while high.excess.value > 0.0 {
+            if high.at >= last {
+                return None;
+            }
+            (low, high) = (high, tried((high.at + step).min(last)));
+            step *= 2.0;
+        }
+        step = stride;
+        while low.excess.value <= 0.0 {
+            if low.at <= first {
+                return Some(low.at);
+            }
+            (low, high) = (tried((low.at - step).max(first)), low);
+            step *= 2.0;
+        }
+        Some(close(tried, low, high))
+    }
+}
+
+/// By how much a budget is exceeded, and how closely it is worth to search there.
+#[derive(Clone, Copy)]
+struct Excess {
+    value: f64,
+    tolerance: f64,
+}
+
+/// A place that was tried, and by how much it exceeds the budget.
+#[derive(Clone, Copy)]
+struct End {
+    at: f64,
+    excess: Excess,
+}
+
+/// The right end, which keeps the budget, of a bracket that is closed to the tolerance.
+fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
+    let mut halve = false;
+    loop {
+        let tolerance = left.excess.tolerance.max(right.excess.tolerance);
+        let before = right.at - left.at;
+        if before <= tolerance {
+            return right.at;
+        }
+        // The secant, a little to its right so that both ends move; halving where it does not help.
+        let (above, below) = (left.excess.value, right.excess.value);
+        let secant = right.at - below * before / (below - above);
+        let usable = !halve && above.is_finite() && secant > left.at && secant < right.at;
+        let next = if usable {
+            let room = 0.3 * tolerance;
+            tried((secant + room).min(right.at - room).max(left.at + room))
+        } else {
+            tried(0.5 * (left.at + right.at))
+        };
+        if next.excess.value <= 0.0 {
+            right = next
+        } else {
+            left = next
+        }
+        halve = right.at - left.at > 0.5 * before;
+    }
+}

@@ -1,0 +1,26 @@
+//! A function's value with its derivatives.
+
+use crate::number::UNIT;
+
+/// A value with its first and second derivative.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Jet {
+    pub(crate) value: f64,
+    pub(crate) first: f64,
+    pub(crate) second: f64,
+}
+
+impl Jet {
+    pub(crate) fn add_scaled(&mut self, factor: f64, other: Self) {
+        self.value += factor * other.value;
+        self.first += factor * other.first;
+        self.second += factor * other.second;
+    }
+}
+
+/// `tilt (tilt + 1) / (2 z^2)`, rounded up.
+pub(crate) fn gaussian_jet(z: f64, tilt: f64) -> Jet {
+    let rate = 0.5 / (z * z);
+    let value = rate * tilt * (tilt + 1.0) * (1.0 + 8.0 * UNIT);
+    Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
+}

@@ -1,0 +1,183 @@
+//! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
+
+mod closed_bound;
+mod jet;
+mod limits;
+mod many;
+mod panels;
+pub(crate) mod quadrature;
+pub(crate) mod series;
+mod trapezoid;
+pub(crate) mod truncation;
+
+pub(crate) use jet::Jet;
+pub(crate) use limits::LEAST_NOISE;
+pub(crate) use many::cumulant_step_by_step;
+
+use closed_bound::ClosedBound;
+use jet::gaussian_jet;
+use panels::Panels;
+use trapezoid::Nodes;
+use truncation::Truncated;
+
+use crate::number::UNIT;
+use crate::pair::{Direction, Pair};
+use crate::{Composition, Sampled, Step};
+
+/// How closely the logs of tilts are found on which only work and tightness depend.
+const ROUGH_TILT: f64 = 0.01;
+
+/// What makes the transform of a loss decay faster, for some epsilon; nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Smoothing {
+    /// Outputs with the largest losses, of about this probability in one round, count as infinite. What is
+    /// left has small moments, so that tilts may be large.
+    pub(crate) tail: f64,
+    /// One more round, without sampling, of this 1/z^2: it smooths the loss.
+    pub(crate) variance: f64,
+}
+
+/// The cumulant of a composition in one direction, from above where there are thousands of distinct steps. Remembers
+/// the points that it needed.
+pub(crate) struct Cumulant {
+    steps: Vec<(StepCumulant, f64)>,
+}
+
+impl Cumulant {
+    pub(crate) fn new(composition: &Composition, direction: Direction) -> Self {
+        Self::smoothed(composition, direction, Smoothing::default())
+    }
+
+    /// The cumulant of the finite losses, truncated and smoothed as `smoothing` says.
+    pub(crate) fn smoothed(
+        composition: &Composition,
+        direction: Direction,
+        smoothing: Smoothing,
+    ) -> Self {
+        let cumulant = |(step, count): &(Step, u64)| {
+            (StepCumulant::new(*step, direction, smoothing.tail), *count as f64)
+        };
+        let mut steps: Vec<_> = composition.coarse().steps().iter().map(cumulant).collect();
+        if smoothing.variance > 0.0 {
+            steps.push((StepCumulant::Gaussian(smoothing.variance.sqrt().recip()), 1.0));
+        }
+        Self { steps }
+    }
+
+    /// `K(tilt)`, rounded up, and its derivatives, for `tilt > 0`; infinite where it cannot be
+    /// computed.
+    pub(crate) fn at(&mut self, tilt: f64) -> Jet {
+        let mut sum = Jet::default();
+        for (step, count) in &mut self.steps {
+            sum.add_scaled(*count, step.at(tilt));
+        }
+        sum.value *= 1.0 + 4.0 * UNIT * self.steps.len() as f64;
+        if sum.value.is_nan() {
+            sum.value = f64::INFINITY;
+        }
+        sum
+    }
+
+    /// The smallest `psi(tilt)/tilt` over tilts, where `psi = K + extra` is convex: returns that tilt.
+    /// Any tilt gives a bound; this only looks for a good one.
+    pub(crate) fn best_ratio(&mut self, extra: impl Fn(f64) -> Jet) -> f64 {
+        self.increasing_root(ROUGH_TILT, |tilt, k| ratio_slope(tilt, k, extra(tilt)))
+    }
+
+    /// The tilt at which `K'(tilt) + extra'(tilt)` passes `slope`.
+    pub(crate) fn best_slope(&mut self, slope: f64, extra: impl Fn(f64) -> Jet) -> f64 {
+        self.increasing_root(ROUGH_TILT, |tilt, k| k.first + extra(tilt).first - slope)
+    }
+
+    /// The tilt at which `f(tilt, K(tilt))`, which increases, passes zero; the log of the tilt is this close.
+    ///
+    /// K can grow by hundreds of orders of magnitude between two tilts, so secants are only taken while
+    /// they at least halve the bracket.
+    pub(crate) fn increasing_root(
+        &mut self,
+        close: f64,
+        mut f: impl FnMut(f64, Jet) -> f64,
+    ) -> f64 {
+        const LARGEST: f64 = 40.0;
+        let mut value_at = |log_tilt: f64| {
+            let tilt = log_tilt.exp();
+            let value = f(tilt, self.at(tilt));
+            // Where nothing can be computed the tilt is too large.
+            if value.is_nan() { f64::INFINITY } else { value }
+        };
+        let (mut low, mut high) = (1.0, 1.0);
+        let mut at_low = value_at(low);
+        let mut at_high = at_low;
+        while at_low > 0.0 && low > -LARGEST {
+            (high, at_high) = (low, at_low);
+            low -= 1.0 + (1.0 - low) / 2.0;
+            at_low = value_at(low);
+        }
+        while at_high <= 0.0 && high < LARGEST {
+            (low, at_low) = (high, at_high);
+            high += 1.0;
+            at_high = value_at(high);
+        }
+        let mut halve = false;
+        while high - low > close {
+            let before = high - low;
+            let secant = low - at_low * before / (at_high - at_low);
+            // A little into the larger part, so that both ends move.
+            let room = 0.3 * close;
+            let secant = if secant - low < high - secant { secant + room } else { secant - room };
+            let usable = !halve && at_high.is_finite() && secant > low && secant < high;
+            let middle = if usable { secant } else { 0.5 * (low + high) };
+            let value = value_at(middle);
+            if value > 0.0 {
+                (high, at_high) = (middle, value);
+            } else {
+                (low, at_low) = (middle, value);
+            }
+            halve = high - low > 0.5 * before;
+        }
+        (0.5 * (low + high)).exp()
+    }
+}
+
+/// `tilt psi' - psi`, which increases and is zero where `psi(tilt)/tilt` is smallest, for `psi = K + extra`.
+pub(crate) fn ratio_slope(tilt: f64, k: Jet, extra: Jet) -> f64 {
+    tilt * (k.first + extra.first) - (k.value + extra.value)
+}
+
+enum StepCumulant {
+    /// The Gaussian: tilt (tilt + 1) / (2 z^2).
+    Gaussian(f64),
+    /// So little noise that the nodes are not worth it.
+    ClosedBound(ClosedBound),
+    Analytic(Nodes),
+    Fixed(Panels),
+    Truncated(Truncated),
+}
+
+impl StepCumulant {
+    fn new(step: Step, direction: Direction, tail: f64) -> Self {
+        if step.z < LEAST_NOISE {
+            return Self::ClosedBound(ClosedBound::new(step, direction));
+        }
+        if let Sampled::FixedReplaced(q) = step.sampled {
+            return Self::Fixed(Panels::new(q, step.z));
+        }
+        match Pair::analytic(step, direction) {
+            Some(pair) => match Truncated::new(pair, tail) {
+                Some(truncated) => Self::Truncated(truncated),
+                None => Self::Analytic(Nodes::new(pair, ClosedBound::new(step, direction))),
+            },
+            None => Self::Gaussian(step.z),
+        }
+    }
+
+    fn at(&mut self, tilt: f64) -> Jet {
+        match self {
+            Self::Gaussian(z) => gaussian_jet(*z, tilt),
+            Self::ClosedBound(bound) => bound.at(tilt),
+            Self::Analytic(nodes) => nodes.at(tilt),
+            Self::Fixed(panels) => panels.at(tilt),
+            Self::Truncated(pair) => pair.jet(tilt),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Nodes of quadratures over outputs, and the errors that they leave.
+
+use realfft::num_complex::Complex64;
+
+use crate::pair::Pair;
+
+/// At most so many nodes; what needs more is left to the lattice.
+pub(crate) const MOST_NODES: f64 = 2e5;
+
+/// A node of a quadrature.
+pub(crate) struct Node {
+    /// Log of normal density, tilted exponent and quadrature weight.
+    pub(crate) log_mass: Complex64,
+    pub(crate) loss: Complex64,
+    /// Sizes of what the log was added up from, and of the error of weight and loss, in units of UNIT.
+    pub(crate) size: f64,
+    pub(crate) loss_rounding: f64,
+}
+
+pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> Node {
+    let point = pair.at(y);
+    let exponent = point.weight + tilt * point.loss;
+    let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
+    Node {
+        log_mass: Complex64::from(exponent - 0.5 * y * y + scale),
+        loss: Complex64::from(point.loss),
+        size: exponent.abs() + y * y,
+        loss_rounding: pair.loss_rounding(y),
+    }
+}
+
+/// The same at the distance `shift` from the real line.
+pub(crate) fn shifted_node(pair: &Pair, tilt: f64, y: f64, shift: f64, weight: f64) -> Node {
+    let (point, loss) = pair.at_shifted(y, shift);
+    let exponent = point + tilt * loss;
+    let at = Complex64::new(y, pair.side(shift));
+    let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
+    Node {
+        log_mass: exponent - 0.5 * at * at + scale,
+        loss,
+        size: exponent.norm() + at.norm_sqr(),
+        loss_rounding: 4.0 * loss.norm() + pair.shifted_rounding(y, shift),
+    }
+}
+
+/// Outputs beyond which the tilted mass does not count against e^-digits.
+pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
+    // The normal tail has e^-digits there.
+    let start = (2.0 * digits).sqrt();
+    let (mut left, mut right) = (-start, start);
+    // The largest exponent bounds the moment from below well enough to find the ends.
+    let exponent = |y: f64| {
+        let point = pair.at(y);
+        point.weight + tilt * point.loss - 0.5 * y * y
+    };
+    let mut largest: f64 = 0.0;
+    for _ in 0..4000 {
+        let (log_left, log_right) = pair.log_tails(left, right, tilt);
+        largest = largest.max(exponent(left)).max(exponent(right));
+        let enough = largest - digits - 3.0;
+        if log_left < enough && log_right < enough {
+            break;
+        }
+        left -= if log_left < enough { 0.0 } else { 0.5 };
+        right += if log_right < enough { 0.0 } else { 0.5 };
+    }
+    (left, right)
+}
+
+/// At least the log of the error of the rule [`LEGENDRE`] on one panel, for the tilted moment at frequencies up to
+/// `last`: the largest modulus on an ellipse around the panel, of parameter 4, over which it is
+/// analytic (Trefethen, Approximation Theory and Approximation Practice, theorem 19.3).
+pub(crate) fn panel_error(
+    pair: &Pair,
+    tilt: f64,
+    last: f64,
+    middle: f64,
+    half: f64,
+    z: f64,
+) -> f64 {
+    const ELLIPSE: f64 = 4.0;
+    const DEGREE: f64 = 38.0;
+    let (wide, high) =
+        (0.5 * half * (ELLIPSE + 1.0 / ELLIPSE), 0.5 * half * (ELLIPSE - 1.0 / ELLIPSE));
+    let angle = high / z;
+    if !(angle < 1.5) {
+        return f64::INFINITY;
+    }
+    let (from, to) = (middle - wide, middle + wide);
+    let exponent = |y: f64| {
+        let point = pair.at(y);
+        point.weight + tilt * point.loss
+    };
+    // The exponent is monotone; the modulus of 1 + u shrinks at most by the cosine of half the angle.
+    let largest = exponent(from).max(exponent(to)) - tilt * libm::log(libm::cos(0.5 * angle));
+    let nearest = if from > 0.0 { from } else { 0.0 };
+    let normal = -0.5 * nearest * nearest + 0.5 * high * high;
+    let rule = (64.0 / 15.0 * half).ln() - DEGREE * ELLIPSE.ln() + 0.07;
+    largest + normal + angle * last + rule
+}

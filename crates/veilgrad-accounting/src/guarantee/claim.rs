@@ -1,0 +1,338 @@
+//! What may be claimed about a dataset: the one place that decides it.
+
+use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
+
+use super::accountant::{Accountant, Tightest};
+use super::attack::{
+    advantage_and_true_positive_rate, bound_against_the_record, bound_for_the_record,
+};
+use crate::Composition;
+use crate::display::up;
+
+/// The false positive rate at which attacks are quoted.
+pub const FALSE_POSITIVE_RATE: f64 = 0.01;
+
+/// What a claim needs to know of one run.
+#[derive(Debug, Clone)]
+pub struct ClaimedRun<'a> {
+    /// What it charged, as pricing sees it.
+    pub charges: Vec<RunRounds<'a>>,
+    /// All rounds that it may charge, if they were declared when it was opened and none was charged beside them.
+    pub plan: Option<&'a [Rounds]>,
+    /// Why it protects nothing, if that is so.
+    pub insecure: Option<&'a str>,
+    /// How far its arithmetic is proven.
+    pub numerics: Numerics,
+}
+
+/// Why nothing may be claimed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoClaim(pub String);
+
+/// Where the epsilon of a claim comes from.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Basis {
+    /// There is one run, and its whole plan was declared before its first round.
+    Plan {
+        /// Which accountant computed the cost of the plan.
+        accountant: &'static str,
+    },
+    /// The cap of the budget, which all runs together keep.
+    Cap,
+    /// What is spent, which is more than the budget allows by now.
+    AboveCap {
+        /// What the budget allows.
+        cap: f64,
+    },
+    /// What is spent, where there is no budget.
+    Spent {
+        /// Which accountant computed it.
+        accountant: &'static str,
+    },
+}
+
+/// An (epsilon, delta) that may be claimed of everything that was released, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Never below what is spent.
+    pub epsilon: f64,
+    /// The delta of the claim.
+    pub delta: f64,
+    /// What everything that is charged so far costs.
+    pub spent: f64,
+    /// Where the epsilon comes from.
+    pub basis: Basis,
+    /// What has to hold for the claim to be true, beside what every statement assumes.
+    pub conditions: Vec<&'static str>,
+    /// What was charged, where nothing of it can have been chosen from outputs: all of a plan, or all runs.
+    composition: Option<Composition>,
+}
+
+/// The condition of sums whose isolation was not established.
+const UNVERIFIED: &str = "a record's contribution depends on that record alone in floating-point arithmetic, which was \
+                          not established (numerics: unverified)";
+/// The condition of budgets that are kept by the cost of plans.
+const NOT_CHOSEN: &str = "sampling, noise and number of rounds of no run were chosen from what earlier runs released, and no run was stopped \
+     because of what it had released";
+/// The condition of a number that was not declared before the first round.
+const NOT_LOWERED: &str = "neither was the budget lowered nor were runs of other ledgers added because of what had been \
+                           released";
+/// The condition of what is spent, where nothing bounds what will be.
+const NOT_STOPPED: &str = "how many rounds there are was not chosen from what they released";
+
+/// Says what may be claimed about a dataset with these terms, of which these are all runs.
+///
+/// # Guarantee
+/// - A run that is stamped as protecting nothing leaves nothing to claim.
+/// - One run that declared its plan costs at most what its plan costs, whatever part of it was charged.
+/// - Everything else keeps to the cap, since no charge above it is granted. Where more is spent than the cap allows
+///   (it was lowered, or runs of another ledger were added, after that was spent), what is spent is the claim.
+/// - The claim is never below what is spent.
+///
+/// # Errors
+/// Says why nothing may be claimed.
+pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> {
+    check_secure(runs)?;
+    let charges = all_charges(runs);
+    let planned = terms.mode == Mode::Planned && charges.iter().all(|run| run.planned);
+    let price = || Tightest.price(terms, &charges).map_err(NoClaim);
+    let mut conditions = unverified(runs);
+    if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
+        let (composition, found) = cost_of_plan(terms, plan)?;
+        let is_done = compose(terms.adjacency, &charges)? == composition;
+        let spent = if is_done { found.epsilon } else { price()? };
+        let basis = Basis::Plan { accountant: found.accountant };
+        let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
+        let delta = terms.delta.get();
+        return Ok(Claim { epsilon, delta, spent, basis, conditions, composition });
+    }
+    let spent = price()?;
+    if planned {
+        conditions.push(NOT_CHOSEN);
+    }
+    let cap = terms.epsilon.get();
+    let basis = if spent <= cap { Basis::Cap } else { Basis::AboveCap { cap } };
+    conditions.push(NOT_LOWERED);
+    let composition = match planned {
+        true => Some(compose(terms.adjacency, &charges)?),
+        false => None,
+    };
+    let (epsilon, delta) = (cap.max(spent), terms.delta.get());
+    Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
+}
+
+/// The same as [`claim`] for runs of a ledger without a budget: nothing bounds what will be charged, so what is spent is the claim.
+pub(crate) fn claim_without_budget(
+    terms: &Budget,
+    runs: &[ClaimedRun<'_>],
+) -> Result<Claim, NoClaim> {
+    let found = claim(terms, runs)?;
+    if matches!(found.basis, Basis::Plan { .. }) {
+        return Ok(found);
+    }
+    let planned = all_charges(runs).iter().all(|run| run.planned);
+    let accountant = if planned { Tightest.name() } else { "rdp" };
+    let mut conditions = unverified(runs);
+    conditions.push(if planned { NOT_CHOSEN } else { NOT_STOPPED });
+    Ok(Claim { epsilon: found.spent, basis: Basis::Spent { accountant }, conditions, ..found })
+}
+
+fn check_secure(runs: &[ClaimedRun<'_>]) -> Result<(), NoClaim> {
+    match runs.iter().find_map(|run| run.insecure) {
+        Some(reason) => Err(NoClaim(format!("a run protects nothing: {reason}"))),
+        None => Ok(()),
+    }
+}
+
+fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
+    let charges = runs.iter().flat_map(|run| run.charges.iter().copied());
+    // A run that charged nothing says nothing about how the others may be priced.
+    charges.filter(|run| !run.rounds.is_empty()).collect()
+}
+
+fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
+    let exact = runs.iter().all(|run| run.numerics == Numerics::Exact);
+    if exact { Vec::new() } else { vec![UNVERIFIED] }
+}
+
+fn compose(
+    adjacency: veilgrad_events::Adjacency,
+    charges: &[RunRounds<'_>],
+) -> Result<Composition, NoClaim> {
+    let runs = charges.iter().map(|run| run.rounds.iter().copied());
+    Composition::of_runs(runs, adjacency).map_err(|error| NoClaim(error.to_string()))
+}
+
+fn cost_of_plan(
+    terms: &Budget,
+    plan: &[Rounds],
+) -> Result<(Composition, crate::Guarantee), NoClaim> {
+    let text = |error: crate::Unsupported| NoClaim(error.to_string());
+    let composition = Composition::fold(plan, terms.adjacency).map_err(text)?;
+    let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
+    Ok((composition, found))
+}
+
+impl Claim {
+    /// The accountant behind the epsilon, as reports name it; "budget" where it is what the ledger allows.
+    #[must_use]
+    pub const fn accountant(&self) -> &'static str {
+        match self.basis {
+            Basis::Plan { accountant } | Basis::Spent { accountant } => accountant,
+            Basis::Cap | Basis::AboveCap { .. } => "budget",
+        }
+    }
+
+    /// Whether the rounds of every run were declared before its first, so that none can have been chosen from outputs
+    /// of the run.
+    #[must_use]
+    pub const fn is_planned(&self) -> bool {
+        self.composition.is_some()
+    }
+
+    /// Why this epsilon may be claimed, in words.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self.basis {
+            Basis::Plan { accountant } => format!(
+                "there is one run, which declared all of its rounds before the first, and the accountant \
+                 '{accountant}' bounds the cost of all of them; a further run would raise it"
+            ),
+            Basis::Cap => "the budget: no round is granted that would lift all runs together above it, whatever is \
+                           still charged"
+                .to_owned(),
+            Basis::AboveCap { cap } => format!(
+                "more is spent than the budget of {cap} allows: it was lowered, or runs of another ledger were \
+                 added, after that was spent; what is spent is the claim"
+            ),
+            Basis::Spent { accountant } => format!(
+                "there is no budget; the accountant '{accountant}' bounds the cost of what is charged so far, and \
+                 further rounds raise it"
+            ),
+        }
+    }
+
+    /// What anybody who tries to tell whether a record was there can achieve at most with what was released.
+    #[must_use]
+    pub fn attacker(&self) -> Attacker {
+        let claimed = Attacker::allowed_by(self.epsilon, self.delta);
+        match &self.composition {
+            None => claimed,
+            // Both are sound: the smaller of each is.
+            Some(composition) => {
+                let found = Attacker::of(composition);
+                Attacker {
+                    advantage: found.advantage.min(claimed.advantage),
+                    true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
+                }
+            }
+        }
+    }
+}
+
+/// What the best attack on one record achieves, at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attacker {
+    /// The true positive rate less the false positive rate of any test.
+    pub advantage: f64,
+    /// The true positive rate of any test with a false positive rate of [`FALSE_POSITIVE_RATE`].
+    pub true_positive_rate: f64,
+}
+
+impl Attacker {
+    /// What a composition's privacy profile allows.
+    #[must_use]
+    pub fn of(composition: &Composition) -> Self {
+        let (advantage, true_positive_rate) =
+            advantage_and_true_positive_rate(composition, FALSE_POSITIVE_RATE);
+        Self { advantage, true_positive_rate }
+    }
+
+    /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.
+    #[must_use]
+    pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
+        let fpr = FALSE_POSITIVE_RATE;
+        let tpr = bound_for_the_record(epsilon, delta, fpr)
+            .min(bound_against_the_record(epsilon, delta, fpr));
+        // (e^eps - 1 + 2 delta) / (e^eps + 1) = tanh(eps/2) + 2 delta / (e^eps + 1), and the roundings of both.
+        let advantage = libm::tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + libm::exp(epsilon));
+        let at_most_1 = |rate: f64| if rate < 1.0 { rate } else { 1.0 };
+        Self {
+            advantage: at_most_1(advantage * (1.0 + 16.0 * f64::EPSILON)),
+            true_positive_rate: at_most_1(tpr),
+        }
+    }
+
+    /// How strong the protection is that these numbers describe: the weaker of both.
+    #[must_use]
+    pub fn protection(&self) -> Protection {
+        use Protection::{Moderate, None, Strong, VeryStrong, Weak};
+        // Largest advantage and true positive rate of each grade. Guessing has 0 and 0.01.
+        let grades = [
+            (VeryStrong, 0.15, 0.03),
+            (Strong, 0.35, 0.10),
+            (Moderate, 0.60, 0.30),
+            (Weak, 0.95, 0.80),
+        ];
+        let fits = |(_, advantage, rate): &&(Protection, f64, f64)| {
+            self.advantage <= *advantage && self.true_positive_rate <= *rate
+        };
+        grades.iter().find(fits).map_or(None, |(grade, _, _)| *grade)
+    }
+}
+
+/// How strong a protection is, in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// Attacks are little better than guessing.
+    VeryStrong,
+    /// Attacks are better than guessing, and seldom right about a record.
+    Strong,
+    /// Attacks are right about some records.
+    Moderate,
+    /// Attacks may be right about most records.
+    Weak,
+    /// Attacks may be right about all records.
+    None,
+}
+
+impl Protection {
+    /// The grade as a phrase.
+    #[must_use]
+    pub const fn phrase(self) -> &'static str {
+        match self {
+            Self::VeryStrong => "very strong protection",
+            Self::Strong => "strong protection",
+            Self::Moderate => "moderate protection",
+            Self::Weak => "weak protection",
+            Self::None => "no meaningful protection",
+        }
+    }
+}
+
+/// What a reader must be warned of: an epsilon above 10, and a delta that is not below one over the number of records.
+#[must_use]
+pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if epsilon > 10.0 {
+        warnings.push(format!(
+            "epsilon {} is above 10: by itself such an epsilon rules out almost no attack",
+            up(epsilon)
+        ));
+    }
+    if let Some(records) = records.filter(|records| delta * *records as f64 > 1.0) {
+        warnings.push(format!(
+            "delta {delta:e} is above one over the declared number of records ({records}): a program that publishes \
+             some records as they are could keep this promise"
+        ));
+    }
+    warnings
+}
+
+/// A Rényi order that depends on delta alone, so that nothing that was released can have chosen it: the best one for a
+/// Gaussian with epsilon 2, `1 + 2 ln(1/delta) / epsilon`.
+pub(crate) fn order_without_budget(delta: Delta) -> f64 {
+    1.0 - delta.get().ln()
+}

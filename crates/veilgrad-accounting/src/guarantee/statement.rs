@@ -1,0 +1,274 @@
+//! A claim in plain words, with its conditions: what a privacy officer can sign or refuse.
+
+use veilgrad_events::{Adjacency, NoiseMultiplier, Numerics, RecordUnit, Sampling};
+
+use super::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, warnings};
+use crate::display::{claimed_noise_down, up};
+
+/// What a statement is about. All of it is public.
+#[derive(Debug, Clone)]
+pub struct Statement<'a> {
+    /// The dataset's name.
+    pub dataset: &'a str,
+    /// What a record is.
+    pub unit: RecordUnit,
+    /// Which datasets are neighbours.
+    pub adjacency: Adjacency,
+    /// What may be claimed, or why nothing may.
+    pub claim: &'a Result<Claim, NoClaim>,
+    /// How many records there are, where that was declared in public.
+    pub records: Option<u64>,
+    /// How many runs the ledger has on the data.
+    pub runs: usize,
+    /// What its rounds released.
+    pub done: Done<'a>,
+    /// How far the arithmetic of all runs is proven.
+    pub numerics: Numerics,
+    /// Whether a public test set was evaluated.
+    pub public_test: bool,
+    /// Whether the time that training took is reported.
+    pub reports_time: bool,
+    /// The ledger that this was computed from, and where it ended.
+    pub ledger: LedgerHead<'a>,
+    /// What the ledger says since the results were written, if they were: one phrase for each change.
+    pub since_results: Option<&'a [String]>,
+}
+
+/// What rounds did.
+#[derive(Debug, Clone)]
+pub struct Done<'a> {
+    /// How many were charged.
+    pub rounds: u64,
+    /// How samples were drawn, if alike in all rounds.
+    pub sampling: Option<Sampling>,
+    /// Whether all rounds were alike; if not, the groups are those of the last.
+    pub uniform: bool,
+    /// The smallest of any round.
+    pub noise_multiplier: NoiseMultiplier,
+    /// What each round released.
+    pub groups: Vec<ReleasedGroup<'a>>,
+}
+
+/// One noisy sum of a round.
+#[derive(Debug, Clone)]
+pub struct ReleasedGroup<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How many numbers it has, where that is known.
+    pub dimension: Option<u64>,
+    /// The clip norm.
+    pub clip: f64,
+    /// The standard deviation of the noise on the sum.
+    pub noise: f64,
+}
+
+/// Where a ledger ended when it was read.
+#[derive(Debug, Clone)]
+pub struct LedgerHead<'a> {
+    /// The ledger's id.
+    pub id: &'a str,
+    /// The number of its last row.
+    pub sequence: u64,
+    /// The head, as `ledger verify --against` takes it.
+    pub head: &'a str,
+}
+
+impl Statement<'_> {
+    /// The statement: paragraphs that each begin with what they are about, parted by empty lines.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut paragraphs = vec![match self.claim {
+            Ok(claim) => self.promised(claim),
+            Err(reason) => self.nothing(reason),
+        }];
+        paragraphs.extend(self.warned());
+        paragraphs.push(self.done());
+        paragraphs.push(self.arithmetic().to_owned());
+        paragraphs.push(self.assumed());
+        paragraphs.push(self.not_covered());
+        paragraphs.push(self.as_of());
+        paragraphs.join("\n\n") + "\n"
+    }
+
+    /// What is protected, as the subject of a sentence.
+    fn record(&self) -> String {
+        match self.unit {
+            RecordUnit::Example => "one example".to_owned(),
+            RecordUnit::User => "all examples of one user (those that count)".to_owned(),
+            RecordUnit::Microbatch { examples } => format!(
+                "one microbatch of {examples} examples (replacing one example inside of it is twice that)"
+            ),
+            other => other.to_string(),
+        }
+    }
+
+    /// How neighbours differ, as the predicate of that sentence.
+    const fn difference(&self) -> &'static str {
+        match self.adjacency {
+            Adjacency::AddRemove => "is in the data or not",
+            Adjacency::ReplaceOne => "is in the data or another one is in its place",
+            _ => "is in the data or counts as zero",
+        }
+    }
+
+    fn nothing(&self, reason: &NoClaim) -> String {
+        format!(
+            "NOTHING MAY BE CLAIMED. No epsilon holds for what training on {:?} released: {reason}. Whoever sees it may \
+             learn whether {} {}.",
+            self.dataset,
+            self.record(),
+            self.difference()
+        )
+    }
+
+    fn promised(&self, claim: &Claim) -> String {
+        let attacker = claim.attacker();
+        let record = self.record();
+        format!(
+            "What is promised. Everything that training on {:?} released (the model, and the numbers in this report \
+             that are marked as private estimates) is ({}, {:e})-differentially private for {record}, under {} \
+             adjacency. That is {}. Suppose that somebody sees all of it, knows everything else, and must decide \
+             whether {record} {}. Who accuses wrongly in {} % of cases is right about at most {} % of those that were \
+             in the data, and whatever the attack, its rate of right accusations exceeds its rate of wrong ones by at \
+             most {} percentage points (0 is guessing, 100 is certainty). Why this epsilon: {}. Computed by veilgrad \
+             {}; epsilon is an upper bound that includes its own numerical error. What is charged so far comes to {}.",
+            self.dataset,
+            up(claim.epsilon),
+            claim.delta,
+            self.adjacency,
+            attacker.protection().phrase(),
+            self.difference(),
+            100.0 * FALSE_POSITIVE_RATE,
+            up(100.0 * attacker.true_positive_rate),
+            up(100.0 * attacker.advantage),
+            claim.why(),
+            env!("CARGO_PKG_VERSION"),
+            up(claim.spent)
+        )
+    }
+
+    fn warned(&self) -> Vec<String> {
+        let Ok(claim) = self.claim else { return Vec::new() };
+        let mut warned: Vec<String> = warnings(claim.epsilon, claim.delta, self.records)
+            .iter()
+            .map(|warning| format!("WARNING. This promise is weak: {warning}."))
+            .collect();
+        if self.records.is_none() {
+            warned.push(
+                "Delta. It must be well below one over the number of records, which is not known here.".to_owned(),
+            );
+        }
+        warned
+    }
+
+    fn done(&self) -> String {
+        let sampling = match self.done.sampling {
+            Some(Sampling::Poisson { rate }) => format!(
+                "each record was chosen by itself at rate {} in every round (Poisson sampling)",
+                up(rate.get())
+            ),
+            Some(Sampling::Fixed(batch)) => format!(
+                "a batch of fixed size was drawn without replacement at rate {} in every round",
+                up(batch.batch() as f64 / batch.records() as f64)
+            ),
+            Some(Sampling::Shuffle(_)) => {
+                "the data was shuffled and went through in batches; the shuffling is not \
+                                           counted as protection"
+                    .to_owned()
+            }
+            Some(Sampling::All {}) => "all records were used in every round".to_owned(),
+            Some(other) => format!("samples were drawn as the ledger says ({other:?})"),
+            None => "samples were drawn as the ledger says, not alike in all rounds".to_owned(),
+        };
+        let groups: Vec<String> = self.done.groups.iter().map(released).collect();
+        format!(
+            "What was done. In each of {} rounds, {sampling}. From that one sample were released{}: {}. All of a round \
+             together is one Gaussian mechanism with noise multiplier {}{}. Every round was charged to the ledger, on \
+             disk, before its sample was drawn.",
+            self.done.rounds,
+            if self.done.uniform { "" } else { ", in the last round (the ledger has all of them)" },
+            groups.join("; "),
+            claimed_noise_down(self.done.noise_multiplier.get()),
+            if self.done.uniform { "" } else { " or more" },
+        )
+    }
+
+    const fn arithmetic(&self) -> &'static str {
+        match self.numerics {
+            Numerics::Exact => {
+                "Arithmetic. Contributions of records are integers whose norm was certified without rounding, and the \
+                 noise is exact Gaussian noise on the same grid from a cryptographic generator keyed by the operating \
+                 system; no floating-point rounding enters the promise."
+            }
+            Numerics::Unverified => {
+                "Arithmetic. It was NOT established that a record's contribution depends on that record alone in \
+                 floating-point arithmetic (numerics: unverified)."
+            }
+        }
+    }
+
+    fn assumed(&self) -> String {
+        let runs = match self.runs {
+            1 => "This ledger has one run on this data.".to_owned(),
+            runs => format!(
+                "This ledger has {runs} runs on this data, and the number covers all of them."
+            ),
+        };
+        let conditions = self.claim.as_ref().map_or(&[][..], |claim| &claim.conditions);
+        let conditions: String = conditions
+            .iter()
+            .map(|condition| format!(" It is assumed that {condition}."))
+            .collect();
+        let chosen = match self.claim {
+            Ok(claim) if claim.is_planned() => {
+                " The number of rounds, sampling and noise were fixed before the first round of each run and not \
+                 chosen by looking at this data."
+            }
+            Ok(_) => {
+                " Rounds may have been chosen from what earlier ones released, which the number allows for; nothing \
+                 else about them was chosen by looking at this data."
+            }
+            Err(_) => "",
+        };
+        format!(
+            "What is assumed. {runs}{chosen}{conditions} Settings that were tuned on this data in other runs are \
+             covered only if those runs are in the same ledger. The declared sizes, bounds and classes are public. The \
+             generator is as good as ideal randomness. Nobody saw the memory of the machine or measured its time."
+        )
+    }
+
+    fn not_covered(&self) -> String {
+        let test = match self.public_test {
+            true => "The test set was declared public and has no protection. ",
+            false => "",
+        };
+        let time = if self.reports_time { ", of which the report gives whole seconds" } else { "" };
+        format!(
+            "What is not covered. {test}The input file and the ledger's own protection against theft are not, nor is \
+             the time that training took{time}. Copies of the ledger that go different ways each keep only what they \
+             know."
+        )
+    }
+
+    fn as_of(&self) -> String {
+        let since = match self.since_results {
+            None | Some([]) => String::new(),
+            Some(changes) => format!(
+                " The results were written before its last rows; since then: {}. What is said here covers them.",
+                changes.join("; ")
+            ),
+        };
+        format!(
+            "As of. All of this was computed from ledger {}, which ended at row {}.{since} Its head was:\n{}",
+            self.ledger.id, self.ledger.sequence, self.ledger.head
+        )
+    }
+}
+
+fn released(group: &ReleasedGroup<'_>) -> String {
+    let numbers = group.dimension.map_or(String::new(), |numbers| format!("{numbers} numbers, "));
+    let (clip, noise) = (up(group.clip), claimed_noise_down(group.noise));
+    // A name comes from a ledger, which anybody may have written: it must not look like a paragraph.
+    let name = group.name.escape_debug();
+    format!("{name} ({numbers}clipped to norm {clip}, noise {noise} on the sum)")
+}

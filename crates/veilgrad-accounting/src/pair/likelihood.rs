@@ -1,0 +1,262 @@
+//! The likelihood ratio of a sampled Gaussian as a function of its output, and the privacy loss that it makes.
+//!
+//! Outputs y are standard normal without the record. With it they are shifted by 1/z, and
+//! `u(y) = q (e^{y/z - 1/(2z^2)} - 1)` is how much more likely a sampled round makes them.
+
+use crate::number::log_beyond_linear;
+use crate::{Sampled, Step};
+
+/// Which of two neighbours is the one that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// The record is there and might not be.
+    Remove,
+    /// The record is not there and might be.
+    Add,
+}
+
+/// The two distributions that one step's privacy loss compares. The loss is a monotone function of the output y; under
+/// the neighbour that ran, y has density `e^{weight(y)}` relative to the standard normal one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) q: f64,
+    pub(crate) z: f64,
+    pub(crate) change: Change,
+}
+
+/// Which two distributions a loss compares: a round without the record, with it, or with another one
+/// in its place, each in its share of rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Change {
+    /// weight = loss = log(1 + u(y)).
+    Remove,
+    /// weight = 0, loss = -log(1 + u(y)).
+    Add,
+    /// weight = log(1 + u(-y)), loss = log(1 + u(-y)) - log(1 + u(y)).
+    Replace,
+}
+
+/// What a [`Pair`] says of one output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) weight: f64,
+    pub(crate) loss: f64,
+    /// `weight` and `loss` less their linear term in u. Since `E u = 0`, leaving that term out changes no expectation,
+    /// and small excesses of a moment over 1 are summed without cancellation.
+    pub(crate) weight_beyond_linear: f64,
+    pub(crate) loss_beyond_linear: f64,
+}
+
+impl Pair {
+    pub(crate) fn new(step: Step, direction: Direction) -> Self {
+        let (q, change) = match (step.sampled, direction) {
+            (Sampled::PoissonReplaced(q), _) => (q, Change::Replace),
+            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Remove) => {
+                (q, Change::Remove)
+            }
+            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Add) => (q, Change::Add),
+            (Sampled::Always, Direction::Remove) => (1.0, Change::Remove),
+            (Sampled::Always, Direction::Add) => (1.0, Change::Add),
+        };
+        Self { q, z: step.z, change }
+    }
+
+    /// The pair of a step whose loss is analytic in the output: that of a Poisson sample.
+    pub(crate) fn analytic(step: Step, direction: Direction) -> Option<Self> {
+        let analytic = matches!(step.sampled, Sampled::Poisson(_) | Sampled::PoissonReplaced(_));
+        analytic.then(|| Self::new(step, direction))
+    }
+
+    /// `log((1-q) + q e^{y/z - 1/(2z^2)})`.
+    fn log_ratio(&self, y: f64) -> f64 {
+        let exponent = y / self.z - 0.5 / (self.z * self.z);
+        if self.q == 1.0 {
+            exponent
+        } else if exponent > 700.0 {
+            // log(q e^x (1 + (1-q)/(q e^x)))
+            self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp())
+        } else {
+            libm::log1p(self.q * libm::expm1(exponent))
+        }
+    }
+
+    pub(crate) fn loss(&self, y: f64) -> f64 {
+        match self.change {
+            Change::Remove => self.log_ratio(y),
+            Change::Add => -self.log_ratio(y),
+            Change::Replace => self.log_ratio(-y) - self.log_ratio(y),
+        }
+    }
+
+    /// The inverse of [`loss`](Self::loss): the output with this loss; infinite if no output has it.
+    ///
+    /// Bounds do not depend on its rounding: outputs only have to be ordered like their losses (reversed for addition
+    /// and replacement), because the masses of a cell are computed from its actual ends.
+    pub(crate) fn output(&self, loss: f64) -> f64 {
+        match self.change {
+            Change::Remove => self.inverse_log_ratio(loss),
+            Change::Add => self.inverse_log_ratio(-loss),
+            Change::Replace => {
+                // The root X = e^{y/z} of e^l q a X^2 + (1-q)(e^l - 1) X - q a = 0 for a loss l >= 0,
+                // where a = e^{-1/(2z^2)}; the loss is odd in y.
+                let l = loss.abs();
+                let log_a = -0.5 / (self.z * self.z);
+                let half = 0.5 * (1.0 - self.q) / self.q * -libm::expm1(-l);
+                // X = a / (half' + sqrt(half'^2 + a^2 e^l)), all divided by e^l.
+                let log_root = if half == 0.0 {
+                    -0.5 * l
+                } else {
+                    let ratio = 2.0 * (log_a - half.ln()) - l;
+                    let inner = half.ln() + libm::log1p((1.0 + ratio.exp()).sqrt());
+                    if ratio > 600.0 { -0.5 * l } else { log_a - l - inner }
+                };
+                let y = self.z * log_root;
+                if loss >= 0.0 { y } else { -y }
+            }
+        }
+    }
+
+    fn inverse_log_ratio(&self, loss: f64) -> f64 {
+        if self.q == 1.0 {
+            return self.z * loss + 0.5 / self.z;
+        }
+        let exponent = if loss > 30.0 {
+            loss - self.q.ln() + libm::log1p(-(1.0 - self.q) * (-loss).exp())
+        } else {
+            let ratio = libm::expm1(loss) / self.q;
+            if ratio <= -1.0 {
+                return f64::NEG_INFINITY;
+            }
+            libm::log1p(ratio)
+        };
+        self.z * exponent + 0.5 / self.z
+    }
+
+    /// `(log(1 + u), log(1 + u) - u)` at y.
+    fn ratio(&self, y: f64) -> (f64, f64) {
+        let exponent = y / self.z - 0.5 / (self.z * self.z);
+        if exponent > 700.0 {
+            // The ratio itself would overflow; its log does not.
+            let log =
+                self.q.ln() + exponent + libm::log1p((1.0 - self.q) / self.q * (-exponent).exp());
+            (log, log - self.q * libm::expm1(exponent))
+        } else {
+            let u = self.q * libm::expm1(exponent);
+            (libm::log1p(u), log_beyond_linear(u))
+        }
+    }
+
+    pub(crate) fn at(&self, y: f64) -> Point {
+        let (up, up_bend) = self.ratio(y);
+        match self.change {
+            Change::Remove => Point {
+                weight: up,
+                loss: up,
+                weight_beyond_linear: up_bend,
+                loss_beyond_linear: up_bend,
+            },
+            Change::Add => Point {
+                weight: 0.0,
+                loss: -up,
+                weight_beyond_linear: 0.0,
+                loss_beyond_linear: -up_bend,
+            },
+            Change::Replace => {
+                let (down, down_bend) = self.ratio(-y);
+                Point {
+                    weight: down,
+                    loss: down - up,
+                    weight_beyond_linear: down_bend,
+                    loss_beyond_linear: down_bend - up_bend,
+                }
+            }
+        }
+    }
+
+    /// For `(weight, loss)` at outputs `left`, `left + spacing`, ..., in their order: quicker than [`at`](Self::at).
+    pub(crate) fn equally_spaced(&self, left: f64, spacing: f64) -> EquallySpaced<'_> {
+        let ratio = libm::exp(spacing / self.z);
+        EquallySpaced { pair: self, left, spacing, ratio, up: 0.0, down: 0.0, index: 0 }
+    }
+}
+
+/// Losses at equally spaced outputs, whose likelihood ratios are a geometric sequence.
+pub(crate) struct EquallySpaced<'a> {
+    pair: &'a Pair,
+    left: f64,
+    spacing: f64,
+    /// From one output to the next.
+    ratio: f64,
+    /// `e^{y/z - 1/(2z^2)}` at the last output, and at its opposite.
+    up: f64,
+    down: f64,
+    index: usize,
+}
+
+impl EquallySpaced<'_> {
+    /// After so many outputs the sequence begins afresh.
+    const STRETCH: usize = 16;
+    /// At least how far a loss is off, in unit roundoffs, beside what comes from its exponent: every output adds two
+    /// roundings and that of the ratio, whose exponent is below 1/2.
+    pub(crate) const ROUNDING: f64 = 64.0;
+
+    fn log_ratio(&self, y: f64, likelihood: f64) -> f64 {
+        if likelihood < 1e300 {
+            libm::log1p(self.pair.q * (likelihood - 1.0))
+        } else {
+            self.pair.ratio(y).0
+        }
+    }
+}
+
+impl Iterator for EquallySpaced<'_> {
+    /// Output, weight, loss.
+    type Item = (f64, f64, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (change, z) = (self.pair.change, self.pair.z);
+        let y = self.left + self.index as f64 * self.spacing;
+        if self.index.is_multiple_of(Self::STRETCH) {
+            let likelihood = |y: f64| libm::exp(y / z - 0.5 / (z * z));
+            self.up = likelihood(y);
+            self.down = if change == Change::Replace { likelihood(-y) } else { 0.0 };
+        } else {
+            self.up *= self.ratio;
+            self.down /= self.ratio;
+        }
+        self.index += 1;
+        let up = self.log_ratio(y, self.up);
+        Some(match change {
+            Change::Remove => (y, up, up),
+            Change::Add => (y, 0.0, -up),
+            Change::Replace => {
+                let down = self.log_ratio(-y, self.down);
+                (y, down, down - up)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::UNIT;
+
+    #[test]
+    fn losses_at_equally_spaced_outputs_are_those_at_each() {
+        let sampled = [Sampled::Poisson(0.01), Sampled::PoissonReplaced(0.3)];
+        for (sampled, z) in sampled.into_iter().flat_map(|one| [(one, 0.3), (one, 2.0)]) {
+            for direction in [Direction::Remove, Direction::Add] {
+                let pair = Pair::analytic(Step { sampled, z }, direction).unwrap();
+                let (left, spacing) = (-9.0, 0.13 * z);
+                for (y, weight, loss) in pair.equally_spaced(left, spacing).take(200) {
+                    let exact = pair.at(y);
+                    let off = EquallySpaced::ROUNDING + pair.loss_rounding(y);
+                    let off = UNIT * (off + 4.0 * (loss.abs() + weight.abs()));
+                    assert!((loss - exact.loss).abs() <= off, "{pair:?} {y}: {loss} {exact:?}");
+                    assert!((weight - exact.weight).abs() <= off, "{pair:?} {y}: {weight}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Probabilities of intervals of outputs, with their roundings, and the profile of one step.
+
+use super::likelihood::{Change, Direction, Pair};
+use crate::number::{UNIT, upper_tail};
+use crate::{Interval, Sampled, Step};
+
+/// Roundings of a mass, in units of the larger of the two tails that it is the difference of: those of
+/// the error function, its argument far out, and the difference. Generous.
+const ROUNDING: f64 = 4e-15;
+
+/// A probability, and the size of what it was computed from.
+#[derive(Clone, Copy)]
+pub(crate) struct Mass {
+    pub(crate) value: f64,
+    scale: f64,
+}
+
+impl Mass {
+    /// At least the true probability.
+    pub(crate) fn up(self) -> f64 {
+        self.value + ROUNDING * self.scale
+    }
+
+    /// At most the true probability.
+    pub(crate) fn down(self) -> f64 {
+        self.value - ROUNDING * self.scale
+    }
+}
+
+/// The profile of a single step at `epsilon >= 0`.
+pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
+    // A fixed-size sample has there the profile of removal.
+    let direction = match step.sampled {
+        Sampled::FixedReplaced(_) => Direction::Remove,
+        _ => direction,
+    };
+    let delta = Pair::new(step, direction).delta(epsilon);
+    let upper = if delta.upper.is_nan() { f64::INFINITY } else { delta.upper };
+    Interval { lower: delta.lower, upper }
+}
+
+impl Pair {
+    /// The loss of outputs that are at most `reach` from where a round with or without the record is
+    /// centred: the smallest, and the largest, or a smaller one from which on the profile of the step is at
+    /// most `tail`.
+    pub(crate) fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
+        let right = 1.0 / self.z + reach;
+        let (lowest, (mut low, mut high)) = match self.change {
+            Change::Remove => (-reach, (0.0, right)),
+            Change::Add => (right, (0.0, -reach)),
+            Change::Replace => (right, (0.0, -right)),
+        };
+        // 1 % accuracy is enough here; with very little noise the search takes many steps.
+        for _ in 0..64 {
+            if (high - low).abs() <= 0.01 {
+                break;
+            }
+            let middle = 0.5 * (low + high);
+            if self.delta(self.loss(middle)).upper <= tail { high = middle } else { low = middle }
+        }
+        (self.loss(lowest), self.loss(high))
+    }
+
+    /// The output with the largest loss.
+    pub(crate) const fn highest(&self) -> f64 {
+        match self.change {
+            Change::Remove => f64::INFINITY,
+            Change::Add | Change::Replace => f64::NEG_INFINITY,
+        }
+    }
+
+    /// The loss of the output that is likeliest, about.
+    pub(crate) fn bulk(&self) -> f64 {
+        let shift = if self.q > 0.5 { 1.0 / self.z } else { 0.0 };
+        match self.change {
+            Change::Remove => self.loss(shift),
+            Change::Add => self.loss(0.0),
+            Change::Replace => self.loss(-shift),
+        }
+    }
+
+    /// Masses of an interval of outputs without the record, with it, and with the other one.
+    pub(crate) fn masses(&self, from: f64, to: f64) -> [Mass; 3] {
+        let shift = 1.0 / self.z;
+        let other = match self.change {
+            Change::Replace => normal_mass(from, to, -shift),
+            Change::Remove | Change::Add => Mass { value: 0.0, scale: 0.0 },
+        };
+        [normal_mass(from, to, 0.0), normal_mass(from, to, shift), other]
+    }
+
+    /// The mass of an interval of outputs under the distribution that ran.
+    pub(crate) fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
+        let mix = |sampled: Mass| {
+            let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
+            Mass {
+                value: mix(without.value, sampled.value),
+                scale: mix(without.scale, sampled.scale),
+            }
+        };
+        match self.change {
+            Change::Remove => mix(with),
+            Change::Add => without,
+            Change::Replace => mix(other),
+        }
+    }
+
+    /// The probability, under the distribution that ran, of losses below that at `y`.
+    pub(crate) fn mass_below(&self, y: f64) -> Mass {
+        self.mass(match self.change {
+            Change::Remove => self.masses(f64::NEG_INFINITY, y),
+            Change::Add | Change::Replace => self.masses(y, f64::INFINITY),
+        })
+    }
+
+    /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both
+    /// distributions keep their mass: returns the upper part, rounded up, and the whole.
+    pub(crate) fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
+        let (from, to) = if below < above { (below, above) } else { (above, below) };
+        let masses = self.masses(from, to);
+        let mass = self.mass(masses);
+        let (difference, rounding) = self.difference(masses, low);
+        let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
+        // Not `clamp`, which panics at NaN.
+        let whole = mass.up();
+        // e^loss overflows there.
+        let upper = if low > 700.0 { whole } else { upper };
+        let upper = if upper < 0.0 { 0.0 } else { upper };
+        (if upper > whole { whole } else { upper }, whole)
+    }
+
+    /// `P - e^low Q` of an interval of outputs, where nothing large cancels, and its rounding.
+    pub(crate) fn difference(&self, masses: [Mass; 3], low: f64) -> (f64, f64) {
+        let growth = low.exp();
+        let factors = match self.change {
+            Change::Remove => [-(libm::expm1(low) + self.q), self.q, 0.0],
+            Change::Add => [growth * self.q - libm::expm1(low), -growth * self.q, 0.0],
+            Change::Replace => [-(1.0 - self.q) * libm::expm1(low), -growth * self.q, self.q],
+        };
+        // What the first factor was formed from, which may have cancelled.
+        let formed = libm::expm1(low).abs() + growth.max(1.0) * self.q;
+        let [without, _, _] = masses;
+        let mut difference = 0.0;
+        let mut rounding = 8.0 * UNIT * formed * without.value;
+        for (factor, mass) in factors.into_iter().zip(masses) {
+            difference += factor * mass.value;
+            rounding += ROUNDING * factor.abs() * (mass.scale + mass.value);
+        }
+        (difference, rounding)
+    }
+
+    /// The profile of this one step: the mass above a loss less `e^loss` times the other's.
+    fn delta(&self, epsilon: f64) -> Interval {
+        let y = self.output(epsilon);
+        let masses = match self.change {
+            Change::Remove => self.masses(y, f64::INFINITY),
+            Change::Add | Change::Replace => self.masses(f64::NEG_INFINITY, y),
+        };
+        let (value, rounding) = self.difference(masses, epsilon);
+        let (value, rounding) = if epsilon > 700.0 {
+            // e^epsilon overflows; the mass alone is an upper bound.
+            let mass = self.mass(masses).up();
+            (0.5 * mass, 0.5 * mass)
+        } else {
+            (value, 4.0 * rounding)
+        };
+        Interval { lower: value - rounding, upper: value + rounding }
+    }
+}
+
+/// The probability of `[from, to)` under the normal distribution around `mean`, from the tails that are
+/// smaller.
+pub(crate) fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
+    let (low, high) = (from - mean, to - mean);
+    let (value, tail, end) = if low >= 0.0 {
+        (upper_tail(low) - upper_tail(high), upper_tail(low), low)
+    } else if high <= 0.0 {
+        (upper_tail(-high) - upper_tail(-low), upper_tail(-high), -high)
+    } else {
+        (1.0 - upper_tail(-low) - upper_tail(high), 1.0, 0.0)
+    };
+    // The relative error of a tail grows with its argument times that argument's rounding, which grows with |mean|.
+    // Subnormal tails have no digits at all: MIN_POSITIVE covers them.
+    let digits = 1.0 + end * (end + mean.abs()) / 8.0;
+    let scale = if tail == 0.0 { 0.0 } else { tail * digits } + f64::MIN_POSITIVE / ROUNDING;
+    // Not `max`: NaN must stay visible.
+    Mass { value: if value < 0.0 { 0.0 } else { value }, scale }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Narrow intervals are differences of nearly equal tails; their masses are enclosed all the same.
+    #[test]
+    fn masses_of_narrow_intervals_are_enclosed() {
+        let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        for i in 0..400 {
+            let from = -9.0 + 0.045 * f64::from(i);
+            for width in [1e-3, 1e-5, 1e-7, 1e-9, 1e-11] {
+                let to = from + width;
+                // By the midpoint rule, whose error is a part of width^2/24 (x^2 + 1).
+                let (exact, middle) = ((to - from) * density(from + 0.5 * width), from.abs() + 1.0);
+                let off = exact * (width * width * middle * middle / 12.0 + 1e-13);
+                let mass = normal_mass(from, to, 0.0);
+                assert!(mass.up() >= exact - off, "{from} {width}: {} {exact}", mass.up());
+                assert!(mass.down() <= exact + off, "{from} {width}: {} {exact}", mass.down());
+            }
+        }
+    }
+}

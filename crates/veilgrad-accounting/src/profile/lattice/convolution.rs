@@ -1,0 +1,318 @@
+//! The losses of all steps on one grid: their moments, and their composition by Fourier transform.
+
+use realfft::RealFftPlanner;
+use realfft::num_complex::Complex64;
+
+use super::discretisation::{Rounded, StepLoss};
+use super::inversion::{ComposedLoss, Sum};
+use super::spectrum::Product;
+use super::target::{TAIL, TRANSFORM, Target};
+use crate::number::UNIT;
+use crate::pair::Direction;
+use crate::profile::payoff::payoff;
+use crate::{Composition, Step, work};
+
+/// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
+/// Numerical Algorithms, theorem 24.2), generously.
+const FFT_ROUNDINGS: f64 = 8.0;
+/// The work of one atom: the normal tails of its cell, and the search for its end.
+const ATOM: u64 = 60;
+/// The interval of losses that the transform keeps. Outside of it the tilted total loss has negligible probability;
+/// `tilt_below` and `tilt_above` are the tilts whose Chernoff bounds prove that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) tilt_below: f64,
+    pub(crate) tilt_above: f64,
+}
+
+/// Where one large loss is likelier than many small ones, sums without any large loss are left out of the
+/// transform, whose rounding they would determine, and bounded by themselves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Split {
+    /// Privacy losses above this count as large.
+    pub(crate) loss: f64,
+    /// The tilt that bounds sums without any.
+    pub(crate) tilt: f64,
+}
+
+/// The losses of all steps on one grid, each with its number.
+pub(crate) struct LossDistributions {
+    pub(crate) grid: f64,
+    pub(crate) steps: Vec<(StepLoss, f64)>,
+    pub(crate) split: Option<Split>,
+}
+
+impl LossDistributions {
+    pub(crate) fn new(
+        composition: &Composition,
+        direction: Direction,
+        (grid, density): (f64, i64),
+        tail: f64,
+        rounded: Rounded,
+    ) -> Self {
+        let on_grid = |(step, count): &(Step, u64)| {
+            (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
+        };
+        let steps: Vec<_> = composition.steps().iter().map(on_grid).collect();
+        let atoms: u64 = steps.iter().map(|(loss, _)| loss.atoms.len() as u64).sum();
+        work::spend(ATOM * atoms);
+        Self { grid, steps, split: None }
+    }
+
+    /// The largest index of a small loss.
+    fn last_small(&self) -> i64 {
+        self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
+    }
+
+    /// The log of `E e^{tilt L}` over outcomes in which every step has a small loss, and the log of the ratio of the
+    /// whole `E e^{tilt L}` to that.
+    fn parts(&self, tilt: f64) -> (f64, f64) {
+        let last = self.last_small();
+        let (mut all, mut factor) = (0.0, 0.0);
+        for (loss, count) in &self.steps {
+            let at = loss.atoms.partition_point(|(index, _)| *index <= last);
+            let (small, large) = loss.atoms.split_at(at);
+            let small = log_sum(small, tilt * self.grid);
+            let ratio = log_sum(large, tilt * self.grid) - small;
+            all += count * small;
+            factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
+        }
+        (all, factor)
+    }
+
+    /// About the expected number of large losses under the tilted distribution.
+    pub(crate) fn expected_large_losses(&self, tilt: f64) -> f64 {
+        self.parts(tilt).1
+    }
+
+    /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,
+    /// without offsets.
+    pub(crate) fn cumulant(&self, tilt: f64) -> f64 {
+        if self.split.is_none() {
+            let steps = self.steps.iter();
+            return steps.map(|(loss, count)| count * log_moment(loss, self.grid, tilt)).sum();
+        }
+        let (small, factor) = self.parts(tilt);
+        small + if factor > 30.0 { factor } else { libm::expm1(factor).ln() }
+    }
+
+    /// The largest loss for which sums of smaller ones cost next to nothing at `epsilon`, if there is one.
+    pub(crate) fn find_split(&mut self, epsilon: f64, delta: f64) -> Option<Split> {
+        let mut loss = 0.7 * epsilon;
+        for _ in 0..12 {
+            self.split = Some(Split { loss, tilt: 0.0 });
+            let bound = |log_tilt: f64| {
+                let tilt = log_tilt.exp();
+                self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
+            };
+            let centre = (20.0 / epsilon).ln();
+            let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
+            if bound < delta.ln() + TAIL.ln() {
+                return Some(Split { loss, tilt: log_tilt.exp() });
+            }
+            loss *= 0.7;
+        }
+        None
+    }
+
+    /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
+    /// tilt is sound; this one keeps the errors small against delta.
+    pub(crate) fn best_tilt(&self, target: Target) -> f64 {
+        let bound = |log_tilt: f64| {
+            let tilt = log_tilt.exp();
+            let value = self.cumulant(tilt) + payoff(tilt).value;
+            match target {
+                Target::Delta(delta) => (value - delta.ln()) / tilt,
+                Target::Epsilon(epsilon) => value - tilt * epsilon,
+            }
+        };
+        let scan = (-8..=28).map(f64::from).map(|x| (x, bound(x)));
+        let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+        golden(bound, best - 1.0, best + 1.0).0.exp()
+    }
+
+    /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
+    /// either side.
+    pub(crate) fn window(&self, tilt: f64, value: f64, wrapped: f64) -> Option<Window> {
+        // P(L > end) <= e^{K(m) - K(tilt) - (m - tilt) end}: the end at which this is e^wrapped.
+        let end = |moved: f64| (self.cumulant(moved) - value - wrapped) / (moved - tilt);
+        let shifts = |side: f64, log: f64| tilt + side * tilt * log.exp();
+        let best = |side: f64| {
+            let end_at = |log: f64| {
+                let end = side * end(shifts(side, log));
+                if end.is_finite() { end } else { f64::INFINITY }
+            };
+            let scan = (-8..=8).map(f64::from).map(|x| (x, end_at(x)));
+            let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+            let (log, value) = golden(end_at, best - 1.0, best + 1.0);
+            (side * value, shifts(side, log))
+        };
+        let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
+        let sound = low < high && high.is_finite() && low.is_finite();
+        sound.then_some(Window { low, high, tilt_below, tilt_above })
+    }
+
+    /// At least the probability of sums on the side of `end` that the moved tilt is on, tilted and divided by
+    /// `e^log_factor`.
+    fn chernoff(&self, tilt: f64, log_factor: f64, moved: f64, end: f64) -> f64 {
+        let value = self.cumulant(moved);
+        // Logs of moments are good to far less than this.
+        let size = 1.0 + value.abs() + log_factor.abs() + (moved - tilt).abs() * end.abs();
+        (value - log_factor - (moved - tilt) * end + 1e-10 * size + 1e-11 * self.rounds()).exp()
+    }
+
+    /// At least what sums without a large loss cost, as the logs of a constant and the coefficient of
+    /// epsilon.
+    fn small(&self) -> Option<(f64, f64)> {
+        let tilt = self.split?.tilt;
+        let (value, _) = self.parts(tilt);
+        // (1 - e^-x)_+ <= e^{tilt x} tilt^tilt / (1+tilt)^(1+tilt)
+        let payoff = -tilt * libm::log1p(1.0 / tilt) - libm::log1p(tilt);
+        Some((value + payoff + 1e-10 * (1.0 + value.abs()) + 1e-11 * self.rounds(), -tilt))
+    }
+
+    fn rounds(&self) -> f64 {
+        self.steps.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The distribution of the tilted sum, by Fourier transform.
+    pub(crate) fn compose(&self, tilt: f64, window: &Window, points: usize) -> ComposedLoss {
+        work::spend(TRANSFORM * points as u64 * self.steps.len() as u64);
+        let mut planner = RealFftPlanner::<f64>::new();
+        let (forward, inverse) =
+            (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
+        let mut input = forward.make_input_vec();
+        let mut spectrum = forward.make_output_vec();
+        let mut large = forward.make_output_vec();
+        let mut product = vec![Product::default(); spectrum.len()];
+        let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
+        // Sums of logs and of phases over steps round with their number.
+        let each = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;
+        let (mut log_factor, mut rounding) = (0.0, 0.0);
+        let (mut infinite, mut offset, mut offsets) = (0.0, 0.0, 0.0);
+        for (loss, count) in &self.steps {
+            let log_moment = log_moment(loss, self.grid, tilt);
+            // The roundings of every tilted mass, once per step.
+            let ends = [loss.atoms.first(), loss.atoms.last()].into_iter().flatten();
+            let largest =
+                ends.map(|(index, _)| (*index as f64 * self.grid).abs()).fold(0.0, f64::max);
+            let roundings = 32.0 + 4.0 * (tilt * largest + log_moment.abs());
+            log_factor += count * log_moment;
+            rounding += count * roundings * UNIT;
+            infinite += count * loss.infinite;
+            offset += count * loss.offset;
+            offsets += count * loss.offset.abs();
+            let last = self.last_small();
+            let mut transform = |wanted: &dyn Fn(i64) -> bool, spectrum: &mut [Complex64]| {
+                input.fill(0.0);
+                let mut total = 0.0;
+                for (index, mass) in loss.atoms.iter().filter(|(index, _)| wanted(*index)) {
+                    let place = index.rem_euclid(points as i64) as usize;
+                    let mass = mass * (tilt * *index as f64 * self.grid - log_moment).exp();
+                    total += mass;
+                    if let Some(slot) = input.get_mut(place) {
+                        *slot += mass;
+                    }
+                }
+                // Lengths are those of the plan; if it failed all the same, nothing is certain.
+                if forward.process(&mut input, spectrum).is_err() { f64::INFINITY } else { total }
+            };
+            if self.split.is_some() {
+                let rest = transform(&|index| index <= last, &mut spectrum);
+                let total = transform(&|index| index > last, &mut large);
+                infinite += if (rest + total).is_finite() { 0.0 } else { f64::INFINITY };
+                for ((small, large), product) in spectrum.iter().zip(&large).zip(&mut product) {
+                    product.times(*small, *count, fft_error, each);
+                    product.note_large(*small, *large, *count, (fft_error, total), each);
+                }
+            } else {
+                let total = transform(&|_| true, &mut spectrum);
+                infinite += if total.is_finite() { 0.0 } else { f64::INFINITY };
+                for (value, product) in spectrum.iter().zip(&mut product) {
+                    product.times(*value, *count, fft_error, each);
+                }
+            }
+        }
+        let mut squares = 0.0;
+        for (value, product) in spectrum.iter_mut().zip(&product) {
+            let (found, error) = match self.split {
+                Some(_) => product.with_large(fft_error),
+                None => product.whole(fft_error),
+            };
+            *value = found;
+            squares += 2.0 * error * error;
+        }
+        // Real by symmetry, which rounding does not know.
+        if let Some(first) = spectrum.first_mut() {
+            first.im = 0.0;
+        }
+        if let Some(last) = spectrum.last_mut() {
+            last.im = 0.0;
+        }
+        let mut output = inverse.make_output_vec();
+        if inverse.process(&mut spectrum, &mut output).is_err() {
+            infinite = f64::INFINITY;
+        }
+        // Indices stay where an f64 is exact; a window elsewhere certifies nothing.
+        let first = (window.low / self.grid).floor().clamp(-9e15, 9e15) as i64 - 3;
+        let (start, end) = (first as f64 * self.grid, (first + points as i64) as f64 * self.grid);
+        let steps = self.steps.len() as f64;
+        ComposedLoss::new(
+            Sum {
+                grid: self.grid,
+                first,
+                offset: (offset, (steps + 4.0) * UNIT * offsets),
+                tilt,
+                log_factor,
+                rounding: rounding + (steps + 4.0) * UNIT * log_factor.abs(),
+                above: self.chernoff(tilt, log_factor, window.tilt_above, end),
+                below: self.chernoff(tilt, log_factor, window.tilt_below, start),
+                infinite,
+                small: self.small(),
+            },
+            &output,
+            (squares / points as f64).sqrt(),
+        )
+    }
+}
+
+/// Log of `E e^{tilt L}` over the finite losses of one step.
+fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
+    log_sum(&loss.atoms, tilt * grid)
+}
+
+/// Log of the sum of `mass e^{rate index}`.
+fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
+    work::spend(atoms.len() as u64);
+    let exponent = |index: i64| rate * index as f64;
+    // Exponents are largest at an end.
+    let ends = [atoms.first(), atoms.last()].into_iter().flatten();
+    let top = ends.map(|(index, _)| exponent(*index)).fold(f64::MIN, f64::max);
+    if top.abs() < 600.0 {
+        return atoms.iter().map(|(index, mass)| mass * exponent(*index).exp()).sum::<f64>().ln();
+    }
+    let log = |(index, mass): &(i64, f64)| mass.ln() + exponent(*index);
+    let top = atoms.iter().map(log).fold(f64::MIN, f64::max);
+    top + atoms.iter().map(|atom| (log(atom) - top).exp()).sum::<f64>().ln()
+}
+
+/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there.
+fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> (f64, f64) {
+    const RATIO: f64 = 0.618;
+    let (mut a, mut b) = (high - RATIO * (high - low), low + RATIO * (high - low));
+    let (mut at_a, mut at_b) = (f(a), f(b));
+    for _ in 0..8 {
+        if at_a < at_b {
+            (high, b, at_b) = (b, a, at_a);
+            a = high - RATIO * (high - low);
+            at_a = f(a);
+        } else {
+            (low, a, at_a) = (a, b, at_b);
+            b = low + RATIO * (high - low);
+            at_b = f(b);
+        }
+    }
+    if at_a < at_b { (a, at_a) } else { (b, at_b) }
+}

@@ -1,0 +1,399 @@
+//! The profile in one direction: which way is tried, and what is read from it.
+
+use veilgrad_events::Delta;
+
+use super::bounds::DeltaBounds;
+use super::certified::{Certified, Method};
+use super::closed_form::ClosedForm;
+use super::contour::{self, Contour, smoothing};
+use super::lattice::{LONGEST, Lattice, Target};
+use super::payoff::payoff;
+use crate::cumulant::{Cumulant, Jet, Smoothing};
+use crate::number::bracket_root;
+use crate::pair::Direction;
+use crate::work::{self, Allowance};
+use crate::{Composition, Interval, Sampled, Step, rdp};
+
+/// The contour's answer is taken where its bounds are this close, relatively.
+const CLOSE: f64 = 1e-4;
+/// The same for the other methods. The upper bound of a smoothed contour is far closer to the truth than its
+/// lower one.
+const SMOOTHED_CLOSE: f64 = 3e-4;
+/// With fewer rounds than this lattices are tried before smoothed contours.
+const FEW_ROUNDS: f64 = 200.0;
+/// Lattices are refined until their bounds of epsilon are this close, relatively.
+const LATTICE_CLOSE: f64 = 4e-5;
+/// How close the bounds of a lattice have to be, and how long it may get.
+pub(crate) const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
+
+/// For epsilons above this only Rényi's bound is computed: nobody needs such an epsilon to more digits.
+pub(crate) const MOST_EPSILON: f64 = 1e6;
+
+/// A transform of the total privacy loss, from which delta is read at epsilons near the one that it was computed for.
+pub(crate) enum Transform {
+    Contour(Contour),
+    Smoothed(Contour),
+    Lattice(Lattice),
+    /// The transform of a composition that costs at least as much: only its upper bounds hold.
+    UpperOnly(Box<Self>),
+}
+
+impl DeltaBounds for Transform {
+    fn delta(&self, epsilon: f64) -> Interval {
+        match self {
+            Self::Contour(contour) | Self::Smoothed(contour) => contour.delta(epsilon),
+            Self::Lattice(lattice) => lattice.delta(epsilon),
+            Self::UpperOnly(other) => Interval { lower: 0.0, ..other.delta(epsilon) },
+        }
+    }
+}
+
+impl Transform {
+    fn into_upper_bound(self) -> Self {
+        Self::UpperOnly(Box::new(self))
+    }
+
+    const fn method(&self) -> Method {
+        match self {
+            Self::Contour(_) | Self::Smoothed(_) => Method::Contour,
+            Self::Lattice(_) => Method::Lattice,
+            Self::UpperOnly(other) => other.method(),
+        }
+    }
+
+    /// How close bounds of delta are, relatively, where a transform is good.
+    pub(crate) const fn close(&self) -> f64 {
+        match self {
+            Self::Contour(_) => CLOSE,
+            Self::Smoothed(_) | Self::Lattice(_) => 5e-3,
+            Self::UpperOnly(other) => other.close(),
+        }
+    }
+}
+
+/// Where there is no work left.
+const UNKNOWN: Certified = Certified { bounds: Interval::UNKNOWN, method: Method::Contour };
+
+/// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
+pub(crate) fn delta_towards(
+    composition: &Composition,
+    direction: Direction,
+    epsilon: f64,
+    (close, longest): (f64, usize),
+) -> (Certified, Option<Transform>) {
+    if let Some(profile) = ClosedForm::new(composition, direction) {
+        let bounds = profile.delta(epsilon);
+        return (Certified { bounds, method: Method::ClosedForm }, None);
+    }
+    if work::left() == 0 {
+        return (UNKNOWN, None);
+    }
+    let mut cumulant = Cumulant::new(composition, direction);
+    let tilt = match composition.sample() {
+        Some(sample) => Cumulant::new(sample, direction).best_slope(epsilon, payoff),
+        None => cumulant.best_slope(epsilon, payoff),
+    };
+    let contour = match rarely_sampled(composition) {
+        true => None,
+        false => first_contour(composition, direction, &mut cumulant, tilt),
+    };
+    let bounds = contour.as_ref().map_or(Interval::UNKNOWN, |contour| contour.delta(epsilon));
+    let mut best = Certified { bounds, method: Method::Contour };
+    if bounds.width() <= CLOSE * bounds.upper {
+        return (best, contour.map(Transform::Contour));
+    }
+    if composition.sample().is_some() {
+        let (found, transform) = coarse_delta(composition, direction, epsilon, (close, longest));
+        return (best.and(found), transform);
+    }
+    let smoothed =
+        || smoothing::for_epsilon(composition, direction, epsilon).map(Transform::Smoothed);
+    let lattice = || {
+        let target = Target::Epsilon(epsilon);
+        Lattice::new(composition, direction, target, close, longest).map(Transform::Lattice)
+    };
+    // With few rounds transforms decay slowly, and lattices are close enough.
+    let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];
+    let many: [&dyn Fn() -> Option<Transform>; 2] = [&smoothed, &lattice];
+    let attempts = if composition.rounds() < FEW_ROUNDS { &few[..] } else { &many };
+    let mut transform = None;
+    for (index, attempt) in attempts.iter().enumerate() {
+        let _part = part_for_attempt(index + 1 == attempts.len());
+        if let Some(found) = attempt() {
+            let certified = Certified { bounds: found.delta(epsilon), method: found.method() };
+            if certified.bounds.upper <= best.bounds.upper {
+                transform = Some(found);
+            }
+            best = best.and(certified);
+        }
+        let close = transform.as_ref().map_or(0.0, Transform::close);
+        if best.bounds.width() <= close * best.bounds.upper {
+            break;
+        }
+    }
+    (best, transform)
+}
+
+/// The same from above, by few steps that cost at least as much.
+pub(crate) fn coarse_delta(
+    composition: &Composition,
+    direction: Direction,
+    epsilon: f64,
+    how_close: (f64, usize),
+) -> (Certified, Option<Transform>) {
+    let coarse = composition.coarse();
+    let (found, transform) = delta_towards(coarse, direction, epsilon, how_close);
+    (found.with_lower(0.0), transform.map(Transform::into_upper_bound))
+}
+
+/// Bounds of epsilon for `delta`.
+pub(crate) fn epsilon_towards(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Certified {
+    if let Some(profile) = ClosedForm::new(composition, direction) {
+        let bounds = solve(&profile, delta, 0.0, 1.0).unwrap_or(Interval::UNKNOWN);
+        return Certified { bounds, method: Method::ClosedForm };
+    }
+    if work::left() == 0 {
+        return UNKNOWN;
+    }
+    let bounds = contour_epsilon(composition, direction, delta).unwrap_or(Interval::UNKNOWN);
+    let mut best = Certified { bounds, method: Method::Contour };
+    if bounds.width() <= CLOSE * bounds.upper.max(0.01) {
+        return best;
+    }
+    if composition.sample().is_some() {
+        let found = epsilon_towards(composition.coarse(), direction, delta);
+        let lower = match composition.attained() && found.bounds.upper.is_finite() {
+            true => epsilon_towards(composition.coarse_below(), direction, delta).bounds.lower,
+            false => 0.0,
+        };
+        return best.and(found.with_lower(lower));
+    }
+    if Delta::new(delta).is_ok_and(|delta| is_above_most_epsilon(composition, delta)) {
+        return best;
+    }
+    // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
+    let mut attempts: [(Method, Attempt); 2] =
+        [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
+    if composition.rounds() < FEW_ROUNDS {
+        attempts.reverse();
+    }
+    for (index, (method, attempt)) in attempts.into_iter().enumerate() {
+        let _part = part_for_attempt(index + 1 == attempts.len());
+        if let Some(bounds) = attempt(composition, direction, delta) {
+            best = best.and(Certified { bounds, method });
+        }
+        if best.bounds.width() <= SMOOTHED_CLOSE * best.bounds.upper.max(0.01) {
+            break;
+        }
+    }
+    best
+}
+
+/// A way to bounds of epsilon.
+type Attempt = fn(&Composition, Direction, f64) -> Option<Interval>;
+
+/// Half of what is left, unless it is the last attempt.
+fn part_for_attempt(last: bool) -> Allowance {
+    Allowance::open(if last { work::left() } else { work::left() / 2 })
+}
+
+/// The contour without smoothing. Of thousands of distinct steps it takes long, and part of the work is left for what is
+/// tried if it fails.
+fn first_contour(
+    composition: &Composition,
+    direction: Direction,
+    cumulant: &mut Cumulant,
+    tilt: f64,
+) -> Option<Contour> {
+    let _part = part_for_attempt(composition.sample().is_none());
+    contour::contour(composition, direction, cumulant, tilt, Smoothing::default())
+}
+
+/// Whether epsilon is above [`MOST_EPSILON`], by Rényi's bound, so that transforms are not worth their time.
+pub(crate) fn is_above_most_epsilon(composition: &Composition, delta: Delta) -> bool {
+    // Only which method is tried depends on it, so a sample of thousands of distinct steps will do.
+    let typical = composition.sample().unwrap_or(composition);
+    rdp::epsilon(typical, delta).is_ok_and(|found| found.epsilon.get() > MOST_EPSILON)
+}
+
+fn smoothed_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<Interval> {
+    let (contour, guess) = smoothing::for_delta(composition, direction, delta)?;
+    solve(&contour, delta, guess, 1e-3 * guess)
+}
+
+fn lattice_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<Interval> {
+    let lattice =
+        Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE, LONGEST)?;
+    solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
+}
+
+/// Whether a record takes part so rarely that contours are not worth a try: characteristic functions hardly
+/// decay.
+fn rarely_sampled(composition: &Composition) -> bool {
+    let part = |(step, count): &(Step, u64)| match step.sampled {
+        Sampled::Always => f64::INFINITY,
+        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
+            q * *count as f64
+        }
+    };
+    composition.steps().iter().map(part).sum::<f64>() < 0.3
+}
+
+fn contour_epsilon(
+    composition: &Composition,
+    direction: Direction,
+    delta: f64,
+) -> Option<Interval> {
+    if rarely_sampled(composition) {
+        return None;
+    }
+    let extra = |tilt: f64| {
+        let payoff = payoff(tilt);
+        Jet { value: payoff.value - delta.ln(), ..payoff }
+    };
+    let mut search = Cumulant::new(composition.sample().unwrap_or(composition), direction);
+    let tilt = search.best_ratio(extra);
+    let guess = (search.at(tilt).value + extra(tilt).value) / tilt;
+    let mut cumulant = Cumulant::new(composition, direction);
+    let contour = first_contour(composition, direction, &mut cumulant, tilt)?;
+    solve(&contour, delta, guess, 1.0 / tilt)
+}
+
+/// Bounds of the epsilon at which a profile falls below `delta`, from a guess and a scale of how fast
+/// it falls: the largest epsilon found where its lower bound is above, and the smallest where its upper
+/// bound is not.
+fn solve(profile: &dyn DeltaBounds, delta: f64, guess: f64, scale: f64) -> Option<Interval> {
+    let log_ratio = |value: f64| (value.max(1e-320) / delta).ln();
+    // `max` would take NaN for a small upper bound.
+    let upper_at = |epsilon: f64| match profile.delta(epsilon).upper {
+        upper if upper.is_nan() => f64::INFINITY,
+        upper => log_ratio(upper),
+    };
+    let lower_at = |epsilon: f64| log_ratio(profile.delta(epsilon).lower);
+    // Errors grow with the distance from the guess, so both searches begin there.
+    let guess = guess.max(0.0);
+    let (mut left, mut right) = (guess, guess);
+    let mut stride = 1e-3 * scale;
+    while !(upper_at(right) <= 0.0) {
+        if !(stride < 1e16 * (scale + guess)) {
+            return None;
+        }
+        (left, right) = (right, right + stride);
+        stride *= 2.0;
+    }
+    stride = 1e-3 * scale;
+    while left > 0.0 && upper_at(left) <= 0.0 {
+        (left, right) = ((left - stride).max(0.0), left);
+        stride *= 2.0;
+    }
+    let upper =
+        if upper_at(left) <= 0.0 { left } else { bracket_root(upper_at, left, right, 1e-13).1 };
+    let (mut left, mut right) = (upper, upper);
+    stride = 1e-10 * (scale + upper);
+    while left > 0.0 && !(lower_at(left) > 0.0) {
+        (left, right) = ((left - stride).max(0.0), left);
+        stride *= 4.0;
+    }
+    let lower =
+        if lower_at(left) > 0.0 { bracket_root(lower_at, left, right, 1e-13).0 } else { 0.0 };
+    Some(Interval { lower, upper })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use veilgrad_events::{Adjacency, ClipNorm, FixedBatch, NoiseStd, Round, Rounds, SampleRate};
+    use veilgrad_events::{Sampling, SumQuery};
+
+    fn rounds(sampling: Sampling, z: f64, count: u64) -> Rounds {
+        let query = SumQuery::new("g", ClipNorm::new(1.0).unwrap(), NoiseStd::new(z).unwrap());
+        Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }
+    }
+
+    /// Two methods that share nothing but the pair of distributions: their intervals overlap.
+    #[test]
+    fn contour_and_lattice_enclose_the_same_number() {
+        let poisson = |q: f64| Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
+        let fixed = |n: u64, b: u64| Sampling::Fixed(FixedBatch::new(n, b).unwrap());
+        for (sampling, z, count) in [
+            (poisson(0.02), 0.8, 300),
+            (poisson(0.3), 3.0, 60),
+            (poisson(0.001), 0.6, 4000),
+            (poisson(0.7), 1.0, 20),
+            (fixed(1000, 20), 2.0, 300),
+            (fixed(10, 3), 6.0, 60),
+            (fixed(10_000, 9000), 8.0, 30),
+        ] {
+            for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+                let lines = [rounds(sampling, z, count), rounds(Sampling::All {}, 40.0, 2)];
+                let composition = Composition::fold(&lines, adjacency).unwrap();
+                for direction in [Direction::Remove, Direction::Add] {
+                    for delta in [1e-3, 1e-6] {
+                        let Interval { lower, upper } =
+                            contour_epsilon(&composition, direction, delta).unwrap();
+                        let other = lattice_epsilon(&composition, direction, delta).unwrap();
+                        let what = format!("{sampling:?} {z} {adjacency} {direction:?} {delta}");
+                        assert!(upper >= other.lower, "{what}: {upper} {other:?}");
+                        assert!(lower <= other.upper, "{what}: {lower} {other:?}");
+                        assert!(upper - lower < 1e-6 * upper, "{what}: {lower} {upper}");
+                        // And the lattice is not far off, up or down.
+                        let close = other.upper < upper * 1.002 && other.lower > lower * 0.4;
+                        assert!(close, "{what}: {upper} {other:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a method has to leave something out, what it leaves out is counted: intervals that are forced
+    /// to be wide still enclose the number.
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let lines = [rounds(Sampling::Poisson { rate: SampleRate::new(0.02).unwrap() }, 0.8, 300)];
+        let composition = Composition::fold(&lines, Adjacency::AddRemove).unwrap();
+        for direction in [Direction::Remove, Direction::Add] {
+            for epsilon in [0.5, 2.0, 4.0] {
+                let mut cumulant = Cumulant::new(&composition, direction);
+                let tilt = cumulant.best_slope(epsilon, payoff);
+                let none = Smoothing::default();
+                let exact =
+                    Contour::new(&composition, direction, &mut cumulant, tilt, none).unwrap();
+                let exact = exact.delta(epsilon);
+                let value = 0.5 * (exact.lower + exact.upper);
+                let mut widths = Vec::new();
+                for (frequencies, shorter) in
+                    [(16, 1.0), (30, 1.0), (60, 1.0), (4000, 0.3), (4000, 0.5), (4000, 0.8)]
+                {
+                    let rough = Contour::rough(
+                        &composition,
+                        direction,
+                        &mut cumulant,
+                        tilt,
+                        frequencies,
+                        shorter,
+                    );
+                    let rough = rough.unwrap().delta(epsilon);
+                    assert!(
+                        rough.lower <= value && value <= rough.upper,
+                        "{direction:?} {epsilon} {frequencies} {shorter}: {rough:?} {exact:?}"
+                    );
+                    widths.push((rough.upper - rough.lower) / value);
+                }
+                // They are wide indeed, or nothing was tried.
+                assert!(widths.iter().any(|width| *width > 1e-3), "{widths:?}");
+            }
+        }
+    }
+}
