@@ -6,7 +6,9 @@
 //! checks then raises a false alarm with probability of about m times that.
 
 pub mod karney;
+pub mod law;
 pub mod noise;
+pub mod release;
 pub mod sample;
 
 /// The tail probability below which a check fails.

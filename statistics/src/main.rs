@@ -4,9 +4,10 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use veilgrad_events::{FixedBatch, IntegerGrid, SampleRate};
+use veilgrad_events::{FixedBatch, IntegerGrid, SampleRate, TruncatedPoisson};
+use veilgrad_mechanism::{FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler};
 use veilgrad_random::{RoundKey, gaussian};
-use veilgrad_statistics::{ALPHA, Check, karney::Karney, noise::Battery, sample};
+use veilgrad_statistics::{ALPHA, Check, karney::Karney, law, noise::Battery, release, sample};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let samples = std::env::args().nth(1).map_or(Ok(1e9), |samples| samples.parse::<f64>())? as u64;
@@ -37,6 +38,16 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     }
     checks.extend(sample::shuffled_and_truncated(SampleRate::new(0.2)?, samples / 100_000)?);
     checks.extend(sample::fixed(FixedBatch::new(1000, 30)?, samples / 100_000)?);
+    // The samplers that ship, each against its own event.
+    let (rate, batch, rounds) = (SampleRate::new(0.1)?, FixedBatch::new(200, 20)?, samples / 1000);
+    let truncated = TruncatedPoisson::new(rate, 200, 24)?;
+    checks.extend(law::of_sampler(&mut PoissonSampler::new(rate), 200, rounds)?);
+    checks.extend(law::of_sampler(&mut TruncatedPoissonSampler::new(truncated), 200, rounds)?);
+    checks.extend(law::of_sampler(&mut FixedSampler::new(batch), 200, rounds)?);
+    checks.extend(law::of_sampler(&mut ShuffleSampler::new(batch), 200, rounds)?);
+    for threads in [1, 2] {
+        checks.extend(release::law(samples / 1000, threads, 1.0)?);
+    }
 
     println!("\n{:<58}{:>12}", "check", "tail");
     for check in &checks {

@@ -1,0 +1,194 @@
+//! Does a sampler draw what its own event says?
+//!
+//! All policies are exchangeable: given its size N, every sample of that size is equally likely. So the probability that
+//! k given records are all sampled is `p_k = E [N (N-1) ... (N-k+1)] / (n (n-1) ... (n-k+1))`, and the law of a policy is
+//! the distribution of its size, and the independence of its rounds.
+
+use veilgrad_events::{
+    Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, Run, RunHeader, Sampling,
+    SumQuery,
+};
+use veilgrad_mechanism::{Sample, Sampler};
+
+use crate::Check;
+
+/// Draws `rounds` rounds of samples from `records` records and checks them against the law of the sampler's policy: how
+/// often every record is sampled, how sizes are distributed, how often pairs of records are sampled together, and whether
+/// rounds are independent. In shuffled epochs batches at the same place of consecutive epochs are, and no record is in
+/// two batches of one epoch.
+///
+/// # Errors
+/// When the sampler fails, draws a sample that its policy cannot have, or has a policy whose law is not known here.
+pub fn of_sampler(
+    sampler: &mut impl Sampler,
+    records: u64,
+    rounds: u64,
+) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
+    let policy = sampler.policy();
+    let sizes = sizes(policy, records)?;
+    // Rounds of an epoch: batches of one epoch are disjoint.
+    let epoch = match policy {
+        Sampling::Shuffle(batch) => (batch.records() / batch.batch()) as usize,
+        _ => 1,
+    };
+    let query = SumQuery::new("law", ClipNorm::new(1.0)?, NoiseStd::new(1.0)?);
+    let round = Round::new(policy, vec![query])?;
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::ZeroOut);
+    let mut run = Run::open(MemoryLedger::new(), header)?;
+    let mut samples: Vec<Vec<u64>> = Vec::new();
+    for permit in run.reserve(&round, rounds)? {
+        samples.push(Sample::draw(permit, sampler, records)?.ids().collect());
+    }
+    for batches in samples.chunks(epoch).filter(|_| epoch > 1) {
+        let mut seen: Vec<u64> = batches.iter().flatten().copied().collect();
+        seen.sort_unstable();
+        if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err("a record is in two batches of one epoch".into());
+        }
+    }
+    let mut checks = Vec::new();
+    for place in if epoch > 1 { vec![0, epoch - 1] } else { vec![0] } {
+        let lane: Vec<&[u64]> =
+            samples.iter().skip(place).step_by(epoch).map(Vec::as_slice).collect();
+        let name =
+            if epoch > 1 { format!("{policy:?}, batch {place}") } else { format!("{policy:?}") };
+        checks.extend(check_rounds(&name, &lane, records, &sizes));
+    }
+    Ok(checks)
+}
+
+/// The probability of every size of a sample.
+fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let n = records as usize;
+    let binomial = |q: f64| -> Vec<f64> {
+        let log_choose = |k: f64| {
+            libm::lgamma(n as f64 + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n as f64 - k + 1.0)
+        };
+        let size = |k: usize| {
+            let k = k as f64;
+            (log_choose(k) + k * q.ln() + (n as f64 - k) * libm::log1p(-q)).exp()
+        };
+        (0..=n).map(size).collect()
+    };
+    let always = |size: u64| {
+        let mut sizes = vec![0.0; n + 1];
+        sizes[size as usize] = 1.0;
+        sizes
+    };
+    Ok(match policy {
+        Sampling::All {} => always(records),
+        Sampling::Poisson { rate } => binomial(rate.get()),
+        Sampling::TruncatedPoisson(truncated) => {
+            let mut sizes = binomial(truncated.rate().get());
+            let most = truncated.maximum() as usize;
+            let beyond: f64 = sizes.drain(most + 1..).sum();
+            sizes[most] += beyond;
+            sizes
+        }
+        Sampling::Fixed(batch) | Sampling::Shuffle(batch) => always(batch.batch()),
+        other => return Err(format!("the law of {other:?} is not known here").into()),
+    })
+}
+
+/// Checks of independent rounds with this distribution of sizes.
+fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) -> Vec<Check> {
+    let (n, t) = (records as f64, rounds.len() as f64);
+    let name = |what: &str| format!("{policy}: {what}");
+    let falling = |x: f64, k: u32| (0..k).map(|i| x - f64::from(i)).product::<f64>();
+    let moment = |k: u32| -> f64 {
+        sizes.iter().enumerate().map(|(size, p)| p * falling(size as f64, k)).sum()
+    };
+    // The probability that k given records are sampled together.
+    let together = |k: u32| moment(k) / falling(n, k);
+    let (mean, second) = (moment(1), moment(2) + moment(1));
+    let (p1, p2, p4) = (together(1), together(2), together(4));
+    let mut checks = Vec::new();
+
+    let mut counts = vec![0u64; sizes.len()];
+    let mut impossible = 0;
+    for round in rounds {
+        match counts.get_mut(round.len()) {
+            Some(count) => *count += 1,
+            None => impossible += 1,
+        }
+    }
+    let expected: Vec<f64> = sizes.iter().map(|p| p * t).collect();
+    let elsewhere = counts.iter().zip(sizes).filter(|(count, p)| **count > 0 && **p == 0.0).count();
+    let possible = if impossible + elsewhere == 0 { 1.0 } else { 0.0 };
+    checks.push(Check { name: name("sizes that the policy can have"), tail: possible });
+    checks.push(Check::chi_square(name("sizes"), &counts, &expected));
+    let total: usize = rounds.iter().map(|round| round.len()).sum();
+    let variance = second - mean * mean;
+    checks.push(by_variance(name("mean size"), total as f64 - t * mean, t * variance));
+
+    // Counts of records have variance `a` and covariance `c`: around their mean, in any direction, `a - c`.
+    let mut taken = vec![0u64; records as usize];
+    rounds.iter().flat_map(|round| round.iter()).for_each(|id| taken[*id as usize] += 1);
+    let (a, c) = (t * p1 * (1.0 - p1), t * (p2 - p1 * p1));
+    let average = total as f64 / n;
+    let squares: f64 = taken.iter().map(|count| (*count as f64 - average).powi(2)).sum();
+    if a - c > 1e-9 {
+        checks.push(Check::by_dispersion(name("inclusion"), squares / (a - c), n - 1.0));
+        for (which, id) in [("first", 0), ("last", taken.len() - 1)] {
+            checks.push(by_variance(
+                name(&format!("{which} record")),
+                taken[id] as f64 - t * p1,
+                a,
+            ));
+        }
+    } else {
+        let exact = if squares == 0.0 { 1.0 } else { 0.0 };
+        checks.push(Check { name: name("inclusion"), tail: exact });
+        return checks;
+    }
+
+    // Pairs of records that share no record with another pair: neighbours, and half of the data apart.
+    let pairs = (records / 2) as f64;
+    let pair_variance = t * (pairs * p2 + pairs * (pairs - 1.0) * p4 - (pairs * p2).powi(2));
+    for (what, distance) in
+        [("neighbours together", 1), ("records far apart together", records / 2)]
+    {
+        let found: usize = rounds.iter().map(|round| pairs_at(round, distance, records)).sum();
+        checks.push(by_variance(name(what), found as f64 - t * pairs * p2, pair_variance));
+    }
+
+    // Records in both of two rounds, of which no round is in two pairs: next to each other, and farther apart.
+    let overlap = n * p1 * p1;
+    let overlap_variance = n * p1 * p1 + n * (n - 1.0) * p2 * p2 - overlap * overlap;
+    for lag in [1, 7] {
+        let blocks = rounds.chunks_exact(2 * lag);
+        let both = blocks.clone().flat_map(|block| block[..lag].iter().zip(&block[lag..]));
+        let found: usize = both.map(|(one, other)| common(one, other)).sum();
+        let trials = (blocks.len() * lag) as f64;
+        let off = found as f64 - trials * overlap;
+        checks.push(by_variance(
+            name(&format!("rounds {lag} apart")),
+            off,
+            trials * overlap_variance,
+        ));
+    }
+    checks
+}
+
+/// A sum that is off by so much from its mean; one without a variance must not be off at all.
+fn by_variance(name: String, off: f64, variance: f64) -> Check {
+    match variance > 1e-6 {
+        true => Check::by_deviations(name, off / variance.sqrt()),
+        false => Check { name, tail: if off.abs() < 1e-6 { 1.0 } else { 0.0 } },
+    }
+}
+
+/// How many of the pairs `(i, i + distance)`, each record in one of them, are both sampled.
+fn pairs_at(round: &[u64], distance: u64, records: u64) -> usize {
+    let first = |id: u64| match distance {
+        1 => id.is_multiple_of(2) && id + 1 < records,
+        _ => id < distance,
+    };
+    let both = |id: &&u64| first(**id) && round.binary_search(&(**id + distance)).is_ok();
+    round.iter().filter(both).count()
+}
+
+/// How many records both have.
+fn common(one: &[u64], other: &[u64]) -> usize {
+    one.iter().filter(|id| other.binary_search(id).is_ok()).count()
+}

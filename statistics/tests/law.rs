@@ -1,0 +1,111 @@
+//! Every sampler that ships draws what its event says, and wrong ones are noticed.
+
+use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
+use veilgrad_mechanism::{
+    AllRecords, FixedSampler, PoissonSampler, SampleError, Sampler, Selection, ShuffleSampler,
+    TruncatedPoissonSampler,
+};
+use veilgrad_random::{RoundKey, subset};
+use veilgrad_statistics::law::of_sampler;
+
+const ROUNDS: u64 = 20_000;
+
+fn rate(q: f64) -> SampleRate {
+    SampleRate::new(q).unwrap()
+}
+
+fn holds(mut sampler: impl Sampler, records: u64) {
+    for check in of_sampler(&mut sampler, records, ROUNDS).unwrap() {
+        assert!(check.holds(), "{} {:e}", check.name, check.tail);
+    }
+}
+
+/// About 80 checks at 1e-9.
+#[test]
+fn samplers_draw_what_their_events_say() {
+    for (q, records) in [(0.01, 400), (0.1, 100), (0.5, 60), (0.9, 40)] {
+        holds(PoissonSampler::new(rate(q)), records);
+        let most = (q * records as f64).ceil() as u64;
+        let truncated = TruncatedPoisson::new(rate(q), records, most).unwrap();
+        holds(TruncatedPoissonSampler::new(truncated), records);
+    }
+    for (records, batch) in [(100, 10), (60, 1), (50, 49)] {
+        holds(FixedSampler::new(FixedBatch::new(records, batch).unwrap()), records);
+    }
+    for (records, batch) in [(100, 10), (50, 25), (23, 5)] {
+        holds(ShuffleSampler::new(FixedBatch::new(records, batch).unwrap()), records);
+    }
+    holds(AllRecords, 30);
+}
+
+/// A sampler that says one thing and draws another.
+struct Wrong<F> {
+    policy: Sampling,
+    draw: F,
+}
+
+impl<F: FnMut(u64) -> Vec<u64>> Sampler for Wrong<F> {
+    fn policy(&self) -> Sampling {
+        self.policy
+    }
+
+    fn select(&mut self, permit: &RoundPermit, _: u64) -> Result<Selection, SampleError> {
+        Ok(Selection::ids((self.draw)(permit.number())))
+    }
+}
+
+fn is_noticed(what: &str, policy: Sampling, draw: impl FnMut(u64) -> Vec<u64>) {
+    let checks = of_sampler(&mut Wrong { policy, draw }, RECORDS, ROUNDS).unwrap();
+    assert!(checks.iter().any(|check| !check.holds()), "{what}: {checks:?}");
+}
+
+const RECORDS: u64 = 200;
+
+#[test]
+fn wrong_samplers_are_noticed() {
+    let draw = |q: f64| subset::Poisson::new(rate(q)).draw(&RoundKey::from_os().unwrap(), RECORDS);
+    let poisson = Sampling::Poisson { rate: rate(0.1) };
+    is_noticed("a higher rate", poisson, |_| draw(0.11).unwrap());
+    is_noticed("a rate of 1.03 q", poisson, |_| draw(0.103).unwrap());
+    let mut last = Vec::new();
+    is_noticed("one sample for two rounds", poisson, |round| {
+        if round % 2 == 0 {
+            last = draw(0.1).unwrap();
+        }
+        last.clone()
+    });
+    let mut older = std::collections::VecDeque::from(vec![Vec::new(); 7]);
+    is_noticed("a sample again after seven rounds", poisson, |round| {
+        let again = older.pop_front().unwrap();
+        let next = if round % 14 < 7 { draw(0.1).unwrap() } else { again };
+        older.push_back(next.clone());
+        next
+    });
+    is_noticed("never the last record", poisson, |_| {
+        let mut ids = draw(0.1).unwrap();
+        ids.retain(|id| *id != RECORDS - 1);
+        ids
+    });
+    let batch = FixedBatch::new(RECORDS, 20).unwrap();
+    let fixed = || subset::without_replacement(&RoundKey::from_os().unwrap(), batch).unwrap();
+    is_noticed("a fixed size that is called Poisson", poisson, |_| fixed());
+    is_noticed("neighbours together", poisson, |_| {
+        let ids = draw(0.05).unwrap();
+        let mut both: Vec<u64> = ids.iter().flat_map(|id| [id & !1, id | 1]).collect();
+        both.sort_unstable();
+        both.dedup();
+        both
+    });
+    is_noticed("a batch from the first half", Sampling::Fixed(batch), |_| {
+        let half = FixedBatch::new(RECORDS / 2, 20).unwrap();
+        subset::without_replacement(&RoundKey::from_os().unwrap(), half).unwrap()
+    });
+    let shuffle = Sampling::Shuffle(batch);
+    let mut wrong = Wrong { policy: shuffle, draw: |_| fixed() };
+    let error = of_sampler(&mut wrong, RECORDS, ROUNDS).unwrap_err().to_string();
+    assert!(error.contains("two batches of one epoch"), "{error}");
+    is_noticed("one order for all epochs", shuffle, |round| {
+        let first = round % (RECORDS / 20) * 20;
+        (first..first + 20).collect()
+    });
+}
