@@ -15,75 +15,89 @@ use crate::Check;
 
 type Error = Box<dyn std::error::Error>;
 
-/// Where a released number comes from: its vector or group without vectors, and by what the noise of its event was
-/// multiplied.
+/// Numbers that a round releases under one name: a vector, or a group without vectors.
 struct Released {
-    name: &'static str,
-    group: &'static str,
+    name: String,
+    /// Whose event says how much noise there is.
+    group: String,
     is_vector: bool,
     /// What public constants make of one unit of the group's sum.
     scale: f64,
-    /// What the number is where the noise is 0.
+    /// The value without noise.
     zero: f64,
 }
 
-/// A plan with every kind of group and every estimator, and what it releases.
+/// So many expected records that no noise reaches them: an average over a private count is then over this number.
+const MANY: f64 = 1e6;
+
+/// A plan with every kind of group, each with every estimator that it can have, and what it releases.
 fn every_kind() -> Result<(RoundPlan, Vec<Released>), Error> {
-    let clip = |norm: f64| ClipNorm::new(norm);
-    let (hundred, thousand) = (PublicCount::new(100.0)?, PublicCount::new(1000.0)?);
-    // So many that no noise reaches it: the average is then over a public number.
-    let many = PublicCount::new(1e6)?;
+    let (hundred, many) = (PublicCount::new(100.0)?, PublicCount::new(MANY)?);
     let bound = WeightBound::new(2.0)?;
-    let (accuracy, classes) = (Metric::accuracy()?, Metric::class_counts("classes", 3));
-    let (accuracy_vector, accuracy_size) = accuracy.vector();
-    let vectors = [
-        ("first", 3),
-        ("second", 2),
-        ("mean", 2),
-        ("square", 3),
-        ("weighted", 2),
-        ("normalised", 2),
-        ("value", 1),
-        (accuracy_vector.as_str(), accuracy_size),
-        ("classes", 3),
+    let (mut vectors, mut groups, mut released) = (Vec::new(), Vec::new(), Vec::new());
+    let mut vector = |name: &str, dimension: usize, group: &str, scale: f64| {
+        vectors.push((name.to_owned(), dimension));
+        let (name, group) = (name.to_owned(), group.to_owned());
+        released.push(Released { name, group, is_vector: true, scale, zero: 0.0 });
+    };
+    for (estimator, scale) in [("sum", 1.0), ("average", 0.01), ("average over", 1.0 / MANY)] {
+        let estimated = |group: Group| match estimator {
+            "average" => group.average(hundred),
+            "average over" => group.average_over("count", many),
+            _ => group,
+        };
+        let name = |part: &str| format!("{part}, {estimator}");
+        let (first, second) = (name("first"), name("second"));
+        vector(&first, 2, &name("flat"), scale);
+        vector(&second, 1, &name("flat"), scale);
+        let flat = Group::new(name("flat"), [&first, &second], ClipNorm::new(0.5)?);
+        let (mean, square) = (name("mean"), name("square"));
+        vector(&mean, 1, &name("joint"), scale);
+        vector(&square, 1, &name("joint"), 4.0 * scale);
+        let scales =
+            [(mean.as_str(), JointScale::new(1.0)?), (square.as_str(), JointScale::new(4.0)?)];
+        let joint = Group::joint(name("joint"), scales, ClipNorm::new(2.0)?);
+        let (weighted, normalised) = (name("weighted"), name("normalised"));
+        vector(&weighted, 1, &weighted, scale);
+        vector(&normalised, 1, &normalised, scale);
+        let clip = ClipNorm::new(1.5)?;
+        let weighted = Group::new(weighted.as_str(), [&weighted], clip).weighted(bound);
+        let normalised = Group::new(normalised.as_str(), [&normalised], clip).normalised();
+        groups.extend([flat, joint, weighted, normalised].map(estimated));
+    }
+    let metrics = [
+        (Metric::accuracy()?, 0.01),
+        (Metric::loss(5.0)?, 0.01),
+        (Metric::class_counts("classes", 3), 1.0),
     ];
-    let scales = [("mean", JointScale::new(1.0)?), ("square", JointScale::new(4.0)?)];
-    let groups = vec![
-        Group::new("flat", ["first", "second"], clip(0.5)?),
-        Group::joint("statistics", scales, clip(2.0)?).average(hundred),
-        Group::new("weighted", ["weighted"], clip(1.5)?)
-            .weighted(bound)
-            .average_over("count", many),
-        Group::new("normalised", ["normalised"], clip(3.0)?).normalised().average(thousand),
-        Group::weight("count", bound),
-        Group::quantile("median", Quantile::of_norm("flat", 0.5, many, clip(0.01)?)?),
-        Group::quantile("quartile", Quantile::of_value("value", 0.25, many, 1.0)?),
-        Group::new("value", ["value"], clip(1.0)?),
-        accuracy.group(hundred)?,
-        classes.group(hundred)?,
+    for (metric, scale) in metrics {
+        let (name, dimension) = metric.vector();
+        vector(&name, dimension, &name, scale);
+        groups.push(metric.group(hundred)?);
+    }
+    vector("value", 1, "value", 1.0);
+    groups.push(Group::new("value", ["value"], ClipNorm::new(1.0)?));
+    groups.push(Group::weight("count", bound));
+    groups.push(Group::weight("average weight", bound).average(hundred));
+    let floor = ClipNorm::new(0.01)?;
+    groups.push(Group::quantile("median", Quantile::of_norm("flat, sum", 0.5, many, floor)?));
+    groups.push(Group::quantile("quartile", Quantile::of_value("value", 0.25, many, 1.0)?));
+    let scalars = [
+        ("count", 1.0, 0.0),
+        ("average weight", 0.01, 0.0),
+        ("median", 1.0 / MANY, 0.5),
+        ("quartile", 1.0 / MANY, 0.5),
     ];
+    released.extend(scalars.map(|(name, scale, zero)| {
+        let (name, group) = (name.to_owned(), name.to_owned());
+        Released { name, group, is_vector: false, scale, zero }
+    }));
     let allocation = Allocation::Proportional(NoiseMultiplier::new(1.3)?);
-    let plan = RoundPlan::new(Structure::new(vectors)?, groups, allocation)?;
-    let vector = |name, group, scale| Released { name, group, is_vector: true, scale, zero: 0.0 };
-    let scalar = |name, scale, zero| Released { name, group: name, is_vector: false, scale, zero };
-    let released = vec![
-        vector("first", "flat", 1.0),
-        vector("second", "flat", 1.0),
-        vector("mean", "statistics", 0.01),
-        vector("square", "statistics", 0.04),
-        vector("weighted", "weighted", 1e-6),
-        vector("normalised", "normalised", 1e-3),
-        vector("value", "value", 1.0),
-        vector("accuracy", "accuracy", 0.01),
-        vector("classes", "classes", 1.0),
-        scalar("count", 1.0, 0.0),
-        scalar("median", 1e-6, 0.5),
-        scalar("quartile", 1e-6, 0.5),
-    ];
-    Ok((plan, released))
+    let structure = Structure::new(vectors.iter().map(|(name, d)| (name.as_str(), *d)))?;
+    Ok((RoundPlan::new(structure, groups, allocation)?, released))
 }
 
-/// The numbers that a round releases, each with its expected deviation from its value without noise.
+/// The numbers that a round releases, in units of the noise that its event says.
 fn standardised(
     released: &[Released],
     round: &Round,
@@ -91,11 +105,11 @@ fn standardised(
 ) -> Result<Vec<(String, f64)>, Error> {
     let mut numbers = Vec::new();
     for Released { name, group, is_vector, scale, zero } in released {
-        let query = round.queries().iter().find(|query| query.group() == *group);
-        let deviation = query.ok_or(*group)?.noise().get() * scale;
+        let query = round.queries().iter().find(|query| query.group() == group);
+        let deviation = query.ok_or(group.as_str())?.noise().get() * scale;
         let values = match is_vector {
-            true => estimates.vector(name).ok_or(*name)?.to_vec(),
-            false => vec![estimates.scalar(name).ok_or(*name)?],
+            true => estimates.vector(name).ok_or(name.as_str())?.to_vec(),
+            false => vec![estimates.scalar(name).ok_or(name.as_str())?],
         };
         for (index, value) in values.into_iter().enumerate() {
             numbers.push((format!("{name}[{index}]"), (value - zero) / deviation));
@@ -104,13 +118,13 @@ fn standardised(
     Ok(numbers)
 }
 
-/// Releases of a plan with every kind of group and every estimator: their variances, alone and of all numbers of a group
-/// together, and correlations between all of them, within a round and from one round to the next. The noise of round i is
-/// drawn on `threads` threads, and multiplied by `factor` in the reader's eye, so that tests can be wrong on purpose.
+/// Releases of a plan with every kind of group and every estimator: means and variances of all numbers, and correlations
+/// between all of them, within a round and from one round to the next. Every number is multiplied by `factor`, so that a
+/// test can see less noise than was charged.
 ///
 /// # Errors
 /// When a round cannot be charged, drawn or released.
-pub fn law(releases: u64, threads: usize, factor: f64) -> Result<Vec<Check>, Error> {
+pub fn law(releases: u64, factor: f64) -> Result<Vec<Check>, Error> {
     let (plan, released) = every_kind()?;
     let round = plan.round(&AllRecords)?;
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
@@ -120,7 +134,7 @@ pub fn law(releases: u64, threads: usize, factor: f64) -> Result<Vec<Check>, Err
     for permit in run.reserve(&round, releases)? {
         let sample = Sample::draw(permit, &mut AllRecords, 0)?;
         let sum = sample.begin(&plan);
-        let estimates = sum.release(sample, Noise::draw_on(&plan, threads)?)?;
+        let estimates = sum.release(sample, Noise::draw_on(&plan, 1)?)?;
         let numbers = standardised(&released, &round, &estimates)?;
         let values: Vec<f64> = numbers.iter().map(|(_, value)| value * factor).collect();
         if names.is_empty() {
@@ -140,7 +154,7 @@ pub fn law(releases: u64, threads: usize, factor: f64) -> Result<Vec<Check>, Err
         before = values;
     }
     let (n, size) = (releases as f64, names.len());
-    let name = |what: String| format!("releases on {threads} threads, {what}");
+    let name = |what: String| format!("releases: {what}");
     let mut checks = Vec::new();
     for i in 0..size {
         let what = &names[i];
@@ -164,5 +178,65 @@ pub fn law(releases: u64, threads: usize, factor: f64) -> Result<Vec<Check>, Err
     let all = n * size as f64;
     let off = (squares - all) / (2.0 * all).sqrt();
     checks.push(Check::by_deviations(name("all variances together".to_owned()), off));
+    Ok(checks)
+}
+
+/// Coordinates of a group so large that its noise is drawn on two threads, in sixteen blocks and a part of one.
+const LARGE: usize = (16 << 12) + 100;
+
+/// Releases of two groups that are large enough to be drawn on two threads: variance of all coordinates, and correlations
+/// between the halves that the threads drew, neighbouring blocks, neighbouring coordinates, both groups and neighbouring
+/// rounds, and the first and last coordinates.
+///
+/// # Errors
+/// When a round cannot be charged, drawn or released.
+pub fn law_on_threads(releases: u64, threads: usize) -> Result<Vec<Check>, Error> {
+    let groups =
+        ["one", "two"].map(|name| Ok::<_, Error>(Group::new(name, [name], ClipNorm::new(1.0)?)));
+    let groups = groups.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let structure = Structure::new([("one", LARGE), ("two", LARGE)])?;
+    let allocation = Allocation::Proportional(NoiseMultiplier::new(1.3)?);
+    let plan = RoundPlan::new(structure, groups, allocation)?;
+    let round = plan.round(&AllRecords)?;
+    let deviation = round.queries().first().ok_or("no query")?.noise().get();
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header)?;
+    let mut sums = [("halves", 0.0, 0.0); 8];
+    let mut before = vec![0.0; LARGE];
+    let (mut squares, mut count) = (0.0, 0.0);
+    for permit in run.reserve(&round, releases)? {
+        let sample = Sample::draw(permit, &mut AllRecords, 0)?;
+        let sum = sample.begin(&plan);
+        let estimates = sum.release(sample, Noise::draw_on(&plan, threads)?)?;
+        let values = |name: &str| -> Result<Vec<f64>, Error> {
+            let vector = estimates.vector(name).ok_or("no such vector")?;
+            Ok(vector.iter().map(|value| value / deviation).collect())
+        };
+        let (one, two) = (values("one")?, values("two")?);
+        squares += one.iter().chain(&two).map(|value| value * value).sum::<f64>();
+        count += 2.0 * LARGE as f64;
+        let (half, block, last) = (8 << 12, 1 << 12, LARGE - 1);
+        let pairs: [(&str, &[f64], &[f64]); 8] = [
+            ("halves", &one[..half], &one[half..2 * half]),
+            ("blocks", &one[..last - block], &one[block..last]),
+            ("neighbours", &one[..last], &one[1..]),
+            ("groups", &one, &two),
+            ("rounds", &before, &one),
+            ("first and last", &one[..1], &one[last..]),
+            ("first of both groups", &one[..1], &two[..1]),
+            ("last of both groups", &one[last..], &two[last..]),
+        ];
+        for (sum, (name, left, right)) in sums.iter_mut().zip(pairs) {
+            let product: f64 = left.iter().zip(right).map(|(left, right)| left * right).sum();
+            *sum = (name, sum.1 + product, sum.2 + left.len() as f64);
+        }
+        before = one;
+    }
+    let name = |what: &str| format!("noise on {threads} threads: {what}");
+    let variance = (squares - count) / (2.0 * count).sqrt();
+    let mut checks = vec![Check::by_deviations(name("variance"), variance)];
+    checks.extend(
+        sums.map(|(what, sum, count)| Check::by_deviations(name(what), sum / count.sqrt())),
+    );
     Ok(checks)
 }

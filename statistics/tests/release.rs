@@ -1,24 +1,31 @@
 //! Every kind of group releases the noise that its event says.
 
 use veilgrad_statistics::Check;
-use veilgrad_statistics::release::law;
+use veilgrad_statistics::release::{law, law_on_threads};
 
 fn failed(checks: &[Check]) -> Vec<&Check> {
     checks.iter().filter(|check| !check.holds()).collect()
 }
 
-/// 22 numbers a round: 760 checks at 1e-9, on one thread and on two.
+/// 31 numbers a round: 1489 checks at 1e-9.
 #[test]
 fn every_kind_of_group_releases_the_noise_of_its_event() {
+    let checks = law(20_000, 1.0).unwrap();
+    assert_eq!(checks.len(), 31 * 2 + 31 * 30 / 2 + 31 * 31 + 1);
+    assert!(failed(&checks).is_empty(), "{:?}", failed(&checks));
+}
+
+/// 18 checks at 1e-9.
+#[test]
+fn threads_blocks_groups_and_rounds_have_independent_noise() {
     for threads in [1, 2] {
-        let checks = law(20_000, threads, 1.0).unwrap();
-        assert!(checks.len() > 700, "{}", checks.len());
+        let checks = law_on_threads(30, threads).unwrap();
         assert!(failed(&checks).is_empty(), "{:?}", failed(&checks));
     }
 }
 
 #[test]
 fn less_noise_than_charged_is_noticed() {
-    // One percent is 9 standard deviations of all 440,000 squares together.
-    assert!(!failed(&law(20_000, 1, 0.99).unwrap()).is_empty());
+    // One percent is 11 standard deviations of all 620,000 squares together.
+    assert!(!failed(&law(20_000, 0.99).unwrap()).is_empty());
 }

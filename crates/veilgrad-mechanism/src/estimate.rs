@@ -19,7 +19,7 @@ pub struct Estimates {
 }
 
 impl Estimates {
-    pub(crate) const fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>, permit: &RoundPermit) -> Self {
+    pub(crate) fn new(plan: Arc<Plan>, sums: Vec<Vec<i64>>, permit: &RoundPermit) -> Self {
         Self { plan, sums, insecure: permit.is_insecure(), charged_to: permit.charged_to() }
     }
 
