@@ -25,11 +25,11 @@ const NOISE: (f64, f64) = (1e-2, 1e7);
 /// The smallest rate that is tried.
 const LEAST_RATE: f64 = 1e-12;
 /// More rounds than this are as good as any number.
-const MOST_ROUNDS: u64 = 1 << 53;
+const UNLIMITED_ROUNDS: u64 = 1 << 53;
 
 /// What must not be exceeded.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct PrivacyTarget<'a> {
     /// The budget.
     pub epsilon: Epsilon,
     /// The delta at which it holds.
@@ -38,7 +38,7 @@ pub struct Target<'a> {
     pub accountant: &'a dyn Accountant,
 }
 
-impl Target<'_> {
+impl PrivacyTarget<'_> {
     /// By how much a composition exceeds the budget; infinite if that cannot be told.
     fn excess(
         &self,
@@ -89,8 +89,8 @@ impl Target<'_> {
     }
 
     /// The same target for the accountant that takes microseconds: where to begin.
-    fn quick(&self) -> Target<'static> {
-        Target { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
+    fn quick(&self) -> PrivacyTarget<'static> {
+        PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
     }
 
     /// The smallest noise multiplier that keeps the budget.
@@ -188,11 +188,11 @@ impl Target<'_> {
         let mut high = low;
         let mut factor: f64 = 1.05;
         while high.1.value <= 0.0 {
-            if high.0 >= MOST_ROUNDS {
+            if high.0 >= UNLIMITED_ROUNDS {
                 return None;
             }
             low = high;
-            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, MOST_ROUNDS));
+            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
             factor = (factor * factor).min(64.0);
         }
         factor = 1.05;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
-use veilgrad_accounting::{Composition, Profile, Target, Unsupported, spent};
+use veilgrad_accounting::{Composition, Profile, PrivacyTarget, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
@@ -267,9 +267,9 @@ impl<'a> Request<'a> {
         Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency())
     }
 
-    fn target(&self) -> Result<Target<'static>, Unsupported> {
+    fn target(&self) -> Result<PrivacyTarget<'static>, Unsupported> {
         let zero = Epsilon::new(0.0).map_err(|error| Unsupported::new(error.to_string()))?;
-        Ok(Target {
+        Ok(PrivacyTarget {
             epsilon: self.arguments.epsilon.unwrap_or(zero),
             delta: self.arguments.delta,
             accountant: self.arguments.view.accountant(),

@@ -1,8 +1,7 @@
 //! The cumulant of a fixed-size sample, in Gauss-Legendre panels.
 
 use super::jet::{Jet, gaussian_jet};
-use super::limits::{LOG_SUM_FROM, MOST, REACH};
-use super::quadrature::panel_error;
+use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES, panel_error};
 use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
 use crate::pair::{Direction, Pair};
 use crate::{Sampled, Step, work};
@@ -33,7 +32,7 @@ impl Panels {
         let (nodes, middles) = (Vec::new(), Vec::new());
         // Short against the normal density and against the loss.
         let mut panels = Self { nodes, q, z, end: 0.5 / z, width: z.min(1.0), middles };
-        panels.extend(REACH + 1.0 / z);
+        panels.extend(LEAST_REACH + 1.0 / z);
         panels
     }
 
@@ -80,10 +79,10 @@ impl Panels {
 
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
         // The exponent grows at most by (1 + tilt)/z, which shifts the normal density by as much.
-        let end = (1.0 + tilt) / self.z + REACH;
+        let end = (1.0 + tilt) / self.z + LEAST_REACH;
         // The tilted exponent must not grow much over a panel, either.
         let width = self.z.min(1.0) * (8.0 / (1.0 + tilt)).min(1.0);
-        if !(end / width < MOST as f64 / 40.0) {
+        if !(end / width < MOST_TRAPEZOID_NODES as f64 / 40.0) {
             // Too many panels: as if always sampled.
             return gaussian_jet(self.z, tilt);
         }

@@ -4,11 +4,19 @@ use realfft::num_complex::Complex64;
 
 use crate::pair::Pair;
 
+/// Quadratures cover at least `[-LEAST_REACH, LEAST_REACH]`: a standard normal output lies outside with probability below 1e-40.
+pub(crate) const LEAST_REACH: f64 = 13.5;
+/// At most this many nodes; a cumulant that needs more is bounded in closed form instead.
+pub(crate) const MOST_TRAPEZOID_NODES: usize = 1 << 14;
+/// Sums with terms above e^LOG_SUM_FROM are computed as log-sum-exp, since e^709 overflows.
+pub(crate) const LOG_SUM_FROM: f64 = 200.0;
+/// Below this noise multiplier cumulants are bounded in closed form: the number of nodes grows like 1/z^2.
+pub(crate) const LEAST_NOISE: f64 = 0.01;
 /// At most so many nodes; what needs more is left to the lattice.
 pub(crate) const MOST_NODES: f64 = 2e5;
 
 /// A node of a quadrature.
-pub(crate) struct Node {
+pub(crate) struct QuadratureNode {
     /// Log of normal density, tilted exponent and quadrature weight.
     pub(crate) log_mass: Complex64,
     pub(crate) loss: Complex64,
@@ -17,11 +25,11 @@ pub(crate) struct Node {
     pub(crate) loss_rounding: f64,
 }
 
-pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> Node {
+pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> QuadratureNode {
     let point = pair.at(y);
     let exponent = point.weight + tilt * point.loss;
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
-    Node {
+    QuadratureNode {
         log_mass: Complex64::from(exponent - 0.5 * y * y + scale),
         loss: Complex64::from(point.loss),
         size: exponent.abs() + y * y,
@@ -30,12 +38,18 @@ pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> Node {
 }
 
 /// The same at the distance `shift` from the real line.
-pub(crate) fn shifted_node(pair: &Pair, tilt: f64, y: f64, shift: f64, weight: f64) -> Node {
+pub(crate) fn shifted_node(
+    pair: &Pair,
+    tilt: f64,
+    y: f64,
+    shift: f64,
+    weight: f64,
+) -> QuadratureNode {
     let (point, loss) = pair.at_shifted(y, shift);
     let exponent = point + tilt * loss;
     let at = Complex64::new(y, pair.side(shift));
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
-    Node {
+    QuadratureNode {
         log_mass: exponent - 0.5 * at * at + scale,
         loss,
         size: exponent.norm() + at.norm_sqr(),

@@ -21,7 +21,7 @@ pub(crate) const ORDER: usize = 20;
 /// Quadratures over outputs are chosen for an error of e^-DIGITS.
 const DIGITS: f64 = 32.0;
 /// At most so many nodes.
-const MOST: f64 = 4000.0;
+const MOST_NODES: f64 = 4000.0;
 
 /// The tilted loss of one step, by its moments.
 pub(crate) struct StepSeries {
@@ -57,17 +57,17 @@ pub(crate) struct Scratch {
     logs: Vec<(f64, f64)>,
     /// Of the cells between nodes up to each: sums of mass, mass times loss and mass times its square, with losses at
     /// the lower end of each cell and at the upper one.
-    sums: Vec<[Sums; 2]>,
+    sums: Vec<[LossSums; 2]>,
 }
 
-/// Sums of mass, mass times loss and mass times its square.
-type Sums = [f64; 3];
+/// LossSums of mass, mass times loss and mass times its square.
+type LossSums = [f64; 3];
 
 /// Two neighbours.
 type Pairs<'a> = &'a [(f64, f64)];
 
 /// A sum of `mass (loss - centre)^2` between two places.
-fn square_around([from, to]: [&Sums; 2], centre: f64) -> f64 {
+fn square_around([from, to]: [&LossSums; 2], centre: f64) -> f64 {
     let [a0, a1, a2] = from;
     let [b0, b1, b2] = to;
     (b2 - a2) - 2.0 * centre * (b1 - a1) + centre * centre * (b0 - a0)
@@ -263,7 +263,7 @@ impl Tilted {
         let growth = pair.log_growth(strip, tilt, last);
         let spacing = 2.0 * std::f64::consts::PI * strip / (DIGITS + growth);
         let count = ((right - left) / spacing).ceil();
-        if !(count < MOST) {
+        if !(count < MOST_NODES) {
             return None;
         }
         work::spend(work::NODE * count as u64);

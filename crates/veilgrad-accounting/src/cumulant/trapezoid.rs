@@ -2,7 +2,7 @@
 
 use super::closed_bound::ClosedBound;
 use super::jet::Jet;
-use super::limits::{LOG_SUM_FROM, MOST, REACH};
+use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES};
 use crate::number::{UNIT, exp_beyond_linear};
 use crate::pair::Pair;
 use crate::work;
@@ -15,10 +15,10 @@ pub(crate) struct Nodes {
     /// The spacing and, by index of the first, where the nodes lie.
     spacing: f64,
     first: i64,
-    nodes: std::collections::VecDeque<Node>,
+    nodes: std::collections::VecDeque<TrapezoidNode>,
 }
 
-struct Node {
+struct TrapezoidNode {
     /// Log of the normal density times the spacing.
     log_density: f64,
     density: f64,
@@ -37,11 +37,11 @@ impl Nodes {
         new
     }
 
-    fn node(&self, index: i64) -> Node {
+    fn node(&self, index: i64) -> TrapezoidNode {
         let y = index as f64 * self.spacing;
         let log_density = -0.5 * y * y + (self.spacing / (2.0 * std::f64::consts::PI).sqrt()).ln();
         let point = self.pair.at(y);
-        Node {
+        TrapezoidNode {
             log_density,
             density: log_density.exp(),
             weight: point.weight,
@@ -69,7 +69,7 @@ impl Nodes {
             if !to_left && !to_right {
                 return true;
             }
-            if self.nodes.len() > MOST {
+            if self.nodes.len() > MOST_TRAPEZOID_NODES {
                 return false;
             }
             let mut added = Vec::new();
@@ -102,8 +102,8 @@ impl Nodes {
             return if self.refine(tilt) { self.at(tilt) } else { self.bound.at(tilt) };
         }
         work::spend(4 * self.nodes.len() as u64);
-        let exponent = |node: &Node| node.weight + tilt * node.loss;
-        let log_mass = |node: &Node| node.log_density + exponent(node);
+        let exponent = |node: &TrapezoidNode| node.weight + tilt * node.loss;
+        let log_mass = |node: &TrapezoidNode| node.log_density + exponent(node);
         let top = self.nodes.iter().map(log_mass).fold(f64::NEG_INFINITY, f64::max);
         let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
         let (mut total, mut formed) = (0.0, 0.0);
@@ -167,9 +167,9 @@ impl Nodes {
         let strip = self.pair.strip(2.0 * tilt);
         let growth = self.pair.log_growth(strip, 2.0 * tilt, 0.0);
         self.spacing = 2.0 * std::f64::consts::PI * strip / (self.pair.digits() + growth);
-        let reach = (REACH / self.spacing).ceil() as i64;
+        let reach = (LEAST_REACH / self.spacing).ceil() as i64;
         self.nodes.clear();
-        if reach >= MOST as i64 {
+        if reach >= MOST_TRAPEZOID_NODES as i64 {
             return false;
         }
         self.first = -reach;

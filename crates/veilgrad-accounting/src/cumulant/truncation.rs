@@ -7,7 +7,7 @@
 use realfft::num_complex::Complex64;
 
 use super::jet::Jet;
-use super::quadrature::{MOST_NODES, Node, node, shifted_node};
+use super::quadrature::{MOST_NODES, QuadratureNode, node, shifted_node};
 use crate::number::{LEGENDRE, UNIT};
 use crate::pair::Pair;
 use crate::work;
@@ -149,7 +149,7 @@ impl Truncated {
     }
 
     /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
-    pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<Node>, f64)> {
+    pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<QuadratureNode>, f64)> {
         let panels = self.path(tilt, last);
         let cost = 20 * work::NODE * panels.len() as u64;
         if panels.len() as f64 * 20.0 > MOST_NODES || cost > work::left() {
@@ -178,7 +178,7 @@ impl Truncated {
                             let node = shifted_node(&self.pair, tilt, y, at, weight);
                             // Downwards.
                             let turn = Complex64::new(0.0, -std::f64::consts::FRAC_PI_2);
-                            Node { log_mass: node.log_mass + turn, ..node }
+                            QuadratureNode { log_mass: node.log_mass + turn, ..node }
                         }
                     };
                     nodes.push(node);
@@ -206,7 +206,7 @@ impl Truncated {
         let Some((nodes, log_error)) = self.quadrature(tilt, 0.0) else { return infinite };
         let top = nodes.iter().map(|node| node.log_mass.re).fold(f64::MIN, f64::max).max(0.0);
         let (mut total, mut first, mut second, mut rounding) = (0.0, 0.0, 0.0, 0.0);
-        for Node { log_mass, loss, size, loss_rounding } in &nodes {
+        for QuadratureNode { log_mass, loss, size, loss_rounding } in &nodes {
             let mass = libm::exp(log_mass.re - top);
             total += mass;
             first += mass * loss.re;

@@ -118,7 +118,7 @@ impl Cells {
     /// The width of cells, in logs of rate and noise. Meters then overcount by about 0.3 % (a test allows 0.4 %).
     const WIDTH: f64 = 1e-3;
     /// The cache is emptied at this many cells, to bound its memory.
-    const MOST: usize = 1 << 16;
+    const MOST_CELLS: usize = 1 << 16;
 
     fn divergence(&mut self, step: Step, order: f64) -> f64 {
         self.steps += 1;
@@ -126,7 +126,7 @@ impl Cells {
             return rdp::step_divergence(step, order);
         }
         let ((kind, q, z), corner) = corner(step, Self::WIDTH);
-        if self.known.len() >= Self::MOST {
+        if self.known.len() >= Self::MOST_CELLS {
             self.known.clear();
         }
         *self.known.entry((kind, q, z)).or_insert_with(|| rdp::step_divergence(corner, order))

@@ -4,7 +4,6 @@
 //! else the contour, else, or where that is not tight, the lattice.
 
 mod addition;
-mod bounds;
 mod certified;
 mod closed_form;
 mod contour;

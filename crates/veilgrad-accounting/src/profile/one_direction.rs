@@ -2,11 +2,10 @@
 
 use veilgrad_events::Delta;
 
-use super::bounds::DeltaBounds;
-use super::certified::{Certified, Method};
+use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
 use super::contour::{self, Contour, smoothing};
-use super::lattice::{LONGEST, Lattice, Target};
+use super::lattice::{LONGEST, Lattice, ProfileQuestion};
 use super::payoff::payoff;
 use crate::cumulant::{Cumulant, Jet, Smoothing};
 use crate::number::bracket_root;
@@ -109,8 +108,8 @@ pub(crate) fn delta_towards(
     let smoothed =
         || smoothing::for_epsilon(composition, direction, epsilon).map(Transform::Smoothed);
     let lattice = || {
-        let target = Target::Epsilon(epsilon);
-        Lattice::new(composition, direction, target, close, longest).map(Transform::Lattice)
+        let question = ProfileQuestion::Epsilon(epsilon);
+        Lattice::new(composition, direction, question, close, longest).map(Transform::Lattice)
     };
     // With few rounds transforms decay slowly, and lattices are close enough.
     let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];
@@ -176,7 +175,7 @@ pub(crate) fn epsilon_towards(
         return best;
     }
     // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
-    let mut attempts: [(Method, Attempt); 2] =
+    let mut attempts: [(Method, EpsilonMethod); 2] =
         [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
     if composition.rounds() < FEW_ROUNDS {
         attempts.reverse();
@@ -194,7 +193,7 @@ pub(crate) fn epsilon_towards(
 }
 
 /// A way to bounds of epsilon.
-type Attempt = fn(&Composition, Direction, f64) -> Option<Interval>;
+type EpsilonMethod = fn(&Composition, Direction, f64) -> Option<Interval>;
 
 /// Half of what is left, unless it is the last attempt.
 fn part_for_attempt(last: bool) -> Allowance {
@@ -234,8 +233,13 @@ fn lattice_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<Interval> {
-    let lattice =
-        Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE, LONGEST)?;
+    let lattice = Lattice::new(
+        composition,
+        direction,
+        ProfileQuestion::Delta(delta),
+        LATTICE_CLOSE,
+        LONGEST,
+    )?;
     solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 

@@ -15,12 +15,12 @@
 
 use realfft::num_complex::Complex64;
 
-use super::product::{Product, multiply};
+use super::product::{CharacteristicProduct, multiply};
 use super::step::TiltedStep;
 use crate::cumulant::{Cumulant, Jet, LEAST_NOISE, Smoothing};
 use crate::number::{UNIT, upper_tail};
 use crate::pair::Direction;
-use crate::profile::bounds::DeltaBounds;
+use crate::profile::certified::DeltaBounds;
 use crate::profile::payoff::payoff;
 use crate::{Composition, Interval, Sampled, work};
 
@@ -45,7 +45,7 @@ const WORK_PER_STEP: f64 = 1e5;
 /// Work set aside per frequency for reading delta: a search for epsilon reads about 256 times, at half a unit each.
 const READINGS: u64 = 128;
 /// A smoothed profile is read this many standard deviations of the smoothing to the right, where normal tails are 4e-11.
-pub(crate) const REACH: f64 = 6.5;
+pub(crate) const CHORD_DEVIATIONS: f64 = 6.5;
 
 /// The transform of a composition's loss along one line, good for all epsilons near the one that it
 /// was made for.
@@ -163,7 +163,7 @@ impl Contour {
         if cut > most_cut_off * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
             return None;
         }
-        let mut products = vec![Product::default(); count];
+        let mut products = vec![CharacteristicProduct::default(); count];
         for (step, n) in &smooth {
             multiply(&mut products, spacing, &step.nodes(spacing * count as f64)?, *n);
         }
@@ -191,10 +191,11 @@ impl Contour {
         contour.error.is_finite().then_some(contour)
     }
 
-    pub(crate) fn fill(&mut self, products: &[Product], gaussian: f64) {
+    pub(crate) fn fill(&mut self, products: &[CharacteristicProduct], gaussian: f64) {
         let mut error = 0.0;
         for (index, product) in products.iter().enumerate() {
-            let Product { log_modulus, phase, bound, relative, size, terms } = product;
+            let CharacteristicProduct { log_modulus, phase, bound, relative, size, terms } =
+                product;
             let t = index as f64 * self.spacing;
             let damping = -0.5 * gaussian * t * t;
             let s = Complex64::new(self.tilt, t);
@@ -222,7 +223,7 @@ impl Contour {
     /// to tails, `A(x1) <= (D(x0) (x2 - x1) + A(x2) (x1 - x0)) / (x2 - x0)`. Solved for D(x0), this is the bound.
     fn lower_without_smoothing(&self, epsilon: f64, here: f64) -> f64 {
         let (v, deviation) = (self.variance, self.variance.sqrt());
-        let reach = REACH * deviation;
+        let reach = CHORD_DEVIATIONS * deviation;
         // x in units of x0: the two steps, and both together.
         let first = libm::expm1(reach);
         let second = (1.0 + first) * first;

@@ -3,7 +3,9 @@
 
 use realfft::num_complex::Complex64;
 
-use crate::cumulant::quadrature::{MOST_NODES, Node, ends, node, panel_error, shifted_node};
+use crate::cumulant::quadrature::{
+    MOST_NODES, QuadratureNode, ends, node, panel_error, shifted_node,
+};
 use crate::cumulant::truncation::Truncated;
 use crate::number::{LEGENDRE, UNIT, upper_tail};
 use crate::pair::{Direction, Pair};
@@ -112,7 +114,7 @@ impl TiltedStep {
     }
 
     /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
-    fn quadrature(&self, last: f64) -> Option<(Vec<Node>, f64)> {
+    fn quadrature(&self, last: f64) -> Option<(Vec<QuadratureNode>, f64)> {
         match &self.parts {
             Parts::Line { pair, left, right } => {
                 let Rule { spacing, shift } = self.rule(pair, last);
@@ -121,7 +123,7 @@ impl TiltedStep {
                     return None;
                 }
                 work::spend(work::NODE * count as u64);
-                let nodes: Vec<Node> = (0..=count as usize)
+                let nodes: Vec<QuadratureNode> = (0..=count as usize)
                     .map(|index| left + index as f64 * spacing)
                     .map(|y| match shift {
                         0.0 => node(pair, self.tilt, y, spacing),
@@ -161,7 +163,7 @@ impl TiltedStep {
                         error = error.max(panel_error(pair, self.tilt, last, middle, half, z));
                     }
                 }
-                nodes.push(Node {
+                nodes.push(QuadratureNode {
                     log_mass: Complex64::from(atom.ln()),
                     loss: Complex64::ZERO,
                     size: 0.0,
@@ -205,7 +207,7 @@ impl TiltedStep {
     }
 
     /// At least the error of a mass relative to `e^scale`, in unit roundoffs.
-    fn mass_rounding(&self, node: &Node, scale: f64) -> f64 {
+    fn mass_rounding(&self, node: &QuadratureNode, scale: f64) -> f64 {
         let off = 4.0 * node.loss.norm() + node.loss_rounding;
         8.0 * (node.size + scale.abs()) + 16.0 + (2.0 + 2.0 * self.tilt) * off
     }

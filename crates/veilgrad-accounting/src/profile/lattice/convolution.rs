@@ -5,8 +5,7 @@ use realfft::num_complex::Complex64;
 
 use super::discretisation::{Rounded, StepLoss};
 use super::inversion::{ComposedLoss, Sum};
-use super::spectrum::Product;
-use super::target::{TAIL, TRANSFORM, Target};
+use super::spectrum::SpectrumProduct;
 use crate::number::UNIT;
 use crate::pair::Direction;
 use crate::profile::payoff::payoff;
@@ -15,8 +14,22 @@ use crate::{Composition, Step, work};
 /// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
 /// Numerical Algorithms, theorem 24.2), generously.
 const FFT_ROUNDINGS: f64 = 8.0;
+/// What counts as infinite in all rounds together, as a part of delta.
+pub(crate) const TRUNCATED_SHARE: f64 = 5e-6;
+/// The work per point of a transform, forth and back.
+pub(crate) const TRANSFORM: u64 = 12;
 /// The work of one atom: the normal tails of its cell, and the search for its end.
 const ATOM: u64 = 60;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProfileQuestion {
+    /// The smallest epsilon for this delta.
+    Delta(f64),
+    /// The smallest delta at this epsilon.
+    Epsilon(f64),
+}
+
 /// The interval of losses that the transform keeps. Outside of it the tilted total loss has negligible probability;
 /// `tilt_below` and `tilt_above` are the tilts whose Chernoff bounds prove that.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +122,7 @@ impl LossDistributions {
             };
             let centre = (20.0 / epsilon).ln();
             let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
-            if bound < delta.ln() + TAIL.ln() {
+            if bound < delta.ln() + TRUNCATED_SHARE.ln() {
                 return Some(Split { loss, tilt: log_tilt.exp() });
             }
             loss *= 0.7;
@@ -119,13 +132,13 @@ impl LossDistributions {
 
     /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
     /// tilt is sound; this one keeps the errors small against delta.
-    pub(crate) fn best_tilt(&self, target: Target) -> f64 {
+    pub(crate) fn best_tilt(&self, question: ProfileQuestion) -> f64 {
         let bound = |log_tilt: f64| {
             let tilt = log_tilt.exp();
             let value = self.cumulant(tilt) + payoff(tilt).value;
-            match target {
-                Target::Delta(delta) => (value - delta.ln()) / tilt,
-                Target::Epsilon(epsilon) => value - tilt * epsilon,
+            match question {
+                ProfileQuestion::Delta(delta) => (value - delta.ln()) / tilt,
+                ProfileQuestion::Epsilon(epsilon) => value - tilt * epsilon,
             }
         };
         let scan = (-8..=28).map(f64::from).map(|x| (x, bound(x)));
@@ -186,7 +199,7 @@ impl LossDistributions {
         let mut input = forward.make_input_vec();
         let mut spectrum = forward.make_output_vec();
         let mut large = forward.make_output_vec();
-        let mut product = vec![Product::default(); spectrum.len()];
+        let mut product = vec![SpectrumProduct::default(); spectrum.len()];
         let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
         // Sums of logs and of phases over steps round with their number.
         let each = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;

@@ -8,19 +8,17 @@ mod convolution;
 mod discretisation;
 mod inversion;
 mod spectrum;
-mod target;
 
-pub(crate) use target::Target;
+pub(crate) use convolution::ProfileQuestion;
 
 use crate::pair::{Direction, step_delta};
-use crate::profile::bounds::DeltaBounds;
+use crate::profile::certified::DeltaBounds;
 use crate::profile::payoff::payoff;
 use crate::{Composition, Interval, work};
 
-use convolution::{LossDistributions, Split, Window};
+use convolution::{LossDistributions, Split, TRANSFORM, TRUNCATED_SHARE, Window};
 use discretisation::Rounded;
 use inversion::ComposedLoss;
-use target::{TAIL, TRANSFORM};
 
 /// The longest Fourier transform, in lattice points.
 pub(crate) const LONGEST: usize = 1 << 20;
@@ -36,11 +34,11 @@ const DENSITY: i64 = 512;
 /// The log of the probability that may wrap around on either side, as a part of delta, about: 8e-10.
 const WRAPPED: f64 = -21.0;
 
-/// The composed losses of a composition in one direction, good near the target that they were made for.
+/// The composed losses of a composition in one direction, good near the question that they were made for.
 pub(crate) struct Lattice {
     upper: ComposedLoss,
     lower: ComposedLoss,
-    /// The tilt, and about where the profile meets the target.
+    /// The tilt, and about where the profile meets the question.
     pub(crate) tilt: f64,
     pub(crate) epsilon: f64,
 }
@@ -51,7 +49,7 @@ impl Lattice {
     pub(crate) fn new(
         composition: &Composition,
         direction: Direction,
-        target: Target,
+        question: ProfileQuestion,
         close: f64,
         longest: usize,
     ) -> Option<Self> {
@@ -66,14 +64,14 @@ impl Lattice {
         if !is_affordable(SHORTEST) {
             return None;
         }
-        let mut plan = Plan::new(composition, direction, target, None)?;
+        let mut plan = Plan::new(composition, direction, question, None)?;
         let mut points = SHORTEST;
         let mut last = f64::INFINITY;
         let mut lower: Option<ComposedLoss> = None;
         loop {
             let mut lattice = plan.lattice(composition, direction, points);
             let mut epsilon = plan.epsilon;
-            if let Target::Delta(delta) = target {
+            if let ProfileQuestion::Delta(delta) = question {
                 epsilon = lattice.meets(delta, epsilon);
             }
             // Merged cells may fit a coarser grid better.
@@ -95,7 +93,7 @@ impl Lattice {
             last = if planned { off } else { f64::INFINITY };
             lower = Some(lattice.lower);
             if known && !planned {
-                plan = Plan::new(composition, direction, target, Some(epsilon)).unwrap_or(plan);
+                plan = Plan::new(composition, direction, question, Some(epsilon)).unwrap_or(plan);
             }
             plan.epsilon = epsilon;
             // Errors fall with the square of the length.
@@ -147,7 +145,7 @@ impl Plan {
     fn new(
         composition: &Composition,
         direction: Direction,
-        target: Target,
+        question: ProfileQuestion,
         known: Option<f64>,
     ) -> Option<Self> {
         let rounds = composition.rounds();
@@ -155,19 +153,19 @@ impl Plan {
             let steps = composition.steps().iter();
             steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
         };
-        let (about, least) = match target {
+        let (about, least) = match question {
             // One large loss at a time costs this.
-            Target::Delta(delta) => {
+            ProfileQuestion::Delta(delta) => {
                 (delta, known.unwrap_or_else(|| falls_to(one_at_a_time, delta)))
             }
             // About what all steps cost one at a time.
-            Target::Epsilon(epsilon) => (one_at_a_time(epsilon).min(1.0), epsilon),
+            ProfileQuestion::Epsilon(epsilon) => (one_at_a_time(epsilon).min(1.0), epsilon),
         };
-        let tail = (about * TAIL / rounds).max(1e-290);
+        let tail = (about * TRUNCATED_SHARE / rounds).max(1e-290);
         let mut sketch = LossDistributions::new(composition, direction, SKETCH, tail, Rounded::Up);
-        let sought = match (target, known) {
-            (Target::Delta(_), Some(epsilon)) => Target::Epsilon(epsilon),
-            _ => target,
+        let sought = match (question, known) {
+            (ProfileQuestion::Delta(_), Some(epsilon)) => ProfileQuestion::Epsilon(epsilon),
+            _ => question,
         };
         sketch.split = sketch.find_split(least, about);
         let tilt = sketch.best_tilt(sought);
@@ -177,8 +175,8 @@ impl Plan {
         let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
         let value = sketch.cumulant(tilt);
         let epsilon = match sought {
-            Target::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
-            Target::Epsilon(epsilon) => epsilon,
+            ProfileQuestion::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
+            ProfileQuestion::Epsilon(epsilon) => epsilon,
         };
         let window = sketch.window(tilt, value, WRAPPED + payoff(tilt).value)?;
         Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
@@ -248,8 +246,8 @@ mod tests {
     /// A lattice after a plan was changed; it must enclose the profile at all these epsilons, and its bounds must
     /// differ by more than this factor at one of them, or nothing was tried.
     fn encloses(change: impl Fn(&mut Plan), points: usize, wide: f64) {
-        let target = Target::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        let question = ProfileQuestion::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
         change(&mut plan);
         let lattice = plan.lattice(&rounds(), Direction::Remove, points);
         let mut widest: f64 = 1.0;
@@ -289,8 +287,8 @@ mod tests {
             plan.window = Window { low: -8.0, high: 16.0, tilt_below: -8.0, tilt_above: 4.0 };
             plan.tail = 1e-25;
         };
-        let target = Target::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        let question = ProfileQuestion::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
         shallow(&mut plan);
         let lattice = plan.lattice(&rounds(), Direction::Remove, 1 << 14);
         let mut wide = 0;
