@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use veilgrad_accounting::{
-    Accountant, Composition, Pld, Rdp, PrivacyTarget, Tightest, advantage, true_positive_rate,
+    Accountant, Composition, Pld, PrivacyTarget, Rdp, Tightest, advantage, true_positive_rate,
 };
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate,

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use veilgrad::prelude::*;
-use veilgrad_accounting::{Accountant, Composition, Pld, Rdp, Sampled, Step, PrivacyTarget, profile, rdp};
+use veilgrad_accounting::{
+    Accountant, Composition, Pld, PrivacyTarget, Rdp, Sampled, Step, profile, rdp,
+};
 
 use crate::case::{Case, Outcome, Verdict, flatten, number, require, text};
 

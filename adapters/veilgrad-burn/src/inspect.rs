@@ -6,7 +6,6 @@ use burn::tensor::{Gradients, Tensor};
 use crate::error::ModelError;
 use crate::tape::numbers;
 
-/// A parameter of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     /// Its path: the name of its vector in the plan.
@@ -17,7 +16,6 @@ pub(crate) struct Parameter {
     owner: String,
 }
 
-/// The parameters of a model, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     pub(crate) trained: Vec<Parameter>,
@@ -45,7 +43,6 @@ impl ModulePath {
         names.join(".")
     }
 
-    /// The type that holds what is visited.
     fn owner(&self) -> &str {
         let owner = self.0.last().map_or("", |(_, container)| container.as_str());
         owner.rsplit(':').next().unwrap_or(owner)

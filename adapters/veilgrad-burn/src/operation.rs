@@ -134,7 +134,6 @@ fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
 struct Saved {
     call: Call,
     x: Values,
-    /// The shape of `x`.
     input: Shape,
     y: Arc<Vec<f32>>,
 }

@@ -16,7 +16,6 @@ pub(crate) struct Shape {
     pub(crate) device: Device,
     pub(crate) parameters: Parameters,
     pub(crate) metrics: Vec<Metric>,
-    /// Examples that go through the model at once.
     pub(crate) capacity: usize,
     /// Whether fewer, in multiples of [`STEP`], lead to the same numbers; otherwise tiles are always full.
     pub(crate) partial: bool,
@@ -103,7 +102,6 @@ impl Shape {
         Ok(())
     }
 
-    /// How many examples a tile for so many records has.
     pub(crate) fn size(&self, records: usize) -> usize {
         if self.partial { records.next_multiple_of(STEP).min(self.capacity) } else { self.capacity }
     }

@@ -135,31 +135,26 @@ impl Filter {
     }
 
     /// Whether all these rounds, the next ones included, stay within the budget.
-    #[must_use]
     pub fn admits(&self, rounds: &Composition) -> bool {
         divergence(rounds, self.order) <= self.divergence
     }
 
     /// The Rényi divergence that all rounds together may have at that order.
-    #[must_use]
     pub const fn divergence(&self) -> f64 {
         self.divergence
     }
 
     /// The order of the budget.
-    #[must_use]
     pub const fn order(&self) -> f64 {
         self.order
     }
 
     /// What all admitted rounds cost at most.
-    #[must_use]
     pub const fn epsilon(&self) -> Epsilon {
         self.epsilon
     }
 
     /// The delta for which this was declared.
-    #[must_use]
     pub const fn delta(&self) -> Delta {
         self.delta
     }

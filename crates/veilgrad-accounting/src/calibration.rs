@@ -20,9 +20,7 @@ const GUESS_TOLERANCE: f64 = 0.01;
 /// Budgets that are worth a close search.
 const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
 const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
-/// Noise multipliers that are tried.
 const NOISE: (f64, f64) = (1e-2, 1e7);
-/// The smallest rate that is tried.
 const LEAST_RATE: f64 = 1e-12;
 /// More rounds than this are as good as any number.
 const UNLIMITED_ROUNDS: u64 = 1 << 53;

@@ -55,7 +55,6 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     answer.answered()
 }
 
-/// How rounds were chosen, for people.
 fn how_chosen(source: &Source) -> &'static str {
     match (source.mode, source.assumed) {
         (Mode::Planned, false) => "mode              planned\n",
@@ -173,7 +172,6 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     })
 }
 
-/// What all rounds have in common.
 fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
     let noise = |entry: &&Folded| entry.noise_multiplier.get();

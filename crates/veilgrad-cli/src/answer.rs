@@ -21,7 +21,6 @@ pub(crate) struct Parameters {
     pub(crate) delta: Option<f64>,
 }
 
-/// An answer, or why there is none.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) parameters: Parameters,
@@ -58,7 +57,6 @@ impl Outcome {
     }
 }
 
-/// The name of a unit on the command line.
 pub(crate) fn unit_name(unit: RecordUnit) -> String {
     match unit {
         RecordUnit::Example => "example".to_owned(),
@@ -68,7 +66,6 @@ pub(crate) fn unit_name(unit: RecordUnit) -> String {
     }
 }
 
-/// The name of a sampling policy on the command line.
 pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     match sampling {
         Sampling::Poisson { .. } => "poisson",
@@ -80,7 +77,6 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     }
 }
 
-/// The name of a method, for programs.
 fn method_name(method: Method) -> &'static str {
     match method {
         Method::ClosedForm => "closed-form",
@@ -98,7 +94,6 @@ impl Answer {
         }
     }
 
-    /// The document for programs.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let p = &self.parameters;
         let mut map = Map::new();

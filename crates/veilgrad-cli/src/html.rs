@@ -6,7 +6,6 @@ use crate::report::Curves;
 use crate::report::chart::escape;
 use crate::report::page::{document, privacy_figures};
 
-/// A page with the curves and the table of the plan.
 pub(crate) fn page(curves: &Curves, delta: f64, table: &str) -> String {
     let mut body = "<h1>Privacy plan</h1>\n<div class=\"scroll\"><table>\n".to_owned();
     for line in table.lines() {

@@ -15,7 +15,6 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(visible(text).as_bytes())
 }
 
-/// Writes one JSON document to stdout.
 pub(crate) fn print_json(document: &impl std::fmt::Display) -> Result<(), Error> {
     print(&format!("{document}\n"))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
-use veilgrad_accounting::{Composition, Profile, PrivacyTarget, Unsupported, spent};
+use veilgrad_accounting::{Composition, PrivacyTarget, Profile, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
@@ -19,7 +19,6 @@ use crate::report::page::privacy_charts;
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
-/// Epsilons at which the profile is drawn.
 const PROFILE: usize = 48;
 
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
@@ -150,7 +149,6 @@ impl Known {
     }
 }
 
-/// A question.
 struct Request<'a> {
     arguments: &'a Plan,
     known: Known,
@@ -276,7 +274,6 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Fills in what is missing, and accounts for the whole.
     fn solve(&self, solve: Solve) -> Result<(Known, Outcome), String> {
         let text = |error: Unsupported| error.to_string();
         let mut known = self.known.clone();

@@ -89,7 +89,6 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     Array::read(path, reader, coding, rows, shape, width)
 }
 
-/// What a header says.
 struct Header<'a> {
     kind: &'a str,
     fortran: bool,

@@ -74,13 +74,11 @@ impl DatasetLedger {
     }
 
     /// The ledger, to read.
-    #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// The id of the run that was opened last.
-    #[must_use]
     pub fn run(&self) -> Option<&str> {
         self.run.as_deref()
     }

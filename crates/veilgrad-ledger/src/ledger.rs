@@ -312,7 +312,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes all that is in the WAL durable.
     pub(crate) fn sync_log(&mut self) -> Result<(), StoreError> {
         let log = beside(&self.path, "-wal");
         // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
@@ -448,7 +447,6 @@ impl Ledger {
 
     /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
     /// have not ended, and whose processes live on this host.
-    #[must_use]
     pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
         let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
         let open = runs
@@ -458,19 +456,16 @@ impl Ledger {
     }
 
     /// What all rows together say.
-    #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
     /// Where the chain ends.
-    #[must_use]
     pub const fn head(&self) -> &Head {
         &self.head
     }
 
     /// The file.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -530,7 +525,6 @@ impl Ledger {
     }
 
     /// The path of the anchor of a database.
-    #[must_use]
     pub fn anchor_path(database: &Path) -> PathBuf {
         anchor_path(database)
     }
@@ -545,7 +539,6 @@ impl Drop for Ledger {
     }
 }
 
-/// Executes a statement that is used often.
 fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> {
     connection.prepare_cached(statement)?.execute([])
 }

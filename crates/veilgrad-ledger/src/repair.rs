@@ -220,7 +220,6 @@ fn remnants(path: &Path) -> Vec<(Vec<u8>, Hash)> {
     found
 }
 
-/// Where a pattern begins.
 fn memory_places(bytes: &[u8], pattern: &[u8]) -> Vec<usize> {
     let windows = bytes.windows(pattern.len()).enumerate();
     windows.filter(|(_, window)| *window == pattern).map(|(place, _)| place).collect()

@@ -92,7 +92,6 @@ pub struct PublicTrainer {
 
 impl PublicTrainer {
     /// Puts a model and a loss together.
-    #[must_use]
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
         let tile = tile_of(performance, &model);
         let worker = |_| Tile::new(&model, loss, tile, true);

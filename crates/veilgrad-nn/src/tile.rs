@@ -68,7 +68,6 @@ impl Tile {
         }
     }
 
-    /// Forgets examples.
     pub(crate) fn wipe(&mut self) {
         let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
         rows.for_each(|values| values.fill(0.0));
@@ -160,7 +159,6 @@ impl Tile {
         }
     }
 
-    /// The input of an example.
     pub(crate) fn input(&self, row: usize) -> &[f32] {
         let width = self.values[0].len() / self.capacity;
         &self.values[0][row * width..][..width]

@@ -112,13 +112,11 @@ impl<O: Optimizer> Trainer<O> {
     }
 
     /// The model as it is.
-    #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
     }
 
     /// The model with averaged weights, if [`averaging`](Self::averaging) was asked for.
-    #[must_use]
     pub fn averaged_model(&self) -> Option<Model> {
         Some(self.average.as_ref()?.model(&self.model))
     }

@@ -60,7 +60,6 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
 
 /// Steps of one kind whose rates lie within a factor of two, and so do their noises.
 struct Band {
-    /// The part of the cost that these steps have, about.
     share: f64,
     /// How much more a relative change of noise counts than one of the rate.
     steepness: f64,
@@ -68,7 +67,6 @@ struct Band {
 
 struct Bands {
     bands: Vec<Band>,
-    /// Of every step.
     of_step: Vec<u32>,
 }
 

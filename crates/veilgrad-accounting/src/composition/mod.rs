@@ -108,13 +108,11 @@ impl Composition {
         Self::of([Folded { count: rounds, sampling, noise_multiplier }], adjacency)
     }
 
-    /// One step.
     pub(crate) fn of_step(step: Step) -> Self {
         Self { steps: vec![(step, 1)], attained: true, surrogates: None }
     }
 
     /// The steps of all of these, one after another: the runs of one dataset, say.
-    #[must_use]
     pub fn join(parts: &[Self]) -> Self {
         let mut fold = Fold::default();
         for part in parts {
@@ -132,7 +130,6 @@ impl Composition {
     /// The Gaussian trade-off curve of mu dominates these rounds at every delta. The far tails of a sampled
     /// Gaussian are those of one that is always sampled, so sampling never lowers such a mu: there is none
     /// to report then.
-    #[must_use]
     pub fn mu(&self) -> Option<f64> {
         match self.steps.as_slice() {
             [] => Some(0.0),
@@ -141,7 +138,6 @@ impl Composition {
         }
     }
 
-    /// The steps for which this holds, and the others.
     pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
         let (mut some, mut others) = (Fold::default(), Fold::default());
         for (step, count) in &self.steps {
@@ -202,24 +198,20 @@ impl Composition {
         self.attained
     }
 
-    /// Whether both directions cost the same.
     pub(crate) fn is_symmetric(&self) -> bool {
         self.steps.iter().all(|(step, _)| !matches!(step.sampled, Sampled::Poisson(_)))
     }
 
-    /// How many rounds there are, about.
     pub(crate) fn rounds(&self) -> f64 {
         self.steps.iter().map(|(_, count)| *count as f64).sum()
     }
 
     /// The distinct steps, each with its number.
-    #[must_use]
     pub fn steps(&self) -> &[(Step, u64)] {
         &self.steps
     }
 }
 
-/// What was folded so far.
 #[derive(Default)]
 struct Fold {
     steps: Vec<(Step, u64)>,
@@ -254,7 +246,6 @@ impl Fold {
         self.always += squares.max(f64::MIN_POSITIVE);
     }
 
-    /// Joins steps that are alike.
     fn join(&mut self) {
         self.steps.sort_unstable_by_key(|(step, _)| step.key());
         self.steps.dedup_by(|(step, count), (known, sum)| {

@@ -19,11 +19,9 @@ pub(crate) enum Cost {
     Nothing,
     /// Gaussians without sampling: what they add to the sum of 1/z^2.
     Always(f64),
-    /// So many sampled Gaussians.
     Sampled(Step, u64),
 }
 
-/// A run, as far as it has come.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunSoFar {
     /// How many rounds it has had, of whatever kind.

@@ -2,7 +2,6 @@
 
 use crate::number::UNIT;
 
-/// A value with its first and second derivative.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Jet {
     pub(crate) value: f64,
@@ -11,6 +10,12 @@ pub(crate) struct Jet {
 }
 
 impl Jet {
+    /// A cumulant, and its derivatives: mean and variance of losses, from their total mass and first two moments.
+    pub(crate) fn of_moments(value: f64, total: f64, first: f64, second: f64) -> Self {
+        let (mean, square) = (first / total, second / total);
+        Self { value, first: mean, second: square - mean * mean }
+    }
+
     pub(crate) fn add_scaled(&mut self, factor: f64, other: Self) {
         self.value += factor * other.value;
         self.first += factor * other.first;

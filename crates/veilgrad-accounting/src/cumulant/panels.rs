@@ -2,7 +2,7 @@
 
 use super::jet::{Jet, gaussian_jet};
 use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES, panel_error};
-use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
+use crate::number::{UNIT, exp_beyond_linear, legendre};
 use crate::pair::{Direction, Pair};
 use crate::{Sampled, Step, work};
 
@@ -36,7 +36,6 @@ impl Panels {
         panels
     }
 
-    /// The loss as a function of the output, in one direction.
     fn pair(&self, direction: Direction) -> Option<Pair> {
         Pair::analytic(Step { sampled: Sampled::Poisson(self.q), z: self.z }, direction)
     }
@@ -61,16 +60,11 @@ impl Panels {
         let Some(pair) = self.pair(Direction::Remove) else { return };
         while self.end < to {
             let (centre, half) = (self.end + 0.5 * width, 0.5 * width);
-            for (x, weight) in LEGENDRE {
-                for y in [centre - x * half, centre + x * half] {
-                    let point = pair.at(y);
-                    let scale = (weight * half / (2.0 * std::f64::consts::PI).sqrt()).ln();
-                    self.nodes.push(PanelNode {
-                        log_density: scale - 0.5 * y * y,
-                        loss: point.loss,
-                        bend: point.loss_beyond_linear,
-                    });
-                }
+            for (y, weight) in legendre(centre, half) {
+                let point = pair.at(y);
+                let scale = (weight / (2.0 * std::f64::consts::PI).sqrt()).ln();
+                let (loss, bend) = (point.loss, point.loss_beyond_linear);
+                self.nodes.push(PanelNode { log_density: scale - 0.5 * y * y, loss, bend });
             }
             self.middles.push(centre);
             self.end += width;
@@ -127,18 +121,11 @@ impl Panels {
             let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT;
             // The atom at zero has at most mass 1.
             let total = sum + libm::exp(-shift);
-            let (mean, square) = (first / total, second / total);
             let off = libm::exp(quadrature.ln() - shift);
-            return Jet {
-                value: shift + (total + off).ln() + rounding,
-                first: mean,
-                second: square - mean * mean,
-            };
+            return Jet::of_moments(shift + (total + off).ln() + rounding, total, first, second);
         }
         let excess = sum + quadrature + size * (64.0 + self.nodes.len() as f64) * 8.0 * UNIT;
-        let total = 1.0 + sum;
-        let (mean, square) = (first / total, second / total);
-        Jet { value: libm::log1p(excess), first: mean, second: square - mean * mean }
+        Jet::of_moments(libm::log1p(excess), 1.0 + sum, first, second)
     }
 }
 

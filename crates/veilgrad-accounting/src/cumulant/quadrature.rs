@@ -15,7 +15,6 @@ pub(crate) const LEAST_NOISE: f64 = 0.01;
 /// At most so many nodes; what needs more is left to the lattice.
 pub(crate) const MOST_NODES: f64 = 2e5;
 
-/// A node of a quadrature.
 pub(crate) struct QuadratureNode {
     /// Log of normal density, tilted exponent and quadrature weight.
     pub(crate) log_mass: Complex64,
@@ -81,9 +80,30 @@ pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
     (left, right)
 }
 
-/// At least the log of the error of the rule [`LEGENDRE`] on one panel, for the tilted moment at frequencies up to
-/// `last`: the largest modulus on an ellipse around the panel, of parameter 4, over which it is
-/// analytic (Trefethen, Approximation Theory and Approximation Practice, theorem 19.3).
+/// Gauss-Legendre panels are so short that integrands are analytic in an ellipse of this parameter around each.
+const ELLIPSE: f64 = 4.0;
+/// The half axes of that ellipse, for a panel of half width 1.
+pub(crate) const WIDE: f64 = 0.5 * (ELLIPSE + 1.0 / ELLIPSE);
+pub(crate) const HIGH: f64 = 0.5 * (ELLIPSE - 1.0 / ELLIPSE);
+
+/// At least the log of the error of the twenty-point rule on a panel, from the ends of its ellipse, half its width and
+/// the log of the largest modulus on the ellipse without the normal density (Trefethen, Approximation Theory and
+/// Approximation Practice, theorem 19.3).
+pub(crate) fn legendre_error((from, to): (f64, f64), half: f64, log_modulus: f64) -> f64 {
+    const DEGREE: f64 = 38.0;
+    let nearest = if from > 0.0 {
+        from
+    } else if to < 0.0 {
+        to
+    } else {
+        0.0
+    };
+    let rule = (64.0 / 15.0 * half / (1.0 - ELLIPSE.powi(-2))).ln() - DEGREE * ELLIPSE.ln();
+    log_modulus - 0.5 * nearest * nearest + rule
+}
+
+/// At least the log of the error of that rule on a panel of the real line, for the tilted moment at frequencies up to
+/// `last`.
 pub(crate) fn panel_error(
     pair: &Pair,
     tilt: f64,
@@ -92,10 +112,7 @@ pub(crate) fn panel_error(
     half: f64,
     z: f64,
 ) -> f64 {
-    const ELLIPSE: f64 = 4.0;
-    const DEGREE: f64 = 38.0;
-    let (wide, high) =
-        (0.5 * half * (ELLIPSE + 1.0 / ELLIPSE), 0.5 * half * (ELLIPSE - 1.0 / ELLIPSE));
+    let (wide, high) = (WIDE * half, HIGH * half);
     let angle = high / z;
     if !(angle < 1.5) {
         return f64::INFINITY;
@@ -107,8 +124,5 @@ pub(crate) fn panel_error(
     };
     // The exponent is monotone; the modulus of 1 + u shrinks at most by the cosine of half the angle.
     let largest = exponent(from).max(exponent(to)) - tilt * libm::log(libm::cos(0.5 * angle));
-    let nearest = if from > 0.0 { from } else { 0.0 };
-    let normal = -0.5 * nearest * nearest + 0.5 * high * high;
-    let rule = (64.0 / 15.0 * half).ln() - DEGREE * ELLIPSE.ln() + 0.07;
-    largest + normal + angle * last + rule
+    legendre_error((from, to), half, largest + 0.5 * high * high + angle * last)
 }

@@ -20,7 +20,6 @@ use crate::{Sampled, Step, work};
 pub(crate) const ORDER: usize = 20;
 /// Quadratures over outputs are chosen for an error of e^-DIGITS.
 const DIGITS: f64 = 32.0;
-/// At most so many nodes.
 const MOST_NODES: f64 = 4000.0;
 
 /// The tilted loss of one step, by its moments.
@@ -28,7 +27,6 @@ pub(crate) struct StepSeries {
     /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
     pub(crate) moment_error: f64,
-    /// The tilted mean of the loss.
     pub(crate) centre: f64,
     /// Cumulants 2 to ORDER - 1, divided by their factorials, at their places.
     pub(crate) cumulants: [f64; ORDER],
@@ -51,7 +49,6 @@ pub(crate) const STRIDE: f64 = 1.2;
 /// Memory for the nodes of one step, reused.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Mass and loss.
     nodes: Vec<(f64, f64)>,
     /// Log of the tilted likelihood ratio, without the normal density, and half the square of the output.
     logs: Vec<(f64, f64)>,
@@ -63,7 +60,6 @@ pub(crate) struct Scratch {
 /// LossSums of mass, mass times loss and mass times its square.
 type LossSums = [f64; 3];
 
-/// Two neighbours.
 type Pairs<'a> = &'a [(f64, f64)];
 
 /// A sum of `mass (loss - centre)^2` between two places.
@@ -233,11 +229,9 @@ impl StepSeries {
     }
 }
 
-/// The tilted moment of one step, from nodes.
 struct Tilted {
     log_moment: f64,
     centre: f64,
-    /// The sum of the masses of nodes.
     total: f64,
     /// At least the error of the quadrature, relative to the moment.
     quadrature: f64,
@@ -325,7 +319,6 @@ impl Tilted {
         (square / self.total + 2.0 * largest, fourth_power / self.total + 2.0 * largest * largest)
     }
 
-    /// At least the error of the log of the moment.
     fn moment_error(&self) -> f64 {
         UNIT * self.relative + self.quadrature
     }

@@ -1,5 +1,6 @@
 //! What anybody who tries to tell whether a record was there can achieve.
 
+use crate::number::golden_section;
 use crate::profile::Deltas;
 use crate::{Composition, rdp, work};
 
@@ -9,6 +10,7 @@ const LARGEST_EPSILON: f64 = 40.0;
 const MOST_LATTICES: usize = 2;
 /// How often the bracket around the best epsilon shrinks, each time by the golden ratio.
 const SEARCH: u32 = 16;
+const RATIO: f64 = 0.618_033_988_749_895;
 
 /// The membership advantage of the best attack: its true positive rate less its false positive rate, at most.
 ///
@@ -26,7 +28,6 @@ const SEARCH: u32 = 16;
 /// assert!((0.1..0.2).contains(&advantage(&rounds)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn advantage(composition: &Composition) -> f64 {
     Attack::new(composition).delta(0.0)
 }
@@ -36,7 +37,6 @@ pub fn advantage(composition: &Composition) -> f64 {
 ///
 /// # Guarantee
 /// Never below the trade-off curve of the composition's dominating pair in either direction. At most 1.
-#[must_use]
 pub fn true_positive_rate(composition: &Composition, false_positive_rate: f64) -> f64 {
     if !(0.0..=1.0).contains(&false_positive_rate) {
         return f64::NAN;
@@ -63,7 +63,6 @@ pub(crate) fn bound_against_the_record(epsilon: f64, delta: f64, fpr: f64) -> f6
     1.0 - (-epsilon).exp() * (1.0 - delta - fpr) * (1.0 - 4.0 * f64::EPSILON)
 }
 
-/// The profile at the few epsilons that bound an attack.
 struct Attack<'a> {
     deltas: Deltas<'a>,
     /// At least the total variation distance, which every delta is at most.
@@ -101,22 +100,13 @@ impl<'a> Attack<'a> {
 
 /// The smallest value of `f` that a golden-section search on `[0, last]` finds.
 fn smallest(last: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
-    const RATIO: f64 = 0.618_033_988_749_895;
-    let (mut low, mut high) = (0.0, last);
-    let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));
-    let (mut at_left, mut at_right) = (f(left), f(right));
-    let mut best = f(0.0).min(at_left).min(at_right);
-    for _ in 0..SEARCH {
-        if at_left <= at_right {
-            (high, right, at_right) = (right, left, at_left);
-            left = high - RATIO * (high - low);
-            at_left = f(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = low + RATIO * (high - low);
-            at_right = f(right);
-        }
-        best = best.min(at_left).min(at_right);
-    }
+    let mut best = f64::INFINITY;
+    let mut tried = |epsilon: f64| {
+        let value = f(epsilon);
+        best = best.min(value);
+        value
+    };
+    golden_section(&mut tried, (0.0, last), RATIO, SEARCH);
+    tried(0.0);
     best
 }

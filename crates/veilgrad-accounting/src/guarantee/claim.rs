@@ -177,7 +177,6 @@ fn cost_of_plan(
 
 impl Claim {
     /// The accountant behind the epsilon, as reports name it; "budget" where it is what the ledger allows.
-    #[must_use]
     pub const fn accountant(&self) -> &'static str {
         match self.basis {
             Basis::Plan { accountant } | Basis::Spent { accountant } => accountant,
@@ -187,13 +186,11 @@ impl Claim {
 
     /// Whether the rounds of every run were declared before its first, so that none can have been chosen from outputs
     /// of the run.
-    #[must_use]
     pub const fn is_planned(&self) -> bool {
         self.composition.is_some()
     }
 
     /// Why this epsilon may be claimed, in words.
-    #[must_use]
     pub fn why(&self) -> String {
         match self.basis {
             Basis::Plan { accountant } => format!(
@@ -215,7 +212,6 @@ impl Claim {
     }
 
     /// What anybody who tries to tell whether a record was there can achieve at most with what was released.
-    #[must_use]
     pub fn attacker(&self) -> Attacker {
         let claimed = Attacker::allowed_by(self.epsilon, self.delta);
         match &self.composition {
@@ -243,7 +239,6 @@ pub struct Attacker {
 
 impl Attacker {
     /// What a composition's privacy profile allows.
-    #[must_use]
     pub fn of(composition: &Composition) -> Self {
         let (advantage, true_positive_rate) =
             advantage_and_true_positive_rate(composition, FALSE_POSITIVE_RATE);
@@ -251,7 +246,6 @@ impl Attacker {
     }
 
     /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.
-    #[must_use]
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
         let fpr = FALSE_POSITIVE_RATE;
         let tpr = bound_for_the_record(epsilon, delta, fpr)
@@ -266,7 +260,6 @@ impl Attacker {
     }
 
     /// How strong the protection is that these numbers describe: the weaker of both.
-    #[must_use]
     pub fn protection(&self) -> Protection {
         use Protection::{Moderate, None, Strong, VeryStrong, Weak};
         // Largest advantage and true positive rate of each grade. Guessing has 0 and 0.01.
@@ -313,7 +306,6 @@ impl Protection {
 }
 
 /// What a reader must be warned of: an epsilon above 10, and a delta that is not below one over the number of records.
-#[must_use]
 pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if epsilon > 10.0 {

@@ -72,7 +72,6 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
     claim_without_budget(&terms, &runs)
 }
 
-/// What the events of a ledger said so far.
 #[derive(Default)]
 struct Seen {
     terms: Option<(RecordUnit, Adjacency)>,

@@ -75,7 +75,6 @@ pub struct LedgerHead<'a> {
 
 impl Statement<'_> {
     /// The statement: paragraphs that each begin with what they are about, parted by empty lines.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut paragraphs = vec![match self.claim {
             Ok(claim) => self.promised(claim),

@@ -61,7 +61,6 @@ impl Pair {
         (self.loss(lowest), self.loss(high))
     }
 
-    /// The output with the largest loss.
     pub(crate) const fn highest(&self) -> f64 {
         match self.change {
             Change::Remove => f64::INFINITY,

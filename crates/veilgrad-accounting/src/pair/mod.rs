@@ -8,5 +8,5 @@ mod analytic;
 mod likelihood;
 mod mass;
 
-pub(crate) use likelihood::{Change, Direction, EquallySpaced, Pair};
+pub(crate) use likelihood::{Change, Direction, EquallySpaced, Pair, Point};
 pub(crate) use mass::{normal_mass, step_delta};

@@ -97,7 +97,6 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
 ///
 /// # Guarantee
 /// As for [`epsilon`].
-#[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
     if let Some((above, below)) = composition.enclosing() {
         return delta(above, epsilon).with_lower(delta(below, epsilon).bounds.lower);

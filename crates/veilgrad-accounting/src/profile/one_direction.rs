@@ -70,7 +70,6 @@ impl Transform {
     }
 }
 
-/// Where there is no work left.
 const UNKNOWN: Certified = Certified { bounds: Interval::UNKNOWN, method: Method::Contour };
 
 /// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
@@ -145,7 +144,6 @@ pub(crate) fn coarse_delta(
     (found.with_lower(0.0), transform.map(Transform::into_upper_bound))
 }
 
-/// Bounds of epsilon for `delta`.
 pub(crate) fn epsilon_towards(
     composition: &Composition,
     direction: Direction,
@@ -192,7 +190,6 @@ pub(crate) fn epsilon_towards(
     best
 }
 
-/// A way to bounds of epsilon.
 type EpsilonMethod = fn(&Composition, Direction, f64) -> Option<Interval>;
 
 /// Half of what is left, unless it is the last attempt.

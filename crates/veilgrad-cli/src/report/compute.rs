@@ -17,7 +17,6 @@ use crate::answer::{sampling_name, unit_name};
 use crate::error::Error;
 use crate::path;
 
-/// Points of each curve.
 const POINTS: u64 = 64;
 
 /// What a report is made of: a ledger, and facts about results that do not concern privacy.
@@ -31,7 +30,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) done: Option<u64>,
     /// How many records were declared, in public.
     pub(crate) records: Option<u64>,
-    /// Where results are kept.
     pub(crate) directory: Option<&'a Path>,
     /// What the ledger says since the results were written.
     pub(crate) newer: Option<Newer>,
@@ -42,7 +40,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) model: Option<usize>,
 }
 
-/// The report of a run, or of all that a ledger knows about a dataset.
 pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let datasets = facts.ledger.state().datasets();
     let dataset = datasets.get(facts.dataset).ok_or_else(|| {

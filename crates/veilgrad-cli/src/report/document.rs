@@ -100,7 +100,6 @@ pub(crate) struct Metric {
     pub(crate) values: Vec<f64>,
 }
 
-/// Where a ledger ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) id: String,
@@ -167,7 +166,6 @@ impl Report {
         }
     }
 
-    /// Epsilon for people.
     pub(super) fn shown_epsilon(&self) -> String {
         self.epsilon.map_or("unknown".to_owned(), up)
     }

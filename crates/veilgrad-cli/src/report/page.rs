@@ -37,7 +37,6 @@ pre{white-space:pre-wrap}code{overflow-wrap:anywhere}
 :root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--card:#fff;--blue:#1f5fbf}}
 ";
 
-/// The page.
 pub(crate) fn page(report: &Report) -> String {
     let mut body = String::new();
     // Writing to a string does not fail.

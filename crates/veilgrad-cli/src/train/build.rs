@@ -23,7 +23,6 @@ pub(crate) fn threads(asked: Option<usize>) -> usize {
 /// How many parameters a model may have.
 const MOST_PARAMETERS: u128 = 1 << 30;
 
-/// The untrained model.
 pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     if most_parameters(declaration)? > MOST_PARAMETERS {
         return Err(Error::usage("the model would have more than 2^30 parameters"));
@@ -182,7 +181,6 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
     }
 }
 
-/// Any of the optimizers.
 pub(crate) type AnyOptimizer = Box<dyn Optimizer>;
 
 pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
@@ -198,7 +196,6 @@ pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
     }
 }
 
-/// The sampler of a policy.
 pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
     match sampling {
         Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),

@@ -87,7 +87,6 @@ pub(crate) struct Account {
 pub(crate) const CONFIGURATION: &str = "configuration";
 pub(crate) const ACCOUNT: &str = "account";
 
-/// The hooks of a training run.
 pub(crate) struct RunHooks {
     pub(crate) checkpoint: PathBuf,
     /// The fingerprint of the configuration, as JSON.
@@ -98,7 +97,6 @@ pub(crate) struct RunHooks {
     pub(crate) waiting: Waiting,
     pub(crate) interrupted: Arc<AtomicBool>,
     pub(crate) started: Instant,
-    /// The id of this run.
     pub(crate) run: Option<String>,
     /// The account of the runs that this one resumes.
     pub(crate) earlier: Account,

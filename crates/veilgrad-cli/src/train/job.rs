@@ -1,6 +1,8 @@
 //! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
 
-use veilgrad_accounting::{Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported};
+use veilgrad_accounting::{
+    Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported,
+};
 use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
 use veilgrad_mechanism::Sampler;
 use veilgrad_nn::{Loss, Model, Performance, Trainer};
@@ -110,7 +112,6 @@ fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
     target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
-/// What all rounds cost.
 fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
     let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
     let composition = Composition::fold(std::slice::from_ref(rounds), config.privacy.adjacency);

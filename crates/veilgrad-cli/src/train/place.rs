@@ -17,7 +17,6 @@ use crate::path;
 pub(crate) const RESULTS: [&str; 4] =
     ["model.safetensors", "report.json", "report.html", "statement.txt"];
 
-/// The directory of a run.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 /// `run.json`, beside the checkpoint as long as there is one: what `--resume` needs, apart from released values.
@@ -54,7 +53,6 @@ impl Place {
         }
     }
 
-    /// Whether results of a run are here.
     pub(crate) fn is_finished(&self) -> bool {
         RESULTS.iter().any(|name| std::fs::symlink_metadata(self.0.join(name)).is_ok())
     }

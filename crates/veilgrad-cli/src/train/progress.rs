@@ -79,13 +79,11 @@ impl Progress {
         }
     }
 
-    /// The last private estimate of every metric.
     pub(crate) fn metrics(&self) -> Vec<(String, Vec<f64>)> {
         self.metrics.clone()
     }
 }
 
-/// A duration for people.
 pub(crate) fn time(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match seconds {

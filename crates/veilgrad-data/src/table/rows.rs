@@ -7,7 +7,6 @@ use std::path::Path;
 use super::schema::{Defect, Kind, Schema, Table};
 use crate::{Array, DataError};
 
-/// What a cell holds.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
@@ -67,7 +66,6 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Takes the next row.
     pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Value<'c>) {
         self.row += 1;
         let (row, schema, values) = (self.row, self.schema, &mut self.table.inputs.values);

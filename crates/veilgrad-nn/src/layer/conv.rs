@@ -43,7 +43,6 @@ pub enum Padding {
 
 impl Conv2d {
     /// Square filters, stride 1, no padding.
-    #[must_use]
     pub const fn new(filters: usize, size: usize) -> Self {
         Self { filters, kernel: (size, size), stride: (1, 1), padding: Padding::Valid }
     }

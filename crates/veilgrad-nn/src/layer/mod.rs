@@ -74,19 +74,16 @@ pub enum Layer {
 
 impl Layer {
     /// `y = x W + b` over the last axis.
-    #[must_use]
     pub const fn linear(outputs: usize) -> Self {
         Self::Linear { outputs }
     }
 
     /// The largest value of each square window.
-    #[must_use]
     pub const fn max_pool(size: usize, stride: usize) -> Self {
         Self::MaxPool2d(Window { size, stride })
     }
 
     /// The mean of each square window.
-    #[must_use]
     pub const fn average_pool(size: usize, stride: usize) -> Self {
         Self::AveragePool2d(Window { size, stride })
     }

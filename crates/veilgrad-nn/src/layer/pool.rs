@@ -213,7 +213,6 @@ impl Operation for Pool {
     }
 }
 
-/// The mean over positions.
 struct Global {
     positions: usize,
     channels: usize,

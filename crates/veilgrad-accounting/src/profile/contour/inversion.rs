@@ -210,7 +210,6 @@ impl Contour {
         self.error += error * self.spacing / std::f64::consts::PI;
     }
 
-    /// At least delta at `epsilon`.
     pub(crate) fn upper(&self, epsilon: f64) -> f64 {
         self.smoothed(epsilon).upper + self.infinite
     }
@@ -287,7 +286,6 @@ impl DeltaBounds for Contour {
     }
 }
 
-/// Where a transform is taken.
 pub(crate) struct Line {
     pub(crate) tilt: f64,
     /// The cumulant there, about.

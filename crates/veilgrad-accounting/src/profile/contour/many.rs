@@ -135,7 +135,6 @@ impl CumulantSums {
         product.terms += 1.0;
     }
 
-    /// The places of the steps with the largest variances.
     fn largest(&self) -> Vec<usize> {
         let mut order = self.variances.clone();
         let most = LARGEST_VARIANCES.min(order.len());
@@ -197,7 +196,6 @@ pub(crate) fn contour(
     None
 }
 
-/// The nodes of a step, normalised.
 fn tilted_nodes(nodes: &[(f64, f64)], series: &StepSeries) -> TiltedNodes {
     let total: f64 = nodes.iter().map(|(mass, _)| mass).sum();
     TiltedNodes {

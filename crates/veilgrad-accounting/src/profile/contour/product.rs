@@ -110,7 +110,6 @@ impl Terms {
     }
 }
 
-/// A sum in eight lanes.
 fn lane_sum(values: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     let chunks = values.chunks_exact(8);

@@ -4,6 +4,7 @@
 use super::inversion::{CHORD_DEVIATIONS, Contour};
 use crate::Composition;
 use crate::cumulant::{Cumulant, Jet, Smoothing};
+use crate::number::{bisect, grow};
 use crate::pair::Direction;
 use crate::profile::payoff::payoff;
 
@@ -38,7 +39,6 @@ pub(crate) fn for_delta(
     Some((FINE.into_iter().find_map(finest)?, epsilon))
 }
 
-/// A contour near an epsilon.
 pub(crate) fn for_epsilon(
     composition: &Composition,
     direction: Direction,
@@ -78,17 +78,7 @@ fn near(
 /// Where the upper bound falls to `delta`, about, and how steep its log is there.
 fn meets(contour: &Contour, delta: f64, guess: f64, slope: f64) -> Option<(f64, f64)> {
     let above = |epsilon: f64| contour.upper(epsilon) > delta;
-    let (mut low, mut high) = (0.0, guess.max(1.0 / slope));
-    for _ in 0..60 {
-        if !above(high) {
-            break;
-        }
-        (low, high) = (high, 1.5 * high);
-    }
-    for _ in 0..20 {
-        let middle = 0.5 * (low + high);
-        if above(middle) { low = middle } else { high = middle }
-    }
+    let (_, high) = bisect(grow(guess.max(1.0 / slope), 1.5, above), 20, above);
     high.is_finite().then(|| (high, slope_at(contour, high, slope)))
 }
 

@@ -7,7 +7,7 @@ use crate::cumulant::quadrature::{
     MOST_NODES, QuadratureNode, ends, node, panel_error, shifted_node,
 };
 use crate::cumulant::truncation::Truncated;
-use crate::number::{LEGENDRE, UNIT, upper_tail};
+use crate::number::{UNIT, legendre, upper_tail};
 use crate::pair::{Direction, Pair};
 use crate::{Sampled, Step, work};
 
@@ -21,10 +21,8 @@ pub(crate) const BLOCK: usize = 32;
 pub(crate) struct TiltedStep {
     parts: Parts,
     tilt: f64,
-    /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
     pub(crate) moment_error: f64,
-    /// The tilted mean of the loss, roughly.
     pub(crate) centre: f64,
     /// Uniform distributions of these (width, mass) are parts of the loss's.
     layers: Vec<(f64, f64)>,
@@ -155,11 +153,8 @@ impl TiltedStep {
                 for panel in 0..count as usize {
                     let middle = kink + (2 * panel + 1) as f64 * half;
                     for pair in pairs {
-                        for (x, weight) in LEGENDRE {
-                            for y in [middle - x * half, middle + x * half] {
-                                nodes.push(node(pair, self.tilt, y, weight * half));
-                            }
-                        }
+                        let places = legendre(middle, half);
+                        nodes.extend(places.map(|(y, weight)| node(pair, self.tilt, y, weight)));
                         error = error.max(panel_error(pair, self.tilt, last, middle, half, z));
                     }
                 }
@@ -194,7 +189,6 @@ impl TiltedStep {
         Rule { spacing: on, shift: 0.0 }
     }
 
-    /// About how many nodes frequencies up to `last` need.
     pub(crate) fn size(&self, last: f64) -> f64 {
         match &self.parts {
             Parts::Line { pair, left, right } => (right - left) / self.rule(pair, last).spacing,
@@ -212,7 +206,6 @@ impl TiltedStep {
         8.0 * (node.size + scale.abs()) + 16.0 + (2.0 + 2.0 * self.tilt) * off
     }
 
-    /// Nodes for frequencies up to `last`, normalised.
     pub(crate) fn nodes(&self, last: f64) -> Option<TiltedNodes> {
         let (raw, log_error) = self.quadrature(last)?;
         let mut nodes = TiltedNodes {

@@ -1,12 +1,14 @@
 //! The losses of all steps on one grid: their moments, and their composition by Fourier transform.
 
+use std::ops::RangeInclusive;
+
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex64;
 
 use super::discretisation::{Rounded, StepLoss};
 use super::inversion::{ComposedLoss, Sum};
 use super::spectrum::SpectrumProduct;
-use crate::number::UNIT;
+use crate::number::{UNIT, golden_section};
 use crate::pair::Direction;
 use crate::profile::payoff::payoff;
 use crate::{Composition, Step, work};
@@ -21,12 +23,9 @@ pub(crate) const TRANSFORM: u64 = 12;
 /// The work of one atom: the normal tails of its cell, and the search for its end.
 const ATOM: u64 = 60;
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProfileQuestion {
-    /// The smallest epsilon for this delta.
     Delta(f64),
-    /// The smallest delta at this epsilon.
     Epsilon(f64),
 }
 
@@ -74,7 +73,6 @@ impl LossDistributions {
         Self { grid, steps, split: None }
     }
 
-    /// The largest index of a small loss.
     fn last_small(&self) -> i64 {
         self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
     }
@@ -121,7 +119,7 @@ impl LossDistributions {
                 self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
             };
             let centre = (20.0 / epsilon).ln();
-            let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
+            let (log_tilt, bound) = roughly_smallest(bound, centre - 2.0, centre + 4.0);
             if bound < delta.ln() + TRUNCATED_SHARE.ln() {
                 return Some(Split { loss, tilt: log_tilt.exp() });
             }
@@ -141,9 +139,7 @@ impl LossDistributions {
                 ProfileQuestion::Epsilon(epsilon) => value - tilt * epsilon,
             }
         };
-        let scan = (-8..=28).map(f64::from).map(|x| (x, bound(x)));
-        let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-        golden(bound, best - 1.0, best + 1.0).0.exp()
+        smallest_near(bound, -8..=28).0.exp()
     }
 
     /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
@@ -157,9 +153,7 @@ impl LossDistributions {
                 let end = side * end(shifts(side, log));
                 if end.is_finite() { end } else { f64::INFINITY }
             };
-            let scan = (-8..=8).map(f64::from).map(|x| (x, end_at(x)));
-            let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-            let (log, value) = golden(end_at, best - 1.0, best + 1.0);
+            let (log, value) = smallest_near(end_at, -8..=8);
             (side * value, shifts(side, log))
         };
         let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
@@ -291,7 +285,6 @@ impl LossDistributions {
     }
 }
 
-/// Log of `E e^{tilt L}` over the finite losses of one step.
 fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
     log_sum(&loss.atoms, tilt * grid)
 }
@@ -311,21 +304,14 @@ fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
     top + atoms.iter().map(|atom| (log(atom) - top).exp()).sum::<f64>().ln()
 }
 
-/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there.
-fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> (f64, f64) {
-    const RATIO: f64 = 0.618;
-    let (mut a, mut b) = (high - RATIO * (high - low), low + RATIO * (high - low));
-    let (mut at_a, mut at_b) = (f(a), f(b));
-    for _ in 0..8 {
-        if at_a < at_b {
-            (high, b, at_b) = (b, a, at_a);
-            a = high - RATIO * (high - low);
-            at_a = f(a);
-        } else {
-            (low, a, at_a) = (a, b, at_b);
-            b = low + RATIO * (high - low);
-            at_b = f(b);
-        }
-    }
-    if at_a < at_b { (a, at_a) } else { (b, at_b) }
+/// Roughly where `f` is smallest, and its value there: eight steps of a golden-section search.
+fn roughly_smallest(f: impl Fn(f64) -> f64, low: f64, high: f64) -> (f64, f64) {
+    golden_section(f, (low, high), 0.618, 8)
+}
+
+/// The same, around the best of these whole numbers.
+fn smallest_near(f: impl Fn(f64) -> f64, numbers: RangeInclusive<i32>) -> (f64, f64) {
+    let scan = numbers.map(f64::from).map(|x| (x, f(x)));
+    let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+    roughly_smallest(f, best - 1.0, best + 1.0)
 }

@@ -1,6 +1,7 @@
 //! Discretisation: the privacy loss distribution of one step on a grid, rounded up (connect-the-dots) for upper bounds
 //! of delta and rounded down (merged outputs) for lower ones.
 
+use crate::number::bisect;
 use crate::pair::{Change, Direction, Pair, normal_mass};
 use crate::{Sampled, Step};
 
@@ -223,7 +224,6 @@ impl Grid {
         (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
     }
 
-    /// The index of the centre.
     fn home(&self) -> i64 {
         (self.centre / self.step).round().clamp(-Self::LAST, Self::LAST) as i64
     }
@@ -286,7 +286,6 @@ impl DominatingPair {
         }
     }
 
-    /// A loss near which most of the mass lies, if it lies anywhere.
     fn bulk(&self) -> f64 {
         match self {
             Self::Pair(pair) => pair.bulk(),
@@ -358,11 +357,7 @@ impl DominatingPair {
             }
             (low, high) = (high, loss + 1.5 * (high - loss));
         }
-        for _ in 0..8 {
-            let middle = 0.5 * (low + high);
-            if enough(middle) { high = middle } else { low = middle }
-        }
-        high
+        bisect((low, high), 8, |end| !enough(end)).1
     }
 
     /// The begin, below `loss`, of a cell that ends at `to` and has this loss, or a little more.
@@ -389,11 +384,7 @@ impl DominatingPair {
             }
             (high, low) = (low, loss - 1.5 * (loss - low));
         }
-        for _ in 0..8 {
-            let middle = 0.5 * (low + high);
-            if enough(middle) { high = middle } else { low = middle }
-        }
-        high
+        bisect((low, high), 8, |begin| !enough(begin)).1
     }
 
     /// The outputs with losses in `[from, to)`, compared at `loss`.

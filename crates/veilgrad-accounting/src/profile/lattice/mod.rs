@@ -11,6 +11,7 @@ mod spectrum;
 
 pub(crate) use convolution::ProfileQuestion;
 
+use crate::number::{bisect, grow};
 use crate::pair::{Direction, step_delta};
 use crate::profile::certified::DeltaBounds;
 use crate::profile::payoff::payoff;
@@ -24,7 +25,6 @@ use inversion::ComposedLoss;
 pub(crate) const LONGEST: usize = 1 << 20;
 /// The longest one for the points of a whole profile, which need not be as close.
 pub(crate) const SKETCHED: usize = 1 << 15;
-/// The shortest Fourier transform.
 const SHORTEST: usize = 1 << 12;
 /// The grid on which tilt and window are chosen: its step, and its density. Away from the bulk, points are spaced by
 /// their distance from it divided by the density.
@@ -106,21 +106,10 @@ impl Lattice {
         }
     }
 
-    /// Where the upper bound falls to `delta`, about.
     fn meets(&self, delta: f64, guess: f64) -> f64 {
         let above = |epsilon: f64| self.delta(epsilon).upper > delta;
-        let (mut low, mut high) = (0.0, guess.max(1.0 / self.tilt));
-        for _ in 0..60 {
-            if !above(high) {
-                break;
-            }
-            high *= 1.5;
-        }
-        for _ in 0..30 {
-            let middle = 0.5 * (low + high);
-            if above(middle) { low = middle } else { high = middle }
-        }
-        high
+        let (_, high) = grow(guess.max(1.0 / self.tilt), 1.5, above);
+        bisect((0.0, high), 30, above).1
     }
 }
 
@@ -209,12 +198,8 @@ fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
     while profile(high) > delta && high < 1e6 {
         high *= 4.0;
     }
-    let mut low = if high > 1e-9 { 0.25 * high } else { 0.0 };
-    for _ in 0..12 {
-        let middle = 0.5 * (low + high);
-        if profile(middle) > delta { low = middle } else { high = middle }
-    }
-    low
+    let low = if high > 1e-9 { 0.25 * high } else { 0.0 };
+    bisect((low, high), 12, |epsilon| profile(epsilon) > delta).0
 }
 
 #[cfg(test)]
