@@ -55,16 +55,14 @@ impl Envelope {
         adjacency: Adjacency,
     ) -> Result<Composition, Unsupported> {
         // Folding rounds noise down, so that a round at the limit may fall a little below it: what is priced is that.
-        let least = NoiseMultiplier::new(self.noise_multiplier.get() * (1.0 - 1e-12));
-        let least = least.map_err(|error| Unsupported::new(error.to_string()))?;
+        let least = NoiseMultiplier::new(self.noise_multiplier.get() * (1.0 - 1e-12))?;
         let mut count: u64 = 0;
         for entry in rounds.iter().filter(|entry| entry.count > 0) {
             count = count.saturating_add(entry.count);
             let Sampling::Poisson { rate } = entry.round.sampling() else {
                 return Err(Unsupported::new("an envelope covers Poisson samples only"));
             };
-            let z = entry.round.noise_multiplier();
-            let z = z.map_err(|error| Unsupported::new(error.to_string()))?.get();
+            let z = entry.round.noise_multiplier()?.get();
             if rate.get() > self.rate.get() || z < least.get() || count > self.rounds {
                 return Err(Unsupported::new(format!(
                     "rate {}, noise multiplier {z}, {count} rounds: outside the declared envelope \

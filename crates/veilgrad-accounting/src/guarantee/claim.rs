@@ -94,14 +94,22 @@ const NOT_STOPPED: &str = "how many rounds there are was not chosen from what th
 /// # Errors
 /// Says why nothing may be claimed.
 pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> {
-    check_secure(runs)?;
+    if let Some(reason) = runs.iter().find_map(|run| run.insecure) {
+        return Err(NoClaim(format!("a run protects nothing: {reason}")));
+    }
     let charges = all_charges(runs);
     let planned = terms.mode == Mode::Planned && charges.iter().all(|run| run.planned);
     let price = || Tightest.price(terms, &charges).map_err(NoClaim);
     let mut conditions = unverified(runs);
+    let text = |error: crate::Unsupported| NoClaim(error.to_string());
+    let compose = || {
+        let runs = charges.iter().map(|run| run.rounds.iter().copied());
+        Composition::of_runs(runs, terms.adjacency).map_err(text)
+    };
     if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
-        let (composition, found) = cost_of_plan(terms, plan)?;
-        let is_done = compose(terms.adjacency, &charges)? == composition;
+        let composition = Composition::fold(*plan, terms.adjacency).map_err(text)?;
+        let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
+        let is_done = compose()? == composition;
         let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
         let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
@@ -115,10 +123,7 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     let cap = terms.epsilon.get();
     let basis = if spent <= cap { Basis::Cap } else { Basis::AboveCap { cap } };
     conditions.push(NOT_LOWERED);
-    let composition = match planned {
-        true => Some(compose(terms.adjacency, &charges)?),
-        false => None,
-    };
+    let composition = planned.then(compose).transpose()?;
     let (epsilon, delta) = (cap.max(spent), terms.delta.get());
     Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
 }
@@ -139,13 +144,6 @@ pub(crate) fn claim_without_budget(
     Ok(Claim { epsilon: found.spent, basis: Basis::Spent { accountant }, conditions, ..found })
 }
 
-fn check_secure(runs: &[ClaimedRun<'_>]) -> Result<(), NoClaim> {
-    match runs.iter().find_map(|run| run.insecure) {
-        Some(reason) => Err(NoClaim(format!("a run protects nothing: {reason}"))),
-        None => Ok(()),
-    }
-}
-
 fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
     let charges = runs.iter().flat_map(|run| run.charges.iter().copied());
     // A run that charged nothing says nothing about how the others may be priced.
@@ -155,24 +153,6 @@ fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
 fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
     let exact = runs.iter().all(|run| run.numerics == Numerics::Exact);
     if exact { Vec::new() } else { vec![UNVERIFIED] }
-}
-
-fn compose(
-    adjacency: veilgrad_events::Adjacency,
-    charges: &[RunRounds<'_>],
-) -> Result<Composition, NoClaim> {
-    let runs = charges.iter().map(|run| run.rounds.iter().copied());
-    Composition::of_runs(runs, adjacency).map_err(|error| NoClaim(error.to_string()))
-}
-
-fn cost_of_plan(
-    terms: &Budget,
-    plan: &[Rounds],
-) -> Result<(Composition, crate::Guarantee), NoClaim> {
-    let text = |error: crate::Unsupported| NoClaim(error.to_string());
-    let composition = Composition::fold(plan, terms.adjacency).map_err(text)?;
-    let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
-    Ok((composition, found))
 }
 
 impl Claim {
@@ -214,16 +194,12 @@ impl Claim {
     /// What anybody who tries to tell whether a record was there can achieve at most with what was released.
     pub fn attacker(&self) -> Attacker {
         let claimed = Attacker::allowed_by(self.epsilon, self.delta);
-        match &self.composition {
-            None => claimed,
-            // Both are sound: the smaller of each is.
-            Some(composition) => {
-                let found = Attacker::of(composition);
-                Attacker {
-                    advantage: found.advantage.min(claimed.advantage),
-                    true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
-                }
-            }
+        let Some(composition) = &self.composition else { return claimed };
+        // Both are sound: the smaller of each is.
+        let found = Attacker::of(composition);
+        Attacker {
+            advantage: found.advantage.min(claimed.advantage),
+            true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
         }
     }
 }

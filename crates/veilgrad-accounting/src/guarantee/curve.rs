@@ -85,19 +85,15 @@ pub fn spent(
     accountant: &dyn Accountant,
     points: u64,
 ) -> Result<Vec<(u64, f64)>, Unsupported> {
-    let too_many = || Unsupported::new("more than 2^64 rounds");
-    let mut total: u64 = 0;
-    for entry in rounds {
-        total = total.checked_add(entry.count).ok_or_else(too_many)?;
-    }
+    let total = rounds.iter().try_fold(0u64, |sum, entry| sum.checked_add(entry.count));
+    let total = total.ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
     let points = if rounds.len() > MANY_ENTRIES { points.min(FEW_POINTS) } else { points };
     let stride = total.div_ceil(points.max(1)).max(1);
     let mut marks: Vec<u64> = (1..=total / stride).map(|i| i * stride).collect();
     if marks.last() != Some(&total) && total > 0 {
         marks.push(total);
     }
-    let folded: Result<Vec<Folded>, _> = rounds.iter().map(Folded::try_from).collect();
-    let folded = folded.map_err(|error| Unsupported::new(error.to_string()))?;
+    let folded = rounds.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>()?;
     let spent_after = |mark: u64| {
         let mut left = mark;
         let prefix = folded.iter().map_while(|entry| {

@@ -37,11 +37,9 @@ impl Spent {
                     .map(|found| found.epsilon.get())
             }
             (false, None) => {
-                return Err(
-                    "runs that declared no plan need a Rényi order that was fixed with the \
-                            budget"
-                        .to_owned(),
-                );
+                let why =
+                    "runs that declared no plan need a Rényi order that was fixed with the budget";
+                return Err(why.to_owned());
             }
         };
         epsilon.map_err(|error| error.to_string())
@@ -155,7 +153,7 @@ impl Meter for RenyiMeter {
     fn add(&mut self, run: u64, rounds: Folded) {
         let added = self.runs.entry(run).or_default().add(&rounds, self.adjacency);
         // What has no analysis fits no part of the budget.
-        let cost = added.map_or(f64::INFINITY, |added| self.cost(added.cost));
+        let cost = added.map_or(f64::INFINITY, |(cost, _)| self.cost(cost));
         self.divergence = (self.divergence + cost).next_up();
     }
 

@@ -4,7 +4,7 @@ use veilgrad_events::Delta;
 
 use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
-use super::contour::{self, Contour, smoothing};
+use super::contour::{Contour, many, smoothing};
 use super::lattice::{LONGEST, Lattice, ProfileQuestion};
 use super::payoff::payoff;
 use crate::cumulant::{Cumulant, Jet, Smoothing};
@@ -173,7 +173,8 @@ pub(crate) fn epsilon_towards(
         return best;
     }
     // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
-    let mut attempts: [(Method, EpsilonMethod); 2] =
+    type EpsilonBounds = fn(&Composition, Direction, f64) -> Option<Interval>;
+    let mut attempts: [(Method, EpsilonBounds); 2] =
         [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
     if composition.rounds() < FEW_ROUNDS {
         attempts.reverse();
@@ -190,8 +191,6 @@ pub(crate) fn epsilon_towards(
     best
 }
 
-type EpsilonMethod = fn(&Composition, Direction, f64) -> Option<Interval>;
-
 /// Half of what is left, unless it is the last attempt.
 fn part_for_attempt(last: bool) -> Allowance {
     Allowance::open(if last { work::left() } else { work::left() / 2 })
@@ -206,7 +205,10 @@ fn first_contour(
     tilt: f64,
 ) -> Option<Contour> {
     let _part = part_for_attempt(composition.sample().is_none());
-    contour::contour(composition, direction, cumulant, tilt, Smoothing::default())
+    match composition.sample() {
+        Some(sample) => many::contour(composition, sample, direction, tilt),
+        None => Contour::new(composition, direction, cumulant, tilt, Smoothing::default()),
+    }
 }
 
 /// Whether epsilon is above [`MOST_EPSILON`], by Rényi's bound, so that transforms are not worth their time.

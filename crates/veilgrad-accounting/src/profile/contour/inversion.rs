@@ -94,25 +94,6 @@ impl Contour {
         Self::along(composition, direction, line, most, MOST_CUT_OFF)
     }
 
-    /// With so many frequencies at most, and a period that is too short by this factor.
-    #[cfg(test)]
-    pub(crate) fn rough(
-        composition: &Composition,
-        direction: Direction,
-        cumulant: &mut Cumulant,
-        tilt: f64,
-        frequencies: usize,
-        shorter: f64,
-    ) -> Option<Self> {
-        let k = cumulant.at(tilt);
-        let (period, wraps) = period(cumulant, tilt, k)?;
-        let wraps =
-            if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
-        let line =
-            Line { tilt, k, period: shorter * period, wraps, smoothing: Smoothing::default() };
-        Self::along(composition, direction, line, (frequencies, MOST_WORK), f64::INFINITY)
-    }
-
     fn along(
         composition: &Composition,
         direction: Direction,
@@ -361,6 +342,26 @@ pub(crate) fn wrap(value: f64, gap: f64, period: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::Step;
+
+    impl Contour {
+        /// With so many frequencies at most, and a period that is too short by this factor.
+        pub(crate) fn rough(
+            composition: &Composition,
+            direction: Direction,
+            cumulant: &mut Cumulant,
+            tilt: f64,
+            frequencies: usize,
+            shorter: f64,
+        ) -> Option<Self> {
+            let k = cumulant.at(tilt);
+            let (period, wraps) = period(cumulant, tilt, k)?;
+            let wraps =
+                if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
+            let line =
+                Line { tilt, k, period: shorter * period, wraps, smoothing: Smoothing::default() };
+            Self::along(composition, direction, line, (frequencies, MOST_WORK), f64::INFINITY)
+        }
+    }
 
     /// What one round's moment is off by, all rounds are off by together.
     #[test]
