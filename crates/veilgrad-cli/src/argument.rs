@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
-use veilgrad_ledger::{Head, Options, Witness};
+use veilgrad_ledger::{Options, Witness};
 
 pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
@@ -323,20 +323,16 @@ fn number(text: &str) -> Result<f64, String> {
 
 /// A rate may be 0 here: then nothing is ever sampled.
 fn probability(text: &str) -> Result<f64, String> {
-    let value = number(text)?;
-    if (0.0..=1.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("rate {value} is not in [0, 1]"))
+    match number(text)? {
+        rate if (0.0..=1.0).contains(&rate) => Ok(rate),
+        rate => Err(format!("rate {rate} is not in [0, 1]")),
     }
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let value = number(text)?;
-    if value.is_finite() && value >= 0.0 {
-        Ok(value)
-    } else {
-        Err(format!("{value} is not a number of at least 0"))
+    match number(text)? {
+        value if value.is_finite() && value >= 0.0 => Ok(value),
+        value => Err(format!("{value} is not a number of at least 0")),
     }
 }
 
@@ -368,10 +364,6 @@ fn unit(text: &str) -> Result<RecordUnit, String> {
         }
         _ => Err(format!("unit {text:?} is not example, user or microbatch:N")),
     }
-}
-
-fn head(text: &str) -> Result<Head, String> {
-    text.parse()
 }
 
 fn noise_multiplier(text: &str) -> Result<NoiseMultiplier, String> {

@@ -11,7 +11,7 @@ use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Repair, Verify};
 use crate::budget::bar;
 use crate::error::Error;
-use crate::output::{csv_cell, print, print_answer, print_exact, print_json, say};
+use crate::output::{csv_cell, file_error, print, print_answer, print_exact, print_json, say};
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
@@ -34,8 +34,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     } else {
         std::fs::read(path).map(|read| bytes = read)
     };
-    result.map_err(|cause| Error::File { path: path.display().to_string(), cause })?;
-    Ok(bytes)
+    result.map(|()| bytes).map_err(|cause| file_error(path, cause))
 }
 
 /// The first bytes of a ledger database.

@@ -144,7 +144,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     veilgrad_nn::write_private(path, bytes).map_err(|cause| file_error(path, cause))
 }
 
-fn file_error(path: &Path, cause: std::io::Error) -> Error {
+pub(crate) fn file_error(path: &Path, cause: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), cause }
 }
 

@@ -223,7 +223,6 @@ impl<'a> Request<'a> {
 
     /// The rounds of a run all of whose parameters are known.
     fn rounds(&self, known: &Known) -> Result<Vec<Rounds>, Unsupported> {
-        let wrong = |error: &dyn std::fmt::Display| Unsupported::new(error.to_string());
         let (Some(rate), Some(steps), Some(noise)) = (known.rate, known.steps, known.noise) else {
             return Err(Unsupported::new("a parameter is unknown"));
         };
@@ -233,22 +232,21 @@ impl<'a> Request<'a> {
         let records = self.arguments.records.unwrap_or(1);
         let sampling = match self.arguments.sampling {
             Sampler::All => Sampling::All {},
-            Sampler::Poisson => {
-                Sampling::Poisson { rate: SampleRate::new(rate).map_err(|e| wrong(&e))? }
-            }
+            Sampler::Poisson => Sampling::Poisson { rate: SampleRate::new(rate)? },
             sampler => {
                 let batch = (rate * records as f64).round() as u64;
-                let batch = FixedBatch::new(records, batch).map_err(|e| wrong(&e))?;
+                let batch = FixedBatch::new(records, batch)
+                    .map_err(|error| Unsupported::new(error.to_string()))?;
                 match sampler {
                     Sampler::Fixed => Sampling::Fixed(batch),
                     _ => Sampling::Shuffle(batch),
                 }
             }
         };
-        let clip = ClipNorm::new(1.0).map_err(|e| wrong(&e))?;
-        let noise = NoiseStd::new(noise).map_err(|e| wrong(&e))?;
-        let round = Round::new(sampling, vec![SumQuery::new("gradient", clip, noise)]);
-        Ok(vec![Rounds { count: steps, round: round.map_err(|e| wrong(&e))? }])
+        let query = SumQuery::new("gradient", ClipNorm::new(1.0)?, NoiseStd::new(noise)?);
+        let round = Round::new(sampling, vec![query]);
+        let round = round.map_err(|error| Unsupported::new(error.to_string()))?;
+        Ok(vec![Rounds { count: steps, round }])
     }
 
     /// The largest rate of a whole batch that is not above this one, where batches are whole.
@@ -266,12 +264,9 @@ impl<'a> Request<'a> {
     }
 
     fn target(&self) -> Result<PrivacyTarget<'static>, Unsupported> {
-        let zero = Epsilon::new(0.0).map_err(|error| Unsupported::new(error.to_string()))?;
-        Ok(PrivacyTarget {
-            epsilon: self.arguments.epsilon.unwrap_or(zero),
-            delta: self.arguments.delta,
-            accountant: self.arguments.view.accountant(),
-        })
+        let epsilon = self.arguments.epsilon.map_or_else(|| Epsilon::new(0.0), Ok)?;
+        let (delta, accountant) = (self.arguments.delta, self.arguments.view.accountant());
+        Ok(PrivacyTarget { epsilon, delta, accountant })
     }
 
     fn solve(&self, solve: Solve) -> Result<(Known, Outcome), String> {
@@ -368,13 +363,7 @@ struct Advice {
 }
 
 fn advice_json(advice: &[Advice]) -> Vec<Value> {
-    let row = |row: &Advice| {
-        json!({
-            "batch": row.batch,
-            "noise_multiplier": row.noise,
-            "noise_per_record": row.ratio,
-        })
-    };
+    let row = |Advice { batch, noise, ratio }: &Advice| json!({ "batch": batch, "noise_multiplier": noise, "noise_per_record": ratio });
     advice.iter().map(row).collect()
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use veilgrad_events::{Delta, Epsilon, RecordUnit};
 use veilgrad_ledger::Head;
 
-use super::{Neighbours, delta, epsilon, head, target_epsilon, unit};
+use super::{Neighbours, delta, epsilon, target_epsilon, unit};
 use crate::error::Error;
 use crate::{example, ledger_place};
 
@@ -149,7 +149,7 @@ pub(crate) struct Verify {
     /// The ledger database.
     pub(crate) ledger: PathBuf,
     /// A head that was published or kept in a checkpoint: the ledger must contain it.
-    #[arg(long, value_name = "HEAD", value_parser = head)]
+    #[arg(long, value_name = "HEAD")]
     pub(crate) against: Option<Head>,
 }
 
