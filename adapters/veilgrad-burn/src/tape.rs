@@ -62,7 +62,11 @@ pub(crate) struct Target {
 pub(crate) enum Order {
     Same,
     /// `[filters, channels, places]`, and `[places, channels, filters]`.
-    Filters { filters: usize, channels: usize, places: usize },
+    Filters {
+        filters: usize,
+        channels: usize,
+        places: usize,
+    },
 }
 
 impl Order {
