@@ -65,14 +65,6 @@ pub struct DatasetLedger {
 }
 
 impl DatasetLedger {
-    pub(crate) fn new(
-        ledger: Ledger,
-        dataset: &str,
-        pricing: Arc<dyn Pricing + Send + Sync>,
-    ) -> Self {
-        Self { ledger, dataset: dataset.to_owned(), run: None, hold: None, pricing }
-    }
-
     /// The ledger, to read.
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -108,7 +100,8 @@ impl Ledger {
         };
         // Another pricing may have counted before.
         dataset.tally = Tally::default();
-        Ok(DatasetLedger::new(self, name, pricing))
+        let dataset = name.to_owned();
+        Ok(DatasetLedger { ledger: self, dataset, run: None, hold: None, pricing })
     }
 }
 

@@ -149,10 +149,9 @@ impl Ledger {
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
         let _lock = ledger.anchor.lock(ledger.patience)?;
+        let connection = &ledger.connection;
         let mode: String =
-            ledger
-                .connection
-                .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
         if mode != "wal" {
             return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
         }
@@ -335,14 +334,18 @@ impl Ledger {
         let mut more = BTreeSet::new();
         for entry in entries {
             sequence += 1;
-            if let Entry::Budget { budget } = entry {
-                self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
-            }
-            if let Entry::Import { entry, .. } = entry
-                && let Entry::Budget { budget } = &**entry
-                && !self.state.datasets.contains_key(&budget.dataset)
-                && self.state.has_lost_rows()
-            {
+            let begun = match entry {
+                Entry::Budget { budget } => Some(budget),
+                Entry::Import { entry, .. } => match &**entry {
+                    Entry::Budget { budget } => Some(budget).filter(|budget| {
+                        let known = self.state.datasets.contains_key(&budget.dataset);
+                        !known && self.state.has_lost_rows()
+                    }),
+                    _ => None,
+                },
+                _ => None,
+            };
+            if let Some(budget) = begun {
                 self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
             }
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
@@ -416,33 +419,15 @@ impl Ledger {
     /// When there is no such dataset, or the budget would be raised.
     pub fn tighten(&mut self, dataset: &str, epsilon: Epsilon) -> Result<(), StoreError> {
         let dataset = dataset.to_owned();
-        self.append(
-            |ledger| {
-                let known = ledger.state.datasets.get(&dataset);
-                if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
-                    let why = "a budget may be lowered, never raised";
-                    return Err(StoreError::Refused(why.to_owned()));
-                }
-                Ok(vec![Entry::Tighten { dataset, epsilon }])
-            },
-            None,
-        )
-    }
-
-    pub(crate) fn append_import(
-        &mut self,
-        entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
-    ) -> Result<u64, StoreError> {
-        let mut count = 0;
-        self.append(
-            |ledger| {
-                let entries = entries(ledger)?;
-                count = entries.len() as u64;
-                Ok(entries)
-            },
-            None,
-        )?;
-        Ok(count)
+        let tighten = |ledger: &Self| {
+            let known = ledger.state.datasets.get(&dataset);
+            if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
+                let why = "a budget may be lowered, never raised";
+                return Err(StoreError::Refused(why.to_owned()));
+            }
+            Ok(vec![Entry::Tighten { dataset, epsilon }])
+        };
+        self.append(tighten, None)
     }
 
     /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
