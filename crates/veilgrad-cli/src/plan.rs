@@ -11,11 +11,10 @@ use veilgrad_events::{
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
-use crate::html;
 use crate::output::{print, print_json, with_notice, write_file};
 use crate::report::Curves;
 use crate::report::chart::picture;
-use crate::report::page::privacy_charts;
+use crate::report::page::{plan_page, privacy_charts};
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         });
         let (curves, delta) = (Curves::new(&curve, &profile), arguments.delta.get());
         if let Some(path) = &arguments.html {
-            write_file(path, html::page(&curves, delta, &table).as_bytes())?;
+            write_file(path, plan_page(&curves, delta, &table).as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
             write_file(path, picture(&privacy_charts(&curves, delta)).as_bytes())?;

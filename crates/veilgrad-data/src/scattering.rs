@@ -272,13 +272,11 @@ impl Level {
         let columns = spectrum.chunks_exact(self.rows).zip(filter.chunks_exact(self.rows));
         for (column, (spectrum, filter)) in columns.enumerate() {
             let to = turned.chunks_exact_mut(coarse.rows).nth(column % coarse.columns);
-            for to in to.into_iter() {
-                let parts =
-                    spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
-                for (spectrum, filter) in parts {
-                    for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
-                        *to += value * (weight * scale);
-                    }
+            let Some(to) = to else { continue };
+            let parts = spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
+            for (spectrum, filter) in parts {
+                for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
+                    *to += value * (weight * scale);
                 }
             }
         }

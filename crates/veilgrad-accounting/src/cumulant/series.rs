@@ -301,11 +301,7 @@ impl Tilted {
     /// `a = |loss| - log(1 - q)`. If `a <= 1/8` then `|u| <= e^a - 1 + 2 q <= 4 a <= 1/2` on the strip, and the
     /// log is at most 8 a; otherwise it is at most a plus what it shrinks or turns by there, 3.5 and pi.
     fn off_the_line(&self, step: Step, nodes: &[(f64, f64)]) -> (f64, f64) {
-        let q = match step.sampled {
-            Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
-            Sampled::Always => 1.0,
-        };
-        let never = -libm::log1p(-q);
+        let never = -libm::log1p(-step.rate());
         let (mut square, mut fourth_power, mut largest) = (0.0, 0.0, 0.0f64);
         for (mass, loss) in nodes {
             let a = loss.abs() + never;

@@ -21,12 +21,7 @@ pub(crate) fn ever_sampled(composition: &Composition) -> f64 {
 
 /// The log of the probability that these rounds never sample a record.
 fn log_never_sampled((step, count): &(Step, u64)) -> f64 {
-    match step.sampled {
-        Sampled::Always => f64::NEG_INFINITY,
-        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
-            *count as f64 * libm::log1p(-q)
-        }
-    }
+    *count as f64 * libm::log1p(-step.rate())
 }
 
 /// The rounds whose noise is not tiny, and at least the probability that the others ever sample a record: if they do

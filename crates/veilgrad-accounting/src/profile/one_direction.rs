@@ -247,9 +247,7 @@ fn lattice_epsilon(
 fn rarely_sampled(composition: &Composition) -> bool {
     let part = |(step, count): &(Step, u64)| match step.sampled {
         Sampled::Always => f64::INFINITY,
-        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
-            q * *count as f64
-        }
+        _ => step.rate() * *count as f64,
     };
     composition.steps().iter().map(part).sum::<f64>() < 0.3
 }

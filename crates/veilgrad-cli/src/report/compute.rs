@@ -41,7 +41,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let dataset = datasets.get(facts.dataset).ok_or_else(|| {
         Error::Ledger(StoreError::Refused(format!("the ledger has no dataset {:?}", facts.dataset)))
     })?;
-    let rounds = crate::ledger::charges(facts.ledger, Some(facts.dataset), facts.runs)?;
+    let rounds = crate::ledger::charges(facts.ledger, facts.dataset, facts.runs)?;
     let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
         return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
     };

@@ -77,8 +77,22 @@ pub(crate) fn page(report: &Report) -> String {
     document(&format!("Privacy report: {}", report.dataset), &body)
 }
 
+/// The curves and the table of a plan, as a page.
+pub(crate) fn plan_page(curves: &Curves, delta: f64, table: &str) -> String {
+    let mut body = "<h1>Privacy plan</h1>\n<div class=\"scroll\"><table>\n".to_owned();
+    for line in table.lines() {
+        let (name, value) = line.split_at_checked(18).unwrap_or((line, ""));
+        // Writing to a string does not fail.
+        let (name, value) = (escape(name.trim()), escape(value.trim()));
+        let _ = writeln!(body, "<tr><th>{name}</th><td>{value}</td></tr>");
+    }
+    body.push_str("</table></div>\n");
+    privacy_figures(&mut body, curves, delta);
+    document("Privacy plan", &body)
+}
+
 /// A page with this style and nothing from elsewhere.
-pub(crate) fn document(title: &str, body: &str) -> String {
+fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -148,7 +162,7 @@ pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 
 }
 
 /// The same curves as a part of a page; nothing where no round was charged.
-pub(crate) fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
+fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
     if curves.spent.is_empty() {
         return;
     }

@@ -348,28 +348,5 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// A configuration for tests.
 #[cfg(test)]
-pub(crate) const EXAMPLE: &str = r#"
-[data]
-train = "data/mnist/train-images-idx3-ubyte.gz"
-labels = "data/mnist/train-labels-idx1-ubyte.gz"
-records = 60000
-classes = 10
-shape = [28, 28]
-bounds = [0, 255]
-[model]
-kind = "linear"
-features = "scattering"
-[privacy]
-epsilon = 3.0
-delta = 1e-5
-expected_batch = 8192
-[train]
-rounds = 700
-optimizer = { kind = "sgd", lr = 0.6, momentum = 0.9 }
-ema = 0.99
-"#;
-
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

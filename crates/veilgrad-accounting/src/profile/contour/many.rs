@@ -37,6 +37,7 @@ const DECAY_STRIDE: usize = 3;
 const LARGEST_VARIANCES: usize = 300;
 
 /// CumulantSums over all steps: their moments, and the cumulants of those whose series converges.
+#[derive(Default)]
 struct CumulantSums {
     log_moment: f64,
     /// The sum of moduli, and of errors.
@@ -53,29 +54,12 @@ struct CumulantSums {
     beyond: f64,
     terms: f64,
     /// At most `-log |product|` from the last frequency on, by powers of STRIDE.
-    decay: [f64; DECAY_BANDS],
+    decay: Vec<f64>,
     /// For every step: its number times its variance, and its place in the composition.
     variances: Vec<(f64, usize)>,
 }
 
 impl CumulantSums {
-    const fn new() -> Self {
-        Self {
-            log_moment: 0.0,
-            moment_size: 0.0,
-            moment_error: 0.0,
-            centre: 0.0,
-            centre_size: 0.0,
-            cumulants: [0.0; ORDER],
-            sizes: [0.0; ORDER],
-            error: 0.0,
-            beyond: 0.0,
-            terms: 0.0,
-            decay: [0.0; DECAY_BANDS],
-            variances: Vec::new(),
-        }
-    }
-
     /// Notes the moment of a step, and how fast its characteristic function decays from the last frequency on.
     fn add_moment(
         &mut self,
@@ -230,7 +214,7 @@ fn contour_up_to(
     }
     let (count, last) = (count as usize, count * spacing);
     let mut products = vec![CharacteristicProduct::default(); count];
-    let mut sums = CumulantSums::new();
+    let mut sums = CumulantSums { decay: vec![0.0; DECAY_BANDS], ..CumulantSums::default() };
     let (mut gaussian, mut without_series, mut one_by_one) = (0.0, Vec::new(), Vec::new());
     // Where t^ORDER e^{-variance t^2/2} is largest.
     let worst = (ORDER as f64 / k.second).sqrt();
@@ -279,7 +263,7 @@ fn contour_up_to(
     };
     // From the last frequency on: by the losses of all steps, until the densities of a few suffice for all the rest.
     let (mut from, mut least, mut covered) = (last, f64::INFINITY, false);
-    for decay in sums.decay {
+    for decay in &sums.decay {
         let known = layers(&without_series, from) + 0.5 * gaussian * from * from * (1.0 - 1e-12);
         let onwards = known + layers(&largest_variances, from);
         if onwards >= least.min(2.0 * wanted) {

@@ -87,8 +87,7 @@ impl TiltedStep {
                 }
             }
         };
-        let (log_moment, centre) = (0.0, 0.0);
-        let moment_error = f64::INFINITY;
+        let (log_moment, centre, moment_error) = (0.0, 0.0, f64::INFINITY);
         let layers = Vec::new();
         let mut step = Self { parts, tilt, log_moment, moment_error, centre, layers, infinite };
         let (nodes, log_error) = step.quadrature(0.0)?;
