@@ -114,11 +114,9 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
         )),
         more => {
             let flags: Vec<&str> = more.iter().map(|what| names(*what).0).collect();
-            Err(Error::Usage(format!(
-                "one value can be solved for, and {} are missing: {}",
-                more.len(),
-                flags.join(", ")
-            )))
+            let (count, flags) = (more.len(), flags.join(", "));
+            let why = format!("one value can be solved for, and {count} are missing: {flags}");
+            Err(Error::Usage(why))
         }
     }
 }
@@ -280,10 +278,8 @@ impl<'a> Request<'a> {
                 if known.rate == Some(0.0) {
                     return Err("at rate 0 any number of rounds keeps the budget".to_owned());
                 }
-                let steps = self
-                    .target()
-                    .and_then(|target| target.rounds(composition_for))
-                    .map_err(text)?;
+                let target = self.target().map_err(text)?;
+                let steps = target.rounds(composition_for).map_err(text)?;
                 if steps == 0 {
                     return Err(self.not_one_round());
                 }
@@ -293,15 +289,13 @@ impl<'a> Request<'a> {
                 let known_at = |rate: f64| -> Known {
                     // Batches of a fixed size are whole, and their rate is what is accounted for.
                     let rate = self.whole_batch(rate);
-                    let steps = self.known.steps;
-                    let epochs = self.arguments.epochs;
-                    let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
+                    let of_epochs = || steps_of(self.arguments.epochs?, rate);
+                    let steps = self.known.steps.or_else(of_epochs);
                     Known { rate: Some(rate), steps, ..self.known.clone() }
                 };
                 let composition_for = |rate: SampleRate| self.composition(&known_at(rate.get()));
-                let rate =
-                    self.target().and_then(|target| target.rate(composition_for)).map_err(text)?;
-                known = known_at(rate.get());
+                let target = self.target().map_err(text)?;
+                known = known_at(target.rate(composition_for).map_err(text)?.get());
             }
         }
         let composition = self.composition(&known).map_err(text)?;
@@ -373,13 +367,9 @@ fn advice_table(advice: &[Advice]) -> String {
     let mut text =
         "\nAt as many rounds, the noise in the average falls with the batch:\n".to_owned();
     text.push_str("   batch   noise multiplier   noise/batch\n");
-    for row in advice {
-        text.push_str(&format!(
-            "{:>8}   {:>16}   {:>11}\n",
-            row.batch,
-            required_noise_up(row.noise),
-            required_noise_up(row.ratio)
-        ));
+    for Advice { batch, noise, ratio } in advice {
+        let (noise, ratio) = (required_noise_up(*noise), required_noise_up(*ratio));
+        text.push_str(&format!("{batch:>8}   {noise:>16}   {ratio:>11}\n"));
     }
     text
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use veilgrad_accounting::display::{claimed_noise_down, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::document::{Curves, Report};
+use super::document::{Curves, Group, Report};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
@@ -110,18 +110,14 @@ fn unit(unit: &str) -> String {
 }
 
 fn numbers(body: &mut String, report: &Report) {
+    let delta = format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}");
     let mut cards = vec![
-        (
-            report.shown_epsilon(),
-            format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
-        ),
+        (report.shown_epsilon(), delta),
         (claimed_noise_down(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
     if let Some(accuracy) = report.test_accuracy {
-        cards.push((
-            format!("{:.2} %", 100.0 * accuracy),
-            "accuracy on the public test set".to_owned(),
-        ));
+        let name = "accuracy on the public test set".to_owned();
+        cards.push((format!("{:.2} %", 100.0 * accuracy), name));
     }
     if let Some(running) = report.epsilon_running {
         cards.push((up(running), "epsilon charged to the data so far, all runs".to_owned()));
@@ -134,12 +130,8 @@ fn numbers(body: &mut String, report: &Report) {
     }
     body.push_str("<div class=\"numbers\">\n");
     for (value, name) in cards {
-        let _ = writeln!(
-            body,
-            "<div class=\"number\"><b>{}</b><span>{}</span></div>",
-            escape(&value),
-            escape(&name)
-        );
+        let (value, name) = (escape(&value), escape(&name));
+        let _ = writeln!(body, "<div class=\"number\"><b>{value}</b><span>{name}</span></div>");
     }
     body.push_str("</div>\n");
 }
@@ -182,28 +174,21 @@ fn figure(body: &mut String, caption: &str, svg: &str) {
 
 fn groups(body: &mut String, report: &Report) {
     body.push_str("<h2>What every round releases</h2>\n");
-    let shares: Vec<(String, f64, String)> = report
-        .groups
-        .iter()
-        .map(|group| (group.name.clone(), group.share, format!("{:.1} %", 100.0 * group.share)))
-        .collect();
+    let bars_of = |title: &str, bar: &dyn Fn(&Group) -> (f64, String)| {
+        let bar = |group| (bar(group), group.name.clone());
+        let all = report.groups.iter().map(bar).map(|((size, text), name)| (name, size, text));
+        bars(title, &all.collect::<Vec<_>>())
+    };
     body.push_str("<div class=\"charts\">\n");
-    let bars_of = bars("Share of the privacy loss", &shares);
-    figure(body, "Share of a round's privacy loss", &bars_of);
-    let noise: Vec<(String, f64, String)> = report
-        .groups
-        .iter()
-        .map(|group| {
-            let ratio = group.noise / group.clip;
-            (
-                group.name.clone(),
-                ratio,
-                format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)),
-            )
-        })
-        .collect();
-    let bars_of = bars("Noise versus clip norm", &noise);
-    figure(body, "Noise on the sum, as a multiple of one record's bound", &bars_of);
+    let shares = bars_of("Share of the privacy loss", &|group| {
+        (group.share, format!("{:.1} %", 100.0 * group.share))
+    });
+    figure(body, "Share of a round's privacy loss", &shares);
+    let noise = bars_of("Noise versus clip norm", &|group| {
+        let ratio = group.noise / group.clip;
+        (ratio, format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)))
+    });
+    figure(body, "Noise on the sum, as a multiple of one record's bound", &noise);
     body.push_str("</div>\n");
     body.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>group</th><th class=\"n\">numbers</th>\
