@@ -201,13 +201,10 @@ impl Anchor {
         Ok(())
     }
 
-    /// Makes a new anchor durable, with its size.
-    pub(crate) fn sync_new(&self) -> Result<(), StoreError> {
-        self.file.sync_all().map_err(|cause| file_error(&self.path, cause))
-    }
-
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|cause| file_error(&self.path, cause))
+    /// Makes what was written durable; of a new file with its size.
+    pub(crate) fn sync(&self, new: bool) -> Result<(), StoreError> {
+        let synced = if new { self.file.sync_all() } else { self.file.sync_data() };
+        synced.map_err(|cause| file_error(&self.path, cause))
     }
 }
 

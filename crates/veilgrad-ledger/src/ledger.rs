@@ -299,11 +299,11 @@ impl Ledger {
         let bytes = self.lagging.iter().map(|row| row.len() + 1).sum::<usize>();
         if self.lagging.len() <= MOST_LAGGING && bytes <= anchor::MOST {
             self.anchor.write(head, &self.lagging)?;
-            return self.anchor.sync();
+            return self.anchor.sync(false);
         }
         self.sync_log()?;
         self.anchor.write(head, &[])?;
-        self.anchor.sync()?;
+        self.anchor.sync(false)?;
         if self.logged > LONG_LOG {
             self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
             self.logged = 0;

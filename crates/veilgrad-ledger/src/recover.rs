@@ -45,7 +45,7 @@ impl Ledger {
         // A sync that failed would succeed if it were tried again, without having done anything.
         self.poisoned = true;
         self.sync_log()?;
-        self.anchor.sync()?;
+        self.anchor.sync(false)?;
         (self.unsettled, self.poisoned) = (false, false);
         Ok(())
     }

@@ -29,3 +29,13 @@ pub(crate) fn gaussian_jet(z: f64, tilt: f64) -> Jet {
     let value = rate * tilt * (tilt + 1.0) * (1.0 + 8.0 * UNIT);
     Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
 }
+
+/// `log(1/(tilt (tilt + 1)))` and its derivatives: what the hockey-stick function `(1 - e^{-x})_+` adds to `K(tilt) - tilt epsilon` in
+/// the exponent of the inversion integral.
+pub(crate) fn payoff(tilt: f64) -> Jet {
+    Jet {
+        value: -tilt.ln() - libm::log1p(tilt),
+        first: -1.0 / tilt - 1.0 / (1.0 + tilt),
+        second: 1.0 / (tilt * tilt) + 1.0 / ((1.0 + tilt) * (1.0 + tilt)),
+    }
+}

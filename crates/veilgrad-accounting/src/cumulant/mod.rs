@@ -8,7 +8,7 @@ pub(crate) mod series;
 mod trapezoid;
 pub(crate) mod truncation;
 
-pub(crate) use jet::Jet;
+pub(crate) use jet::{Jet, payoff};
 pub(crate) use quadrature::LEAST_NOISE;
 
 use closed_bound::ClosedBound;

@@ -44,15 +44,6 @@ pub fn true_positive_rate(composition: &Composition, false_positive_rate: f64) -
     Attack::new(composition).true_positive_rate(false_positive_rate)
 }
 
-/// Both of these, in less time: they share transforms.
-pub(crate) fn advantage_and_true_positive_rate(
-    composition: &Composition,
-    false_positive_rate: f64,
-) -> (f64, f64) {
-    let mut attack = Attack::new(composition);
-    (attack.delta(0.0), attack.true_positive_rate(false_positive_rate))
-}
-
 /// The true positive rate that (epsilon, delta) allows a test which says that the record is there.
 pub(crate) fn bound_for_the_record(epsilon: f64, delta: f64, fpr: f64) -> f64 {
     (delta + epsilon.exp() * fpr) * (1.0 + 4.0 * f64::EPSILON)
@@ -63,21 +54,22 @@ pub(crate) fn bound_against_the_record(epsilon: f64, delta: f64, fpr: f64) -> f6
     1.0 - (-epsilon).exp() * (1.0 - delta - fpr) * (1.0 - 4.0 * f64::EPSILON)
 }
 
-struct Attack<'a> {
+/// The profile at the few epsilons that bound an attack; they share transforms.
+pub(crate) struct Attack<'a> {
     deltas: Deltas<'a>,
     /// At least the total variation distance, which every delta is at most.
     variation: f64,
 }
 
 impl<'a> Attack<'a> {
-    fn new(composition: &'a Composition) -> Self {
+    pub(crate) fn new(composition: &'a Composition) -> Self {
         Self {
             deltas: Deltas::new(composition, MOST_LATTICES, work::ATTACK),
             variation: rdp::total_variation(composition),
         }
     }
 
-    fn true_positive_rate(&mut self, fpr: f64) -> f64 {
+    pub(crate) fn true_positive_rate(&mut self, fpr: f64) -> f64 {
         // Both bounds are convex, the first in e^epsilon and the second in e^-epsilon, so each has one minimum.
         let last = (-fpr.ln()).min(LARGEST_EPSILON);
         let one = smallest(last, |epsilon| bound_for_the_record(epsilon, self.delta(epsilon), fpr));
@@ -93,7 +85,7 @@ impl<'a> Attack<'a> {
     }
 
     /// The smallest bound of delta at `epsilon`; at most 1.
-    fn delta(&mut self, epsilon: f64) -> f64 {
+    pub(crate) fn delta(&mut self, epsilon: f64) -> f64 {
         self.deltas.at(epsilon).min(self.variation)
     }
 }

@@ -3,9 +3,7 @@
 use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
 
 use super::accountant::{Accountant, Tightest};
-use super::attack::{
-    advantage_and_true_positive_rate, bound_against_the_record, bound_for_the_record,
-};
+use super::attack::{Attack, bound_against_the_record, bound_for_the_record};
 use crate::Composition;
 use crate::display::up;
 
@@ -216,9 +214,9 @@ pub struct Attacker {
 impl Attacker {
     /// What a composition's privacy profile allows.
     pub fn of(composition: &Composition) -> Self {
-        let (advantage, true_positive_rate) =
-            advantage_and_true_positive_rate(composition, FALSE_POSITIVE_RATE);
-        Self { advantage, true_positive_rate }
+        let mut attack = Attack::new(composition);
+        let advantage = attack.delta(0.0);
+        Self { advantage, true_positive_rate: attack.true_positive_rate(FALSE_POSITIVE_RATE) }
     }
 
     /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.

@@ -81,11 +81,8 @@ impl Statement<'_> {
             Err(reason) => self.nothing(reason),
         }];
         paragraphs.extend(self.warned());
-        paragraphs.push(self.done());
-        paragraphs.push(self.arithmetic().to_owned());
-        paragraphs.push(self.assumed());
-        paragraphs.push(self.not_covered());
-        paragraphs.push(self.as_of());
+        paragraphs.extend([self.done(), self.arithmetic().to_owned(), self.assumed()]);
+        paragraphs.extend([self.not_covered(), self.as_of()]);
         paragraphs.join("\n\n") + "\n"
     }
 

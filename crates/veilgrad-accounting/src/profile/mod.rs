@@ -11,7 +11,6 @@ mod lattice;
 mod limit;
 mod many_epsilons;
 mod one_direction;
-mod payoff;
 
 pub use certified::{Certified, Method};
 pub(crate) use many_epsilons::Deltas;

@@ -6,8 +6,7 @@ use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
 use super::contour::{Contour, many, smoothing};
 use super::lattice::{LONGEST, Lattice, ProfileQuestion};
-use super::payoff::payoff;
-use crate::cumulant::{Cumulant, Jet, Smoothing};
+use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
 use crate::number::bracket_root;
 use crate::pair::Direction;
 use crate::work::{self, Allowance};
@@ -48,10 +47,6 @@ impl DeltaBounds for Transform {
 }
 
 impl Transform {
-    fn into_upper_bound(self) -> Self {
-        Self::UpperOnly(Box::new(self))
-    }
-
     const fn method(&self) -> Method {
         match self {
             Self::Contour(_) | Self::Smoothed(_) => Method::Contour,
@@ -141,7 +136,7 @@ pub(crate) fn coarse_delta(
 ) -> (Certified, Option<Transform>) {
     let coarse = composition.coarse();
     let (found, transform) = delta_towards(coarse, direction, epsilon, how_close);
-    (found.with_lower(0.0), transform.map(Transform::into_upper_bound))
+    (found.with_lower(0.0), transform.map(|found| Transform::UpperOnly(Box::new(found))))
 }
 
 pub(crate) fn epsilon_towards(

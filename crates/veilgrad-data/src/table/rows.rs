@@ -151,7 +151,8 @@ impl Kind {
                 let value = number.or(missing.ok_or(())).unwrap_or(f64::NAN);
                 let scaled = (value - middle) / half;
                 // NaN stays NaN: the example will contribute zero.
-                values.push(scaled.clamp(-1.0, 1.0) as f32);
+                let scaled = if scaled.is_nan() { f64::NAN } else { scaled.clamp(-1.0, 1.0) };
+                values.push(scaled as f32);
                 let rule = number.err()?;
                 Some(match missing {
                     Some(number) => format!("{rule}: counts as {number}"),

@@ -17,11 +17,10 @@ use realfft::num_complex::Complex64;
 
 use super::product::{CharacteristicProduct, multiply};
 use super::step::TiltedStep;
-use crate::cumulant::{Cumulant, Jet, LEAST_NOISE, Smoothing};
+use crate::cumulant::{Cumulant, Jet, LEAST_NOISE, Smoothing, payoff};
 use crate::number::{UNIT, upper_tail};
 use crate::pair::Direction;
 use crate::profile::certified::DeltaBounds;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Interval, Sampled, work};
 
 /// Never more frequencies than this; fewer where there are many distinct steps.

@@ -9,10 +9,9 @@ use super::inversion::{
 use super::product::{CharacteristicProduct, multiply};
 use super::step::{TiltedNodes, TiltedStep};
 use crate::cumulant::series::{DECAY_BANDS, ORDER, STRIDE, Scratch, StepSeries};
-use crate::cumulant::{Cumulant, LEAST_NOISE, Smoothing, cumulant_step_by_step};
+use crate::cumulant::{Cumulant, LEAST_NOISE, Smoothing, cumulant_step_by_step, payoff};
 use crate::number::UNIT;
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Sampled, Step, work};
 
 /// A step is added up by its cumulant series if the truncation error of all series together is at most this where it

@@ -3,10 +3,9 @@
 
 use super::inversion::{CHORD_DEVIATIONS, Contour};
 use crate::Composition;
-use crate::cumulant::{Cumulant, Jet, Smoothing};
+use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
 use crate::number::{bisect, grow};
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 
 /// What counts as infinite in all rounds together, as a part of delta.
 const TRUNCATED_SHARE: f64 = 1e-6;

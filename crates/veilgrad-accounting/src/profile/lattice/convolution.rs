@@ -8,9 +8,9 @@ use realfft::num_complex::Complex64;
 use super::discretisation::{Rounded, StepLoss};
 use super::inversion::{ComposedLoss, Sum};
 use super::spectrum::SpectrumProduct;
+use crate::cumulant::payoff;
 use crate::number::{UNIT, golden_section};
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Step, work};
 
 /// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
@@ -79,7 +79,7 @@ impl LossDistributions {
 
     /// The log of `E e^{tilt L}` over outcomes in which every step has a small loss, and the log of the ratio of the
     /// whole `E e^{tilt L}` to that.
-    fn parts(&self, tilt: f64) -> (f64, f64) {
+    pub(crate) fn parts(&self, tilt: f64) -> (f64, f64) {
         let last = self.last_small();
         let (mut all, mut factor) = (0.0, 0.0);
         for (loss, count) in &self.steps {
@@ -91,11 +91,6 @@ impl LossDistributions {
             factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
         }
         (all, factor)
-    }
-
-    /// About the expected number of large losses under the tilted distribution.
-    pub(crate) fn expected_large_losses(&self, tilt: f64) -> f64 {
-        self.parts(tilt).1
     }
 
     /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,

@@ -45,7 +45,12 @@ impl StepLoss {
             (Rounded::Up, DominatingPair::Fixed { remove, add, .. }) => {
                 Self::fixed(remove, add, grid, tail).checked()
             }
-            (Rounded::Up, DominatingPair::Pair(pair)) => Self::of_pair(pair, grid, tail).checked(),
+            (Rounded::Up, DominatingPair::Pair(pair)) => {
+                let (from, to) = pair.range(reach_of(tail), tail);
+                Self::between(pair, grid, grid.below(from), grid.above(to))
+                    .above(pair, grid)
+                    .checked()
+            }
             (Rounded::Down, dominating) => Self::merged(dominating, grid, tail),
         }
     }
@@ -60,7 +65,8 @@ impl StepLoss {
         let (from, to) = dominating.range(reach_of(tail), tail);
         let (low, high) = dominating.first(grid);
         let Some((loss, mass)) = dominating.merged(low, high, grid.step) else {
-            return Self::nothing();
+            // Nothing is certain, so nothing is claimed.
+            return Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 };
         };
         let home = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
         let loss_at = |index: i64| index as f64 * grid.step;
@@ -118,16 +124,6 @@ impl StepLoss {
         lower.extend(atoms);
         lower.retain(|(_, mass)| *mass > 0.0);
         Self { atoms: lower, infinite: 0.0, offset }
-    }
-
-    /// Nothing is certain, so nothing is claimed.
-    const fn nothing() -> Self {
-        Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 }
-    }
-
-    fn of_pair(pair: &Pair, grid: Grid, tail: f64) -> Self {
-        let (from, to) = pair.range(reach_of(tail), tail);
-        Self::between(pair, grid, grid.below(from), grid.above(to)).above(pair, grid)
     }
 
     fn fixed(above: &Pair, below: &Pair, grid: Grid, tail: f64) -> Self {

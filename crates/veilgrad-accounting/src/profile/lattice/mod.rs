@@ -11,10 +11,10 @@ mod spectrum;
 
 pub(crate) use convolution::ProfileQuestion;
 
+use crate::cumulant::payoff;
 use crate::number::{bisect, grow};
 use crate::pair::{Direction, step_delta};
 use crate::profile::certified::DeltaBounds;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Interval, work};
 
 use convolution::{LossDistributions, Split, TRANSFORM, TRUNCATED_SHARE, Window};
@@ -158,7 +158,8 @@ impl Plan {
         };
         sketch.split = sketch.find_split(least, about);
         let tilt = sketch.best_tilt(sought);
-        if sketch.split.is_some() && sketch.expected_large_losses(tilt) > 1.0 {
+        // About the expected number of large losses under the tilted distribution.
+        if sketch.split.is_some() && sketch.parts(tilt).1 > 1.0 {
             sketch.split = None;
         }
         let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
@@ -171,13 +172,10 @@ impl Plan {
         Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
     }
 
-    fn step(&self, points: usize) -> f64 {
-        // Room for what moving losses to the lattice does to the window.
-        (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001
-    }
-
     fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
-        let grid = (self.step(points), DENSITY);
+        // Room for what moving losses to the lattice does to the window.
+        let step = (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001;
+        let grid = (step, DENSITY);
         let losses = |rounded| {
             let losses = LossDistributions::new(composition, direction, grid, self.tail, rounded);
             LossDistributions { split: self.split, ..losses }
@@ -205,7 +203,7 @@ fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cumulant::{Cumulant, Smoothing};
+    use crate::cumulant::{Cumulant, Smoothing, payoff};
     use crate::profile::contour::Contour;
     use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
 
