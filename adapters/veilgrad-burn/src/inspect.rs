@@ -43,6 +43,7 @@ impl ModulePath {
         names.join(".")
     }
 
+    /// The type that holds what is visited.
     fn owner(&self) -> &str {
         let owner = self.0.last().map_or("", |(_, container)| container.as_str());
         owner.rsplit(':').next().unwrap_or(owner)

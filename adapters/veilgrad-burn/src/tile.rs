@@ -102,6 +102,7 @@ impl Shape {
         Ok(())
     }
 
+    /// How many examples a tile for so many records has.
     pub(crate) fn size(&self, records: usize) -> usize {
         if self.partial { records.next_multiple_of(STEP).min(self.capacity) } else { self.capacity }
     }

@@ -60,6 +60,7 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
 
 /// Steps of one kind whose rates lie within a factor of two, and so do their noises.
 struct Band {
+    /// The part of the cost that these steps have, about.
     share: f64,
     /// How much more a relative change of noise counts than one of the rate.
     steepness: f64,

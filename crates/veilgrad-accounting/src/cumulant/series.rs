@@ -27,6 +27,7 @@ pub(crate) struct StepSeries {
     /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
     pub(crate) moment_error: f64,
+    /// The tilted mean of the loss.
     pub(crate) centre: f64,
     /// Cumulants 2 to ORDER - 1, divided by their factorials, at their places.
     pub(crate) cumulants: [f64; ORDER],
@@ -49,6 +50,7 @@ pub(crate) const STRIDE: f64 = 1.2;
 /// Memory for the nodes of one step, reused.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// Mass and loss.
     nodes: Vec<(f64, f64)>,
     /// Log of the tilted likelihood ratio, without the normal density, and half the square of the output.
     logs: Vec<(f64, f64)>,
@@ -57,7 +59,7 @@ pub(crate) struct Scratch {
     sums: Vec<[LossSums; 2]>,
 }
 
-/// LossSums of mass, mass times loss and mass times its square.
+/// Sums of mass, mass times loss and mass times its square.
 type LossSums = [f64; 3];
 
 type Pairs<'a> = &'a [(f64, f64)];
@@ -232,6 +234,7 @@ impl StepSeries {
 struct Tilted {
     log_moment: f64,
     centre: f64,
+    /// The sum of the masses of nodes.
     total: f64,
     /// At least the error of the quadrature, relative to the moment.
     quadrature: f64,
@@ -315,6 +318,7 @@ impl Tilted {
         (square / self.total + 2.0 * largest, fourth_power / self.total + 2.0 * largest * largest)
     }
 
+    /// At least the error of the log of the moment.
     fn moment_error(&self) -> f64 {
         UNIT * self.relative + self.quadrature
     }

@@ -36,6 +36,7 @@ struct Panel {
 }
 
 impl Truncated {
+    /// `None` if nothing has to be cut.
     pub(crate) fn new(pair: Pair, tail: f64) -> Option<Self> {
         if !(tail > 0.0) || !pair.is_unbounded() {
             return None;

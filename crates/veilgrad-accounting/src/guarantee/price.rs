@@ -93,6 +93,7 @@ struct RenyiMeter {
     filter: Filter,
     adjacency: Adjacency,
     runs: HashMap<u64, RunSoFar>,
+    /// The divergence of all rounds at most.
     divergence: f64,
     /// The sampled Gaussian that was added last, and its divergence: mostly the next one is the same.
     last: Option<(Step, f64)>,

@@ -190,6 +190,7 @@ impl Contour {
         self.error += error * self.spacing / std::f64::consts::PI;
     }
 
+    /// At least delta at `epsilon`.
     pub(crate) fn upper(&self, epsilon: f64) -> f64 {
         self.smoothed(epsilon).upper + self.infinite
     }

@@ -35,7 +35,7 @@ const DECAY_STRIDE: usize = 3;
 /// steps, those with the largest variances.
 const LARGEST_VARIANCES: usize = 300;
 
-/// CumulantSums over all steps: their moments, and the cumulants of those whose series converges.
+/// Sums over all steps: their moments, and the cumulants of those whose series converges.
 #[derive(Default)]
 struct CumulantSums {
     log_moment: f64,

@@ -21,8 +21,10 @@ pub(crate) const BLOCK: usize = 32;
 pub(crate) struct TiltedStep {
     parts: Parts,
     tilt: f64,
+    /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
     pub(crate) moment_error: f64,
+    /// The tilted mean of the loss, roughly.
     pub(crate) centre: f64,
     /// Uniform distributions of these (width, mass) are parts of the loss's.
     layers: Vec<(f64, f64)>,
@@ -188,6 +190,7 @@ impl TiltedStep {
         Rule { spacing: on, shift: 0.0 }
     }
 
+    /// About how many nodes frequencies up to `last` need.
     pub(crate) fn size(&self, last: f64) -> f64 {
         match &self.parts {
             Parts::Line { pair, left, right } => (right - left) / self.rule(pair, last).spacing,

@@ -25,7 +25,9 @@ const ATOM: u64 = 60;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProfileQuestion {
+    /// The smallest epsilon for this delta.
     Delta(f64),
+    /// The smallest delta at this epsilon.
     Epsilon(f64),
 }
 
@@ -73,6 +75,7 @@ impl LossDistributions {
         Self { grid, steps, split: None }
     }
 
+    /// The largest index of a small loss.
     fn last_small(&self) -> i64 {
         self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
     }
