@@ -92,13 +92,15 @@ impl<'a> Attack<'a> {
 
 /// The smallest value of `f` that a golden-section search on `[0, last]` finds.
 fn smallest(last: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
-    let mut best = f64::INFINITY;
-    let mut tried = |epsilon: f64| {
+    let (mut best, mut calls) = (f64::INFINITY, 0);
+    let tried = |epsilon: f64| {
         let value = f(epsilon);
-        best = best.min(value);
+        calls += 1;
+        // The profile at 0 is the total variation distance; later, no lattice may be left to read it from.
+        let at_zero = if calls == 2 { f(0.0) } else { f64::INFINITY };
+        best = best.min(value).min(at_zero);
         value
     };
-    golden_section(&mut tried, (0.0, last), RATIO, SEARCH);
-    tried(0.0);
+    golden_section(tried, (0.0, last), RATIO, SEARCH);
     best
 }
