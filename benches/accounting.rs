@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use veilgrad_accounting::{
-    Accountant, Composition, Pld, Rdp, Target, Tightest, advantage, true_positive_rate,
+    Accountant, Composition, Pld, PrivacyTarget, Rdp, Tightest, advantage, true_positive_rate,
 };
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate,
@@ -146,7 +146,7 @@ impl Workload {
                 Ok(Answer { value: found.epsilon, lower: found.epsilon_lower })
             }
             Question::Noise { epsilon, rate, rounds } => {
-                let target = Target { epsilon: *epsilon, delta: self.delta, accountant };
+                let target = PrivacyTarget { epsilon: *epsilon, delta: self.delta, accountant };
                 let with = |z| Composition::poisson(*rate, z, *rounds, ADJACENCY);
                 Ok(Answer { value: target.noise_multiplier(with)?.get(), lower: None })
             }

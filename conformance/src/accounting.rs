@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use veilgrad::prelude::*;
-use veilgrad_accounting::{Accountant, Composition, Pld, Rdp, Sampled, Step, Target, profile, rdp};
+use veilgrad_accounting::{
+    Accountant, Composition, Pld, PrivacyTarget, Rdp, Sampled, Step, profile, rdp,
+};
 
 use crate::case::{Case, Outcome, Verdict, flatten, number, require, text};
 
@@ -318,7 +320,7 @@ pub(crate) fn calibration(case: &Case<'_>) -> Outcome {
     let epsilon = Epsilon::new(case.number("epsilon")?).map_err(text)?;
     let delta = Delta::new(case.number("delta")?).map_err(text)?;
     let with = |z| Composition::poisson(rate, z, count, Adjacency::AddRemove);
-    let z = Target { epsilon, delta, accountant }.noise_multiplier(with).map_err(text)?;
+    let z = PrivacyTarget { epsilon, delta, accountant }.noise_multiplier(with).map_err(text)?;
     // More noise costs less: this says as well that the expected multiplier keeps the budget.
     at_most(case, "z", z.get(), case.expected("z")?)?;
     let again = accountant.epsilon(&with(z).map_err(text)?, delta).map_err(text)?.epsilon;

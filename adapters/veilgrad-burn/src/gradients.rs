@@ -66,7 +66,6 @@ impl TileGradients {
         Some(Self { vectors: sources.into_iter().map(|(_, source)| source).collect() })
     }
 
-    /// All numbers of a row, for comparison.
     pub(crate) fn row(&self, row: usize) -> Vec<f32> {
         let mut numbers = Vec::new();
         for index in 0..self.vectors.len() {
@@ -81,7 +80,6 @@ impl TileGradients {
         numbers
     }
 
-    /// What a row brings for a vector.
     pub(crate) fn vector(&self, vector: usize, row: usize) -> RecordVector<'_> {
         match &self.vectors[vector] {
             Source::Dense { rows, length } => {

@@ -6,7 +6,6 @@ use burn::tensor::{Gradients, Tensor};
 use crate::error::ModelError;
 use crate::tape::numbers;
 
-/// A parameter of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     /// Its path: the name of its vector in the plan.
@@ -17,7 +16,6 @@ pub(crate) struct Parameter {
     owner: String,
 }
 
-/// The parameters of a model, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     pub(crate) trained: Vec<Parameter>,
@@ -58,11 +56,11 @@ impl ModulePath {
     }
 }
 
-/// Types of Burn that private training refuses wherever they train, and what to use instead.
-const CROSS_RECORD: &[(&str, &str)] = &[(
+/// The type of Burn that private training refuses wherever it trains, and what to use instead.
+const CROSS_RECORD: (&str, &str) = (
     "BatchNorm",
     "it mixes records; use BatchNormConfig::private with TrainingPlan::statistics, or a group norm",
-)];
+);
 
 /// Types of Burn with a private layer of their own.
 const WITH_PRIVATE: &[(&str, &str)] = &[
@@ -138,13 +136,12 @@ impl ModuleVisitor for Parameters {
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
-        let owner = self.path.owner().to_owned();
-        let refused = CROSS_RECORD.iter().find(|(name, _)| *name == owner);
-        if let Some((_, instead)) = refused.filter(|_| flag.is_enabled()) {
+        let (owner, instead) = CROSS_RECORD;
+        if self.path.owner() == owner && flag.is_enabled() {
             // The flag's own name is the last one.
             let name = self.path.name();
             let layer = format!("'{}', a {owner}", name.rsplit_once('.').map_or("", |(l, _)| l));
-            self.refused.get_or_insert((layer, (*instead).to_owned()));
+            self.refused.get_or_insert((layer, instead.to_owned()));
         }
     }
 }

@@ -35,7 +35,6 @@ impl Slot {
     }
 }
 
-/// Numbers of f32.
 #[derive(Clone)]
 pub(crate) enum Values {
     /// Where the backend has them.

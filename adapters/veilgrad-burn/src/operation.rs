@@ -24,12 +24,18 @@ pub(crate) struct Call {
     pub(crate) slot: Arc<Slot>,
 }
 
-impl fmt::Debug for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its contents are private.
-        f.write_str("Call")
-    }
+/// Their contents are private: `Debug`, which Burn asks for, shows names alone.
+macro_rules! debug_by_name {
+    ($($type:ident),+) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($type))
+            }
+        }
+    )+};
 }
+
+debug_by_name!(Call, ShownValues, Saved);
 
 /// Runs a layer on a tensor with records first and channels last.
 pub(crate) fn apply<const D: usize, const E: usize>(
@@ -54,12 +60,6 @@ pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
 #[derive(Clone, Default)]
 pub(crate) struct ShownValues(Arc<Mutex<Option<Values>>>);
 
-impl fmt::Debug for ShownValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShownValues")
-    }
-}
-
 /// Backends that can run native kernels.
 #[backend_extension(Flex, NdArray, Autodiff)]
 pub(crate) trait Native: Backend {
@@ -70,30 +70,23 @@ pub(crate) trait Native: Backend {
     fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self>;
 }
 
-impl Native for Flex {
-    fn native(x: FloatTensor<Self>, _: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
-        forward::<Self>(x, &call).0
-    }
+macro_rules! native_in_memory {
+    ($($backend:ty),+) => {$(
+        impl Native for $backend {
+            fn native(x: FloatTensor<Self>, _: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
+                forward::<Self>(x, &call).0
+            }
 
-    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
-        show::<Self>(x, &shown)
-    }
+            fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
+                let read = Self::read(x.clone());
+                *shown.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+                x
+            }
+        }
+    )+};
 }
 
-impl Native for NdArray {
-    fn native(x: FloatTensor<Self>, _: FloatTensor<Self>, call: Call) -> FloatTensor<Self> {
-        forward::<Self>(x, &call).0
-    }
-
-    fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self> {
-        show::<Self>(x, &shown)
-    }
-}
-
-fn show<B: Read>(x: FloatTensor<B>, shown: &ShownValues) -> FloatTensor<B> {
-    *shown.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(B::read(x.clone()));
-    x
-}
+native_in_memory!(Flex, NdArray);
 
 /// Backends with numbers in memory.
 pub(crate) trait Read: Backend {
@@ -134,15 +127,8 @@ fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
 struct Saved {
     call: Call,
     x: Values,
-    /// The shape of `x`.
     input: Shape,
     y: Arc<Vec<f32>>,
-}
-
-impl fmt::Debug for Saved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Saved")
-    }
 }
 
 #[derive(Debug)]

@@ -38,7 +38,6 @@ pub struct PrivateOptimizer {
 
 impl PrivateOptimizer {
     /// Wraps an optimizer: `AdamConfig::new().init()`, or any other.
-    #[must_use]
     pub fn new(optimizer: impl Into<ModuleOptimizer>) -> Self {
         Self { optimizer: optimizer.into(), momentum: 0.1 }
     }

@@ -109,12 +109,19 @@ impl<const D: usize> Add for PerRecord<D> {
     }
 }
 
-impl PrivateLinear {
-    /// [`forward`](Self::forward) of each record.
-    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
-        x.through(|x| self.forward(x))
-    }
+/// Layers that take tensors of any number of axes.
+macro_rules! each_record {
+    ($($layer:ty),+) => {$(
+        impl $layer {
+            /// [`forward`](Self::forward) of each record.
+            pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
+                x.through(|x| self.forward(x))
+            }
+        }
+    )+};
 }
+
+each_record!(PrivateLinear, PrivateLayerNorm, PrivateGroupNorm, PrivateBatchNorm);
 
 impl PrivateConv1d {
     /// [`forward`](Self::forward) of each record.
@@ -140,27 +147,6 @@ impl PrivateMaxPool2d {
                     .to_owned(),
             );
         }
-        x.through(|x| self.forward(x))
-    }
-}
-
-impl PrivateLayerNorm {
-    /// [`forward`](Self::forward) of each record.
-    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
-        x.through(|x| self.forward(x))
-    }
-}
-
-impl PrivateGroupNorm {
-    /// [`forward`](Self::forward) of each record.
-    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
-        x.through(|x| self.forward(x))
-    }
-}
-
-impl PrivateBatchNorm {
-    /// [`forward`](Self::forward) of each record, by released statistics.
-    pub fn each<const D: usize>(&self, x: PerRecord<D>) -> PerRecord<D> {
         x.through(|x| self.forward(x))
     }
 }

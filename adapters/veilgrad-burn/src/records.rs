@@ -73,7 +73,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// The losses of the examples: not their sum, not their average.
-    #[must_use]
     pub const fn new(losses: Tensor<1>) -> Self {
         Self { losses, metrics: Vec::new(), root: None }
     }
@@ -83,7 +82,6 @@ impl Outcome {
         Self { losses, metrics: Vec::new(), root: Some(root) }
     }
 
-    /// The sum of the losses, to be differentiated.
     pub(crate) fn sum(&self) -> Tensor<1> {
         self.root.clone().unwrap_or_else(|| self.losses.clone().sum())
     }
@@ -98,7 +96,6 @@ impl Outcome {
 
 /// Softmax cross-entropy of each example: `logits` are `[examples, classes]`. The loss of an example
 /// whose target is not a class is NaN, so that its record contributes zero.
-#[must_use]
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, burn::tensor::Int>) -> Tensor<1> {
     let [examples, classes] = logits.dims();
     let sound = targets.clone().greater_equal_elem(0).float()
@@ -110,7 +107,6 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, burn::tensor::Int>) -
 }
 
 /// 1 for each example whose largest logit is that of its target, else 0.
-#[must_use]
 pub fn accuracy(logits: Tensor<2>, targets: Tensor<1, burn::tensor::Int>) -> Tensor<1> {
     let [examples, _] = logits.dims();
     logits.argmax(1).reshape([examples]).equal(targets).float()

@@ -60,10 +60,13 @@ pub(crate) struct Target {
 /// How the numbers of a parameter stand in Burn, and in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Alike.
     Same,
     /// `[filters, channels, places]`, and `[places, channels, filters]`.
-    Filters { filters: usize, channels: usize, places: usize },
+    Filters {
+        filters: usize,
+        channels: usize,
+        places: usize,
+    },
 }
 
 impl Order {
@@ -80,7 +83,6 @@ impl Order {
         }
     }
 
-    /// From the kernel's order to Burn's, row by row.
     pub(crate) fn to_burn(self, rows: Vec<f32>) -> Vec<f32> {
         let Self::Filters { filters, channels, places } = self else { return rows };
         let length = filters * channels * places;
@@ -91,7 +93,6 @@ impl Order {
         turned
     }
 
-    /// From Burn's order to the kernel's.
     pub(crate) fn to_kernel(self, values: Vec<f32>) -> Vec<f32> {
         if self == Self::Same {
             return values;
@@ -104,7 +105,6 @@ impl Order {
 
 /// A layer as the tape needs it. Tensors have records first and channels last.
 pub(crate) struct Layer<'a> {
-    /// For messages.
     pub(crate) name: &'static str,
     /// What distinguishes layers of this name and these parameters.
     pub(crate) settings: Vec<usize>,
@@ -130,7 +130,6 @@ pub(crate) fn recorded<T>(tape: &mut Tape, records: usize, body: impl FnOnce() -
     body()
 }
 
-/// Whether a tape runs in this thread.
 pub(crate) fn is_recording() -> bool {
     TAPE.with_borrow(Option::is_some)
 }
@@ -220,7 +219,6 @@ impl Tape {
     }
 }
 
-/// The numbers of a tensor.
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     // Without a copy, where it is f32 already.
     tensor.into_data().convert::<f32>().try_into_vec().unwrap_or_default()

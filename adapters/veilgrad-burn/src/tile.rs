@@ -16,7 +16,6 @@ pub(crate) struct Shape {
     pub(crate) device: Device,
     pub(crate) parameters: Parameters,
     pub(crate) metrics: Vec<Metric>,
-    /// Examples that go through the model at once.
     pub(crate) capacity: usize,
     /// Whether fewer, in multiples of [`STEP`], lead to the same numbers; otherwise tiles are always full.
     pub(crate) partial: bool,

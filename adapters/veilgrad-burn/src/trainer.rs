@@ -165,9 +165,9 @@ where
     ) -> Result<Self, TrainError> {
         let stacked = Stacked::new(records, example, loss);
         let trainer = Self::build(model, stacked, training, losses, performance, true)?;
-        let device = trainer.shape.device.clone();
         let (inputs, targets) = trainer.records.widths();
-        let [_, width] = outputs(model, Tensor::zeros([1, inputs], &device)).dims();
+        let zeros = Tensor::zeros([1, inputs], &trainer.shape.device);
+        let [_, width] = outputs(model, zeros).dims();
         let needed = loss.targets(width);
         match needed == targets {
             true => Ok(trainer),
@@ -274,7 +274,8 @@ where
         permit: RoundPermit,
         sampler: &mut impl Sampler,
     ) -> Result<Progress, TrainError> {
-        self.round_by(model, |engine, backend| engine.round(backend, permit, sampler))
+        let (engine, backend) = self.backend(model)?;
+        engine.round(&backend, permit, sampler)
     }
 
     /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
@@ -289,9 +290,8 @@ where
         sampler: &mut impl Sampler,
         noise: Noise,
     ) -> Result<Progress, TrainError> {
-        self.round_by(model, |engine, backend| {
-            engine.round_insecure(backend, permit, sampler, noise)
-        })
+        let (engine, backend) = self.backend(model)?;
+        engine.round_insecure(&backend, permit, sampler, noise)
     }
 
     /// Moves a model by what the last round released; see [`PrivateOptimizer::step`].
@@ -302,20 +302,16 @@ where
         }
     }
 
-    fn round_by(
-        &mut self,
-        model: &M,
-        round: impl FnOnce(
-            &mut Engine<Memory<M>>,
-            &BurnRound<'_, M, R, F>,
-        ) -> Result<Progress, TrainError>,
-    ) -> Result<Progress, TrainError> {
+    fn backend<'a>(
+        &'a mut self,
+        model: &'a M,
+    ) -> Result<(&'a mut Engine<Memory<M>>, BurnRound<'a, M, R, F>), TrainError> {
         let recorded = !self.engine.training().is_materialised();
         if Parameters::of(model, recorded)?.all() != self.shape.parameters.all() {
             return Err(ModelError::OtherModel.into());
         }
         let (shape, records, loss) = (&self.shape, &self.records, &self.loss);
-        round(&mut self.engine, &BurnRound { model, shape, records, loss, recorded })
+        Ok((&mut self.engine, BurnRound { model, shape, records, loss, recorded }))
     }
 }
 
@@ -346,14 +342,6 @@ where
     R: Records + Sync,
     F: Fn(&M, R::Batch) -> Outcome + Sync,
 {
-    fn rounds(&self) -> u64 {
-        self.trainer.rounds()
-    }
-
-    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        self.trainer.event(sampler)
-    }
-
     fn round(
         &mut self,
         permit: RoundPermit,
@@ -364,6 +352,14 @@ where
         let progress = self.trainer.round(&self.model, permit, sampler)?;
         self.model = self.trainer.step(&mut self.optimizer, rate, self.model.clone());
         Ok(progress)
+    }
+
+    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
+        self.trainer.event(sampler)
+    }
+
+    fn rounds(&self) -> u64 {
+        self.trainer.rounds()
     }
 }
 

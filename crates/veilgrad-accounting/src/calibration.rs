@@ -20,16 +20,14 @@ const GUESS_TOLERANCE: f64 = 0.01;
 /// Budgets that are worth a close search.
 const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
 const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
-/// Noise multipliers that are tried.
 const NOISE: (f64, f64) = (1e-2, 1e7);
-/// The smallest rate that is tried.
 const LEAST_RATE: f64 = 1e-12;
 /// More rounds than this are as good as any number.
-const MOST_ROUNDS: u64 = 1 << 53;
+const UNLIMITED_ROUNDS: u64 = 1 << 53;
 
 /// What must not be exceeded.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct PrivacyTarget<'a> {
     /// The budget.
     pub epsilon: Epsilon,
     /// The delta at which it holds.
@@ -38,7 +36,7 @@ pub struct Target<'a> {
     pub accountant: &'a dyn Accountant,
 }
 
-impl Target<'_> {
+impl PrivacyTarget<'_> {
     /// By how much a composition exceeds the budget; infinite if that cannot be told.
     fn excess(
         &self,
@@ -89,8 +87,8 @@ impl Target<'_> {
     }
 
     /// The same target for the accountant that takes microseconds: where to begin.
-    fn quick(&self) -> Target<'static> {
-        Target { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
+    fn quick(&self) -> PrivacyTarget<'static> {
+        PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
     }
 
     /// The smallest noise multiplier that keeps the budget.
@@ -106,24 +104,10 @@ impl Target<'_> {
         &self,
         with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
     ) -> Result<NoiseMultiplier, Unsupported> {
-        let multiplier =
-            |z: f64| NoiseMultiplier::new(z).map_err(|error| Unsupported::new(error.to_string()));
-        // What cannot be accounted at all is said so, not searched.
-        let one = with(multiplier(1.0)?)?;
-        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
-        let with = |log: f64| multiplier(log.exp()).and_then(&with);
-        let (least, most) = (NOISE.0.ln(), NOISE.1.ln());
-        let begin =
-            self.quick().smallest(with, 0.0, 1.0, (least, most), GUESS_TOLERANCE).unwrap_or(0.0);
-        match self.smallest(with, begin, FIRST_STRIDE, (least, most), TOLERANCE) {
-            Some(log) => multiplier(log.exp()),
-            None => Err(Unsupported::new(format!(
-                "no noise multiplier up to {:e} keeps epsilon {} at delta {:e}",
-                NOISE.1,
-                self.epsilon.get(),
-                self.delta.get()
-            ))),
-        }
+        let multiplier = |log: f64| NoiseMultiplier::new(log.exp()).map_err(Unsupported::from);
+        let with = |log: f64| multiplier(log).and_then(&with);
+        let none = || format!("no noise multiplier up to {:e}", NOISE.1);
+        multiplier(self.search(with, 0.0, 0.0, (NOISE.0.ln(), NOISE.1.ln()), none)?)
     }
 
     /// The largest sampling rate that keeps the budget.
@@ -137,23 +121,31 @@ impl Target<'_> {
         &self,
         with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
     ) -> Result<SampleRate, Unsupported> {
-        let rate = |q: f64| {
-            SampleRate::new(q.min(1.0)).map_err(|error| Unsupported::new(error.to_string()))
-        };
-        let one = with(rate(0.5)?)?;
-        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
         // Rates fall from the left to the right: x = -log q.
-        let with = |x: f64| rate((-x).exp()).and_then(&with);
-        let ends = (0.0, -LEAST_RATE.ln());
-        let begin = self.quick().smallest(with, 4.0, 1.0, ends, GUESS_TOLERANCE).unwrap_or(4.0);
-        match self.smallest(with, begin, FIRST_STRIDE, ends, TOLERANCE) {
-            Some(x) => rate((-x).exp()),
-            None => Err(Unsupported::new(format!(
-                "no rate down to {LEAST_RATE:e} keeps epsilon {} at delta {:e}",
-                self.epsilon.get(),
-                self.delta.get()
-            ))),
-        }
+        let rate = |x: f64| SampleRate::new((-x).exp().min(1.0)).map_err(Unsupported::from);
+        let with = |x: f64| rate(x).and_then(&with);
+        let none = || format!("no rate down to {LEAST_RATE:e}");
+        rate(self.search(with, -0.5f64.ln(), 4.0, (0.0, -LEAST_RATE.ln()), none)?)
+    }
+
+    /// The smallest x between both ends at which the budget is kept, from a guess of Rényi's bound on.
+    fn search(
+        &self,
+        with: impl Fn(f64) -> Result<Composition, Unsupported>,
+        typical: f64,
+        begin: f64,
+        ends: (f64, f64),
+        none: impl Fn() -> String,
+    ) -> Result<f64, Unsupported> {
+        // What cannot be accounted at all is said so, not searched.
+        let steps = with(typical)?.steps().len();
+        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), steps);
+        let begin =
+            self.quick().smallest(&with, begin, 1.0, ends, GUESS_TOLERANCE).unwrap_or(begin);
+        self.smallest(&with, begin, FIRST_STRIDE, ends, TOLERANCE).ok_or_else(|| {
+            let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
+            Unsupported::new(format!("{} keeps epsilon {epsilon} at delta {delta:e}", none()))
+        })
     }
 
     /// The largest number of rounds that keeps the budget, 0 if none does: how many more, if `with`
@@ -188,11 +180,11 @@ impl Target<'_> {
         let mut high = low;
         let mut factor: f64 = 1.05;
         while high.1.value <= 0.0 {
-            if high.0 >= MOST_ROUNDS {
+            if high.0 >= UNLIMITED_ROUNDS {
                 return None;
             }
             low = high;
-            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, MOST_ROUNDS));
+            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
             factor = (factor * factor).min(64.0);
         }
         factor = 1.05;

@@ -3,7 +3,6 @@
 //! Programs get exact numbers; these functions are for tables, pages and statements.
 
 /// Five significant digits, rounded up: for epsilon, delta, rates of sampling and rates of attacks.
-#[must_use]
 pub fn up(value: f64) -> String {
     let text = rounded(value, f64::ceil);
     // Printing decimal digits may have rounded down again.
@@ -11,20 +10,17 @@ pub fn up(value: f64) -> String {
 }
 
 /// Five significant digits, rounded down: for what is left of a budget and for lower bounds.
-#[must_use]
 pub fn down(value: f64) -> String {
     let text = rounded(value, f64::floor);
     if text.parse::<f64>().is_ok_and(|shown| shown <= value) { text } else { value.to_string() }
 }
 
 /// Noise that protects or protected records, rounded down: more noise would promise more.
-#[must_use]
 pub fn claimed_noise_down(noise: f64) -> String {
     down(noise)
 }
 
 /// Noise that somebody is told to use, rounded up: what is shown still keeps the target.
-#[must_use]
 pub fn required_noise_up(noise: f64) -> String {
     up(noise)
 }

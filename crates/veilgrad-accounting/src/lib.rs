@@ -6,7 +6,7 @@
 //! - [`profile`]: the privacy profile itself, between certified bounds; [`rdp`]: Rényi differential
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
-//! - [`Target`]: noise, rate or rounds that keep a budget.
+//! - [`PrivacyTarget`]: noise, rate or rounds that keep a budget.
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
@@ -42,7 +42,7 @@ pub mod rdp;
 pub mod work;
 
 pub use adaptive::Envelope;
-pub use calibration::Target;
+pub use calibration::PrivacyTarget;
 pub use composition::{Composition, Sampled, Step, Unsupported};
 pub use guarantee::{
     Accountant, Guarantee, Pld, Profile, Rdp, Tightest, advantage, check_accountant, claim,

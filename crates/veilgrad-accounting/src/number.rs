@@ -45,7 +45,7 @@ pub(crate) fn log_upper_tail(x: f64) -> f64 {
 }
 
 /// Abscissas and weights of the twenty-point Gauss-Legendre rule on [-1, 1], positive half.
-pub(crate) const LEGENDRE: [(f64, f64); 10] = [
+const LEGENDRE: [(f64, f64); 10] = [
     (0.076_526_521_133_497_34, 0.152_753_387_130_725_84),
     (0.227_785_851_141_645_07, 0.149_172_986_472_603_74),
     (0.373_706_088_715_419_55, 0.142_096_109_318_382_04),
@@ -57,6 +57,64 @@ pub(crate) const LEGENDRE: [(f64, f64); 10] = [
     (0.963_971_927_277_913_8, 0.040_601_429_800_386_94),
     (0.993_128_599_185_094_9, 0.017_614_007_139_152_118),
 ];
+
+/// Places and weights of that rule on `[middle - half, middle + half]`.
+pub(crate) fn legendre(middle: f64, half: f64) -> impl Iterator<Item = (f64, f64)> {
+    let both = move |(x, weight): (f64, f64)| {
+        [(middle - x * half, weight * half), (middle + x * half, weight * half)]
+    };
+    LEGENDRE.into_iter().flat_map(both)
+}
+
+/// Halves the bracket `(low, high)` so often; what lies left of the root is `above`.
+pub(crate) fn bisect(
+    (mut low, mut high): (f64, f64),
+    halvings: u32,
+    above: impl Fn(f64) -> bool,
+) -> (f64, f64) {
+    for _ in 0..halvings {
+        let middle = 0.5 * (low + high);
+        if above(middle) { low = middle } else { high = middle }
+    }
+    (low, high)
+}
+
+/// The first of `high`, `high growth`, `high growth^2`, ... that is not `above`, and the one before it (0 if there is
+/// none), or the last two of 60.
+pub(crate) fn grow(high: f64, growth: f64, above: impl Fn(f64) -> bool) -> (f64, f64) {
+    let mut ends = (0.0, high);
+    for _ in 0..60 {
+        if !above(ends.1) {
+            break;
+        }
+        ends = (ends.1, growth * ends.1);
+    }
+    ends
+}
+
+/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there. Every step keeps the
+/// part `ratio` of the bracket, about 0.618.
+pub(crate) fn golden_section(
+    mut f: impl FnMut(f64) -> f64,
+    (mut low, mut high): (f64, f64),
+    ratio: f64,
+    steps: u32,
+) -> (f64, f64) {
+    let (mut a, mut b) = (high - ratio * (high - low), low + ratio * (high - low));
+    let (mut at_a, mut at_b) = (f(a), f(b));
+    for _ in 0..steps {
+        if at_a < at_b {
+            (high, b, at_b) = (b, a, at_a);
+            a = high - ratio * (high - low);
+            at_a = f(a);
+        } else {
+            (low, a, at_a) = (a, b, at_b);
+            b = low + ratio * (high - low);
+            at_b = f(b);
+        }
+    }
+    if at_a < at_b { (a, at_a) } else { (b, at_b) }
+}
 
 /// A point at which the decreasing function `f` passes zero: `f(left) > 0 >= f(right)`; returns the
 /// last pair (left, right), closer together than `tolerance` relative or as close as 200 steps get.

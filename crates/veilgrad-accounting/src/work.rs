@@ -37,12 +37,10 @@ thread_local! {
 }
 
 /// All work that this thread has counted: a difference of two readings says what lay between.
-#[must_use]
 pub fn spent() -> u64 {
     METER.get().spent
 }
 
-/// Counts work that was done, or is about to be.
 pub(crate) fn spend(units: u64) {
     let meter = METER.get();
     METER.set(Meter { spent: meter.spent.saturating_add(units), ..meter });

@@ -1,7 +1,7 @@
 //! Valid inputs at the ends of their ranges: all are answered, in bounded work, and none below the truth.
 
 use veilgrad_accounting::{
-    Accountant, Composition, Rdp, Target, Tightest, Unsupported, advantage, rdp,
+    Accountant, Composition, PrivacyTarget, Rdp, Tightest, Unsupported, advantage, rdp,
     true_positive_rate, work,
 };
 use veilgrad_events::{
@@ -125,7 +125,7 @@ fn every_search_ends_and_keeps_its_budget() {
         for at in [2.0, 1000.0] {
             for d in [1e-30, 1e-5] {
                 let target =
-                    Target { epsilon: epsilon(at), delta: delta(d), accountant: &Tightest };
+                    PrivacyTarget { epsilon: epsilon(at), delta: delta(d), accountant: &Tightest };
                 let cost = |composition: &Composition| {
                     Tightest.epsilon(composition, delta(d)).unwrap().epsilon
                 };
@@ -168,7 +168,7 @@ impl Search {
     fn keeps_its_budget(&self, most: u64) {
         let Self { known: (q, z, count), epsilon: budget, .. } = *self;
         let (epsilon, delta) = (epsilon(budget), delta(self.delta));
-        let target = Target { epsilon, delta, accountant: &Tightest };
+        let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
         let what = format!("q {q} z {z} T {count} epsilon {budget:e} delta {delta:?}");
         let keeps = |found: Result<Composition, Unsupported>| {
             let again = Tightest.epsilon(&found.unwrap(), delta).unwrap();

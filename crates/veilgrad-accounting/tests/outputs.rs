@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use veilgrad_accounting::{
-    Accountant, Composition, Envelope, Pld, Profile, Target, Tightest, adaptive, advantage,
+    Accountant, Composition, Envelope, Pld, PrivacyTarget, Profile, Tightest, adaptive, advantage,
     profile, rdp, spent, true_positive_rate,
 };
 use veilgrad_events::{
@@ -128,7 +128,7 @@ fn attacks_on_sampled_rounds_agree_with_their_profile() {
 #[test]
 fn noise_is_calibrated_to_the_optimum_from_the_safe_side() {
     for row in oracles("calibration") {
-        let target = Target {
+        let target = PrivacyTarget {
             epsilon: epsilon(number(&row["target_eps"])),
             delta: Delta::new(number(&row["delta"])).unwrap(),
             accountant: &Tightest,
@@ -145,7 +145,7 @@ fn noise_is_calibrated_to_the_optimum_from_the_safe_side() {
 
 #[test]
 fn rates_and_rounds_are_the_largest_that_keep_the_budget() {
-    let target = Target { epsilon: epsilon(2.0), delta: delta(), accountant: &Tightest };
+    let target = PrivacyTarget { epsilon: epsilon(2.0), delta: delta(), accountant: &Tightest };
     let cost =
         |q: f64, count: u64| Tightest.epsilon(&poisson(q, 1.59, count), delta()).unwrap().epsilon;
     let q = target.rate(|q| Composition::poisson(q, noise(1.59), 5000, Adjacency::AddRemove));
@@ -159,7 +159,7 @@ fn rates_and_rounds_are_the_largest_that_keep_the_budget() {
     let more = target.rounds(|n| Ok(Composition::join(&[before.clone(), with(n)?]))).unwrap();
     assert!(more > 0 && more < count);
     // None, where one is too many; all rates, where none is.
-    let tight = Target { epsilon: epsilon(0.001), ..target };
+    let tight = PrivacyTarget { epsilon: epsilon(0.001), ..target };
     let with = |n| Composition::poisson(rate(0.5), noise(0.5), n, Adjacency::AddRemove);
     assert_eq!(tight.rounds(with).unwrap(), 0);
     let all = target.rate(|q| Composition::poisson(q, noise(100.0), 5, Adjacency::AddRemove));

@@ -6,7 +6,9 @@
 // The long sweep is there to be read.
 #![allow(clippy::print_stdout)]
 
-use veilgrad_accounting::{Accountant, Composition, Interval, Target, Tightest, profile, rdp};
+use veilgrad_accounting::{
+    Accountant, Composition, Interval, PrivacyTarget, Tightest, profile, rdp,
+};
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
 };
@@ -110,7 +112,7 @@ fn calibrated_noise_is_optimal_however_it_is_sampled() {
 }
 
 fn optimal(sampling: Sampling, adjacency: Adjacency, count: u64, budget: f64, delta: f64) {
-    let target = Target {
+    let target = PrivacyTarget {
         epsilon: Epsilon::new(budget).unwrap(),
         delta: Delta::new(delta).unwrap(),
         accountant: &Tightest,

@@ -55,7 +55,6 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     answer.answered()
 }
 
-/// How rounds were chosen, for people.
 fn how_chosen(source: &Source) -> &'static str {
     match (source.mode, source.assumed) {
         (Mode::Planned, false) => "mode              planned\n",
@@ -69,8 +68,7 @@ fn how_chosen(source: &Source) -> &'static str {
 
 /// What may be claimed about the dataset, behind what its rounds cost so far.
 fn promise(claim: &Result<Claim, NoClaim>) -> String {
-    let rows = crate::claim::rows(claim);
-    let rows = table(&rows);
+    let rows = table(&crate::claim::rows(claim));
     format!("\nWhat is above is what was charged so far. What may be claimed:\n{rows}")
 }
 
@@ -139,9 +137,8 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
     if bytes.starts_with(crate::ledger::DATABASE) {
         return read_ledger(arguments, common);
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Error::Data { path: path.clone(), cause: "is not UTF-8 text".to_owned() })?;
     let wrong = |cause: String| Error::Data { path: path.clone(), cause };
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()))?;
     let file = RoundsFile::from_jsonl(&text).map_err(|error| wrong(error.to_string()))?;
     let fold = |run: &Vec<Rounds>| run.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
     let runs: Result<Vec<_>, _> = file.runs.iter().map(fold).collect();
@@ -173,7 +170,6 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
     })
 }
 
-/// What all rounds have in common.
 fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     let rounds: Vec<&Folded> = rounds.iter().filter(|entry| entry.count > 0).collect();
     let noise = |entry: &&Folded| entry.noise_multiplier.get();

@@ -21,7 +21,6 @@ pub(crate) struct Parameters {
     pub(crate) delta: Option<f64>,
 }
 
-/// An answer, or why there is none.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) parameters: Parameters,
@@ -38,27 +37,22 @@ pub(crate) struct Outcome {
     pub(crate) guarantee: Guarantee,
     /// The mu of a Gaussian trade-off curve that dominates at every delta, if there is one.
     mu: Option<f64>,
-    /// At most what the best attack achieves.
-    advantage: f64,
-    true_positive_rate: f64,
+    attacker: Attacker,
 }
 
 impl Outcome {
     pub(crate) fn new(composition: &Composition, guarantee: Guarantee) -> Self {
-        let Attacker { advantage, true_positive_rate } = Attacker::of(composition);
         let mu = composition.mu().filter(|mu| mu.is_finite());
-        Self { guarantee, mu, advantage, true_positive_rate }
+        Self { guarantee, mu, attacker: Attacker::of(composition) }
     }
 
     /// Of rounds that may have been chosen from earlier outputs, for which (epsilon, delta) is all that holds.
     pub(crate) fn adaptive(guarantee: Guarantee) -> Self {
-        let Attacker { advantage, true_positive_rate } =
-            Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
-        Self { guarantee, mu: None, advantage, true_positive_rate }
+        let attacker = Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
+        Self { guarantee, mu: None, attacker }
     }
 }
 
-/// The name of a unit on the command line.
 pub(crate) fn unit_name(unit: RecordUnit) -> String {
     match unit {
         RecordUnit::Example => "example".to_owned(),
@@ -68,7 +62,6 @@ pub(crate) fn unit_name(unit: RecordUnit) -> String {
     }
 }
 
-/// The name of a sampling policy on the command line.
 pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     match sampling {
         Sampling::Poisson { .. } => "poisson",
@@ -80,7 +73,6 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     }
 }
 
-/// The name of a method, for programs.
 fn method_name(method: Method) -> &'static str {
     match method {
         Method::ClosedForm => "closed-form",
@@ -92,13 +84,9 @@ fn method_name(method: Method) -> &'static str {
 impl Answer {
     /// Succeeds if there is an answer; else the error that programs see as an exit code.
     pub(crate) fn answered(&self) -> Result<(), Error> {
-        match &self.outcome {
-            Ok(_) => Ok(()),
-            Err(reason) => Err(Error::NoAnswer(reason.clone())),
-        }
+        self.outcome.as_ref().map(|_| ()).map_err(|reason| Error::NoAnswer(reason.clone()))
     }
 
-    /// The document for programs.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let p = &self.parameters;
         let mut map = Map::new();
@@ -117,9 +105,9 @@ impl Answer {
         put("adjacency", json!(p.adjacency));
         put("sampling", json!(p.sampling));
         put("mu", json!(outcome.and_then(|o| o.mu)));
-        put("advantage", json!(outcome.map(|o| o.advantage)));
-        let attacker = |o: &Outcome| json!({"advantage": o.advantage, "tpr_at_fpr_1e-2": o.true_positive_rate});
-        put("attacker", json!(outcome.map(attacker)));
+        put("advantage", json!(outcome.map(|o| o.attacker.advantage)));
+        let attacker = |Attacker { advantage, true_positive_rate }| json!({"advantage": advantage, "tpr_at_fpr_1e-2": true_positive_rate});
+        put("attacker", json!(outcome.map(|o| attacker(o.attacker))));
         put("valid", json!(outcome.is_some()));
         if let Err(reason) = &self.outcome {
             put("reason", json!(reason));
@@ -157,8 +145,8 @@ impl Answer {
                     let curve = "the Gaussian trade-off curve dominates at every delta";
                     rows.push(("mu", format!("{}   ({curve})", up(mu))));
                 }
-                let advantage = up(100.0 * outcome.advantage);
-                let found = up(100.0 * outcome.true_positive_rate);
+                let advantage = up(100.0 * outcome.attacker.advantage);
+                let found = up(100.0 * outcome.attacker.true_positive_rate);
                 rows.push(("attacker", format!(
                     "advantage at most {advantage} %; finds at most {found} % at {} % false alarms",
                     100.0 * FALSE_POSITIVE_RATE

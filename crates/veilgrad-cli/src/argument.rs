@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
-use veilgrad_ledger::{Head, Options, Witness};
+use veilgrad_ledger::{Options, Witness};
 
 pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
@@ -17,11 +17,7 @@ use crate::example;
 
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
-#[command(
-    name = "veilgrad",
-    version,
-    after_help = example::ALL
-)]
+#[command(name = "veilgrad", version, after_help = example::ALL)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -51,7 +47,6 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// How ledgers are opened.
     pub(crate) fn options(&self) -> Options {
         let witness = self.witness.clone();
         Options { allow_network: self.allow_network, witness, ..Options::default() }
@@ -61,62 +56,40 @@ impl Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a model privately: writes a model, a ledger and a report.
-    #[command(
-        after_help = example::TRAIN
-    )]
+    #[command(after_help = example::TRAIN)]
     Train(Train),
     /// Make the model and the report of a run from its checkpoint, when nothing more can or should be charged.
-    #[command(
-        after_help = example::FINISH
-    )]
+    #[command(after_help = example::FINISH)]
     Finish(Finish),
     /// All that is wrong with a configuration, before any budget is touched.
     #[command(after_help = example::CHECK)]
     Check(Check),
     /// Use a trained model.
-    #[command(
-        after_help = example::PREDICT
-    )]
+    #[command(after_help = example::PREDICT)]
     Predict(Predict),
     /// The report of a run as a self-contained page.
-    #[command(
-        after_help = example::REPORT
-    )]
+    #[command(after_help = example::REPORT)]
     Report(ReportOf),
     /// The promise of a run in plain words.
     #[command(after_help = example::STATEMENT)]
     Statement(RunOf),
     /// Solve for one of noise multiplier, rate, steps or epsilon.
-    #[command(
-        after_help = example::PLAN
-    )]
+    #[command(after_help = example::PLAN)]
     Plan(Plan),
     /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
-    #[command(
-        after_help = example::ACCOUNT
-    )]
+    #[command(after_help = example::ACCOUNT)]
     Account(Account),
     /// One budget per dataset, many runs.
-    #[command(
-        subcommand,
-        after_help = example::BUDGET
-    )]
+    #[command(subcommand, after_help = example::BUDGET)]
     Budget(Budget),
     /// Inspect, verify and move ledgers.
-    #[command(
-        subcommand,
-        after_help = example::LEDGER
-    )]
+    #[command(subcommand, after_help = example::LEDGER)]
     Ledger(Ledger),
     /// A script that completes commands in a shell.
-    #[command(
-        after_help = example::COMPLETIONS
-    )]
+    #[command(after_help = example::COMPLETIONS)]
     Completions(Completions),
     /// A manual page, for man.
-    #[command(
-        after_help = example::MAN
-    )]
+    #[command(after_help = example::MAN)]
     Man(Man),
 }
 
@@ -350,20 +323,16 @@ fn number(text: &str) -> Result<f64, String> {
 
 /// A rate may be 0 here: then nothing is ever sampled.
 fn probability(text: &str) -> Result<f64, String> {
-    let value = number(text)?;
-    if (0.0..=1.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("rate {value} is not in [0, 1]"))
+    match number(text)? {
+        rate if (0.0..=1.0).contains(&rate) => Ok(rate),
+        rate => Err(format!("rate {rate} is not in [0, 1]")),
     }
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let value = number(text)?;
-    if value.is_finite() && value >= 0.0 {
-        Ok(value)
-    } else {
-        Err(format!("{value} is not a number of at least 0"))
+    match number(text)? {
+        value if value.is_finite() && value >= 0.0 => Ok(value),
+        value => Err(format!("{value} is not a number of at least 0")),
     }
 }
 
@@ -395,10 +364,6 @@ fn unit(text: &str) -> Result<RecordUnit, String> {
         }
         _ => Err(format!("unit {text:?} is not example, user or microbatch:N")),
     }
-}
-
-fn head(text: &str) -> Result<Head, String> {
-    text.parse()
 }
 
 fn noise_multiplier(text: &str) -> Result<NoiseMultiplier, String> {

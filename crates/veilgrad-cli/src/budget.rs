@@ -36,19 +36,17 @@ pub(crate) fn run(command: &Budget, common: &Common) -> Result<(), Error> {
 }
 
 fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error> {
-    let mode = match create.mode {
-        BudgetMode::Planned => Mode::Planned,
-        BudgetMode::Adaptive => Mode::Adaptive,
-    };
-    let order = match mode {
-        Mode::Planned => None,
-        Mode::Adaptive => Some(Tightest.order(create.epsilon, create.delta).ok_or_else(|| {
-            Error::Usage(format!(
-                "epsilon {} leaves no room for any round at delta {}",
-                create.epsilon.get(),
-                create.delta.get()
-            ))
-        })?),
+    let (mode, order) = match create.mode {
+        BudgetMode::Planned => (Mode::Planned, None),
+        BudgetMode::Adaptive => {
+            let order = Tightest.order(create.epsilon, create.delta).ok_or_else(|| {
+                let (epsilon, delta) = (create.epsilon.get(), create.delta.get());
+                let why =
+                    format!("epsilon {epsilon} leaves no room for any round at delta {delta}");
+                Error::Usage(why)
+            })?;
+            (Mode::Adaptive, Some(order))
+        }
     };
     let path = create.file.to_write()?;
     let begun = if path.exists() { Begun::Budget } else { Begun::Ledger };
@@ -242,10 +240,6 @@ pub(crate) fn bar(spent: f64, cap: f64) -> String {
     let share = if cap > 0.0 { (spent / cap).clamp(0.0, 1.0) } else { 1.0 };
     // Rounded up: what is spent must not look smaller.
     let filled = ((share * WIDTH as f64).ceil() as usize).min(WIDTH);
-    format!(
-        "[{}{}] {:.0} %",
-        "#".repeat(filled),
-        ".".repeat(WIDTH - filled),
-        (share * 100.0).ceil()
-    )
+    let bar = "#".repeat(filled) + &".".repeat(WIDTH - filled);
+    format!("[{bar}] {:.0} %", (share * 100.0).ceil())
 }

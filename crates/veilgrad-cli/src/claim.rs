@@ -8,7 +8,8 @@ use veilgrad_ledger::{Dataset, Ledger, RunState};
 
 /// What may be claimed about a dataset, or why nothing may.
 pub(crate) fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
-    claim::claim(&dataset.terms(&Tightest), &runs(dataset))
+    let runs: Vec<ClaimedRun<'_>> = dataset.runs.values().map(run).collect();
+    claim::claim(&dataset.terms(&Tightest), &runs)
 }
 
 /// What running plans hold of the budget beyond what is `spent`, rounded up.
@@ -19,10 +20,6 @@ pub(crate) fn reserved(ledger: &Ledger, dataset: &Dataset, spent: f64) -> Option
     }
     let all = dataset.price_with_plans(&Tightest, &holding).ok()?;
     Some(if all > spent { (all - spent).next_up() } else { 0.0 })
-}
-
-fn runs(dataset: &Dataset) -> Vec<ClaimedRun<'_>> {
-    dataset.runs.values().map(run).collect()
 }
 
 fn run(run: &RunState) -> ClaimedRun<'_> {

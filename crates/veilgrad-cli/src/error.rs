@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use veilgrad_ledger::StoreError;
 
-/// A command that could not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
@@ -14,7 +13,6 @@ pub(crate) enum Error {
     /// A file is not what it should be.
     #[error("{path}: {cause}")]
     Data { path: String, cause: String },
-    /// A file could not be read or written.
     #[error("{path}: {cause}")]
     File { path: String, cause: std::io::Error },
     /// A ledger is not served, or does not take something.
@@ -29,7 +27,6 @@ pub(crate) enum Error {
     /// Somebody stopped it; everything is in order.
     #[error("interrupted; go on with --resume")]
     Interrupted,
-    /// Anything else.
     #[error("{0}")]
     Failure(String),
 }

@@ -4,14 +4,15 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use veilgrad_accounting::Tightest;
 use veilgrad_accounting::display::up;
-use veilgrad_events::{Event, Rounds, run_length};
+use veilgrad_events::{Event, Mode, Rounds, RoundsFile, run_length};
 use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
 
 use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Repair, Verify};
 use crate::budget::bar;
 use crate::error::Error;
-use crate::output::{csv_cell, print, print_answer, print_exact, print_json, say};
+use crate::output::{csv_cell, file_error, print, print_answer, print_exact, print_json, say};
 
 pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
     match command {
@@ -34,8 +35,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     } else {
         std::fs::read(path).map(|read| bytes = read)
     };
-    result.map_err(|cause| Error::File { path: path.display().to_string(), cause })?;
-    Ok(bytes)
+    result.map(|()| bytes).map_err(|cause| file_error(path, cause))
 }
 
 /// The first bytes of a ledger database.
@@ -58,24 +58,63 @@ pub(crate) fn dataset<'a>(ledger: &'a Ledger, name: Option<&str>) -> Result<&'a 
     found.map_err(Error::Usage)
 }
 
-/// Everything that is charged to a dataset, or to all of them, by these runs or by all.
-pub(crate) fn charges(
+/// Visits everything that is charged to a dataset, in its order, with the run that charged it.
+fn visit_charges(
     ledger: &Ledger,
-    only: Option<&str>,
-    by: &[String],
-) -> Result<Vec<Rounds>, Error> {
-    let mut rounds = Vec::new();
+    name: &str,
+    mut visit: impl FnMut(String, Rounds),
+) -> Result<(), Error> {
     ledger.visit_rows(&mut |_, bytes, _| {
         let entry = Entry::from_bytes(bytes).map_err(StoreError::Damaged)?.original();
         if let Entry::Run { dataset, run, event: Event::Reserve(reservation), .. } = entry
-            && only.is_none_or(|only| *only == dataset)
-            && (by.is_empty() || by.contains(&run))
+            && dataset == name
         {
-            rounds.push(reservation.charge);
+            visit(run, reservation.charge);
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+/// Everything that is charged to a dataset by these runs, or by all.
+pub(crate) fn charges(ledger: &Ledger, name: &str, by: &[String]) -> Result<Vec<Rounds>, Error> {
+    let mut rounds = Vec::new();
+    visit_charges(ledger, name, |run, charge| {
+        if by.is_empty() || by.contains(&run) {
+            rounds.push(charge);
+        }
+    })?;
     Ok(run_length(rounds))
+}
+
+/// What every run charged, in the order in which runs began.
+fn charged_runs(ledger: &Ledger, name: &str) -> Result<Vec<Vec<Rounds>>, Error> {
+    let mut runs: Vec<(String, Vec<Rounds>)> = Vec::new();
+    visit_charges(ledger, name, |run, charge| match runs.iter_mut().find(|(id, _)| *id == run) {
+        Some((_, rounds)) => rounds.push(charge),
+        None => runs.push((run, vec![charge])),
+    })?;
+    Ok(runs.into_iter().map(|(_, rounds)| run_length(rounds)).collect())
+}
+
+/// A file from which `veilgrad account` computes the same epsilon as from the ledger.
+fn rounds_file(ledger: &Ledger, dataset: &Dataset) -> Result<RoundsFile, Error> {
+    let name = &dataset.budget.dataset;
+    if let Some(reason) = dataset.insecure() {
+        return Err(Error::Usage(format!(
+            "a run of {name:?} protects nothing ({reason}), which rounds alone would not say"
+        )));
+    }
+    if dataset.runs.values().any(|run| !run.apart.is_empty()) {
+        return Err(Error::Usage(format!(
+            "a run of {name:?} was charged by two branches of the ledger, which rounds alone would not say; account \
+             for the ledger itself"
+        )));
+    }
+    let terms = dataset.terms(&Tightest);
+    let planned = terms.mode == Mode::Planned && dataset.runs.values().all(|run| run.is_planned());
+    let (mode, order) = if planned { (Mode::Planned, None) } else { (Mode::Adaptive, terms.order) };
+    Ok(RoundsFile { mode: Some(mode), order, runs: charged_runs(ledger, name)? })
 }
 
 fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
@@ -192,7 +231,7 @@ fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
         Format::Csv => csv(&ledger)?,
         Format::Rounds => {
             let dataset = dataset(&ledger, arguments.dataset.as_deref())?;
-            let file = crate::rounds::file(&ledger, dataset)?;
+            let file = rounds_file(&ledger, dataset)?;
             // Data goes to stdout; this is for people.
             say(&format!(
                 "{}: account for these rounds with --adjacency {}\n",

@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::output::create_directory;
 
-/// The variable that names the ledger.
 pub(crate) const VARIABLE: &str = "VEILGRAD_LEDGER";
 /// Where `budget` once looked by default.
 const FORMER: &str = "veilgrad-ledger.db";
 
-/// The ledger to read.
 pub(crate) fn to_read(given: Option<&Path>) -> Result<PathBuf, Error> {
     choose(given).map(|(path, _)| path)
 }

@@ -12,7 +12,6 @@ mod check;
 mod claim;
 mod error;
 mod example;
-mod html;
 mod ledger;
 mod ledger_place;
 mod manual;
@@ -21,7 +20,6 @@ mod path;
 mod plan;
 mod predict;
 mod report;
-mod rounds;
 mod train;
 
 use std::process::ExitCode;

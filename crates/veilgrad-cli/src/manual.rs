@@ -7,7 +7,6 @@ use crate::argument::Arguments;
 use crate::error::Error;
 use crate::output::print_bytes;
 
-/// A script for a shell.
 pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "veilgrad", &mut script);

@@ -15,7 +15,6 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(visible(text).as_bytes())
 }
 
-/// Writes one JSON document to stdout.
 pub(crate) fn print_json(document: &impl std::fmt::Display) -> Result<(), Error> {
     print(&format!("{document}\n"))
 }
@@ -145,7 +144,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     veilgrad_nn::write_private(path, bytes).map_err(|cause| file_error(path, cause))
 }
 
-fn file_error(path: &Path, cause: std::io::Error) -> Error {
+pub(crate) fn file_error(path: &Path, cause: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), cause }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
-use veilgrad_accounting::{Composition, Profile, Target, Unsupported, spent};
+use veilgrad_accounting::{Composition, PrivacyTarget, Profile, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
@@ -11,15 +11,13 @@ use veilgrad_events::{
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
-use crate::html;
 use crate::output::{print, print_json, with_notice, write_file};
 use crate::report::Curves;
 use crate::report::chart::picture;
-use crate::report::page::privacy_charts;
+use crate::report::page::{plan_page, privacy_charts};
 
 /// Rounds at which the curve of epsilon is drawn.
 const CURVE: u64 = 48;
-/// Epsilons at which the profile is drawn.
 const PROFILE: usize = 48;
 
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
@@ -72,7 +70,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         });
         let (curves, delta) = (Curves::new(&curve, &profile), arguments.delta.get());
         if let Some(path) = &arguments.html {
-            write_file(path, html::page(&curves, delta, &table).as_bytes())?;
+            write_file(path, plan_page(&curves, delta, &table).as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
             write_file(path, picture(&privacy_charts(&curves, delta)).as_bytes())?;
@@ -116,11 +114,9 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
         )),
         more => {
             let flags: Vec<&str> = more.iter().map(|what| names(*what).0).collect();
-            Err(Error::Usage(format!(
-                "one value can be solved for, and {} are missing: {}",
-                more.len(),
-                flags.join(", ")
-            )))
+            let (count, flags) = (more.len(), flags.join(", "));
+            let why = format!("one value can be solved for, and {count} are missing: {flags}");
+            Err(Error::Usage(why))
         }
     }
 }
@@ -150,7 +146,6 @@ impl Known {
     }
 }
 
-/// A question.
 struct Request<'a> {
     arguments: &'a Plan,
     known: Known,
@@ -225,7 +220,6 @@ impl<'a> Request<'a> {
 
     /// The rounds of a run all of whose parameters are known.
     fn rounds(&self, known: &Known) -> Result<Vec<Rounds>, Unsupported> {
-        let wrong = |error: &dyn std::fmt::Display| Unsupported::new(error.to_string());
         let (Some(rate), Some(steps), Some(noise)) = (known.rate, known.steps, known.noise) else {
             return Err(Unsupported::new("a parameter is unknown"));
         };
@@ -235,22 +229,21 @@ impl<'a> Request<'a> {
         let records = self.arguments.records.unwrap_or(1);
         let sampling = match self.arguments.sampling {
             Sampler::All => Sampling::All {},
-            Sampler::Poisson => {
-                Sampling::Poisson { rate: SampleRate::new(rate).map_err(|e| wrong(&e))? }
-            }
+            Sampler::Poisson => Sampling::Poisson { rate: SampleRate::new(rate)? },
             sampler => {
                 let batch = (rate * records as f64).round() as u64;
-                let batch = FixedBatch::new(records, batch).map_err(|e| wrong(&e))?;
+                let batch = FixedBatch::new(records, batch)
+                    .map_err(|error| Unsupported::new(error.to_string()))?;
                 match sampler {
                     Sampler::Fixed => Sampling::Fixed(batch),
                     _ => Sampling::Shuffle(batch),
                 }
             }
         };
-        let clip = ClipNorm::new(1.0).map_err(|e| wrong(&e))?;
-        let noise = NoiseStd::new(noise).map_err(|e| wrong(&e))?;
-        let round = Round::new(sampling, vec![SumQuery::new("gradient", clip, noise)]);
-        Ok(vec![Rounds { count: steps, round: round.map_err(|e| wrong(&e))? }])
+        let query = SumQuery::new("gradient", ClipNorm::new(1.0)?, NoiseStd::new(noise)?);
+        let round = Round::new(sampling, vec![query]);
+        let round = round.map_err(|error| Unsupported::new(error.to_string()))?;
+        Ok(vec![Rounds { count: steps, round }])
     }
 
     /// The largest rate of a whole batch that is not above this one, where batches are whole.
@@ -267,16 +260,12 @@ impl<'a> Request<'a> {
         Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency())
     }
 
-    fn target(&self) -> Result<Target<'static>, Unsupported> {
-        let zero = Epsilon::new(0.0).map_err(|error| Unsupported::new(error.to_string()))?;
-        Ok(Target {
-            epsilon: self.arguments.epsilon.unwrap_or(zero),
-            delta: self.arguments.delta,
-            accountant: self.arguments.view.accountant(),
-        })
+    fn target(&self) -> Result<PrivacyTarget<'static>, Unsupported> {
+        let epsilon = self.arguments.epsilon.map_or_else(|| Epsilon::new(0.0), Ok)?;
+        let (delta, accountant) = (self.arguments.delta, self.arguments.view.accountant());
+        Ok(PrivacyTarget { epsilon, delta, accountant })
     }
 
-    /// Fills in what is missing, and accounts for the whole.
     fn solve(&self, solve: Solve) -> Result<(Known, Outcome), String> {
         let text = |error: Unsupported| error.to_string();
         let mut known = self.known.clone();
@@ -289,10 +278,8 @@ impl<'a> Request<'a> {
                 if known.rate == Some(0.0) {
                     return Err("at rate 0 any number of rounds keeps the budget".to_owned());
                 }
-                let steps = self
-                    .target()
-                    .and_then(|target| target.rounds(composition_for))
-                    .map_err(text)?;
+                let target = self.target().map_err(text)?;
+                let steps = target.rounds(composition_for).map_err(text)?;
                 if steps == 0 {
                     return Err(self.not_one_round());
                 }
@@ -302,15 +289,13 @@ impl<'a> Request<'a> {
                 let known_at = |rate: f64| -> Known {
                     // Batches of a fixed size are whole, and their rate is what is accounted for.
                     let rate = self.whole_batch(rate);
-                    let steps = self.known.steps;
-                    let epochs = self.arguments.epochs;
-                    let steps = steps.or_else(|| epochs.and_then(|e| steps_of(e, rate)));
+                    let of_epochs = || steps_of(self.arguments.epochs?, rate);
+                    let steps = self.known.steps.or_else(of_epochs);
                     Known { rate: Some(rate), steps, ..self.known.clone() }
                 };
                 let composition_for = |rate: SampleRate| self.composition(&known_at(rate.get()));
-                let rate =
-                    self.target().and_then(|target| target.rate(composition_for)).map_err(text)?;
-                known = known_at(rate.get());
+                let target = self.target().map_err(text)?;
+                known = known_at(target.rate(composition_for).map_err(text)?.get());
             }
         }
         let composition = self.composition(&known).map_err(text)?;
@@ -371,13 +356,7 @@ struct Advice {
 }
 
 fn advice_json(advice: &[Advice]) -> Vec<Value> {
-    let row = |row: &Advice| {
-        json!({
-            "batch": row.batch,
-            "noise_multiplier": row.noise,
-            "noise_per_record": row.ratio,
-        })
-    };
+    let row = |Advice { batch, noise, ratio }: &Advice| json!({ "batch": batch, "noise_multiplier": noise, "noise_per_record": ratio });
     advice.iter().map(row).collect()
 }
 
@@ -388,13 +367,9 @@ fn advice_table(advice: &[Advice]) -> String {
     let mut text =
         "\nAt as many rounds, the noise in the average falls with the batch:\n".to_owned();
     text.push_str("   batch   noise multiplier   noise/batch\n");
-    for row in advice {
-        text.push_str(&format!(
-            "{:>8}   {:>16}   {:>11}\n",
-            row.batch,
-            required_noise_up(row.noise),
-            required_noise_up(row.ratio)
-        ));
+    for Advice { batch, noise, ratio } in advice {
+        let (noise, ratio) = (required_noise_up(*noise), required_noise_up(*ratio));
+        text.push_str(&format!("{batch:>8}   {noise:>16}   {ratio:>11}\n"));
     }
     text
 }

@@ -17,7 +17,6 @@ pub struct Array {
 
 impl Array {
     /// How many numbers a row has.
-    #[must_use]
     pub fn width(&self) -> usize {
         self.shape.iter().product()
     }

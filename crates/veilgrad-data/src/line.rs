@@ -37,7 +37,6 @@ impl Cells {
         }
     }
 
-    /// How many cells the line has.
     pub(crate) fn count(&self) -> usize {
         self.ends.len()
     }

@@ -54,19 +54,13 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     let mut exactly = |to: &mut [u8]| number::header(path, &mut reader, to);
     let mut start = [0; 8];
     exactly(&mut start)?;
-    let length = match start {
-        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => {
-            let mut length = [0; 2];
-            exactly(&mut length)?;
-            u32::from(u16::from_le_bytes(length))
-        }
-        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => {
-            let mut length = [0; 4];
-            exactly(&mut length)?;
-            u32::from_le_bytes(length)
-        }
+    let mut length = [0; 4];
+    match start {
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => exactly(&mut length[..2])?,
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => exactly(&mut length)?,
         _ => return Err(wrong("is not a .npy file")),
-    };
+    }
+    let length = u32::from_le_bytes(length);
     if length > LONGEST_HEADER {
         return Err(wrong("has a header that is too long"));
     }
@@ -89,7 +83,6 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     Array::read(path, reader, coding, rows, shape, width)
 }
 
-/// What a header says.
 struct Header<'a> {
     kind: &'a str,
     fortran: bool,

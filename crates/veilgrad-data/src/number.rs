@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// How a number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     U8,
@@ -20,7 +19,6 @@ pub(crate) enum Kind {
     F64,
 }
 
-/// How numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Coding {
     pub(crate) kind: Kind,

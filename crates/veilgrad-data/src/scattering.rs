@@ -119,20 +119,17 @@ impl Scattering {
     }
 
     /// How many channels there are.
-    #[must_use]
     pub fn channels(&self) -> usize {
         let (scales, orientations) = (self.scales as usize, self.orientations);
         1 + scales * orientations + orientations * orientations * scales * (scales - 1) / 2
     }
 
     /// The shape of the result: channels, rows, columns.
-    #[must_use]
     pub fn shape(&self) -> [usize; 3] {
         [self.channels(), self.image.0 >> self.scales, self.image.1 >> self.scales]
     }
 
     /// Transforms images of equal size, one after the other; what is not a whole image is left out.
-    #[must_use]
     pub fn transform(&self, images: &[f32], threads: usize) -> Vec<f32> {
         let (width, to_width) = (self.image.0 * self.image.1, self.shape().iter().product());
         let mut features = vec![0.0; images.len() / width * to_width];
@@ -204,14 +201,11 @@ enum Source {
 
 /// What a thread works with. Fourier transforms are kept turned: column by column.
 struct Work {
-    /// The spectrum of the image.
     image: Vec<Complex<f32>>,
-    /// The spectrum of a modulus.
     spectrum: Vec<Complex<f32>>,
     signal: Vec<Complex<f32>>,
     turned: Vec<Complex<f32>>,
     scratch: Vec<Complex<f32>>,
-    /// An image or a modulus.
     real: Vec<f32>,
     middle: Vec<f32>,
 }
@@ -278,13 +272,11 @@ impl Level {
         let columns = spectrum.chunks_exact(self.rows).zip(filter.chunks_exact(self.rows));
         for (column, (spectrum, filter)) in columns.enumerate() {
             let to = turned.chunks_exact_mut(coarse.rows).nth(column % coarse.columns);
-            for to in to.into_iter() {
-                let parts =
-                    spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
-                for (spectrum, filter) in parts {
-                    for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
-                        *to += value * (weight * scale);
-                    }
+            let Some(to) = to else { continue };
+            let parts = spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
+            for (spectrum, filter) in parts {
+                for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
+                    *to += value * (weight * scale);
                 }
             }
         }

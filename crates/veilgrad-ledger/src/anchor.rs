@@ -26,7 +26,6 @@ const MAGIC: &str = "veilgrad-anchor 1";
 /// More bytes of rows than this are not kept in a slot.
 pub(crate) const MOST: usize = SLOT - LINE;
 
-/// What a slot says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Anchored {
     pub(crate) head: Head,
@@ -44,7 +43,6 @@ pub(crate) struct Anchor {
     slots: [Option<Slot>; 2],
 }
 
-/// A slot that verified, and its bytes.
 struct Slot {
     bytes: Vec<u8>,
     says: Arc<Anchored>,
@@ -70,7 +68,6 @@ impl Anchor {
         Ok(Self { file, path, slots: [None, None] })
     }
 
-    /// Opens the anchor of a ledger that is there.
     pub(crate) fn open(database: &Path, writable: bool) -> Result<Self, StoreError> {
         let path = anchor_path(database);
         let file = open_itself(&path, writable);
@@ -204,14 +201,10 @@ impl Anchor {
         Ok(())
     }
 
-    /// Makes a new anchor durable, with its size.
-    pub(crate) fn sync_new(&self) -> Result<(), StoreError> {
-        self.file.sync_all().map_err(|cause| file_error(&self.path, cause))
-    }
-
-    /// Makes what was written durable.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|cause| file_error(&self.path, cause))
+    /// Makes what was written durable; of a new file with its size.
+    pub(crate) fn sync(&self, new: bool) -> Result<(), StoreError> {
+        let synced = if new { self.file.sync_all() } else { self.file.sync_data() };
+        synced.map_err(|cause| file_error(&self.path, cause))
     }
 }
 

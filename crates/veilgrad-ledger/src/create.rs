@@ -85,7 +85,7 @@ pub(crate) fn create_files(
     build(&building, &rows, application)?;
     let mut anchor = Anchor::create(path)?;
     anchor.write(&head, &[])?;
-    anchor.sync_new()?;
+    anchor.sync(true)?;
     sync_directory(path)?;
     rename_new(&building, path)?;
     sync_directory(path)?;

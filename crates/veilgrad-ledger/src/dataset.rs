@@ -65,22 +65,12 @@ pub struct DatasetLedger {
 }
 
 impl DatasetLedger {
-    pub(crate) fn new(
-        ledger: Ledger,
-        dataset: &str,
-        pricing: Arc<dyn Pricing + Send + Sync>,
-    ) -> Self {
-        Self { ledger, dataset: dataset.to_owned(), run: None, hold: None, pricing }
-    }
-
     /// The ledger, to read.
-    #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// The id of the run that was opened last.
-    #[must_use]
     pub fn run(&self) -> Option<&str> {
         self.run.as_deref()
     }
@@ -110,7 +100,8 @@ impl Ledger {
         };
         // Another pricing may have counted before.
         dataset.tally = Tally::default();
-        Ok(DatasetLedger::new(self, name, pricing))
+        let dataset = name.to_owned();
+        Ok(DatasetLedger { ledger: self, dataset, run: None, hold: None, pricing })
     }
 }
 

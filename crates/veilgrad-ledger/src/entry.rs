@@ -57,7 +57,6 @@ pub enum Entry {
 
 impl Entry {
     /// The dataset that the row is about, if it is about one.
-    #[must_use]
     pub fn dataset(&self) -> Option<&str> {
         match self {
             Self::Budget { budget } => Some(&budget.dataset),

@@ -100,16 +100,9 @@ impl Ledger {
     /// changed then.
     pub fn import(&mut self, text: &str) -> Result<Imported, StoreError> {
         let lines = verify(text)?;
-        let source = match lines.first() {
-            Some(Row { entry: Entry::Create { id }, .. }) => id.clone(),
-            _ => {
-                return Err(StoreError::Damaged(
-                    "the export does not begin with its ledger".into(),
-                ));
-            }
-        };
-        let total = lines.len() as u64;
-        let charged = self.append_import(|ledger| {
+        let source = ledger_of(&lines)?.to_owned();
+        let (total, mut charged) = (lines.len() as u64, 0);
+        let import = |ledger: &Self| {
             let mut ours = std::collections::HashSet::new();
             ledger.visit_rows(&mut |_, _, hash| {
                 ours.insert(hash.to_string());
@@ -135,8 +128,10 @@ impl Ledger {
                     }
                 }
             }
+            charged = entries.len() as u64;
             Ok(entries)
-        })?;
+        };
+        self.append(import, None)?;
         Ok(Imported { charged, known: total - charged.min(total) })
     }
 }
@@ -146,6 +141,14 @@ struct Row {
     bytes: Vec<u8>,
     hash: Hash,
     entry: Entry,
+}
+
+/// The id of the ledger that an export is of.
+fn ledger_of(rows: &[Row]) -> Result<&str, StoreError> {
+    match rows.first() {
+        Some(Row { entry: Entry::Create { id }, .. }) => Ok(id),
+        _ => Err(StoreError::Damaged("the export does not begin with its ledger".into())),
+    }
 }
 
 /// The rows of an export whose chain holds and ends with its head.
@@ -173,10 +176,7 @@ fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
         let entry = Entry::from_bytes(line.bytes.as_bytes()).map_err(wrong)?;
         rows.push(Row { bytes: line.bytes.into_bytes(), hash, entry });
     }
-    let id = match rows.first() {
-        Some(Row { entry: Entry::Create { id }, .. }) => id,
-        _ => return Err(StoreError::Damaged("the export does not begin with its ledger".into())),
-    };
+    let id = ledger_of(&rows)?;
     if end.head != format!("{id}:{}:{hash}", rows.len()) {
         return Err(StoreError::Damaged(format!(
             "the export ends at row {}, and its head is {}: rows are missing",

@@ -149,10 +149,9 @@ impl Ledger {
         // Most of it without keeping others waiting.
         ledger.catch_up()?;
         let _lock = ledger.anchor.lock(ledger.patience)?;
+        let connection = &ledger.connection;
         let mode: String =
-            ledger
-                .connection
-                .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
         if mode != "wal" {
             return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
         }
@@ -300,11 +299,11 @@ impl Ledger {
         let bytes = self.lagging.iter().map(|row| row.len() + 1).sum::<usize>();
         if self.lagging.len() <= MOST_LAGGING && bytes <= anchor::MOST {
             self.anchor.write(head, &self.lagging)?;
-            return self.anchor.sync();
+            return self.anchor.sync(false);
         }
         self.sync_log()?;
         self.anchor.write(head, &[])?;
-        self.anchor.sync()?;
+        self.anchor.sync(false)?;
         if self.logged > LONG_LOG {
             self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
             self.logged = 0;
@@ -312,7 +311,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes all that is in the WAL durable.
     pub(crate) fn sync_log(&mut self) -> Result<(), StoreError> {
         let log = beside(&self.path, "-wal");
         // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
@@ -336,14 +334,18 @@ impl Ledger {
         let mut more = BTreeSet::new();
         for entry in entries {
             sequence += 1;
-            if let Entry::Budget { budget } = entry {
-                self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
-            }
-            if let Entry::Import { entry, .. } = entry
-                && let Entry::Budget { budget } = &**entry
-                && !self.state.datasets.contains_key(&budget.dataset)
-                && self.state.has_lost_rows()
-            {
+            let begun = match entry {
+                Entry::Budget { budget } => Some(budget),
+                Entry::Import { entry, .. } => match &**entry {
+                    Entry::Budget { budget } => Some(budget).filter(|budget| {
+                        let known = self.state.datasets.contains_key(&budget.dataset);
+                        !known && self.state.has_lost_rows()
+                    }),
+                    _ => None,
+                },
+                _ => None,
+            };
+            if let Some(budget) = begun {
                 self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
             }
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
@@ -417,38 +419,19 @@ impl Ledger {
     /// When there is no such dataset, or the budget would be raised.
     pub fn tighten(&mut self, dataset: &str, epsilon: Epsilon) -> Result<(), StoreError> {
         let dataset = dataset.to_owned();
-        self.append(
-            |ledger| {
-                let known = ledger.state.datasets.get(&dataset);
-                if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
-                    let why = "a budget may be lowered, never raised";
-                    return Err(StoreError::Refused(why.to_owned()));
-                }
-                Ok(vec![Entry::Tighten { dataset, epsilon }])
-            },
-            None,
-        )
-    }
-
-    pub(crate) fn append_import(
-        &mut self,
-        entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
-    ) -> Result<u64, StoreError> {
-        let mut count = 0;
-        self.append(
-            |ledger| {
-                let entries = entries(ledger)?;
-                count = entries.len() as u64;
-                Ok(entries)
-            },
-            None,
-        )?;
-        Ok(count)
+        let tighten = |ledger: &Self| {
+            let known = ledger.state.datasets.get(&dataset);
+            if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
+                let why = "a budget may be lowered, never raised";
+                return Err(StoreError::Refused(why.to_owned()));
+            }
+            Ok(vec![Entry::Tighten { dataset, epsilon }])
+        };
+        self.append(tighten, None)
     }
 
     /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
     /// have not ended, and whose processes live on this host.
-    #[must_use]
     pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
         let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
         let open = runs
@@ -458,19 +441,16 @@ impl Ledger {
     }
 
     /// What all rows together say.
-    #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
     /// Where the chain ends.
-    #[must_use]
     pub const fn head(&self) -> &Head {
         &self.head
     }
 
     /// The file.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -530,7 +510,6 @@ impl Ledger {
     }
 
     /// The path of the anchor of a database.
-    #[must_use]
     pub fn anchor_path(database: &Path) -> PathBuf {
         anchor_path(database)
     }
@@ -545,7 +524,6 @@ impl Drop for Ledger {
     }
 }
 
-/// Executes a statement that is used often.
 fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> {
     connection.prepare_cached(statement)?.execute([])
 }

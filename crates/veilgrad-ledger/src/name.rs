@@ -29,35 +29,15 @@ pub(crate) fn check_new(name: &str) -> Result<(), String> {
 /// Whether a character shows nothing by itself: format characters, fillers and selectors of Unicode 16. White space is
 /// visible as such.
 fn is_invisible(c: char) -> bool {
-    const INVISIBLE: [(char, char); 26] = [
-        ('\u{ad}', '\u{ad}'),
-        ('\u{34f}', '\u{34f}'),
-        ('\u{600}', '\u{605}'),
-        ('\u{61c}', '\u{61c}'),
-        ('\u{6dd}', '\u{6dd}'),
-        ('\u{70f}', '\u{70f}'),
-        ('\u{890}', '\u{891}'),
-        ('\u{8e2}', '\u{8e2}'),
-        ('\u{115f}', '\u{1160}'),
-        ('\u{17b4}', '\u{17b5}'),
-        ('\u{180b}', '\u{180f}'),
-        ('\u{200b}', '\u{200f}'),
-        ('\u{202a}', '\u{202e}'),
-        ('\u{2060}', '\u{206f}'),
-        ('\u{2800}', '\u{2800}'),
-        ('\u{3164}', '\u{3164}'),
-        ('\u{fe00}', '\u{fe0f}'),
-        ('\u{feff}', '\u{feff}'),
-        ('\u{ffa0}', '\u{ffa0}'),
-        ('\u{fff0}', '\u{fffb}'),
-        ('\u{110bd}', '\u{110bd}'),
-        ('\u{110cd}', '\u{110cd}'),
-        ('\u{13430}', '\u{1343f}'),
-        ('\u{1bca0}', '\u{1bca3}'),
-        ('\u{1d173}', '\u{1d17a}'),
-        ('\u{e0000}', '\u{e0fff}'),
-    ];
-    c.is_control() || INVISIBLE.iter().any(|(first, last)| (*first..=*last).contains(&c))
+    c.is_control()
+        || matches!(
+            u32::from(c),
+            0xad | 0x34f | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890..=0x891 | 0x8e2
+                | 0x115f..=0x1160 | 0x17b4..=0x17b5 | 0x180b..=0x180f | 0x200b..=0x200f
+                | 0x202a..=0x202e | 0x2060..=0x206f | 0x2800 | 0x3164 | 0xfe00..=0xfe0f | 0xfeff
+                | 0xffa0 | 0xfff0..=0xfffb | 0x110bd | 0x110cd | 0x13430..=0x1343f
+                | 0x1bca0..=0x1bca3 | 0x1d173..=0x1d17a | 0xe0000..=0xe0fff
+        )
 }
 
 #[cfg(test)]

@@ -30,7 +30,6 @@ pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The anchor file of a database.
 pub(crate) fn anchor_path(database: &Path) -> PathBuf {
     beside(database, ".anchor")
 }
@@ -99,7 +98,6 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// What is wrong with a database.
 pub(crate) enum VersionError {
     /// It is not a ledger, or one of a later version.
     Kind(String),

@@ -45,7 +45,7 @@ impl Ledger {
         // A sync that failed would succeed if it were tried again, without having done anything.
         self.poisoned = true;
         self.sync_log()?;
-        self.anchor.sync()?;
+        self.anchor.sync(false)?;
         (self.unsettled, self.poisoned) = (false, false);
         Ok(())
     }
@@ -97,9 +97,8 @@ impl Ledger {
             .map_err(while_reading)?;
         let mut rows = statement.query([number(self.head.sequence)?]).map_err(while_reading)?;
         while let Some(row) = rows.next().map_err(while_reading)? {
-            let sequence: i64 = row.get(0).map_err(while_reading)?;
-            let bytes: Vec<u8> = row.get(1).map_err(while_reading)?;
-            let stored: Vec<u8> = row.get(2).map_err(while_reading)?;
+            let (sequence, bytes, stored): (i64, Vec<u8>, Vec<u8>) =
+                row.try_into().map_err(while_reading)?;
             let expected = self.head.sequence + 1;
             if u64::try_from(sequence) != Ok(expected) {
                 return Err(damaged(format!("row {expected} is missing")));
@@ -118,10 +117,8 @@ impl Ledger {
         }
         let mut statement =
             transaction.prepare_cached("SELECT sequence, hash FROM head").map_err(while_reading)?;
-        let head: Option<(i64, Vec<u8>)> = statement
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-            .map_err(while_reading)?;
+        let head = statement.query_row([], |row| row.try_into()).optional();
+        let head: Option<(i64, Vec<u8>)> = head.map_err(while_reading)?;
         let (sequence, hash) = head.ok_or_else(|| damaged("it has no head".to_owned()))?;
         match (u64::try_from(sequence), Hash::from_slice(&hash)) {
             (Ok(sequence), Some(hash)) => Ok((sequence, hash)),

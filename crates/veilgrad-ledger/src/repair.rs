@@ -205,7 +205,8 @@ fn remnants(path: &Path) -> Vec<(Vec<u8>, Hash)> {
     let mut found = Vec::new();
     for file in [path.to_owned(), beside(path, "-wal")] {
         let bytes = std::fs::read(file).unwrap_or_default();
-        for place in memory_places(&bytes, BEGIN) {
+        let windows = bytes.windows(BEGIN.len()).enumerate();
+        for (place, _) in windows.filter(|(_, window)| *window == BEGIN) {
             let rest = bytes.get(place..).unwrap_or_default();
             let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
             if !matches!(values.next(), Some(Ok(_))) {
@@ -218,10 +219,4 @@ fn remnants(path: &Path) -> Vec<(Vec<u8>, Hash)> {
         }
     }
     found
-}
-
-/// Where a pattern begins.
-fn memory_places(bytes: &[u8], pattern: &[u8]) -> Vec<usize> {
-    let windows = bytes.windows(pattern.len()).enumerate();
-    windows.filter(|(_, window)| *window == pattern).map(|(place, _)| place).collect()
 }

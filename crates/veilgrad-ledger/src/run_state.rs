@@ -27,7 +27,6 @@ pub struct RunState {
 
 impl RunState {
     /// The number of rounds that are charged.
-    #[must_use]
     pub fn charged(&self) -> u64 {
         let all = self.rounds.iter().chain(&self.apart);
         all.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
@@ -35,13 +34,11 @@ impl RunState {
 
     /// Whether all rounds that it may charge were declared when it was opened, so that none can have been chosen from
     /// outputs of the run.
-    #[must_use]
     pub fn is_planned(&self) -> bool {
         self.header.mode == Mode::Planned && self.header.plan.is_some()
     }
 
     /// What it charged, for accountants.
-    #[must_use]
     pub fn charges(&self) -> [RunRounds<'_>; 2] {
         let planned = self.is_planned();
         [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds })

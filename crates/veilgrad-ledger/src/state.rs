@@ -79,7 +79,6 @@ impl Dataset {
     }
 
     /// What all runs charged, in the order of runs; those that charged nothing are left out.
-    #[must_use]
     pub fn charges(&self) -> Vec<RunRounds<'_>> {
         let charges = self.runs.values().flat_map(RunState::charges);
         // A run that charged nothing says nothing about how the others may be priced.
@@ -105,7 +104,6 @@ impl Dataset {
 
     /// The budget with the Rényi order at which runs that declared no plan are priced. It follows from the terms with
     /// which the budget was created, so that it was fixed before the first round.
-    #[must_use]
     pub fn terms(&self, pricing: &dyn Pricing) -> Budget {
         let order = self.budget.order;
         let order = order.or_else(|| pricing.order(self.created_epsilon, self.created_delta));
@@ -192,7 +190,6 @@ impl Dataset {
     }
 
     /// Why no epsilon holds for this dataset, if a run protected nothing.
-    #[must_use]
     pub fn insecure(&self) -> Option<&str> {
         self.runs.values().find_map(|run| run.insecure.as_deref())
     }
@@ -200,7 +197,6 @@ impl Dataset {
 
 impl State {
     /// The datasets by name.
-    #[must_use]
     pub const fn datasets(&self) -> &BTreeMap<String, Dataset> {
         &self.datasets
     }
@@ -228,7 +224,6 @@ impl State {
 
     /// A dataset whose name differs from this one only by case, white space, invisible characters or another spelling
     /// of the same characters.
-    #[must_use]
     pub fn alike(&self, name: &str) -> Option<&str> {
         let canonical = name::canonical(name);
         let mut names = self.datasets.keys().map(String::as_str);

@@ -73,7 +73,7 @@ impl Arrays {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
-        let lines = text(bytes)?;
+        let lines = Model::text_of(bytes)?;
         let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.split_once('='));
         let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut found = Self { texts, ..Self::default() };
@@ -118,12 +118,6 @@ impl Arrays {
             None => Ok(()),
         }
     }
-}
-
-/// The text that stands beside the arrays of a file.
-fn text(bytes: &[u8]) -> Result<Option<String>, FileError> {
-    let (_, metadata) = SafeTensors::read_metadata(bytes)?;
-    Ok(metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS)).cloned())
 }
 
 /// Writes a file that is there as a whole or not at all, durably, readable by its owner alone.
@@ -176,7 +170,8 @@ impl Model {
     /// # Errors
     /// When the bytes are not a safetensors file.
     pub fn text_of(bytes: &[u8]) -> Result<Option<String>, FileError> {
-        text(bytes)
+        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
+        Ok(metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS)).cloned())
     }
 
     fn to_arrays(&self) -> Arrays {

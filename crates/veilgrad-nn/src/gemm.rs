@@ -9,7 +9,6 @@
 
 use std::ops::Range;
 
-/// Columns of a panel.
 const WIDTH: usize = 16;
 /// Panels that lie side by side, row by row, where there are as many and the machine has AVX-512.
 const WIDE: usize = 4;
@@ -176,7 +175,6 @@ struct Shape {
     k: usize,
 }
 
-/// The right matrix.
 #[derive(Clone, Copy)]
 enum Right<'a> {
     /// Packed into panels, of which those for the first `wide` columns are wide.

@@ -90,20 +90,17 @@ impl Kernel {
     }
 
     /// The shape of the output for one record.
-    #[must_use]
     pub fn output(&self) -> &[usize] {
         &self.output
     }
 
     /// The lengths of the parameters.
-    #[must_use]
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
     /// Inputs and outputs, where a record's gradient of the first parameter is the outer product of
     /// its input and of what came back.
-    #[must_use]
     pub fn outer(&self) -> Option<(usize, usize)> {
         self.operation.outer()
     }
@@ -133,7 +130,6 @@ impl Kernel {
     }
 
     /// The outputs of some records. Their number is that of whole records in `x`.
-    #[must_use]
     pub fn forward(&self, weights: &KernelWeights, x: &[f32]) -> Vec<f32> {
         let records = x.len() / self.inputs;
         let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
@@ -145,7 +141,6 @@ impl Kernel {
     }
 
     /// What comes back: `y` is the output for `x`, and `dy` the gradient by it, all of whole records.
-    #[must_use]
     pub fn backward(
         &self,
         weights: &KernelWeights,

@@ -48,7 +48,6 @@ pub(crate) struct Step {
     pub(crate) parameters: std::ops::Range<usize>,
 }
 
-/// A parameter of a model.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
@@ -96,7 +95,6 @@ impl Model {
     }
 
     /// The number of trained parameters.
-    #[must_use]
     pub fn size(&self) -> usize {
         let trained = self.network.parameters.iter().filter(|p| p.role == Role::Weight);
         trained.map(|p| p.length).sum()
@@ -128,13 +126,11 @@ impl Model {
     }
 
     /// The shape of a record.
-    #[must_use]
     pub fn input(&self) -> &[usize] {
         &self.network.input
     }
 
     /// The shape of the output for one record.
-    #[must_use]
     pub fn output(&self) -> &[usize] {
         &self.network.output
     }

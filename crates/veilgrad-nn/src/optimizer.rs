@@ -106,7 +106,6 @@ pub struct PerWeight<R, const N: usize> {
 
 impl<R: Rule<N>, const N: usize> PerWeight<R, N> {
     /// An optimizer that remembers nothing yet.
-    #[must_use]
     pub const fn new(rule: R) -> Self {
         Self { rule, memory: BTreeMap::new() }
     }
@@ -229,19 +228,16 @@ pub struct RmsProp {
 
 impl Sgd {
     /// Plain gradient descent.
-    #[must_use]
     pub const fn plain() -> PerWeight<GradientDescent, 0> {
         PerWeight::new(GradientDescent)
     }
 
     /// With momentum.
-    #[must_use]
     pub const fn with_momentum(momentum: f32) -> PerWeight<Self, 1> {
         PerWeight::new(Self { momentum, nesterov: false })
     }
 
     /// With Nesterov's momentum.
-    #[must_use]
     pub const fn nesterov(momentum: f32) -> PerWeight<Self, 1> {
         PerWeight::new(Self { momentum, nesterov: true })
     }
@@ -249,13 +245,11 @@ impl Sgd {
 
 impl Adam {
     /// Adam with its authors' settings.
-    #[must_use]
     pub const fn standard() -> PerWeight<Self, 2> {
         Self::with_decay(0.0)
     }
 
     /// AdamW, with its authors' other settings.
-    #[must_use]
     pub const fn with_decay(decay: f32) -> PerWeight<Self, 2> {
         PerWeight::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
     }
@@ -263,7 +257,6 @@ impl Adam {
 
 impl Adagrad {
     /// Adagrad with its usual setting.
-    #[must_use]
     pub const fn standard() -> PerWeight<Self, 1> {
         PerWeight::new(Self { epsilon: 1e-10 })
     }
@@ -271,7 +264,6 @@ impl Adagrad {
 
 impl RmsProp {
     /// RMSprop with its usual settings.
-    #[must_use]
     pub const fn standard() -> PerWeight<Self, 1> {
         PerWeight::new(Self { decay: 0.99, epsilon: 1e-8 })
     }
@@ -378,7 +370,6 @@ pub enum Schedule {
 
 impl Schedule {
     /// The rate of a round, counted from 0.
-    #[must_use]
     pub fn rate(&self, round: u64) -> f64 {
         let part = |round: u64, of: u64| (round as f64 / of.max(1) as f64).min(1.0);
         match *self {

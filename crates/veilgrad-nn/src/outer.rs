@@ -99,7 +99,6 @@ impl OuterSum {
         );
     }
 
-    /// Multiplies what was collected.
     pub(crate) fn finish(&mut self) {
         self.multiply();
         if self.begun && self.bound > 0 {
@@ -193,7 +192,6 @@ fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i1
     }
 }
 
-/// The largest absolute value.
 fn largest(factor: &[i16]) -> u16 {
     let mut most = 0;
     crate::layer::fast(

@@ -30,41 +30,48 @@ pub struct Evaluation {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluation {
-    let mut tile = Tile::new(model, loss, best_tile(model), true);
-    let mut prepared = Prepared::default();
-    prepared.prepare(model);
     let (mut right, mut losses) = (0.0, 0.0);
-    let ids: Vec<u64> = (0..records.count()).collect();
-    for ids in ids.chunks(tile.capacity()) {
-        tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
-        tile.forward(model, &prepared);
-        for judgement in tile.judgements.iter().take(ids.len()).flatten() {
+    for_each_tile(model, loss, records, |tile, prepared, count| {
+        tile.forward(model, prepared);
+        for judgement in tile.judgements.iter().take(count).flatten() {
             right += f64::from(judgement.right);
             losses += f64::from(judgement.loss);
         }
-    }
-    let count = (ids.len() as f64).max(1.0);
+    });
+    let count = (records.count() as f64).max(1.0);
     Evaluation { accuracy: right / count, loss: losses / count }
+}
+
+/// Visits all records, tile by tile: the first example of each, loaded, and their number.
+fn for_each_tile<R: Records>(
+    model: &Model,
+    loss: Loss,
+    records: &R,
+    mut visit: impl FnMut(&mut Tile, &Prepared, usize),
+) {
+    let mut tile = Tile::new(model, loss, best_tile(model), true);
+    let mut prepared = Prepared::default();
+    prepared.prepare(model);
+    let ids: Vec<u64> = (0..records.count()).collect();
+    for ids in ids.chunks(tile.capacity()) {
+        tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
+        visit(&mut tile, &prepared, ids.len());
+    }
 }
 
 /// The outputs of a model for **public** records, one record after the other, of the first
 /// example of each, whatever its target. NaN for an input that is not finite.
 pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
-    let mut tile = Tile::new(model, Loss::SoftmaxCrossEntropy, best_tile(model), true);
-    let mut prepared = Prepared::default();
-    prepared.prepare(model);
-    let ids: Vec<u64> = (0..records.count()).collect();
     let mut outputs = Vec::new();
-    for ids in ids.chunks(tile.capacity()) {
-        tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
-        tile.run(model, &prepared);
-        for row in 0..ids.len() {
+    for_each_tile(model, Loss::SoftmaxCrossEntropy, records, |tile, prepared, count| {
+        tile.run(model, prepared);
+        for row in 0..count {
             // Layers that take a maximum would hide it.
             let sound = tile.input(row).iter().all(|value| value.is_finite());
             let value = |value: &f32| if sound { *value } else { f32::NAN };
             outputs.extend(tile.output(row).iter().map(value));
         }
-    }
+    });
     outputs
 }
 
@@ -92,7 +99,6 @@ pub struct PublicTrainer {
 
 impl PublicTrainer {
     /// Puts a model and a loss together.
-    #[must_use]
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
         let tile = tile_of(performance, &model);
         let worker = |_| Tile::new(&model, loss, tile, true);

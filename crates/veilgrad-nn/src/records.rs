@@ -41,7 +41,6 @@ pub struct InMemory {
 impl InMemory {
     /// Inputs of `input` numbers and targets of `target` numbers, one record after the other. What
     /// does not make a whole record is left out.
-    #[must_use]
     pub fn new(inputs: Vec<f32>, input: usize, targets: Vec<f32>, target: usize) -> Self {
         Self { inputs, targets, shape: (input.max(1), target.max(1)) }
     }

@@ -15,7 +15,6 @@ impl<O: Optimizer> Trainer<O> {
     ///
     /// # Guarantee
     /// All of it is released or public; see [`Checkpoint`].
-    #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
         let Checkpoint { mut arrays } = self.engine.checkpoint(head);
         for (name, shape, values) in self.model.parameters() {

@@ -68,7 +68,6 @@ impl Tile {
         }
     }
 
-    /// Forgets examples.
     pub(crate) fn wipe(&mut self) {
         let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
         rows.for_each(|values| values.fill(0.0));
@@ -160,17 +159,19 @@ impl Tile {
         }
     }
 
-    /// The input of an example.
     pub(crate) fn input(&self, row: usize) -> &[f32] {
-        let width = self.values[0].len() / self.capacity;
-        &self.values[0][row * width..][..width]
+        self.row(&self.values[0], row)
+    }
+
+    /// A row of as many as the tile has room for.
+    fn row<'a>(&self, values: &'a [f32], row: usize) -> &'a [f32] {
+        let width = values.len() / self.capacity;
+        &values[row * width..][..width]
     }
 
     /// What the model says about an example.
     pub(crate) fn output(&self, row: usize) -> &[f32] {
-        let last = self.values.last().map_or(&[][..], Vec::as_slice);
-        let width = last.len() / self.capacity.max(1);
-        last.get(row * width..(row + 1) * width).unwrap_or(&[])
+        self.values.last().map_or(&[], |last| self.row(last, row))
     }
 
     /// The target of an example.
@@ -186,13 +187,8 @@ impl Tile {
 
     /// The two factors of the gradient of a parameter by an example, if it is their outer product.
     pub(crate) fn factors(&self, parameter: usize, row: usize) -> Option<(&[f32], &[f32])> {
-        let row_of = |rows: &'_ Vec<f32>| {
-            let width = rows.len() / self.capacity;
-            row * width..(row + 1) * width
-        };
         let step = self.outer[parameter]?;
-        let (x, dy) = (&self.values[step], &self.slopes[step + 1]);
-        Some((&x[row_of(x)], &dy[row_of(dy)]))
+        Some((self.row(&self.values[step], row), self.row(&self.slopes[step + 1], row)))
     }
 }
 

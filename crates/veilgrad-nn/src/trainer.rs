@@ -79,20 +79,18 @@ impl<O: Optimizer> Trainer<O> {
         let (vectors, order) = vectors(&model);
         let metrics = Measured::of_plan(&training)?;
         let engine = Engine::new(training, vectors, performance, Numerics::Exact)?;
-        let (prepared, average, momentum) = (Prepared::default(), None, 0.1);
-        let tile = tile_of(performance, &model);
         Ok(Self {
+            tile: tile_of(performance, &model),
             model,
             optimizer,
-            average,
+            average: None,
             engine,
             loss,
             schedule,
             metrics,
-            prepared,
-            tile,
+            prepared: Prepared::default(),
             order,
-            momentum,
+            momentum: 0.1,
         })
     }
 
@@ -112,13 +110,11 @@ impl<O: Optimizer> Trainer<O> {
     }
 
     /// The model as it is.
-    #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
     }
 
     /// The model with averaged weights, if [`averaging`](Self::averaging) was asked for.
-    #[must_use]
     pub fn averaged_model(&self) -> Option<Model> {
         Some(self.average.as_ref()?.model(&self.model))
     }

@@ -29,20 +29,9 @@ pub struct PrivateConv2d {
     pub padding: PaddingConfig2d,
 }
 
-private_config!(Conv2dConfig => PrivateConv2d);
-
-impl From<burn::nn::conv::Conv2d> for PrivateConv2d {
-    fn from(layer: burn::nn::conv::Conv2d) -> Self {
-        Self {
-            weight: layer.weight,
-            bias: layer.bias,
-            stride: layer.stride,
-            dilation: layer.dilation,
-            groups: layer.groups,
-            padding: layer.padding,
-        }
-    }
-}
+private_config!(Conv2dConfig, burn::nn::conv::Conv2d => PrivateConv2d {
+    weight, bias, stride, dilation, groups, padding
+});
 
 /// The zeros before and after one axis.
 type Pads = (usize, usize);
@@ -133,7 +122,7 @@ impl PrivateConv2d {
                 [(*top, *bottom), (*left, *right)]
             }
         };
-        let convolution = Convolution {
+        Convolution {
             name: "PrivateConv2d",
             weight: self.weight.val(),
             target: same(&self.weight),
@@ -142,8 +131,8 @@ impl PrivateConv2d {
             dilation: self.dilation,
             groups: self.groups,
             pads,
-        };
-        convolution.forward(x)
+        }
+        .forward(x)
     }
 }
 
@@ -165,20 +154,9 @@ pub struct PrivateConv1d {
     pub padding: PaddingConfig1d,
 }
 
-private_config!(Conv1dConfig => PrivateConv1d);
-
-impl From<burn::nn::conv::Conv1d> for PrivateConv1d {
-    fn from(layer: burn::nn::conv::Conv1d) -> Self {
-        Self {
-            weight: layer.weight,
-            bias: layer.bias,
-            stride: layer.stride,
-            dilation: layer.dilation,
-            groups: layer.groups,
-            padding: layer.padding,
-        }
-    }
-}
+private_config!(Conv1dConfig, burn::nn::conv::Conv1d => PrivateConv1d {
+    weight, bias, stride, dilation, groups, padding
+});
 
 impl PrivateConv1d {
     /// Sequences `[records, channels, length]` in and out.

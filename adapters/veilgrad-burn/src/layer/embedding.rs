@@ -17,13 +17,7 @@ pub struct PrivateEmbedding {
     pub weight: Param<Tensor<2>>,
 }
 
-private_config!(EmbeddingConfig => PrivateEmbedding);
-
-impl From<burn::nn::Embedding> for PrivateEmbedding {
-    fn from(layer: burn::nn::Embedding) -> Self {
-        Self { weight: layer.weight }
-    }
-}
+private_config!(EmbeddingConfig, burn::nn::Embedding => PrivateEmbedding { weight });
 
 impl PrivateEmbedding {
     /// Looks up a vector per number.

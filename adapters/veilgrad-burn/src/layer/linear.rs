@@ -18,13 +18,7 @@ pub struct PrivateLinear {
     pub bias: Option<Param<Tensor<1>>>,
 }
 
-private_config!(LinearConfig => PrivateLinear);
-
-impl From<burn::nn::Linear> for PrivateLinear {
-    fn from(layer: burn::nn::Linear) -> Self {
-        Self { weight: layer.weight, bias: layer.bias }
-    }
-}
+private_config!(LinearConfig, burn::nn::Linear => PrivateLinear { weight, bias });
 
 impl PrivateLinear {
     /// `x W + b` over the last axis.

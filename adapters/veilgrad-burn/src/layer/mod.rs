@@ -5,14 +5,20 @@
 //! records, they run on native kernels that keep records apart; weights are not tracked, and a probe
 //! leaf makes the gradient by each output known.
 
-/// Where Burn's layer is made first, and then converted.
+/// Where Burn's layer is made first, and its fields are then taken over.
 macro_rules! private_config {
-    ($config:ty => $layer:ty) => {
+    ($config:ty, $burn:ty => $layer:ident { $($field:ident),+ }) => {
         impl super::PrivateConfig for $config {
             type Layer = $layer;
 
             fn private(&self, device: &burn::tensor::Device) -> $layer {
                 self.init(device).into()
+            }
+        }
+
+        impl From<$burn> for $layer {
+            fn from(layer: $burn) -> Self {
+                Self { $($field: layer.$field),+ }
             }
         }
     };

@@ -39,10 +39,8 @@ impl PrivateLayerNorm {
                 kernel: &|shape| Kernel::layer_norm(self.epsilon as f32, shape),
                 targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
                 values: &|| {
-                    vec![
-                        operation::values(self.gamma.val()),
-                        values(self.beta.as_ref(), channels, 0.0),
-                    ]
+                    let gamma = operation::values(self.gamma.val());
+                    vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
                 },
             };
             if let Some(y) = tape::record(&x, layer) {
@@ -68,19 +66,9 @@ pub struct PrivateGroupNorm {
     pub epsilon: f64,
 }
 
-private_config!(GroupNormConfig => PrivateGroupNorm);
-
-impl From<burn::nn::GroupNorm> for PrivateGroupNorm {
-    fn from(layer: burn::nn::GroupNorm) -> Self {
-        Self {
-            gamma: layer.gamma,
-            beta: layer.beta,
-            num_groups: layer.num_groups,
-            num_channels: layer.num_channels,
-            epsilon: layer.epsilon,
-        }
-    }
-}
+private_config!(GroupNormConfig, burn::nn::GroupNorm => PrivateGroupNorm {
+    gamma, beta, num_groups, num_channels, epsilon
+});
 
 impl PrivateGroupNorm {
     /// Normalises groups of channels, `[records, channels, …]`.
@@ -91,10 +79,7 @@ impl PrivateGroupNorm {
                 name: "PrivateGroupNorm",
                 settings: vec![channels, self.num_groups, self.epsilon.to_bits() as usize],
                 kernel: &|shape| Kernel::group_norm(self.num_groups, self.epsilon as f32, shape),
-                targets: vec![
-                    self.gamma.as_ref().and_then(same),
-                    self.beta.as_ref().and_then(same),
-                ],
+                targets: [&self.gamma, &self.beta].map(|p| p.as_ref().and_then(same)).into(),
                 values: &|| {
                     let gamma = values(self.gamma.as_ref(), channels, 1.0);
                     vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
@@ -166,12 +151,9 @@ impl PrivateBatchNorm {
                 name: "PrivateBatchNorm",
                 settings: vec![self.epsilon.to_bits() as usize],
                 kernel: &|shape| Kernel::batch_norm(self.epsilon as f32, shape),
-                targets: vec![
-                    same(&self.gamma),
-                    same(&self.beta),
-                    same(&self.running_mean),
-                    same(&self.running_var),
-                ],
+                targets: [&self.gamma, &self.beta, &self.running_mean, &self.running_var]
+                    .map(same)
+                    .into(),
                 values: &|| {
                     let (mean, variance) = (self.running_mean.val(), self.running_var.val());
                     let mean_square = variance + mean.clone() * mean.clone();

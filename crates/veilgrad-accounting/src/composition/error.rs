@@ -11,3 +11,9 @@ impl Unsupported {
         Self(why.into())
     }
 }
+
+impl From<veilgrad_events::UnitError> for Unsupported {
+    fn from(error: veilgrad_events::UnitError) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -68,7 +68,6 @@ struct Band {
 
 struct Bands {
     bands: Vec<Band>,
-    /// Of every step.
     of_step: Vec<u32>,
 }
 

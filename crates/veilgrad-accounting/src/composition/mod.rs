@@ -11,7 +11,7 @@ pub use error::Unsupported;
 pub use step::{Sampled, Step};
 
 use grouping::{Grouped, join, largest};
-use participation::{Added, Cost, RunSoFar};
+use participation::{Cost, RunSoFar};
 
 /// With more distinct steps than this, methods whose time grows with every distinct step (lattices, smoothed contours)
 /// use compositions of at most FEW_STEPS groups of similar steps.
@@ -35,13 +35,15 @@ pub struct Composition {
     surrogates: Option<Box<Surrogates>>,
 }
 
-/// Smaller compositions in place of one with thousands of distinct steps.
+/// Smaller compositions in place of one with thousands of distinct steps: one that costs at least as much, and one that
+/// costs at most as much.
 #[derive(Debug, Clone, PartialEq)]
-enum Surrogates {
-    /// Up to MANY_STEPS groups: one composition that costs at least as much, and one that costs at most as much.
-    Close { above: Composition, below: Composition },
-    /// Up to FEW_STEPS groups, as upper and lower bound, and a sample that costs about as much (no bound).
-    Few { above: Composition, below: Composition, sample: Composition },
+struct Surrogates {
+    above: Composition,
+    below: Composition,
+    /// About as expensive (no bound), if these have at most FEW_STEPS groups; else they have up to MANY_STEPS, and
+    /// surrogates of their own.
+    sample: Option<Composition>,
 }
 
 impl Composition {
@@ -58,8 +60,8 @@ impl Composition {
         rounds: impl IntoIterator<Item = &'a Rounds>,
         adjacency: Adjacency,
     ) -> Result<Self, Unsupported> {
-        let folded: Result<Vec<Folded>, _> = rounds.into_iter().map(Folded::try_from).collect();
-        Self::of(folded.map_err(|error| Unsupported::new(error.to_string()))?, adjacency)
+        let folded: Result<Vec<_>, _> = rounds.into_iter().map(Folded::try_from).collect();
+        Self::of(folded?, adjacency)
     }
 
     /// What the rounds of one run compose to, folded already and in their order.
@@ -108,13 +110,11 @@ impl Composition {
         Self::of([Folded { count: rounds, sampling, noise_multiplier }], adjacency)
     }
 
-    /// One step.
     pub(crate) fn of_step(step: Step) -> Self {
         Self { steps: vec![(step, 1)], attained: true, surrogates: None }
     }
 
     /// The steps of all of these, one after another: the runs of one dataset, say.
-    #[must_use]
     pub fn join(parts: &[Self]) -> Self {
         let mut fold = Fold::default();
         for part in parts {
@@ -132,7 +132,6 @@ impl Composition {
     /// The Gaussian trade-off curve of mu dominates these rounds at every delta. The far tails of a sampled
     /// Gaussian are those of one that is always sampled, so sampling never lowers such a mu: there is none
     /// to report then.
-    #[must_use]
     pub fn mu(&self) -> Option<f64> {
         match self.steps.as_slice() {
             [] => Some(0.0),
@@ -141,7 +140,6 @@ impl Composition {
         }
     }
 
-    /// The steps for which this holds, and the others.
     pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
         let (mut some, mut others) = (Fold::default(), Fold::default());
         for (step, count) in &self.steps {
@@ -155,10 +153,8 @@ impl Composition {
     /// Two compositions of at most MANY_STEPS groups, one that costs at least as much as this one and one that costs at
     /// most as much; `None` if this one is small enough for all methods.
     pub(crate) fn enclosing(&self) -> Option<(&Self, &Self)> {
-        match self.surrogates.as_deref() {
-            Some(Surrogates::Close { above, below }) => Some((above, below)),
-            _ => None,
-        }
+        let close = self.surrogates.as_deref().filter(|found| found.sample.is_none())?;
+        Some((&close.above, &close.below))
     }
 
     /// The upper of the [`enclosing`](Self::enclosing) compositions, or this one.
@@ -168,28 +164,18 @@ impl Composition {
 
     /// A composition of few steps that costs at least as much: this one, unless it has thousands of distinct steps.
     pub(crate) fn coarse(&self) -> &Self {
-        match self.surrogates.as_deref() {
-            None => self,
-            Some(Surrogates::Close { above, .. }) => above.coarse(),
-            Some(Surrogates::Few { above, .. }) => above,
-        }
+        self.surrogates.as_deref().map_or(self, |found| found.above.coarse())
     }
 
     /// Few steps that cost at most as much.
     pub(crate) fn coarse_below(&self) -> &Self {
-        match self.surrogates.as_deref() {
-            None => self,
-            Some(Surrogates::Close { below, .. }) => below.coarse_below(),
-            Some(Surrogates::Few { below, .. }) => below,
-        }
+        self.surrogates.as_deref().map_or(self, |found| found.below.coarse_below())
     }
 
     /// Few steps that cost about as much, where there are thousands of distinct ones. No bound.
     pub(crate) fn sample(&self) -> Option<&Self> {
-        match self.surrogates.as_deref()? {
-            Surrogates::Close { above, .. } => above.sample(),
-            Surrogates::Few { sample, .. } => Some(sample),
-        }
+        let found = self.surrogates.as_deref()?;
+        found.sample.as_ref().or_else(|| found.above.sample())
     }
 
     /// Whether there are thousands of distinct steps.
@@ -202,24 +188,20 @@ impl Composition {
         self.attained
     }
 
-    /// Whether both directions cost the same.
     pub(crate) fn is_symmetric(&self) -> bool {
         self.steps.iter().all(|(step, _)| !matches!(step.sampled, Sampled::Poisson(_)))
     }
 
-    /// How many rounds there are, about.
     pub(crate) fn rounds(&self) -> f64 {
         self.steps.iter().map(|(_, count)| *count as f64).sum()
     }
 
     /// The distinct steps, each with its number.
-    #[must_use]
     pub fn steps(&self) -> &[(Step, u64)] {
         &self.steps
     }
 }
 
-/// What was folded so far.
 #[derive(Default)]
 struct Fold {
     steps: Vec<(Step, u64)>,
@@ -232,9 +214,9 @@ struct Fold {
 }
 
 impl Fold {
-    fn add(&mut self, added: Added) {
-        self.not_attained |= !added.attained;
-        match added.cost {
+    fn add(&mut self, (cost, attained): (Cost, bool)) {
+        self.not_attained |= !attained;
+        match cost {
             Cost::Nothing => {}
             Cost::Always(squares) => self.always(squares),
             Cost::Sampled(step, count) => self.steps.push((step, count)),
@@ -254,7 +236,6 @@ impl Fold {
         self.always += squares.max(f64::MIN_POSITIVE);
     }
 
-    /// Joins steps that are alike.
     fn join(&mut self) {
         self.steps.sort_unstable_by_key(|(step, _)| step.key());
         self.steps.dedup_by(|(step, count), (known, sum)| {
@@ -296,11 +277,11 @@ fn compose(
             Some(Grouped { above, below }) => {
                 let [above, below] =
                     [above, below].map(|steps| compose(steps, always, attained, usize::MAX));
-                Some(Surrogates::Close { above, below })
+                Some(Surrogates { above, below, sample: None })
             }
             None => join(&steps, FEW_STEPS, f64::INFINITY).map(|Grouped { above, below }| {
-                let (below, sample) = (largest(below, NEGLIGIBLE), few(sample(&steps)));
-                Surrogates::Few { above: few(above), below: few(below), sample }
+                let (below, sample) = (largest(below, NEGLIGIBLE), Some(few(sample(&steps))));
+                Surrogates { above: few(above), below: few(below), sample }
             }),
         }
     } else {

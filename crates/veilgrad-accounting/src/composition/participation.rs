@@ -8,22 +8,13 @@ use crate::{Sampled, Step, Unsupported};
 
 /// What rounds add to a run's worst case.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Added {
-    pub(crate) cost: Cost,
-    /// Whether some pair of neighbours attains this cost; if not, it is only an upper bound.
-    pub(crate) attained: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
 pub(crate) enum Cost {
     Nothing,
     /// Gaussians without sampling: what they add to the sum of 1/z^2.
     Always(f64),
-    /// So many sampled Gaussians.
     Sampled(Step, u64),
 }
 
-/// A run, as far as it has come.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunSoFar {
     /// How many rounds it has had, of whatever kind.
@@ -40,7 +31,8 @@ struct Epoch {
 }
 
 impl RunSoFar {
-    /// Adds the next rounds of the run.
+    /// Adds the next rounds of the run: what they cost, and whether some pair of neighbours attains that (if not, it is
+    /// only an upper bound).
     ///
     /// # Errors
     /// When the policy has no sound analysis under the adjacency.
@@ -48,9 +40,9 @@ impl RunSoFar {
         &mut self,
         rounds: &Folded,
         adjacency: Adjacency,
-    ) -> Result<Added, Unsupported> {
+    ) -> Result<(Cost, bool), Unsupported> {
         if rounds.count == 0 {
-            return Ok(Added { cost: Cost::Nothing, attained: true });
+            return Ok((Cost::Nothing, true));
         }
         let first = self.rounds;
         self.rounds = first
@@ -60,7 +52,7 @@ impl RunSoFar {
         let whole = z / f64::from(adjacency.sensitivity());
         let always = |z: f64| Cost::Always(count as f64 / z / z);
         let sampled = |sampled: Sampled, z: f64| Cost::Sampled(Step { sampled, z }, count);
-        let (cost, attained) = match (rounds.sampling, adjacency) {
+        Ok(match (rounds.sampling, adjacency) {
             (Sampling::All {}, _) => (always(whole), true),
             (Sampling::Poisson { rate }, _) if rate.get() >= 1.0 => (always(whole), true),
             (Sampling::Poisson { rate }, Adjacency::AddRemove | Adjacency::ZeroOut) => {
@@ -102,8 +94,7 @@ impl RunSoFar {
                     "{policy:?} under {adjacency} adjacency has no analysis here"
                 )));
             }
-        };
-        Ok(Added { cost, attained })
+        })
     }
 
     /// What shuffled rounds from number `first` on add to the sum of 1/z^2.

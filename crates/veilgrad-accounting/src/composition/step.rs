@@ -45,12 +45,10 @@ impl Step {
         }
     }
 
-    /// The probability that a record takes part.
     pub(crate) const fn rate(&self) -> f64 {
         self.kind_and_rate().1
     }
 
-    /// A step of the same kind with this rate and noise.
     pub(crate) const fn with(&self, q: f64, z: f64) -> Self {
         let sampled = match self.sampled {
             Sampled::Always => Sampled::Always,

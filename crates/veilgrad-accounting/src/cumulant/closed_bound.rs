@@ -71,11 +71,8 @@ fn log_mixed(q: f64, x: f64, first: f64, second: f64) -> Jet {
     };
     // Relative roundings of `q.ln() + x` are of the size of x.
     let value = value + 4.0 * UNIT * if x > 700.0 { x } else { 0.0 };
-    Jet {
-        value,
-        first: weight * first,
-        second: weight * second + weight * (1.0 - weight) * first * first,
-    }
+    let second = weight * second + weight * (1.0 - weight) * first * first;
+    Jet { value, first: weight * first, second }
 }
 
 #[cfg(test)]

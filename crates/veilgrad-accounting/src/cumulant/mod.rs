@@ -2,21 +2,19 @@
 
 mod closed_bound;
 mod jet;
-mod limits;
-mod many;
 mod panels;
 pub(crate) mod quadrature;
 pub(crate) mod series;
 mod trapezoid;
 pub(crate) mod truncation;
 
-pub(crate) use jet::Jet;
-pub(crate) use limits::LEAST_NOISE;
-pub(crate) use many::cumulant_step_by_step;
+pub(crate) use jet::{Jet, payoff};
+pub(crate) use quadrature::LEAST_NOISE;
 
 use closed_bound::ClosedBound;
 use jet::gaussian_jet;
 use panels::Panels;
+use series::{Scratch, StepSeries};
 use trapezoid::Nodes;
 use truncation::Truncated;
 
@@ -180,4 +178,31 @@ impl StepCumulant {
             Self::Truncated(pair) => pair.jet(tilt),
         }
     }
+}
+
+/// At least `K(tilt)` of all steps, each to the digits of its moment, and about its derivatives: one pass over them.
+pub(crate) fn cumulant_step_by_step(
+    composition: &Composition,
+    direction: Direction,
+    tilt: f64,
+) -> Jet {
+    let mut scratch = Scratch::default();
+    let (mut sum, mut size) = (Jet::default(), 0.0);
+    for (step, count) in composition.steps() {
+        let jet = match step.z >= LEAST_NOISE {
+            true => StepSeries::jet(*step, direction, tilt, &mut scratch),
+            false => None,
+        };
+        let jet = match jet {
+            Some(jet) => jet,
+            None => Cumulant::new(&Composition::of_step(*step), direction).at(tilt),
+        };
+        sum.add_scaled(*count as f64, jet);
+        size += *count as f64 * jet.value.abs();
+    }
+    sum.value += size * UNIT * (4.0 + composition.steps().len() as f64);
+    if sum.value.is_nan() {
+        sum.value = f64::INFINITY;
+    }
+    sum
 }

@@ -1,9 +1,8 @@
 //! The cumulant of a fixed-size sample, in Gauss-Legendre panels.
 
 use super::jet::{Jet, gaussian_jet};
-use super::limits::{LOG_SUM_FROM, MOST, REACH};
-use super::quadrature::panel_error;
-use crate::number::{LEGENDRE, UNIT, exp_beyond_linear};
+use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES, panel_error};
+use crate::number::{UNIT, exp_beyond_linear, legendre};
 use crate::pair::{Direction, Pair};
 use crate::{Sampled, Step, work};
 
@@ -33,11 +32,10 @@ impl Panels {
         let (nodes, middles) = (Vec::new(), Vec::new());
         // Short against the normal density and against the loss.
         let mut panels = Self { nodes, q, z, end: 0.5 / z, width: z.min(1.0), middles };
-        panels.extend(REACH + 1.0 / z);
+        panels.extend(LEAST_REACH + 1.0 / z);
         panels
     }
 
-    /// The loss as a function of the output, in one direction.
     fn pair(&self, direction: Direction) -> Option<Pair> {
         Pair::analytic(Step { sampled: Sampled::Poisson(self.q), z: self.z }, direction)
     }
@@ -62,16 +60,11 @@ impl Panels {
         let Some(pair) = self.pair(Direction::Remove) else { return };
         while self.end < to {
             let (centre, half) = (self.end + 0.5 * width, 0.5 * width);
-            for (x, weight) in LEGENDRE {
-                for y in [centre - x * half, centre + x * half] {
-                    let point = pair.at(y);
-                    let scale = (weight * half / (2.0 * std::f64::consts::PI).sqrt()).ln();
-                    self.nodes.push(PanelNode {
-                        log_density: scale - 0.5 * y * y,
-                        loss: point.loss,
-                        bend: point.loss_beyond_linear,
-                    });
-                }
+            for (y, weight) in legendre(centre, half) {
+                let point = pair.at(y);
+                let scale = (weight / (2.0 * std::f64::consts::PI).sqrt()).ln();
+                let (loss, bend) = (point.loss, point.loss_beyond_linear);
+                self.nodes.push(PanelNode { log_density: scale - 0.5 * y * y, loss, bend });
             }
             self.middles.push(centre);
             self.end += width;
@@ -80,10 +73,10 @@ impl Panels {
 
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
         // The exponent grows at most by (1 + tilt)/z, which shifts the normal density by as much.
-        let end = (1.0 + tilt) / self.z + REACH;
+        let end = (1.0 + tilt) / self.z + LEAST_REACH;
         // The tilted exponent must not grow much over a panel, either.
         let width = self.z.min(1.0) * (8.0 / (1.0 + tilt)).min(1.0);
-        if !(end / width < MOST as f64 / 40.0) {
+        if !(end / width < MOST_TRAPEZOID_NODES as f64 / 40.0) {
             // Too many panels: as if always sampled.
             return gaussian_jet(self.z, tilt);
         }
@@ -128,18 +121,11 @@ impl Panels {
             let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT;
             // The atom at zero has at most mass 1.
             let total = sum + libm::exp(-shift);
-            let (mean, square) = (first / total, second / total);
             let off = libm::exp(quadrature.ln() - shift);
-            return Jet {
-                value: shift + (total + off).ln() + rounding,
-                first: mean,
-                second: square - mean * mean,
-            };
+            return Jet::of_moments(shift + (total + off).ln() + rounding, total, first, second);
         }
         let excess = sum + quadrature + size * (64.0 + self.nodes.len() as f64) * 8.0 * UNIT;
-        let total = 1.0 + sum;
-        let (mean, square) = (first / total, second / total);
-        Jet { value: libm::log1p(excess), first: mean, second: square - mean * mean }
+        Jet::of_moments(libm::log1p(excess), 1.0 + sum, first, second)
     }
 }
 

@@ -4,11 +4,18 @@ use realfft::num_complex::Complex64;
 
 use crate::pair::Pair;
 
+/// Quadratures cover at least `[-LEAST_REACH, LEAST_REACH]`: a standard normal output lies outside with probability below 1e-40.
+pub(crate) const LEAST_REACH: f64 = 13.5;
+/// At most this many nodes; a cumulant that needs more is bounded in closed form instead.
+pub(crate) const MOST_TRAPEZOID_NODES: usize = 1 << 14;
+/// Sums with terms above e^LOG_SUM_FROM are computed as log-sum-exp, since e^709 overflows.
+pub(crate) const LOG_SUM_FROM: f64 = 200.0;
+/// Below this noise multiplier cumulants are bounded in closed form: the number of nodes grows like 1/z^2.
+pub(crate) const LEAST_NOISE: f64 = 0.01;
 /// At most so many nodes; what needs more is left to the lattice.
 pub(crate) const MOST_NODES: f64 = 2e5;
 
-/// A node of a quadrature.
-pub(crate) struct Node {
+pub(crate) struct QuadratureNode {
     /// Log of normal density, tilted exponent and quadrature weight.
     pub(crate) log_mass: Complex64,
     pub(crate) loss: Complex64,
@@ -17,11 +24,11 @@ pub(crate) struct Node {
     pub(crate) loss_rounding: f64,
 }
 
-pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> Node {
+pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> QuadratureNode {
     let point = pair.at(y);
     let exponent = point.weight + tilt * point.loss;
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
-    Node {
+    QuadratureNode {
         log_mass: Complex64::from(exponent - 0.5 * y * y + scale),
         loss: Complex64::from(point.loss),
         size: exponent.abs() + y * y,
@@ -30,12 +37,18 @@ pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> Node {
 }
 
 /// The same at the distance `shift` from the real line.
-pub(crate) fn shifted_node(pair: &Pair, tilt: f64, y: f64, shift: f64, weight: f64) -> Node {
+pub(crate) fn shifted_node(
+    pair: &Pair,
+    tilt: f64,
+    y: f64,
+    shift: f64,
+    weight: f64,
+) -> QuadratureNode {
     let (point, loss) = pair.at_shifted(y, shift);
     let exponent = point + tilt * loss;
     let at = Complex64::new(y, pair.side(shift));
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
-    Node {
+    QuadratureNode {
         log_mass: exponent - 0.5 * at * at + scale,
         loss,
         size: exponent.norm() + at.norm_sqr(),
@@ -67,9 +80,30 @@ pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
     (left, right)
 }
 
-/// At least the log of the error of the rule [`LEGENDRE`] on one panel, for the tilted moment at frequencies up to
-/// `last`: the largest modulus on an ellipse around the panel, of parameter 4, over which it is
-/// analytic (Trefethen, Approximation Theory and Approximation Practice, theorem 19.3).
+/// Gauss-Legendre panels are so short that integrands are analytic in an ellipse of this parameter around each.
+const ELLIPSE: f64 = 4.0;
+/// The half axes of that ellipse, for a panel of half width 1.
+pub(crate) const WIDE: f64 = 0.5 * (ELLIPSE + 1.0 / ELLIPSE);
+pub(crate) const HIGH: f64 = 0.5 * (ELLIPSE - 1.0 / ELLIPSE);
+
+/// At least the log of the error of the twenty-point rule on a panel, from the ends of its ellipse, half its width and
+/// the log of the largest modulus on the ellipse without the normal density (Trefethen, Approximation Theory and
+/// Approximation Practice, theorem 19.3).
+pub(crate) fn legendre_error((from, to): (f64, f64), half: f64, log_modulus: f64) -> f64 {
+    const DEGREE: f64 = 38.0;
+    let nearest = if from > 0.0 {
+        from
+    } else if to < 0.0 {
+        to
+    } else {
+        0.0
+    };
+    let rule = (64.0 / 15.0 * half / (1.0 - ELLIPSE.powi(-2))).ln() - DEGREE * ELLIPSE.ln();
+    log_modulus - 0.5 * nearest * nearest + rule
+}
+
+/// At least the log of the error of that rule on a panel of the real line, for the tilted moment at frequencies up to
+/// `last`.
 pub(crate) fn panel_error(
     pair: &Pair,
     tilt: f64,
@@ -78,10 +112,7 @@ pub(crate) fn panel_error(
     half: f64,
     z: f64,
 ) -> f64 {
-    const ELLIPSE: f64 = 4.0;
-    const DEGREE: f64 = 38.0;
-    let (wide, high) =
-        (0.5 * half * (ELLIPSE + 1.0 / ELLIPSE), 0.5 * half * (ELLIPSE - 1.0 / ELLIPSE));
+    let (wide, high) = (WIDE * half, HIGH * half);
     let angle = high / z;
     if !(angle < 1.5) {
         return f64::INFINITY;
@@ -93,8 +124,7 @@ pub(crate) fn panel_error(
     };
     // The exponent is monotone; the modulus of 1 + u shrinks at most by the cosine of half the angle.
     let largest = exponent(from).max(exponent(to)) - tilt * libm::log(libm::cos(0.5 * angle));
-    let nearest = if from > 0.0 { from } else { 0.0 };
-    let normal = -0.5 * nearest * nearest + 0.5 * high * high;
-    let rule = (64.0 / 15.0 * half).ln() - DEGREE * ELLIPSE.ln() + 0.07;
-    largest + normal + angle * last + rule
+    // The constant of the rule rounded up, to e^0.07.
+    let margin = 0.07 + (1.0 - ELLIPSE.powi(-2)).ln();
+    legendre_error((from, to), half, largest + 0.5 * high * high + angle * last + margin)
 }

@@ -20,8 +20,7 @@ use crate::{Sampled, Step, work};
 pub(crate) const ORDER: usize = 20;
 /// Quadratures over outputs are chosen for an error of e^-DIGITS.
 const DIGITS: f64 = 32.0;
-/// At most so many nodes.
-const MOST: f64 = 4000.0;
+const MOST_NODES: f64 = 4000.0;
 
 /// The tilted loss of one step, by its moments.
 pub(crate) struct StepSeries {
@@ -57,17 +56,16 @@ pub(crate) struct Scratch {
     logs: Vec<(f64, f64)>,
     /// Of the cells between nodes up to each: sums of mass, mass times loss and mass times its square, with losses at
     /// the lower end of each cell and at the upper one.
-    sums: Vec<[Sums; 2]>,
+    sums: Vec<[LossSums; 2]>,
 }
 
 /// Sums of mass, mass times loss and mass times its square.
-type Sums = [f64; 3];
+type LossSums = [f64; 3];
 
-/// Two neighbours.
 type Pairs<'a> = &'a [(f64, f64)];
 
 /// A sum of `mass (loss - centre)^2` between two places.
-fn square_around([from, to]: [&Sums; 2], centre: f64) -> f64 {
+fn square_around([from, to]: [&LossSums; 2], centre: f64) -> f64 {
     let [a0, a1, a2] = from;
     let [b0, b1, b2] = to;
     (b2 - a2) - 2.0 * centre * (b1 - a1) + centre * centre * (b0 - a0)
@@ -233,7 +231,6 @@ impl StepSeries {
     }
 }
 
-/// The tilted moment of one step, from nodes.
 struct Tilted {
     log_moment: f64,
     centre: f64,
@@ -263,7 +260,7 @@ impl Tilted {
         let growth = pair.log_growth(strip, tilt, last);
         let spacing = 2.0 * std::f64::consts::PI * strip / (DIGITS + growth);
         let count = ((right - left) / spacing).ceil();
-        if !(count < MOST) {
+        if !(count < MOST_NODES) {
             return None;
         }
         work::spend(work::NODE * count as u64);
@@ -307,11 +304,7 @@ impl Tilted {
     /// `a = |loss| - log(1 - q)`. If `a <= 1/8` then `|u| <= e^a - 1 + 2 q <= 4 a <= 1/2` on the strip, and the
     /// log is at most 8 a; otherwise it is at most a plus what it shrinks or turns by there, 3.5 and pi.
     fn off_the_line(&self, step: Step, nodes: &[(f64, f64)]) -> (f64, f64) {
-        let q = match step.sampled {
-            Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => q,
-            Sampled::Always => 1.0,
-        };
-        let never = -libm::log1p(-q);
+        let never = -libm::log1p(-step.rate());
         let (mut square, mut fourth_power, mut largest) = (0.0, 0.0, 0.0f64);
         for (mass, loss) in nodes {
             let a = loss.abs() + never;

@@ -2,9 +2,9 @@
 
 use super::closed_bound::ClosedBound;
 use super::jet::Jet;
-use super::limits::{LOG_SUM_FROM, MOST, REACH};
+use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES};
 use crate::number::{UNIT, exp_beyond_linear};
-use crate::pair::Pair;
+use crate::pair::{Pair, Point};
 use crate::work;
 
 /// Trapezoid nodes of one step, as many as the tilts so far needed.
@@ -15,17 +15,14 @@ pub(crate) struct Nodes {
     /// The spacing and, by index of the first, where the nodes lie.
     spacing: f64,
     first: i64,
-    nodes: std::collections::VecDeque<Node>,
+    nodes: std::collections::VecDeque<TrapezoidNode>,
 }
 
-struct Node {
+struct TrapezoidNode {
     /// Log of the normal density times the spacing.
     log_density: f64,
     density: f64,
-    weight: f64,
-    loss: f64,
-    weight_beyond_linear: f64,
-    loss_beyond_linear: f64,
+    point: Point,
 }
 
 impl Nodes {
@@ -37,18 +34,10 @@ impl Nodes {
         new
     }
 
-    fn node(&self, index: i64) -> Node {
+    fn node(&self, index: i64) -> TrapezoidNode {
         let y = index as f64 * self.spacing;
         let log_density = -0.5 * y * y + (self.spacing / (2.0 * std::f64::consts::PI).sqrt()).ln();
-        let point = self.pair.at(y);
-        Node {
-            log_density,
-            density: log_density.exp(),
-            weight: point.weight,
-            loss: point.loss,
-            weight_beyond_linear: point.weight_beyond_linear,
-            loss_beyond_linear: point.loss_beyond_linear,
-        }
+        TrapezoidNode { log_density, density: log_density.exp(), point: self.pair.at(y) }
     }
 
     /// Adds nodes until what lies beyond them does not count at this tilt; false if that takes too many.
@@ -58,7 +47,7 @@ impl Nodes {
         // E e^{tL} >= 1 for tilts above 0, and at least the largest term.
         let mut largest = f64::NEG_INFINITY;
         for node in &self.nodes {
-            largest = largest.max(node.log_density + node.weight + tilt * node.loss);
+            largest = largest.max(node.log_density + node.point.weight + tilt * node.point.loss);
         }
         loop {
             let (left, right) =
@@ -69,7 +58,7 @@ impl Nodes {
             if !to_left && !to_right {
                 return true;
             }
-            if self.nodes.len() > MOST {
+            if self.nodes.len() > MOST_TRAPEZOID_NODES {
                 return false;
             }
             let mut added = Vec::new();
@@ -77,12 +66,12 @@ impl Nodes {
                 if to_left {
                     self.first -= 1;
                     let node = self.node(self.first);
-                    added.push(node.log_density + node.weight + tilt * node.loss);
+                    added.push(node.log_density + node.point.weight + tilt * node.point.loss);
                     self.nodes.push_front(node);
                 }
                 if to_right {
                     let node = self.node(last(self) + 1);
-                    added.push(node.log_density + node.weight + tilt * node.loss);
+                    added.push(node.log_density + node.point.weight + tilt * node.point.loss);
                     self.nodes.push_back(node);
                 }
             }
@@ -102,8 +91,8 @@ impl Nodes {
             return if self.refine(tilt) { self.at(tilt) } else { self.bound.at(tilt) };
         }
         work::spend(4 * self.nodes.len() as u64);
-        let exponent = |node: &Node| node.weight + tilt * node.loss;
-        let log_mass = |node: &Node| node.log_density + exponent(node);
+        let exponent = |node: &TrapezoidNode| node.point.weight + tilt * node.point.loss;
+        let log_mass = |node: &TrapezoidNode| node.log_density + exponent(node);
         let top = self.nodes.iter().map(log_mass).fold(f64::NEG_INFINITY, f64::max);
         let (mut sum, mut size, mut first, mut second) = (0.0, 0.0, 0.0, 0.0);
         let (mut total, mut formed) = (0.0, 0.0);
@@ -117,11 +106,13 @@ impl Nodes {
                     // So far out the linear terms are zero or infinite.
                     _ if node.density == 0.0 => mass,
                     (true, false) => {
-                        let bend = node.weight_beyond_linear + tilt * node.loss_beyond_linear;
+                        let bend =
+                            node.point.weight_beyond_linear + tilt * node.point.loss_beyond_linear;
                         node.density * (exp_beyond_linear(a) + bend)
                     }
                     (true, true) => {
-                        let bend = node.weight_beyond_linear + tilt * node.loss_beyond_linear;
+                        let bend =
+                            node.point.weight_beyond_linear + tilt * node.point.loss_beyond_linear;
                         mass + node.density * (bend - 1.0 - a)
                     }
                     (false, false) => node.density * libm::expm1(a),
@@ -133,33 +124,31 @@ impl Nodes {
                 let parts = match subtracts_linear_term && a <= 30.0 {
                     true => {
                         exp_beyond_linear(a).abs()
-                            + node.weight_beyond_linear.abs()
-                            + (tilt * node.loss_beyond_linear).abs()
+                            + node.point.weight_beyond_linear.abs()
+                            + (tilt * node.point.loss_beyond_linear).abs()
                     }
                     false => 0.0,
                 };
                 let parts = if node.density > 0.0 { node.density * parts } else { 0.0 };
                 formed += 8.0 * parts + (node.log_density.abs() + a.abs() + 8.0) * term.abs();
                 total += mass;
-                first += mass * node.loss;
-                second += mass * node.loss * node.loss;
+                first += mass * node.point.loss;
+                second += mass * node.point.loss * node.point.loss;
             }
-            let (mean, square) = (first / total, second / total);
             let rounding =
                 UNIT * ((64.0 + self.nodes.len() as f64) * size + 4.0 * formed) + 4.0 * quadrature;
             let value = libm::log1p(sum + rounding) * (1.0 + 4.0 * UNIT);
-            return Jet { value, first: mean, second: square - mean * mean };
+            return Jet::of_moments(value, total, first, second);
         }
         for node in &self.nodes {
             let mass = libm::exp(node.log_density + exponent(node) - top);
             total += mass;
-            first += mass * node.loss;
-            second += mass * node.loss * node.loss;
+            first += mass * node.point.loss;
+            second += mass * node.point.loss * node.point.loss;
         }
-        let (mean, square) = (first / total, second / total);
         // The roundings of the exponents, and of the sum.
         let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT + 4.0 * quadrature;
-        Jet { value: top + total.ln() + rounding, first: mean, second: square - mean * mean }
+        Jet::of_moments(top + total.ln() + rounding, total, first, second)
     }
 
     /// Nodes for tilts up to twice this one; false if there are too many.
@@ -167,9 +156,9 @@ impl Nodes {
         let strip = self.pair.strip(2.0 * tilt);
         let growth = self.pair.log_growth(strip, 2.0 * tilt, 0.0);
         self.spacing = 2.0 * std::f64::consts::PI * strip / (self.pair.digits() + growth);
-        let reach = (REACH / self.spacing).ceil() as i64;
+        let reach = (LEAST_REACH / self.spacing).ceil() as i64;
         self.nodes.clear();
-        if reach >= MOST as i64 {
+        if reach >= MOST_TRAPEZOID_NODES as i64 {
             return false;
         }
         self.first = -reach;

@@ -7,16 +7,13 @@
 use realfft::num_complex::Complex64;
 
 use super::jet::Jet;
-use super::quadrature::{MOST_NODES, Node, node, shifted_node};
-use crate::number::{LEGENDRE, UNIT};
+use super::quadrature::{
+    HIGH, MOST_NODES, QuadratureNode, WIDE, legendre_error, node, shifted_node,
+};
+use crate::number::{UNIT, bisect, legendre};
 use crate::pair::Pair;
 use crate::work;
 
-/// Panels are so short that integrands are analytic in an ellipse of this parameter around each.
-const ELLIPSE: f64 = 4.0;
-/// The half axes of that ellipse, for a panel of half width 1.
-const WIDE: f64 = 0.5 * (ELLIPSE + 1.0 / ELLIPSE);
-const HIGH: f64 = 0.5 * (ELLIPSE - 1.0 / ELLIPSE);
 /// By how much the tilted exponent may grow over half a panel, at most.
 const STEEP: f64 = 2.0;
 /// Where integrals begin: what lies before has no more than e^-98 of the normal distribution.
@@ -44,12 +41,8 @@ impl Truncated {
         if !(tail > 0.0) || !pair.is_unbounded() {
             return None;
         }
-        let (mut low, mut high) = (0.0, 50.0);
-        for _ in 0..80 {
-            let middle = 0.5 * (low + high);
-            if pair.tail_probability(middle) > tail { low = middle } else { high = middle }
-        }
-        (pair.tail_probability(high) <= tail).then_some(Self { pair, end: high })
+        let (_, end) = bisect((0.0, 50.0), 80, |distance| pair.tail_probability(distance) > tail);
+        (pair.tail_probability(end) <= tail).then_some(Self { pair, end })
     }
 
     /// An upper bound of the probability of the losses that count as infinite.
@@ -119,9 +112,8 @@ impl Truncated {
         panels
     }
 
-    /// At least the log of the error of a panel, as for [`panel_error`](super::quadrature::panel_error).
+    /// At least the log of the error of a panel, on or beside the real line.
     fn panel_error(&self, panel: &Panel, tilt: f64, last: f64) -> f64 {
-        const DEGREE: f64 = 38.0;
         let (x, height) = panel.middle;
         let (wide, high) = match panel.perpendicular {
             false => (WIDE * panel.half, HIGH * panel.half),
@@ -135,21 +127,12 @@ impl Truncated {
         let (one, other) = (self.pair.outward(from), self.pair.outward(to));
         let steepest = self.pair.steepest(one.min(other), one.max(other));
         let turned = if last > 0.0 { 1.5 * last * below * steepest } else { 0.0 };
-        let nearest = if from > 0.0 {
-            from
-        } else if to < 0.0 {
-            to
-        } else {
-            0.0
-        };
-        let largest = self.exponent(to, tilt).max(self.exponent(from, tilt));
-        let rule =
-            (64.0 / 15.0 * panel.half / (1.0 - ELLIPSE.powi(-2))).ln() - DEGREE * ELLIPSE.ln();
-        largest - 0.5 * nearest * nearest + growth + turned + rule
+        let exponent = self.exponent(to, tilt).max(self.exponent(from, tilt));
+        legendre_error((from, to), panel.half, exponent + growth + turned)
     }
 
     /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
-    pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<Node>, f64)> {
+    pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<QuadratureNode>, f64)> {
         let panels = self.path(tilt, last);
         let cost = 20 * work::NODE * panels.len() as u64;
         if panels.len() as f64 * 20.0 > MOST_NODES || cost > work::left() {
@@ -161,29 +144,20 @@ impl Truncated {
         for panel in &panels {
             error = error.max(self.panel_error(panel, tilt, last));
             let ((x, height), half) = (panel.middle, panel.half);
-            for (place, weight) in LEGENDRE {
-                for place in [-place, place] {
-                    let weight = weight * half;
-                    let node = match (panel.perpendicular, height > 0.0) {
-                        (false, false) => {
-                            node(&self.pair, tilt, self.pair.outward(x + place * half), weight)
-                        }
-                        (false, true) => {
-                            let y = self.pair.outward(x + place * half);
-                            shifted_node(&self.pair, tilt, y, height, weight)
-                        }
-                        (true, _) => {
-                            let y = self.pair.outward(x);
-                            let at = height + place * half;
-                            let node = shifted_node(&self.pair, tilt, y, at, weight);
-                            // Downwards.
-                            let turn = Complex64::new(0.0, -std::f64::consts::FRAC_PI_2);
-                            Node { log_mass: node.log_mass + turn, ..node }
-                        }
-                    };
-                    nodes.push(node);
+            let along = if panel.perpendicular { height } else { x };
+            nodes.extend(legendre(along, half).map(|(place, weight)| {
+                let y = self.pair.outward(if panel.perpendicular { x } else { place });
+                match (panel.perpendicular, height > 0.0) {
+                    (false, false) => node(&self.pair, tilt, y, weight),
+                    (false, true) => shifted_node(&self.pair, tilt, y, height, weight),
+                    (true, _) => {
+                        let node = shifted_node(&self.pair, tilt, y, place, weight);
+                        // Downwards.
+                        let turn = Complex64::new(0.0, -std::f64::consts::FRAC_PI_2);
+                        QuadratureNode { log_mass: node.log_mass + turn, ..node }
+                    }
                 }
-            }
+            }));
         }
         let (start, _) = self.ends();
         let y = self.pair.outward(start);
@@ -206,7 +180,7 @@ impl Truncated {
         let Some((nodes, log_error)) = self.quadrature(tilt, 0.0) else { return infinite };
         let top = nodes.iter().map(|node| node.log_mass.re).fold(f64::MIN, f64::max).max(0.0);
         let (mut total, mut first, mut second, mut rounding) = (0.0, 0.0, 0.0, 0.0);
-        for Node { log_mass, loss, size, loss_rounding } in &nodes {
+        for QuadratureNode { log_mass, loss, size, loss_rounding } in &nodes {
             let mass = libm::exp(log_mass.re - top);
             total += mass;
             first += mass * loss.re;

@@ -58,26 +58,16 @@ impl Accountant for Pld {
     fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
         let Certified { bounds: Interval { lower, upper }, method } =
             profile::epsilon(composition, delta)?;
-        Ok(Guarantee {
-            epsilon: upper,
-            epsilon_lower: composition
-                .attained()
-                .then_some((lower - LOWER_BOUND_MARGIN * (1.0 + lower)).max(0.0)),
-            delta: delta.get(),
-            accountant: self.name(),
-            method: Some(method),
-        })
+        let lower = (lower - LOWER_BOUND_MARGIN * (1.0 + lower)).max(0.0);
+        let epsilon_lower = composition.attained().then_some(lower);
+        let (delta, accountant, method) = (delta.get(), self.name(), Some(method));
+        Ok(Guarantee { epsilon: upper, epsilon_lower, delta, accountant, method })
     }
 
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
         let Certified { bounds, method } = profile::delta(composition, epsilon);
-        Guarantee {
-            epsilon: epsilon.get(),
-            epsilon_lower: None,
-            delta: bounds.upper,
-            accountant: self.name(),
-            method: Some(method),
-        }
+        let (epsilon, accountant, method) = (epsilon.get(), self.name(), Some(method));
+        Guarantee { epsilon, epsilon_lower: None, delta: bounds.upper, accountant, method }
     }
 }
 
@@ -144,14 +134,17 @@ impl Accountant for Tightest {
 /// # Errors
 /// Says what did not hold.
 pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
-    let delta = Delta::new(1e-5).map_err(|e| e.to_string())?;
-    let rounds = |q: f64, z: f64, count: u64| -> Result<Composition, String> {
-        let rate = SampleRate::new(q).map_err(|e| e.to_string())?;
-        let noise = NoiseMultiplier::new(z).map_err(|e| e.to_string())?;
-        Composition::poisson(rate, noise, count, Adjacency::AddRemove).map_err(|e| e.to_string())
+    check(accountant).map_err(|error| error.to_string())
+}
+
+fn check(accountant: &dyn Accountant) -> Result<(), Box<dyn std::error::Error>> {
+    let delta = Delta::new(1e-5)?;
+    let rounds = |q: f64, z: f64, count: u64| {
+        let (rate, noise) = (SampleRate::new(q)?, NoiseMultiplier::new(z)?);
+        Composition::poisson(rate, noise, count, Adjacency::AddRemove)
     };
     let epsilon = |composition: &Composition| {
-        accountant.epsilon(composition, delta).map(|found| found.epsilon).map_err(|e| e.to_string())
+        accountant.epsilon(composition, delta).map(|found| found.epsilon)
     };
     // Near-exact values, good to 1e-9.
     for (q, z, count, exact) in [
@@ -162,21 +155,20 @@ pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
     ] {
         let found = epsilon(&rounds(q, z, count)?)?;
         if !(found >= exact) {
-            return Err(format!("q {q} z {z} T {count}: epsilon {found} is below {exact}"));
+            return Err(format!("q {q} z {z} T {count}: epsilon {found} is below {exact}").into());
         }
     }
     // Run 1 has one round at z 10, run 2 one at z 10 and two at z 1, in epochs of two rounds: a record may be in
     // three of them, and one Gaussian of 1/z^2 = 2.01 is exact.
-    let batch = FixedBatch::new(4, 2).map_err(|e| e.to_string())?;
-    let shuffled = |z: f64, count: u64| -> Result<Folded, String> {
-        let noise_multiplier = NoiseMultiplier::new(z).map_err(|e| e.to_string())?;
-        Ok(Folded { count, sampling: Sampling::Shuffle(batch), noise_multiplier })
+    let sampling = Sampling::Shuffle(FixedBatch::new(4, 2)?);
+    let shuffled = |z: f64, count: u64| {
+        NoiseMultiplier::new(z).map(|noise_multiplier| Folded { count, sampling, noise_multiplier })
     };
     let runs = [vec![shuffled(10.0, 1)?], vec![shuffled(10.0, 1)?, shuffled(1.0, 2)?]];
-    let runs = Composition::of_runs(runs, Adjacency::ZeroOut).map_err(|e| e.to_string())?;
-    let (found, exact) = (epsilon(&runs)?, 6.592_505_563);
+    let (found, exact) =
+        (epsilon(&Composition::of_runs(runs, Adjacency::ZeroOut)?)?, 6.592_505_563);
     if !(found >= exact) {
-        return Err(format!("shuffled runs: epsilon {found} is below {exact}"));
+        return Err(format!("shuffled runs: epsilon {found} is below {exact}").into());
     }
     let base = epsilon(&rounds(0.02, 1.2, 500)?)?;
     for (what, more) in [
@@ -186,22 +178,19 @@ pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
     ] {
         let found = epsilon(&more)?;
         if !(found >= base) {
-            return Err(format!("{what} lowers epsilon from {base} to {found}"));
+            return Err(format!("{what} lowers epsilon from {base} to {found}").into());
         }
     }
-    let parts = [rounds(0.02, 1.2, 500)?, rounds(0.01, 0.9, 200)?, rounds(1.0, 20.0, 3)?];
-    let [a, b, c] = parts;
-    let there = Composition::join(&[a.clone(), b.clone(), c.clone()]);
-    let back = Composition::join(&[c, b, a]);
-    let (there, back) = (epsilon(&there)?, epsilon(&back)?);
+    let mut parts = [rounds(0.02, 1.2, 500)?, rounds(0.01, 0.9, 200)?, rounds(1.0, 20.0, 3)?];
+    let there = epsilon(&Composition::join(&parts))?;
+    parts.reverse();
+    let back = epsilon(&Composition::join(&parts))?;
     if !((there - back).abs() <= 1e-6 * there) {
-        return Err(format!("the order of rounds changes epsilon from {there} to {back}"));
+        return Err(format!("the order of rounds changes epsilon from {there} to {back}").into());
     }
-    let composition = rounds(0.02, 1.2, 500)?;
-    let at = Epsilon::new(base).map_err(|e| e.to_string())?;
-    let found = accountant.delta(&composition, at).delta;
+    let found = accountant.delta(&rounds(0.02, 1.2, 500)?, Epsilon::new(base)?).delta;
     if !(found <= delta.get() * 1.01) {
-        return Err(format!("delta {found} at the epsilon of delta {}", delta.get()));
+        return Err(format!("delta {found} at the epsilon of delta {}", delta.get()).into());
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What anybody who tries to tell whether a record was there can achieve.
 
+use crate::number::golden_section;
 use crate::profile::Deltas;
 use crate::{Composition, rdp, work};
 
@@ -9,6 +10,7 @@ const LARGEST_EPSILON: f64 = 40.0;
 const MOST_LATTICES: usize = 2;
 /// How often the bracket around the best epsilon shrinks, each time by the golden ratio.
 const SEARCH: u32 = 16;
+const RATIO: f64 = 0.618_033_988_749_895;
 
 /// The membership advantage of the best attack: its true positive rate less its false positive rate, at most.
 ///
@@ -26,7 +28,6 @@ const SEARCH: u32 = 16;
 /// assert!((0.1..0.2).contains(&advantage(&rounds)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn advantage(composition: &Composition) -> f64 {
     Attack::new(composition).delta(0.0)
 }
@@ -36,21 +37,11 @@ pub fn advantage(composition: &Composition) -> f64 {
 ///
 /// # Guarantee
 /// Never below the trade-off curve of the composition's dominating pair in either direction. At most 1.
-#[must_use]
 pub fn true_positive_rate(composition: &Composition, false_positive_rate: f64) -> f64 {
     if !(0.0..=1.0).contains(&false_positive_rate) {
         return f64::NAN;
     }
     Attack::new(composition).true_positive_rate(false_positive_rate)
-}
-
-/// Both of these, in less time: they share transforms.
-pub(crate) fn advantage_and_true_positive_rate(
-    composition: &Composition,
-    false_positive_rate: f64,
-) -> (f64, f64) {
-    let mut attack = Attack::new(composition);
-    (attack.delta(0.0), attack.true_positive_rate(false_positive_rate))
 }
 
 /// The true positive rate that (epsilon, delta) allows a test which says that the record is there.
@@ -63,22 +54,22 @@ pub(crate) fn bound_against_the_record(epsilon: f64, delta: f64, fpr: f64) -> f6
     1.0 - (-epsilon).exp() * (1.0 - delta - fpr) * (1.0 - 4.0 * f64::EPSILON)
 }
 
-/// The profile at the few epsilons that bound an attack.
-struct Attack<'a> {
+/// The profile at the few epsilons that bound an attack; they share transforms.
+pub(crate) struct Attack<'a> {
     deltas: Deltas<'a>,
     /// At least the total variation distance, which every delta is at most.
     variation: f64,
 }
 
 impl<'a> Attack<'a> {
-    fn new(composition: &'a Composition) -> Self {
+    pub(crate) fn new(composition: &'a Composition) -> Self {
         Self {
             deltas: Deltas::new(composition, MOST_LATTICES, work::ATTACK),
             variation: rdp::total_variation(composition),
         }
     }
 
-    fn true_positive_rate(&mut self, fpr: f64) -> f64 {
+    pub(crate) fn true_positive_rate(&mut self, fpr: f64) -> f64 {
         // Both bounds are convex, the first in e^epsilon and the second in e^-epsilon, so each has one minimum.
         let last = (-fpr.ln()).min(LARGEST_EPSILON);
         let one = smallest(last, |epsilon| bound_for_the_record(epsilon, self.delta(epsilon), fpr));
@@ -94,29 +85,22 @@ impl<'a> Attack<'a> {
     }
 
     /// The smallest bound of delta at `epsilon`; at most 1.
-    fn delta(&mut self, epsilon: f64) -> f64 {
+    pub(crate) fn delta(&mut self, epsilon: f64) -> f64 {
         self.deltas.at(epsilon).min(self.variation)
     }
 }
 
 /// The smallest value of `f` that a golden-section search on `[0, last]` finds.
 fn smallest(last: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
-    const RATIO: f64 = 0.618_033_988_749_895;
-    let (mut low, mut high) = (0.0, last);
-    let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));
-    let (mut at_left, mut at_right) = (f(left), f(right));
-    let mut best = f(0.0).min(at_left).min(at_right);
-    for _ in 0..SEARCH {
-        if at_left <= at_right {
-            (high, right, at_right) = (right, left, at_left);
-            left = high - RATIO * (high - low);
-            at_left = f(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = low + RATIO * (high - low);
-            at_right = f(right);
-        }
-        best = best.min(at_left).min(at_right);
-    }
+    let (mut best, mut calls) = (f64::INFINITY, 0);
+    let tried = |epsilon: f64| {
+        let value = f(epsilon);
+        calls += 1;
+        // The profile at 0 is the total variation distance; later, no lattice may be left to read it from.
+        let at_zero = if calls == 2 { f(0.0) } else { f64::INFINITY };
+        best = best.min(value).min(at_zero);
+        value
+    };
+    golden_section(tried, (0.0, last), RATIO, SEARCH);
     best
 }

@@ -3,9 +3,7 @@
 use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
 
 use super::accountant::{Accountant, Tightest};
-use super::attack::{
-    advantage_and_true_positive_rate, bound_against_the_record, bound_for_the_record,
-};
+use super::attack::{Attack, bound_against_the_record, bound_for_the_record};
 use crate::Composition;
 use crate::display::up;
 
@@ -94,14 +92,22 @@ const NOT_STOPPED: &str = "how many rounds there are was not chosen from what th
 /// # Errors
 /// Says why nothing may be claimed.
 pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> {
-    check_secure(runs)?;
+    if let Some(reason) = runs.iter().find_map(|run| run.insecure) {
+        return Err(NoClaim(format!("a run protects nothing: {reason}")));
+    }
     let charges = all_charges(runs);
     let planned = terms.mode == Mode::Planned && charges.iter().all(|run| run.planned);
     let price = || Tightest.price(terms, &charges).map_err(NoClaim);
     let mut conditions = unverified(runs);
+    let text = |error: crate::Unsupported| NoClaim(error.to_string());
+    let compose = || {
+        let runs = charges.iter().map(|run| run.rounds.iter().copied());
+        Composition::of_runs(runs, terms.adjacency).map_err(text)
+    };
     if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
-        let (composition, found) = cost_of_plan(terms, plan)?;
-        let is_done = compose(terms.adjacency, &charges)? == composition;
+        let composition = Composition::fold(*plan, terms.adjacency).map_err(text)?;
+        let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
+        let is_done = compose()? == composition;
         let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
         let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
@@ -115,10 +121,7 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     let cap = terms.epsilon.get();
     let basis = if spent <= cap { Basis::Cap } else { Basis::AboveCap { cap } };
     conditions.push(NOT_LOWERED);
-    let composition = match planned {
-        true => Some(compose(terms.adjacency, &charges)?),
-        false => None,
-    };
+    let composition = planned.then(compose).transpose()?;
     let (epsilon, delta) = (cap.max(spent), terms.delta.get());
     Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
 }
@@ -139,13 +142,6 @@ pub(crate) fn claim_without_budget(
     Ok(Claim { epsilon: found.spent, basis: Basis::Spent { accountant }, conditions, ..found })
 }
 
-fn check_secure(runs: &[ClaimedRun<'_>]) -> Result<(), NoClaim> {
-    match runs.iter().find_map(|run| run.insecure) {
-        Some(reason) => Err(NoClaim(format!("a run protects nothing: {reason}"))),
-        None => Ok(()),
-    }
-}
-
 fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
     let charges = runs.iter().flat_map(|run| run.charges.iter().copied());
     // A run that charged nothing says nothing about how the others may be priced.
@@ -157,27 +153,8 @@ fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
     if exact { Vec::new() } else { vec![UNVERIFIED] }
 }
 
-fn compose(
-    adjacency: veilgrad_events::Adjacency,
-    charges: &[RunRounds<'_>],
-) -> Result<Composition, NoClaim> {
-    let runs = charges.iter().map(|run| run.rounds.iter().copied());
-    Composition::of_runs(runs, adjacency).map_err(|error| NoClaim(error.to_string()))
-}
-
-fn cost_of_plan(
-    terms: &Budget,
-    plan: &[Rounds],
-) -> Result<(Composition, crate::Guarantee), NoClaim> {
-    let text = |error: crate::Unsupported| NoClaim(error.to_string());
-    let composition = Composition::fold(plan, terms.adjacency).map_err(text)?;
-    let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
-    Ok((composition, found))
-}
-
 impl Claim {
     /// The accountant behind the epsilon, as reports name it; "budget" where it is what the ledger allows.
-    #[must_use]
     pub const fn accountant(&self) -> &'static str {
         match self.basis {
             Basis::Plan { accountant } | Basis::Spent { accountant } => accountant,
@@ -187,13 +164,11 @@ impl Claim {
 
     /// Whether the rounds of every run were declared before its first, so that none can have been chosen from outputs
     /// of the run.
-    #[must_use]
     pub const fn is_planned(&self) -> bool {
         self.composition.is_some()
     }
 
     /// Why this epsilon may be claimed, in words.
-    #[must_use]
     pub fn why(&self) -> String {
         match self.basis {
             Basis::Plan { accountant } => format!(
@@ -215,19 +190,14 @@ impl Claim {
     }
 
     /// What anybody who tries to tell whether a record was there can achieve at most with what was released.
-    #[must_use]
     pub fn attacker(&self) -> Attacker {
         let claimed = Attacker::allowed_by(self.epsilon, self.delta);
-        match &self.composition {
-            None => claimed,
-            // Both are sound: the smaller of each is.
-            Some(composition) => {
-                let found = Attacker::of(composition);
-                Attacker {
-                    advantage: found.advantage.min(claimed.advantage),
-                    true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
-                }
-            }
+        let Some(composition) = &self.composition else { return claimed };
+        // Both are sound: the smaller of each is.
+        let found = Attacker::of(composition);
+        Attacker {
+            advantage: found.advantage.min(claimed.advantage),
+            true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
         }
     }
 }
@@ -243,15 +213,13 @@ pub struct Attacker {
 
 impl Attacker {
     /// What a composition's privacy profile allows.
-    #[must_use]
     pub fn of(composition: &Composition) -> Self {
-        let (advantage, true_positive_rate) =
-            advantage_and_true_positive_rate(composition, FALSE_POSITIVE_RATE);
-        Self { advantage, true_positive_rate }
+        let mut attack = Attack::new(composition);
+        let advantage = attack.delta(0.0);
+        Self { advantage, true_positive_rate: attack.true_positive_rate(FALSE_POSITIVE_RATE) }
     }
 
     /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.
-    #[must_use]
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
         let fpr = FALSE_POSITIVE_RATE;
         let tpr = bound_for_the_record(epsilon, delta, fpr)
@@ -266,7 +234,6 @@ impl Attacker {
     }
 
     /// How strong the protection is that these numbers describe: the weaker of both.
-    #[must_use]
     pub fn protection(&self) -> Protection {
         use Protection::{Moderate, None, Strong, VeryStrong, Weak};
         // Largest advantage and true positive rate of each grade. Guessing has 0 and 0.01.
@@ -313,7 +280,6 @@ impl Protection {
 }
 
 /// What a reader must be warned of: an epsilon above 10, and a delta that is not below one over the number of records.
-#[must_use]
 pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if epsilon > 10.0 {

@@ -17,7 +17,6 @@ pub struct Profile {
 
 impl Profile {
     /// The profile at `points` epsilons from 0 to `last`.
-    #[must_use]
     pub fn new(composition: &Composition, last: Epsilon, points: usize) -> Self {
         let steps = points.max(2) - 1;
         let mut deltas = Deltas::new(composition, MOST_LATTICES, work::PROFILE);
@@ -45,21 +44,18 @@ impl Profile {
     }
 
     /// The points: epsilon, and never less than delta there.
-    #[must_use]
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
     /// How much better than guessing anybody can tell whether a record was there: true less false
     /// positive rate, at most.
-    #[must_use]
     pub fn advantage(&self) -> f64 {
         self.points.first().map_or(1.0, |(_, delta)| *delta)
     }
 
     /// The largest true positive rate that any test with this false positive rate can have; NaN for
     /// what is no rate.
-    #[must_use]
     pub fn true_positive_rate(&self, false_positive_rate: f64) -> f64 {
         if !(0.0..=1.0).contains(&false_positive_rate) {
             return f64::NAN;
@@ -72,7 +68,6 @@ impl Profile {
     }
 }
 
-/// The most lattices of one profile.
 const MOST_LATTICES: usize = 8;
 /// With more entries than this, epsilons after rounds are computed at so many points at most.
 const MANY_ENTRIES: usize = 2048;
@@ -90,19 +85,15 @@ pub fn spent(
     accountant: &dyn Accountant,
     points: u64,
 ) -> Result<Vec<(u64, f64)>, Unsupported> {
-    let too_many = || Unsupported::new("more than 2^64 rounds");
-    let mut total: u64 = 0;
-    for entry in rounds {
-        total = total.checked_add(entry.count).ok_or_else(too_many)?;
-    }
+    let total = rounds.iter().try_fold(0u64, |sum, entry| sum.checked_add(entry.count));
+    let total = total.ok_or_else(|| Unsupported::new("more than 2^64 rounds"))?;
     let points = if rounds.len() > MANY_ENTRIES { points.min(FEW_POINTS) } else { points };
     let stride = total.div_ceil(points.max(1)).max(1);
     let mut marks: Vec<u64> = (1..=total / stride).map(|i| i * stride).collect();
     if marks.last() != Some(&total) && total > 0 {
         marks.push(total);
     }
-    let folded: Result<Vec<Folded>, _> = rounds.iter().map(Folded::try_from).collect();
-    let folded = folded.map_err(|error| Unsupported::new(error.to_string()))?;
+    let folded = rounds.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>()?;
     let spent_after = |mark: u64| {
         let mut left = mark;
         let prefix = folded.iter().map_while(|entry| {

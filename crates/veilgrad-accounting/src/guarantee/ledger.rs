@@ -41,9 +41,14 @@ use super::claim::{Claim, ClaimedRun, NoClaim, claim_without_budget, order_witho
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim> {
-    let mut seen = Seen::default();
-    store.visit(&mut |event| seen.take(event)).map_err(|error| NoClaim(error.to_string()))?;
-    if let Some(problem) = seen.problem {
+    let (mut seen, mut problem) = (Seen::default(), None);
+    let mut visit = |event: &Event| {
+        if let Err(why) = seen.take(event) {
+            problem.get_or_insert(why);
+        }
+    };
+    store.visit(&mut visit).map_err(|error| NoClaim(error.to_string()))?;
+    if let Some(problem) = problem {
         return Err(NoClaim(problem));
     }
     let Some((unit, adjacency)) = seen.terms else {
@@ -51,14 +56,13 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
             "no run has begun, so nothing says which datasets are neighbours".to_owned(),
         ));
     };
-    let unknown = |error: veilgrad_events::UnitError| NoClaim(error.to_string());
     let terms = Budget {
         dataset: String::new(),
         unit,
         adjacency,
         delta,
         // There is none: what is spent is the claim.
-        epsilon: Epsilon::new(0.0).map_err(unknown)?,
+        epsilon: Epsilon::new(0.0).map_err(|error| NoClaim(error.to_string()))?,
         mode: Mode::Planned,
         order: Some(order_without_budget(delta)),
     };
@@ -72,14 +76,12 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
     claim_without_budget(&terms, &runs)
 }
 
-/// What the events of a ledger said so far.
 #[derive(Default)]
 struct Seen {
     terms: Option<(RecordUnit, Adjacency)>,
     runs: Vec<SeenRun>,
     /// Whether charges of several runs may be mixed.
     mixed: bool,
-    problem: Option<String>,
 }
 
 struct SeenRun {
@@ -97,26 +99,15 @@ impl Seen {
         charges.any(|charge| matches!(charge.sampling, Sampling::Shuffle(_)))
     }
 
-    fn take(&mut self, event: &Event) {
-        if let Err(problem) = self.try_take(event) {
-            self.problem.get_or_insert(problem);
-        }
-    }
-
-    fn try_take(&mut self, event: &Event) -> Result<(), String> {
+    fn take(&mut self, event: &Event) -> Result<(), String> {
         if let Event::Open(header) = event {
             let terms = (header.unit, header.adjacency);
             if *self.terms.get_or_insert(terms) != terms {
                 return Err("runs have different record units or adjacencies".to_owned());
             }
             self.mixed |= self.runs.iter().any(|run| !run.closed);
-            self.runs.push(SeenRun {
-                header: header.clone(),
-                charges: Vec::new(),
-                next_round: 0,
-                insecure: None,
-                closed: false,
-            });
+            let (header, charges, insecure) = (header.clone(), Vec::new(), None);
+            self.runs.push(SeenRun { header, charges, next_round: 0, insecure, closed: false });
             return Ok(());
         }
         let run = self.runs.last_mut().ok_or("an event comes before its run was opened")?;
@@ -144,11 +135,7 @@ impl SeenRun {
             true => self.charges.chunks(1).map(|rounds| RunRounds { planned, rounds }).collect(),
             false => vec![RunRounds { planned, rounds: &self.charges }],
         };
-        ClaimedRun {
-            charges,
-            plan,
-            insecure: self.insecure.as_deref(),
-            numerics: self.header.numerics,
-        }
+        let (insecure, numerics) = (self.insecure.as_deref(), self.header.numerics);
+        ClaimedRun { charges, plan, insecure, numerics }
     }
 }

@@ -1,8 +1,4 @@
-//! What may be promised: accountants, claims and statements.
-//!
-//! - `accountant`: epsilon and delta of a composition; `price`: what rounds cost under a budget.
-//! - `claim`: what may be claimed, and why; `ledger`: the same for a whole ledger.
-//! - `statement`: a claim in plain words; `attack` and `curve`: what it means for an attacker.
+//! What may be promised: accountants, prices, claims and statements, and what these mean for an attacker.
 
 mod accountant;
 mod attack;

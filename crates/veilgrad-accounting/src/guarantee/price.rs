@@ -37,11 +37,9 @@ impl Spent {
                     .map(|found| found.epsilon.get())
             }
             (false, None) => {
-                return Err(
-                    "runs that declared no plan need a Rényi order that was fixed with the \
-                            budget"
-                        .to_owned(),
-                );
+                let why =
+                    "runs that declared no plan need a Rényi order that was fixed with the budget";
+                return Err(why.to_owned());
             }
         };
         epsilon.map_err(|error| error.to_string())
@@ -90,7 +88,6 @@ impl Pricing for Tightest {
     }
 }
 
-/// Adds up the Rényi divergence of rounds at one order.
 #[derive(Debug)]
 struct RenyiMeter {
     filter: Filter,
@@ -118,7 +115,7 @@ impl Cells {
     /// The width of cells, in logs of rate and noise. Meters then overcount by about 0.3 % (a test allows 0.4 %).
     const WIDTH: f64 = 1e-3;
     /// The cache is emptied at this many cells, to bound its memory.
-    const MOST: usize = 1 << 16;
+    const MOST_CELLS: usize = 1 << 16;
 
     fn divergence(&mut self, step: Step, order: f64) -> f64 {
         self.steps += 1;
@@ -126,7 +123,7 @@ impl Cells {
             return rdp::step_divergence(step, order);
         }
         let ((kind, q, z), corner) = corner(step, Self::WIDTH);
-        if self.known.len() >= Self::MOST {
+        if self.known.len() >= Self::MOST_CELLS {
             self.known.clear();
         }
         *self.known.entry((kind, q, z)).or_insert_with(|| rdp::step_divergence(corner, order))
@@ -157,7 +154,7 @@ impl Meter for RenyiMeter {
     fn add(&mut self, run: u64, rounds: Folded) {
         let added = self.runs.entry(run).or_default().add(&rounds, self.adjacency);
         // What has no analysis fits no part of the budget.
-        let cost = added.map_or(f64::INFINITY, |added| self.cost(added.cost));
+        let cost = added.map_or(f64::INFINITY, |(cost, _)| self.cost(cost));
         self.divergence = (self.divergence + cost).next_up();
     }
 

@@ -75,18 +75,14 @@ pub struct LedgerHead<'a> {
 
 impl Statement<'_> {
     /// The statement: paragraphs that each begin with what they are about, parted by empty lines.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut paragraphs = vec![match self.claim {
             Ok(claim) => self.promised(claim),
             Err(reason) => self.nothing(reason),
         }];
         paragraphs.extend(self.warned());
-        paragraphs.push(self.done());
-        paragraphs.push(self.arithmetic().to_owned());
-        paragraphs.push(self.assumed());
-        paragraphs.push(self.not_covered());
-        paragraphs.push(self.as_of());
+        paragraphs.extend([self.done(), self.arithmetic().to_owned(), self.assumed()]);
+        paragraphs.extend([self.not_covered(), self.as_of()]);
         paragraphs.join("\n\n") + "\n"
     }
 

@@ -49,16 +49,12 @@ pub(crate) struct Point {
 
 impl Pair {
     pub(crate) fn new(step: Step, direction: Direction) -> Self {
-        let (q, change) = match (step.sampled, direction) {
-            (Sampled::PoissonReplaced(q), _) => (q, Change::Replace),
-            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Remove) => {
-                (q, Change::Remove)
-            }
-            (Sampled::Poisson(q) | Sampled::FixedReplaced(q), Direction::Add) => (q, Change::Add),
-            (Sampled::Always, Direction::Remove) => (1.0, Change::Remove),
-            (Sampled::Always, Direction::Add) => (1.0, Change::Add),
+        let change = match (step.sampled, direction) {
+            (Sampled::PoissonReplaced(_), _) => Change::Replace,
+            (_, Direction::Remove) => Change::Remove,
+            (_, Direction::Add) => Change::Add,
         };
-        Self { q, z: step.z, change }
+        Self { q: step.rate(), z: step.z, change }
     }
 
     /// The pair of a step whose loss is analytic in the output: that of a Poisson sample.
@@ -148,29 +144,15 @@ impl Pair {
 
     pub(crate) fn at(&self, y: f64) -> Point {
         let (up, up_bend) = self.ratio(y);
-        match self.change {
-            Change::Remove => Point {
-                weight: up,
-                loss: up,
-                weight_beyond_linear: up_bend,
-                loss_beyond_linear: up_bend,
-            },
-            Change::Add => Point {
-                weight: 0.0,
-                loss: -up,
-                weight_beyond_linear: 0.0,
-                loss_beyond_linear: -up_bend,
-            },
+        let ((weight, weight_beyond_linear), (loss, loss_beyond_linear)) = match self.change {
+            Change::Remove => ((up, up_bend), (up, up_bend)),
+            Change::Add => ((0.0, 0.0), (-up, -up_bend)),
             Change::Replace => {
                 let (down, down_bend) = self.ratio(-y);
-                Point {
-                    weight: down,
-                    loss: down - up,
-                    weight_beyond_linear: down_bend,
-                    loss_beyond_linear: down_bend - up_bend,
-                }
+                ((down, down_bend), (down - up, down_bend - up_bend))
             }
-        }
+        };
+        Point { weight, loss, weight_beyond_linear, loss_beyond_linear }
     }
 
     /// For `(weight, loss)` at outputs `left`, `left + spacing`, ..., in their order: quicker than [`at`](Self::at).

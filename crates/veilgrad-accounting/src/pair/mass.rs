@@ -61,7 +61,6 @@ impl Pair {
         (self.loss(lowest), self.loss(high))
     }
 
-    /// The output with the largest loss.
     pub(crate) const fn highest(&self) -> f64 {
         match self.change {
             Change::Remove => f64::INFINITY,
@@ -93,10 +92,8 @@ impl Pair {
     pub(crate) fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
         let mix = |sampled: Mass| {
             let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
-            Mass {
-                value: mix(without.value, sampled.value),
-                scale: mix(without.scale, sampled.scale),
-            }
+            let value = mix(without.value, sampled.value);
+            Mass { value, scale: mix(without.scale, sampled.scale) }
         };
         match self.change {
             Change::Remove => mix(with),
@@ -156,15 +153,12 @@ impl Pair {
             Change::Remove => self.masses(y, f64::INFINITY),
             Change::Add | Change::Replace => self.masses(f64::NEG_INFINITY, y),
         };
-        let (value, rounding) = self.difference(masses, epsilon);
-        let (value, rounding) = if epsilon > 700.0 {
+        if epsilon > 700.0 {
             // e^epsilon overflows; the mass alone is an upper bound.
-            let mass = self.mass(masses).up();
-            (0.5 * mass, 0.5 * mass)
-        } else {
-            (value, 4.0 * rounding)
-        };
-        Interval { lower: value - rounding, upper: value + rounding }
+            return Interval { lower: 0.0, upper: self.mass(masses).up() };
+        }
+        let (value, rounding) = self.difference(masses, epsilon);
+        Interval { lower: value - 4.0 * rounding, upper: value + 4.0 * rounding }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A certified number.
+//! Certified numbers, and the interface of the three methods: closed form, contour and lattice.
 
 use crate::Interval;
 
@@ -45,4 +45,10 @@ impl Certified {
     pub(crate) const fn with_lower(self, lower: f64) -> Self {
         Self { bounds: Interval { lower, ..self.bounds }, ..self }
     }
+}
+
+/// Certified bounds of the privacy profile of a composition in one direction, by one method.
+pub(crate) trait DeltaBounds {
+    /// Bounds of delta at `epsilon`.
+    fn delta(&self, epsilon: f64) -> Interval;
 }

@@ -1,6 +1,6 @@
 //! Profiles in closed form: the Gaussian without sampling, and one sampled step.
 
-use super::bounds::DeltaBounds;
+use super::certified::DeltaBounds;
 use crate::number::{UNIT, upper_tail};
 use crate::pair::{Direction, step_delta};
 use crate::{Composition, Interval, Step};

@@ -4,7 +4,7 @@ use crate::cumulant::LEAST_NOISE;
 use crate::{Composition, Sampled, Step, Unsupported};
 
 /// Rounding errors of a few 1e-16 per round add up: beyond this many rounds transforms have too few digits left.
-const MOST_ROUNDS: f64 = 1e12;
+const MOST_TRANSFORMED_ROUNDS: f64 = 1e12;
 /// If all noise multipliers are larger, single losses are about 1e-4, and Rényi's bound is within ten percent.
 const MOST_NOISE: f64 = 1e4;
 
@@ -21,12 +21,7 @@ pub(crate) fn ever_sampled(composition: &Composition) -> f64 {
 
 /// The log of the probability that these rounds never sample a record.
 fn log_never_sampled((step, count): &(Step, u64)) -> f64 {
-    match step.sampled {
-        Sampled::Always => f64::NEG_INFINITY,
-        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
-            *count as f64 * libm::log1p(-q)
-        }
-    }
+    *count as f64 * libm::log1p(-step.rate())
 }
 
 /// The rounds whose noise is not tiny, and at least the probability that the others ever sample a record: if they do
@@ -42,9 +37,9 @@ pub(crate) fn without_tiny_noise(composition: &Composition) -> Option<(Compositi
 
 /// An error where transforms are not worth a try: rounding would exceed the profile, or Rényi's bound is as tight.
 pub(crate) fn beyond_transforms(composition: &Composition) -> Result<(), Unsupported> {
-    if composition.rounds() > MOST_ROUNDS {
+    if composition.rounds() > MOST_TRANSFORMED_ROUNDS {
         return Err(Unsupported::new(format!(
-            "more than {MOST_ROUNDS:e} rounds: their rounding errors add up to more than the profile"
+            "more than {MOST_TRANSFORMED_ROUNDS:e} rounds: their rounding errors add up to more than the profile"
         )));
     }
     if composition.steps().iter().all(|(step, _)| step.z > MOST_NOISE) {

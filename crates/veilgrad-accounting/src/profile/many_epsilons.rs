@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use veilgrad_events::Delta;
 
 use super::addition::Addition;
-use super::bounds::DeltaBounds;
-use super::certified::Method;
+use super::certified::{DeltaBounds, Method};
 use super::closed_form::ClosedForm;
 use super::lattice::SKETCHED;
 use super::limit::{beyond_transforms, ever_sampled, without_tiny_noise};

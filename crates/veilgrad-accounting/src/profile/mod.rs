@@ -4,7 +4,6 @@
 //! else the contour, else, or where that is not tight, the lattice.
 
 mod addition;
-mod bounds;
 mod certified;
 mod closed_form;
 mod contour;
@@ -12,7 +11,6 @@ mod lattice;
 mod limit;
 mod many_epsilons;
 mod one_direction;
-mod payoff;
 
 pub use certified::{Certified, Method};
 pub(crate) use many_epsilons::Deltas;
@@ -98,7 +96,6 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
 ///
 /// # Guarantee
 /// As for [`epsilon`].
-#[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
     if let Some((above, below)) = composition.enclosing() {
         return delta(above, epsilon).with_lower(delta(below, epsilon).bounds.lower);

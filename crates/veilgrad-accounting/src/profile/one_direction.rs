@@ -2,13 +2,11 @@
 
 use veilgrad_events::Delta;
 
-use super::bounds::DeltaBounds;
-use super::certified::{Certified, Method};
+use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
-use super::contour::{self, Contour, smoothing};
-use super::lattice::{LONGEST, Lattice, Target};
-use super::payoff::payoff;
-use crate::cumulant::{Cumulant, Jet, Smoothing};
+use super::contour::{Contour, many, smoothing};
+use super::lattice::{LONGEST, Lattice, ProfileQuestion};
+use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
 use crate::number::bracket_root;
 use crate::pair::Direction;
 use crate::work::{self, Allowance};
@@ -49,10 +47,6 @@ impl DeltaBounds for Transform {
 }
 
 impl Transform {
-    fn into_upper_bound(self) -> Self {
-        Self::UpperOnly(Box::new(self))
-    }
-
     const fn method(&self) -> Method {
         match self {
             Self::Contour(_) | Self::Smoothed(_) => Method::Contour,
@@ -71,7 +65,6 @@ impl Transform {
     }
 }
 
-/// Where there is no work left.
 const UNKNOWN: Certified = Certified { bounds: Interval::UNKNOWN, method: Method::Contour };
 
 /// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
@@ -109,8 +102,8 @@ pub(crate) fn delta_towards(
     let smoothed =
         || smoothing::for_epsilon(composition, direction, epsilon).map(Transform::Smoothed);
     let lattice = || {
-        let target = Target::Epsilon(epsilon);
-        Lattice::new(composition, direction, target, close, longest).map(Transform::Lattice)
+        let question = ProfileQuestion::Epsilon(epsilon);
+        Lattice::new(composition, direction, question, close, longest).map(Transform::Lattice)
     };
     // With few rounds transforms decay slowly, and lattices are close enough.
     let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];
@@ -143,10 +136,9 @@ pub(crate) fn coarse_delta(
 ) -> (Certified, Option<Transform>) {
     let coarse = composition.coarse();
     let (found, transform) = delta_towards(coarse, direction, epsilon, how_close);
-    (found.with_lower(0.0), transform.map(Transform::into_upper_bound))
+    (found.with_lower(0.0), transform.map(|found| Transform::UpperOnly(Box::new(found))))
 }
 
-/// Bounds of epsilon for `delta`.
 pub(crate) fn epsilon_towards(
     composition: &Composition,
     direction: Direction,
@@ -176,7 +168,8 @@ pub(crate) fn epsilon_towards(
         return best;
     }
     // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
-    let mut attempts: [(Method, Attempt); 2] =
+    type EpsilonBounds = fn(&Composition, Direction, f64) -> Option<Interval>;
+    let mut attempts: [(Method, EpsilonBounds); 2] =
         [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
     if composition.rounds() < FEW_ROUNDS {
         attempts.reverse();
@@ -193,9 +186,6 @@ pub(crate) fn epsilon_towards(
     best
 }
 
-/// A way to bounds of epsilon.
-type Attempt = fn(&Composition, Direction, f64) -> Option<Interval>;
-
 /// Half of what is left, unless it is the last attempt.
 fn part_for_attempt(last: bool) -> Allowance {
     Allowance::open(if last { work::left() } else { work::left() / 2 })
@@ -210,7 +200,10 @@ fn first_contour(
     tilt: f64,
 ) -> Option<Contour> {
     let _part = part_for_attempt(composition.sample().is_none());
-    contour::contour(composition, direction, cumulant, tilt, Smoothing::default())
+    match composition.sample() {
+        Some(sample) => many::contour(composition, sample, direction, tilt),
+        None => Contour::new(composition, direction, cumulant, tilt, Smoothing::default()),
+    }
 }
 
 /// Whether epsilon is above [`MOST_EPSILON`], by Rényi's bound, so that transforms are not worth their time.
@@ -234,8 +227,13 @@ fn lattice_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<Interval> {
-    let lattice =
-        Lattice::new(composition, direction, Target::Delta(delta), LATTICE_CLOSE, LONGEST)?;
+    let lattice = Lattice::new(
+        composition,
+        direction,
+        ProfileQuestion::Delta(delta),
+        LATTICE_CLOSE,
+        LONGEST,
+    )?;
     solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
@@ -244,9 +242,7 @@ fn lattice_epsilon(
 fn rarely_sampled(composition: &Composition) -> bool {
     let part = |(step, count): &(Step, u64)| match step.sampled {
         Sampled::Always => f64::INFINITY,
-        Sampled::Poisson(q) | Sampled::PoissonReplaced(q) | Sampled::FixedReplaced(q) => {
-            q * *count as f64
-        }
+        _ => step.rate() * *count as f64,
     };
     composition.steps().iter().map(part).sum::<f64>() < 0.3
 }

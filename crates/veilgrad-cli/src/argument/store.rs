@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use veilgrad_events::{Delta, Epsilon, RecordUnit};
 use veilgrad_ledger::Head;
 
-use super::{Neighbours, delta, epsilon, head, target_epsilon, unit};
+use super::{Neighbours, delta, epsilon, target_epsilon, unit};
 use crate::error::Error;
 use crate::{example, ledger_place};
 
@@ -14,9 +14,7 @@ use crate::{example, ledger_place};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Budget {
     /// Begin a dataset with its budget, in a new ledger if there is none.
-    #[command(
-        after_help = example::BUDGET_CREATE
-    )]
+    #[command(after_help = example::BUDGET_CREATE)]
     Create(CreateBudget),
     /// What a dataset has spent, and what is left.
     #[command(after_help = example::BUDGET_SHOW)]
@@ -25,9 +23,7 @@ pub(crate) enum Budget {
     #[command(after_help = example::BUDGET_LIST)]
     List(LedgerFile),
     /// Lower a budget. It can never be raised.
-    #[command(
-        after_help = example::BUDGET_TIGHTEN
-    )]
+    #[command(after_help = example::BUDGET_TIGHTEN)]
     Tighten(TightenBudget),
 }
 
@@ -107,17 +103,13 @@ pub(crate) enum Ledger {
     #[command(after_help = example::LEDGER_SHOW)]
     Show(LedgerPath),
     /// Check every row, the head and the anchor.
-    #[command(
-        after_help = example::LEDGER_VERIFY
-    )]
+    #[command(after_help = example::LEDGER_VERIFY)]
     Verify(Verify),
     /// One line to publish elsewhere: with it, anybody can detect that the ledger was rolled back.
     #[command(after_help = example::LEDGER_HEAD)]
     Head(LedgerPath),
     /// All rows, or the rounds, to stdout.
-    #[command(
-        after_help = example::LEDGER_EXPORT
-    )]
+    #[command(after_help = example::LEDGER_EXPORT)]
     Export(Export),
     /// Charge the rows of an export or a backup that are not here yet.
     #[command(after_help = example::LEDGER_IMPORT)]
@@ -157,7 +149,7 @@ pub(crate) struct Verify {
     /// The ledger database.
     pub(crate) ledger: PathBuf,
     /// A head that was published or kept in a checkpoint: the ledger must contain it.
-    #[arg(long, value_name = "HEAD", value_parser = head)]
+    #[arg(long, value_name = "HEAD")]
     pub(crate) against: Option<Head>,
 }
 

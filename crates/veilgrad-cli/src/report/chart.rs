@@ -125,7 +125,6 @@ impl Line<'_> {
     }
 }
 
-/// Space for the caption above a chart.
 const CAPTION: f64 = 30.0;
 
 /// What pages style by their own sheet.

@@ -2,22 +2,17 @@
 
 use std::path::Path;
 
-use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection as Grade, warnings};
+use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
-use veilgrad_events::{
-    Delta, Epsilon, NoiseMultiplier, Numerics, Round, Rounds, Sampling, UnitError,
-};
+use veilgrad_events::{Delta, Epsilon, Numerics, Round, Rounds, Sampling, UnitError};
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
-use super::document::{
-    Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report,
-};
+use super::document::{Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report};
 use crate::answer::{sampling_name, unit_name};
 use crate::error::Error;
 use crate::path;
 
-/// Points of each curve.
 const POINTS: u64 = 64;
 
 /// What a report is made of: a ledger, and facts about results that do not concern privacy.
@@ -31,7 +26,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) done: Option<u64>,
     /// How many records were declared, in public.
     pub(crate) records: Option<u64>,
-    /// Where results are kept.
     pub(crate) directory: Option<&'a Path>,
     /// What the ledger says since the results were written.
     pub(crate) newer: Option<Newer>,
@@ -42,17 +36,17 @@ pub(crate) struct Facts<'a> {
     pub(crate) model: Option<usize>,
 }
 
-/// The report of a run, or of all that a ledger knows about a dataset.
 pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let datasets = facts.ledger.state().datasets();
     let dataset = datasets.get(facts.dataset).ok_or_else(|| {
         Error::Ledger(StoreError::Refused(format!("the ledger has no dataset {:?}", facts.dataset)))
     })?;
-    let rounds = crate::ledger::charges(facts.ledger, Some(facts.dataset), facts.runs)?;
+    let rounds = crate::ledger::charges(facts.ledger, facts.dataset, facts.runs)?;
     let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
         return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
     };
-    let done = ChargedRounds::new(&rounds, &last.round).map_err(Error::failure)?;
+    let groups = groups(&last.round);
+    let done = done(&rounds, &last.round, &groups).map_err(Error::failure)?;
     let budget = &dataset.budget;
     let claim = crate::claim::of(dataset);
     let claimed = claim.as_ref().ok();
@@ -62,7 +56,6 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let head = facts.ledger.head();
     let head = Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() };
     let curves = claimed.map_or(Ok(Curves::default()), |claim| curves(dataset, claim));
-    let groups = groups(&last.round);
     let statement = Statement {
         dataset: facts.dataset,
         unit: budget.unit,
@@ -70,7 +63,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         claim: &claim,
         records,
         runs: dataset.runs.len(),
-        done: done.stated(&groups),
+        done: done.clone(),
         numerics,
         public_test: facts.test_accuracy.is_some(),
         reports_time: facts.seconds.is_some(),
@@ -105,11 +98,11 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         rate: done.sampling.and_then(rate),
         numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
         insecure: dataset.insecure().is_some(),
-        rounds: facts.done.map_or(done.charged, |done_rounds| done_rounds.min(done.charged)),
-        charged: done.charged,
+        rounds: facts.done.map_or(done.rounds, |rounds| rounds.min(done.rounds)),
+        charged: done.rounds,
         uniform: done.uniform,
         noise_multiplier: done.noise_multiplier.get(),
-        groups,
+        groups: groups.clone(),
         test_accuracy: facts.test_accuracy,
         metrics: facts
             .metrics
@@ -136,48 +129,26 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
 }
 
 /// The rounds that the ledger charged, in sum.
-struct ChargedRounds {
-    charged: u64,
-    sampling: Option<Sampling>,
-    uniform: bool,
-    noise_multiplier: NoiseMultiplier,
-}
-
-impl ChargedRounds {
-    fn new(rounds: &[Rounds], last: &Round) -> Result<Self, UnitError> {
-        let mut least = last.noise_multiplier()?;
-        for entry in rounds {
-            let noise = entry.round.noise_multiplier()?;
-            if noise < least {
-                least = noise;
-            }
-        }
-        let alike = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
-        Ok(Self {
-            charged: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
-            sampling: alike.then_some(last.sampling()),
-            uniform: rounds.iter().all(|entry| entry.round == *last),
-            noise_multiplier: least,
-        })
-    }
-
-    fn stated<'a>(&self, groups: &'a [Group]) -> Done<'a> {
-        Done {
-            rounds: self.charged,
-            sampling: self.sampling,
-            uniform: self.uniform,
-            noise_multiplier: self.noise_multiplier,
-            groups: groups
-                .iter()
-                .map(|group| ReleasedGroup {
-                    name: &group.name,
-                    dimension: group.dimension,
-                    clip: group.clip,
-                    noise: group.noise,
-                })
-                .collect(),
+fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done<'a>, UnitError> {
+    let mut noise_multiplier = last.noise_multiplier()?;
+    for entry in rounds {
+        let noise = entry.round.noise_multiplier()?;
+        if noise < noise_multiplier {
+            noise_multiplier = noise;
         }
     }
+    let alike = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
+    let released = |group: &'a Group| {
+        let Group { name, dimension, clip, noise, .. } = group;
+        ReleasedGroup { name, dimension: *dimension, clip: *clip, noise: *noise }
+    };
+    Ok(Done {
+        rounds: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
+        sampling: alike.then_some(last.sampling()),
+        uniform: rounds.iter().all(|entry| entry.round == *last),
+        noise_multiplier,
+        groups: groups.iter().map(released).collect(),
+    })
 }
 
 fn groups(round: &Round) -> Vec<Group> {
@@ -201,12 +172,13 @@ fn attacker(claim: &Claim) -> Attacker {
         advantage: attacker.advantage,
         true_positive_rate: attacker.true_positive_rate,
         protection: match attacker.protection() {
-            Grade::VeryStrong => Protection::VeryStrong,
-            Grade::Strong => Protection::Strong,
-            Grade::Moderate => Protection::Moderate,
-            Grade::Weak => Protection::Weak,
-            Grade::None => Protection::None,
-        },
+            Protection::VeryStrong => "very-strong",
+            Protection::Strong => "strong",
+            Protection::Moderate => "moderate",
+            Protection::Weak => "weak",
+            Protection::None => "none",
+        }
+        .to_owned(),
     }
 }
 
@@ -218,9 +190,7 @@ fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
     };
     let (adjacency, delta): (_, Delta) = (dataset.budget.adjacency, dataset.budget.delta);
     let composition = Composition::fold(plan, adjacency)?;
-    let last =
-        Epsilon::new(1.5 * claim.epsilon).map_err(|error| Unsupported::new(error.to_string()))?;
-    let profile = Profile::new(&composition, last, POINTS as usize);
+    let profile = Profile::new(&composition, Epsilon::new(1.5 * claim.epsilon)?, POINTS as usize);
     let spent = spent(plan, adjacency, delta, &Tightest, POINTS)?;
     Ok(Curves::new(&spent, &profile))
 }

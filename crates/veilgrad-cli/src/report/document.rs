@@ -64,22 +64,12 @@ pub(crate) struct Report {
 }
 
 /// What the best attack on one record achieves at most.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Attacker {
     pub(crate) advantage: f64,
     #[serde(rename = "tpr_at_fpr_1e-2")]
     pub(crate) true_positive_rate: f64,
-    pub(crate) protection: Protection,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Protection {
-    VeryStrong,
-    Strong,
-    Moderate,
-    Weak,
-    None,
+    pub(crate) protection: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,7 +90,6 @@ pub(crate) struct Metric {
     pub(crate) values: Vec<f64>,
 }
 
-/// Where a ledger ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) id: String,
@@ -167,7 +156,6 @@ impl Report {
         }
     }
 
-    /// Epsilon for people.
     pub(super) fn shown_epsilon(&self) -> String {
         self.epsilon.map_or("unknown".to_owned(), up)
     }

@@ -17,7 +17,6 @@ use crate::output::{print, print_answer, print_json, write_file};
 pub(crate) use compute::{Facts, of_run};
 pub(crate) use document::{Curves, Head, Report};
 
-/// What `train` says in the end.
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
     if common.json {
         print_json(&report.json()?)?;
@@ -43,7 +42,6 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
     report.claimed()
 }
 
-/// `veilgrad report RUN -o FILE.html`.
 pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
     let report = source::read(&arguments.of, common)?;
     let page = page::page(&report);
@@ -55,7 +53,6 @@ pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
     report.claimed()
 }
 
-/// `veilgrad statement RUN`.
 pub(crate) fn say(of: &RunOf, common: &Common) -> Result<(), Error> {
     let report = source::read(of, common)?;
     let document = json!({

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use veilgrad_accounting::display::{claimed_noise_down, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::document::{Curves, Report};
+use super::document::{Curves, Group, Report};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
@@ -37,7 +37,6 @@ pre{white-space:pre-wrap}code{overflow-wrap:anywhere}
 :root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--card:#fff;--blue:#1f5fbf}}
 ";
 
-/// The page.
 pub(crate) fn page(report: &Report) -> String {
     let mut body = String::new();
     // Writing to a string does not fail.
@@ -78,8 +77,22 @@ pub(crate) fn page(report: &Report) -> String {
     document(&format!("Privacy report: {}", report.dataset), &body)
 }
 
+/// The curves and the table of a plan, as a page.
+pub(crate) fn plan_page(curves: &Curves, delta: f64, table: &str) -> String {
+    let mut body = "<h1>Privacy plan</h1>\n<div class=\"scroll\"><table>\n".to_owned();
+    for line in table.lines() {
+        let (name, value) = line.split_at_checked(18).unwrap_or((line, ""));
+        // Writing to a string does not fail.
+        let (name, value) = (escape(name.trim()), escape(value.trim()));
+        let _ = writeln!(body, "<tr><th>{name}</th><td>{value}</td></tr>");
+    }
+    body.push_str("</table></div>\n");
+    privacy_figures(&mut body, curves, delta);
+    document("Privacy plan", &body)
+}
+
 /// A page with this style and nothing from elsewhere.
-pub(crate) fn document(title: &str, body: &str) -> String {
+fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -97,18 +110,14 @@ fn unit(unit: &str) -> String {
 }
 
 fn numbers(body: &mut String, report: &Report) {
+    let delta = format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}");
     let mut cards = vec![
-        (
-            report.shown_epsilon(),
-            format!("epsilon, at delta {:e}", report.delta).replace('-', "\u{2011}"),
-        ),
+        (report.shown_epsilon(), delta),
         (claimed_noise_down(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
     if let Some(accuracy) = report.test_accuracy {
-        cards.push((
-            format!("{:.2} %", 100.0 * accuracy),
-            "accuracy on the public test set".to_owned(),
-        ));
+        let name = "accuracy on the public test set".to_owned();
+        cards.push((format!("{:.2} %", 100.0 * accuracy), name));
     }
     if let Some(running) = report.epsilon_running {
         cards.push((up(running), "epsilon charged to the data so far, all runs".to_owned()));
@@ -121,12 +130,8 @@ fn numbers(body: &mut String, report: &Report) {
     }
     body.push_str("<div class=\"numbers\">\n");
     for (value, name) in cards {
-        let _ = writeln!(
-            body,
-            "<div class=\"number\"><b>{}</b><span>{}</span></div>",
-            escape(&value),
-            escape(&name)
-        );
+        let (value, name) = (escape(&value), escape(&name));
+        let _ = writeln!(body, "<div class=\"number\"><b>{value}</b><span>{name}</span></div>");
     }
     body.push_str("</div>\n");
 }
@@ -149,7 +154,7 @@ pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 
 }
 
 /// The same curves as a part of a page; nothing where no round was charged.
-pub(crate) fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
+fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
     if curves.spent.is_empty() {
         return;
     }
@@ -169,28 +174,21 @@ fn figure(body: &mut String, caption: &str, svg: &str) {
 
 fn groups(body: &mut String, report: &Report) {
     body.push_str("<h2>What every round releases</h2>\n");
-    let shares: Vec<(String, f64, String)> = report
-        .groups
-        .iter()
-        .map(|group| (group.name.clone(), group.share, format!("{:.1} %", 100.0 * group.share)))
-        .collect();
+    let bars_of = |title: &str, bar: &dyn Fn(&Group) -> (f64, String)| {
+        let bar = |group| (bar(group), group.name.clone());
+        let all = report.groups.iter().map(bar).map(|((size, text), name)| (name, size, text));
+        bars(title, &all.collect::<Vec<_>>())
+    };
     body.push_str("<div class=\"charts\">\n");
-    let bars_of = bars("Share of the privacy loss", &shares);
-    figure(body, "Share of a round's privacy loss", &bars_of);
-    let noise: Vec<(String, f64, String)> = report
-        .groups
-        .iter()
-        .map(|group| {
-            let ratio = group.noise / group.clip;
-            (
-                group.name.clone(),
-                ratio,
-                format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)),
-            )
-        })
-        .collect();
-    let bars_of = bars("Noise versus clip norm", &noise);
-    figure(body, "Noise on the sum, as a multiple of one record's bound", &bars_of);
+    let shares = bars_of("Share of the privacy loss", &|group| {
+        (group.share, format!("{:.1} %", 100.0 * group.share))
+    });
+    figure(body, "Share of a round's privacy loss", &shares);
+    let noise = bars_of("Noise versus clip norm", &|group| {
+        let ratio = group.noise / group.clip;
+        (ratio, format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)))
+    });
+    figure(body, "Noise on the sum, as a multiple of one record's bound", &noise);
     body.push_str("</div>\n");
     body.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>group</th><th class=\"n\">numbers</th>\

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use veilgrad_events::Event;
+use veilgrad_events::{Event, Insecure};
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
 use super::compute::{Facts, of_run};
@@ -157,9 +157,8 @@ fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Erro
             Entry::Run { event: Event::Reserve(reservation), .. } => {
                 rounds = rounds.saturating_add(reservation.charge.count);
             }
-            Entry::Run { event: Event::Insecure(insecure), .. } => {
-                changes
-                    .push(format!("a run was stamped as protecting nothing ({})", insecure.reason));
+            Entry::Run { event: Event::Insecure(Insecure { reason }), .. } => {
+                changes.push(format!("a run was stamped as protecting nothing ({reason})"));
             }
             Entry::Tighten { epsilon, .. } => {
                 changes.push(format!("the budget was lowered to epsilon {}", epsilon.get()));
@@ -173,12 +172,8 @@ fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Erro
         (rounds, "more round(s) were charged to it"),
         (imported, "row(s) of other ledgers were added to it"),
     ];
-    changes.extend(
-        counted
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}")),
-    );
+    let counted = counted.iter().filter(|(count, _)| *count > 0);
+    changes.extend(counted.map(|(count, what)| format!("{count} {what}")));
     if changes.is_empty() {
         changes.push(format!(
             "{rows} rows were added, none of which changes what is charged to this data"

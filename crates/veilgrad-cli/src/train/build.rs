@@ -23,7 +23,6 @@ pub(crate) fn threads(asked: Option<usize>) -> usize {
 /// How many parameters a model may have.
 const MOST_PARAMETERS: u128 = 1 << 30;
 
-/// The untrained model.
 pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     if most_parameters(declaration)? > MOST_PARAMETERS {
         return Err(Error::usage("the model would have more than 2^30 parameters"));
@@ -37,12 +36,9 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
             Layer::Conv2d(Conv2d { filters, kernel: (size, size), stride: (2, 2), padding })
         };
         let [first, second] = config.filters.unwrap_or([16, 32]);
-        layers.push(conv(first, 8, Padding::Same));
-        layers.push(Layer::Relu);
-        layers.push(Layer::max_pool(2, 1));
-        layers.push(conv(second, 4, Padding::Valid));
-        layers.push(Layer::Relu);
-        layers.push(Layer::max_pool(2, 1));
+        for conv in [conv(first, 8, Padding::Same), conv(second, 4, Padding::Valid)] {
+            layers.extend([conv, Layer::Relu, Layer::max_pool(2, 1)]);
+        }
         layers.push(Layer::Flatten);
         if hidden.is_empty() {
             hidden = &[32];
@@ -100,12 +96,8 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
         let clip = ClipNorm::new(group.clip).map_err(Error::usage)?;
         let name = group.vectors.first().map(String::as_str).filter(|_| group.vectors.len() == 1);
         let share = || {
-            let share = group.share.ok_or_else(|| {
-                Error::usage(format!(
-                    "group {:?} needs share = its part of the budget",
-                    group.vectors
-                ))
-            })?;
+            let why = || format!("group {:?} needs share = its part of the budget", group.vectors);
+            let share = group.share.ok_or_else(|| Error::usage(why()))?;
             BudgetShare::new(share).map_err(Error::usage)
         };
         match name {
@@ -182,7 +174,6 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
     }
 }
 
-/// Any of the optimizers.
 pub(crate) type AnyOptimizer = Box<dyn Optimizer>;
 
 pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
@@ -198,7 +189,6 @@ pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
     }
 }
 
-/// The sampler of a policy.
 pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
     match sampling {
         Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),

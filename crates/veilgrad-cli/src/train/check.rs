@@ -71,12 +71,8 @@ impl Config {
                 privacy.expected_batch, data.records
             ));
         }
-        if privacy.sampling != Sampling::Poisson && privacy.expected_batch.fract() != 0.0 {
-            return Err(
-                "[privacy] expected_batch must be whole for batches of a fixed size".to_owned()
-            );
-        }
-        Ok(())
+        let whole = privacy.sampling == Sampling::Poisson || privacy.expected_batch.fract() == 0.0;
+        refuse([(!whole, "[privacy] expected_batch must be whole for batches of a fixed size")])
     }
 
     /// Names are printed, and must look like what they are.
@@ -118,14 +114,7 @@ impl Config {
                 return Err(format!("column {user:?} cannot be both the label and the user"));
             }
         }
-        for (public_key, public) in data.public_files() {
-            for (private_key, private) in data.private_files() {
-                if public == private {
-                    return Err(same_file(public_key, private_key));
-                }
-            }
-        }
-        Ok(())
+        data.check_apart(|public, private| public == private)
     }
 
     /// What the kind of file needs to have declared beside it.
@@ -133,43 +122,42 @@ impl Config {
         let data = &self.data;
         let mut files = data.test.iter().chain([&data.train]);
         let parquet = |end: &std::ffi::OsStr| end.eq_ignore_ascii_case("parquet");
-        if cfg!(not(feature = "parquet")) && files.any(|file| file.extension().is_some_and(parquet))
-        {
-            return Err("[data] Parquet needs a build with the feature `parquet`".to_owned());
-        }
+        let parquet = cfg!(not(feature = "parquet"))
+            && files.any(|file| file.extension().is_some_and(parquet));
+        refuse([(parquet, "[data] Parquet needs a build with the feature `parquet`")])?;
         if is_table(&data.train) {
-            if data.label.is_none() {
-                return Err("[data] label is missing: which column is the label?".to_owned());
-            }
-            if data.columns.is_empty() {
-                return Err(
-                    "[[data.columns]] are missing: name the columns to use, with bounds or \
-                            categories"
-                        .to_owned(),
-                );
-            }
-            return Ok(());
+            return refuse([
+                (data.label.is_none(), "[data] label is missing: which column is the label?"),
+                (
+                    data.columns.is_empty(),
+                    "[[data.columns]] are missing: name the columns to use, with bounds or categories",
+                ),
+            ]);
         }
-        let declared = "is declared, not read from private data";
-        if !data.columns.is_empty() || data.label.is_some() {
-            return Err("[data] label and columns are for tables (.csv, .parquet)".to_owned());
-        }
-        if matches!(data.record, Record::User(_)) {
-            return Err("[data] record: users are named by a column of a table".to_owned());
-        }
-        if data.shape.is_none() {
-            return Err(format!("[data] shape is missing: the shape of an example {declared}"));
-        }
-        if data.bounds.is_none() {
-            return Err(format!("[data] bounds is missing: the range of numbers {declared}"));
-        }
-        if data.labels.is_none() && data.arrays.is_none() {
-            return Err("[data] labels is missing: where are the labels?".to_owned());
-        }
-        if data.test.is_some() && data.test_labels.is_none() && data.arrays.is_none() {
-            return Err("[data] test_labels is missing: where are the labels?".to_owned());
-        }
-        Ok(())
+        let without_labels = |labels: &Option<_>| labels.is_none() && data.arrays.is_none();
+        refuse([
+            (
+                !data.columns.is_empty() || data.label.is_some(),
+                "[data] label and columns are for tables (.csv, .parquet)",
+            ),
+            (
+                matches!(data.record, Record::User(_)),
+                "[data] record: users are named by a column of a table",
+            ),
+            (
+                data.shape.is_none(),
+                "[data] shape is missing: the shape of an example is declared, not read from private data",
+            ),
+            (
+                data.bounds.is_none(),
+                "[data] bounds is missing: the range of numbers is declared, not read from private data",
+            ),
+            (without_labels(&data.labels), "[data] labels is missing: where are the labels?"),
+            (
+                data.test.is_some() && without_labels(&data.test_labels),
+                "[data] test_labels is missing: where are the labels?",
+            ),
+        ])
     }
 
     fn check_train(&self) -> Result<(), String> {
@@ -215,24 +203,31 @@ impl Data {
             let found = std::fs::metadata(path).ok()?;
             Some((found.dev(), found.ino()))
         };
+        // A file that is not there is named when it is opened.
+        self.check_apart(|public, private| {
+            identity(public).is_some_and(|public| identity(private) == Some(public))
+        })
+    }
+
+    fn check_apart(&self, same: impl Fn(&Path, &Path) -> bool) -> Result<(), String> {
         for (public_key, public) in self.public_files() {
-            // A file that is not there is named when it is opened.
-            let Some(public) = identity(public) else { continue };
-            for (private_key, private) in self.private_files() {
-                if identity(private) == Some(public) {
-                    return Err(same_file(public_key, private_key));
-                }
+            if let Some((private_key, _)) =
+                self.private_files().find(|(_, file)| same(public, file))
+            {
+                return Err(format!(
+                    "[data] {public_key} is the private file of [data] {private_key}: what is printed about a \
+                     public test set would be about private records; name another file, or none"
+                ));
             }
         }
         Ok(())
     }
 }
 
-fn same_file(public_key: &str, private_key: &str) -> String {
-    format!(
-        "[data] {public_key} is the private file of [data] {private_key}: what is printed about a \
-         public test set would be about private records; name another file, or none"
-    )
+/// The first of these reasons that holds, as an error.
+fn refuse<const N: usize>(reasons: [(bool, &str); N]) -> Result<(), String> {
+    let found = reasons.into_iter().find(|(holds, _)| *holds);
+    found.map_or(Ok(()), |(_, reason)| Err(reason.to_owned()))
 }
 
 /// The first value that stands in a list twice.
@@ -353,28 +348,5 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// A configuration for tests.
 #[cfg(test)]
-pub(crate) const EXAMPLE: &str = r#"
-[data]
-train = "data/mnist/train-images-idx3-ubyte.gz"
-labels = "data/mnist/train-labels-idx1-ubyte.gz"
-records = 60000
-classes = 10
-shape = [28, 28]
-bounds = [0, 255]
-[model]
-kind = "linear"
-features = "scattering"
-[privacy]
-epsilon = 3.0
-delta = 1e-5
-expected_batch = 8192
-[train]
-rounds = 700
-optimizer = { kind = "sgd", lr = 0.6, momentum = 0.9 }
-ema = 0.99
-"#;
-
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

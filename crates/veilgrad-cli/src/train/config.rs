@@ -137,7 +137,6 @@ pub(crate) struct Microbatch {
     pub(crate) microbatch: std::num::NonZeroU32,
 }
 
-/// A column of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Column {

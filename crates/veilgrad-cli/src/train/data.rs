@@ -54,18 +54,16 @@ impl Records for Examples {
     }
 
     fn examples(&self, record: u64) -> usize {
-        self.members.as_ref().map_or(1, |members| {
-            usize::try_from(record).ok().and_then(|record| members.get(record)).map_or(0, Vec::len)
-        })
+        self.members.as_ref().map_or(1, |members| members.get(record as usize).map_or(0, Vec::len))
     }
 
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
         let place = match &self.members {
-            None => usize::try_from(record).ok(),
-            Some(members) => usize::try_from(record)
-                .ok()
-                .and_then(|record| members.get(record)?.get(example).copied())
-                .and_then(|place| usize::try_from(place).ok()),
+            None => Some(record as usize),
+            Some(members) => {
+                let members = members.get(record as usize);
+                members.and_then(|members| members.get(example)).map(|place| *place as usize)
+            }
         };
         let Some(place) = place else { return };
         let row = self.inputs.get(place * self.width..(place + 1) * self.width);

@@ -84,7 +84,6 @@ fn quickest(mut trial: impl FnMut() -> Option<f64>) -> Option<f64> {
     Some(best)
 }
 
-/// Seconds for the features of a few images.
 fn features(config: &Config, count: usize, threads: usize) -> Option<f64> {
     let declaration = config.declaration();
     if declaration.model.features == Features::None {

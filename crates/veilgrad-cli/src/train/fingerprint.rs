@@ -76,7 +76,7 @@ fn below(place: &str, joint: &str, was: Option<&Value>, is: Option<&Value>) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::EXAMPLE;
+    use super::super::check::tests::EXAMPLE;
     use super::*;
 
     fn fingerprint(from: &str, to: &str) -> Value {

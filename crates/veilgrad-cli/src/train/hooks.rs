@@ -38,16 +38,11 @@ impl Waiting {
 
     /// The ledger is busy: says so once, and returns whether to try again.
     fn wait(&mut self) -> bool {
-        let since = *self.since.get_or_insert_with(|| {
-            if !self.quiet {
-                let seconds = self.patience.as_secs();
-                say(&format!(
-                    "the ledger is busy: waiting up to {seconds} s for another process\n"
-                ));
-            }
-            Instant::now()
-        });
-        since.elapsed() < self.patience
+        if self.since.is_none() && !self.quiet {
+            let seconds = self.patience.as_secs();
+            say(&format!("the ledger is busy: waiting up to {seconds} s for another process\n"));
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed() < self.patience
     }
 
     /// Tries something with a ledger until the ledger is free, or patience ends.
@@ -56,16 +51,13 @@ impl Waiting {
         mut attempt: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         loop {
-            match attempt() {
-                Err(StoreError::Busy(why)) => {
-                    if !self.wait() {
-                        return Err(StoreError::Busy(why));
-                    }
-                }
-                other => {
-                    self.since = None;
-                    return other;
-                }
+            let found = attempt();
+            if !matches!(found, Err(StoreError::Busy(_))) {
+                self.since = None;
+                return found;
+            }
+            if !self.wait() {
+                return found;
             }
         }
     }
@@ -87,7 +79,6 @@ pub(crate) struct Account {
 pub(crate) const CONFIGURATION: &str = "configuration";
 pub(crate) const ACCOUNT: &str = "account";
 
-/// The hooks of a training run.
 pub(crate) struct RunHooks {
     pub(crate) checkpoint: PathBuf,
     /// The fingerprint of the configuration, as JSON.
@@ -98,7 +89,6 @@ pub(crate) struct RunHooks {
     pub(crate) waiting: Waiting,
     pub(crate) interrupted: Arc<AtomicBool>,
     pub(crate) started: Instant,
-    /// The id of this run.
     pub(crate) run: Option<String>,
     /// The account of the runs that this one resumes.
     pub(crate) earlier: Account,

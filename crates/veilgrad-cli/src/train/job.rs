@@ -1,6 +1,8 @@
 //! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
 
-use veilgrad_accounting::{Accountant, Composition, Guarantee, Target, Tightest, Unsupported};
+use veilgrad_accounting::{
+    Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported,
+};
 use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
 use veilgrad_mechanism::Sampler;
 use veilgrad_nn::{Loss, Model, Performance, Trainer};
@@ -102,7 +104,7 @@ fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
     }
     let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
     let (sampling, adjacency) = (build::sampling(config)?, config.privacy.adjacency);
-    let target = Target { epsilon, delta, accountant: &Tightest };
+    let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
     let composition_for = |noise_multiplier| {
         let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
         Composition::of(std::iter::once(folded), adjacency)
@@ -110,7 +112,6 @@ fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
     target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
-/// What all rounds cost.
 fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
     let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
     let composition = Composition::fold(std::slice::from_ref(rounds), config.privacy.adjacency);

@@ -71,16 +71,9 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
             Resumed::Run(run, left, earlier) => (run, left, earlier),
             // What is left to do costs nothing.
             Resumed::Nothing(ledger, earlier) => {
-                let kept = session.place.read_run()?;
-                let test = finish::public_test(&kept.config, session.job.threads)?;
-                return finish::complete(
-                    &session.job,
-                    &session.place,
-                    &ledger,
-                    test,
-                    earlier,
-                    common,
-                );
+                let Session { job, place, .. } = &session;
+                let test = finish::public_test(&place.read_run()?.config, job.threads)?;
+                return finish::complete(job, place, &ledger, test, earlier, common);
             }
         },
     };
@@ -199,9 +192,6 @@ impl Session<'_> {
     /// Goes on with the run whose checkpoint is here.
     fn go_on(&mut self) -> Result<Resumed, Error> {
         let checkpoint = self.place.checkpoint();
-        if !checkpoint.exists() {
-            return Err(no_checkpoint(&self.place));
-        }
         let options = self.waiting.options(self.common);
         self.place.check_ledger(&self.ledger, self.common.options())?;
         let ledger = self.waiting.until_free(|| Ledger::open(&self.ledger, options.clone()))?;

@@ -10,14 +10,13 @@ use veilgrad_nn::UnverifiedCheckpoint;
 
 use super::config::Config;
 use crate::error::Error;
-use crate::output::write_file;
+use crate::output::{file_error, write_file};
 use crate::path;
 
 /// The results of a finished run.
 pub(crate) const RESULTS: [&str; 4] =
     ["model.safetensors", "report.json", "report.html", "statement.txt"];
 
-/// The directory of a run.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 /// `run.json`, beside the checkpoint as long as there is one: what `--resume` needs, apart from released values.
@@ -43,18 +42,16 @@ impl Place {
     /// one checkpoint would charge its rounds twice, and one model would be lost.
     pub(crate) fn lock(&self) -> Result<File, Error> {
         let path = self.0.display().to_string();
-        let directory =
-            File::open(&self.0).map_err(|cause| Error::File { path: path.clone(), cause })?;
+        let directory = File::open(&self.0).map_err(|cause| file_error(&self.0, cause))?;
         match directory.try_lock() {
             Ok(()) => Ok(directory),
             Err(TryLockError::WouldBlock) => Err(Error::Busy(format!(
                 "another process trains in {path}: wait for it, or end it"
             ))),
-            Err(TryLockError::Error(cause)) => Err(Error::File { path, cause }),
+            Err(TryLockError::Error(cause)) => Err(file_error(&self.0, cause)),
         }
     }
 
-    /// Whether results of a run are here.
     pub(crate) fn is_finished(&self) -> bool {
         RESULTS.iter().any(|name| std::fs::symlink_metadata(self.0.join(name)).is_ok())
     }
@@ -71,11 +68,11 @@ impl Place {
     /// What was kept of the run that is not finished, with paths that lead there from here.
     pub(crate) fn read_run(&self) -> Result<RunFile, Error> {
         let path = self.run_file();
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(&path)
-            .map_err(|cause| Error::File { path: name.clone(), cause })?;
-        let mut file: RunFile = serde_json::from_str(&text)
-            .map_err(|error| Error::Data { path: name, cause: error.to_string() })?;
+        let text = std::fs::read_to_string(&path).map_err(|cause| file_error(&path, cause))?;
+        let mut file: RunFile = serde_json::from_str(&text).map_err(|error| Error::Data {
+            path: path.display().to_string(),
+            cause: error.to_string(),
+        })?;
         file.config.data.paths_mut().for_each(|path| *path = self.0.join(&*path));
         file.ledger = self.0.join(&file.ledger);
         Ok(file)

@@ -62,15 +62,10 @@ impl Progress {
         let all = self.rounds.count;
         let rate = self.done as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
         let left = all.saturating_sub(round.round) as f64 / rate;
-        let share = round.round as f64 / all.max(1) as f64;
-        let filled = (share * 24.0) as usize;
-        say_over(&format!(
-            "[{}{}] {}/{all} rounds, epsilon {epsilon}, {} left   ",
-            "#".repeat(filled.min(24)),
-            ".".repeat(24 - filled.min(24)),
-            round.round,
-            time(left)
-        ));
+        let (round, left) = (round.round, time(left));
+        let filled = ((round as f64 / all.max(1) as f64 * 24.0) as usize).min(24);
+        let bar = "#".repeat(filled) + &".".repeat(24 - filled);
+        say_over(&format!("[{bar}] {round}/{all} rounds, epsilon {epsilon}, {left} left   "));
     }
 
     pub(crate) fn end(&self) {
@@ -79,13 +74,11 @@ impl Progress {
         }
     }
 
-    /// The last private estimate of every metric.
     pub(crate) fn metrics(&self) -> Vec<(String, Vec<f64>)> {
         self.metrics.clone()
     }
 }
 
-/// A duration for people.
 pub(crate) fn time(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match seconds {

@@ -7,7 +7,6 @@ use std::path::Path;
 use super::schema::{Defect, Kind, Schema, Table};
 use crate::{Array, DataError};
 
-/// What a cell holds.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
@@ -67,7 +66,6 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Takes the next row.
     pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Value<'c>) {
         self.row += 1;
         let (row, schema, values) = (self.row, self.schema, &mut self.table.inputs.values);
@@ -153,11 +151,8 @@ impl Kind {
                 let value = number.or(missing.ok_or(())).unwrap_or(f64::NAN);
                 let scaled = (value - middle) / half;
                 // NaN stays NaN: the example will contribute zero.
-                values.push(if scaled.is_nan() {
-                    f32::NAN
-                } else {
-                    scaled.clamp(-1.0, 1.0) as f32
-                });
+                let scaled = if scaled.is_nan() { f64::NAN } else { scaled.clamp(-1.0, 1.0) };
+                values.push(scaled as f32);
                 let rule = number.err()?;
                 Some(match missing {
                     Some(number) => format!("{rule}: counts as {number}"),
@@ -168,8 +163,8 @@ impl Kind {
                 let text = cell.text();
                 let place = words.iter().position(|word| Some(word.as_str()) == text.as_deref());
                 let chosen = place.or(*missing);
-                values
-                    .extend((0..words.len()).map(|word| f32::from(u8::from(chosen == Some(word)))));
+                let one_hot = |word| f32::from(u8::from(chosen == Some(word)));
+                values.extend((0..words.len()).map(one_hot));
                 let rule = "is none of the declared categories";
                 match (place, missing.and_then(|missing| words.get(missing))) {
                     (Some(_), _) => None,

@@ -93,7 +93,6 @@ pub struct Defect {
 
 impl Schema {
     /// How many numbers an example becomes.
-    #[must_use]
     pub fn width(&self) -> usize {
         let width = |column: &Column| match &column.kind {
             Kind::Number { .. } => 1,

@@ -10,7 +10,6 @@ use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
 /// Does the columns of as many wide panels as there are, and returns the other blocks.
 pub(super) struct Wide<'a, K> {
     pub(super) v4: V4,
-    /// The left matrix.
     pub(super) rows: &'a [f32],
     pub(super) blocks: Blocks<'a, K>,
 }
@@ -95,7 +94,6 @@ impl<K> Wide<'_, K> {
     }
 }
 
-/// The first sixteen numbers.
 #[inline(always)]
 fn vector(numbers: &[f32]) -> f32x16 {
     let mut vector = [0.0; WIDTH];

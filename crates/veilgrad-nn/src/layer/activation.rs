@@ -52,7 +52,6 @@ impl Function for Gelu {
     }
 }
 
-/// The standard normal distribution function.
 fn normal_below(x: f32) -> f32 {
     0.5 * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2))
 }

@@ -43,7 +43,6 @@ pub enum Padding {
 
 impl Conv2d {
     /// Square filters, stride 1, no padding.
-    #[must_use]
     pub const fn new(filters: usize, size: usize) -> Self {
         Self { filters, kernel: (size, size), stride: (1, 1), padding: Padding::Valid }
     }
@@ -66,12 +65,12 @@ impl Conv2d {
         let [height, width, channels] = image(shape)?;
         let wrong = || ModelError::Shape(format!("{self:?} does not fit an image of {shape:?}"));
         let (explicit_down, explicit_right) = match self.padding {
-            Padding::Explicit(down, right) => (down, right),
-            _ => (0, 0),
+            Padding::Explicit(down, right) => (Some(down), Some(right)),
+            Padding::Valid => (Some(0), Some(0)),
+            Padding::Same => (None, None),
         };
-        let same = self.padding == Padding::Same;
-        let down = Axis::new(height, self.kernel.0, self.stride.0, same, explicit_down);
-        let right = Axis::new(width, self.kernel.1, self.stride.1, same, explicit_right);
+        let down = Axis::new(height, self.kernel.0, self.stride.0, explicit_down);
+        let right = Axis::new(width, self.kernel.1, self.stride.1, explicit_right);
         let (down, right) = down.zip(right).ok_or_else(wrong)?;
         if channels * self.filters == 0 {
             return Err(wrong());
@@ -107,25 +106,20 @@ struct Axis {
 }
 
 impl Axis {
-    fn new(
-        inputs: usize,
-        kernel: usize,
-        stride: usize,
-        same: bool,
-        explicit: usize,
-    ) -> Option<Self> {
+    /// `explicit` zeros on both sides, or as many as the output needs to be `ceil(input / stride)`.
+    fn new(inputs: usize, kernel: usize, stride: usize, explicit: Option<usize>) -> Option<Self> {
         if inputs == 0 || kernel == 0 || stride == 0 {
             return None;
         }
-        if same {
+        let Some(before) = explicit else {
             let outputs = inputs.div_ceil(stride);
             let padded = ((outputs - 1) * stride + kernel).max(inputs);
             let before = (padded - inputs) / 2;
             return Some(Self { inputs, kernel, stride, outputs, before, padded });
-        }
-        let padded = inputs + 2 * explicit;
+        };
+        let padded = inputs + 2 * before;
         let outputs = padded.checked_sub(kernel)? / stride + 1;
-        Some(Self { inputs, kernel, stride, outputs, before: explicit, padded })
+        Some(Self { inputs, kernel, stride, outputs, before, padded })
     }
 }
 
@@ -259,15 +253,9 @@ impl Operation for Conv {
             pass.gradients.add_rows(1, record, dy);
             if let Some(dx) = pass.dx.as_deref_mut() {
                 let dx = &mut dx[record * self.input()..][..self.input()];
-                let back = Left::Rows(dy);
+                let (back, panels) = (Left::Rows(dy), &pass.packed.panels[1]);
                 pass.spare.values.resize(positions * patch, 0.0);
-                multiply(
-                    positions,
-                    back,
-                    &pass.packed.panels[1],
-                    Start::Zero,
-                    &mut pass.spare.values,
-                );
+                multiply(positions, back, panels, Start::Zero, &mut pass.spare.values);
                 self.scatter(&pass.spare.values, &mut pass.spare.more, dx);
             }
         }

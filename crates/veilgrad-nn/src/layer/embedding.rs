@@ -42,9 +42,8 @@ impl Operation for Embedding {
         for (number, y) in x.iter().zip(y.chunks_exact_mut(self.dimension)) {
             match self.entry(*number) {
                 Some(entry) => {
-                    y.copy_from_slice(
-                        &packed.values[0][entry * self.dimension..][..self.dimension],
-                    );
+                    let first = entry * self.dimension;
+                    y.copy_from_slice(&packed.values[0][first..][..self.dimension]);
                 }
                 // NaN: so is the loss, and the record contributes zero.
                 None => y.fill(f32::NAN),

@@ -74,19 +74,16 @@ pub enum Layer {
 
 impl Layer {
     /// `y = x W + b` over the last axis.
-    #[must_use]
     pub const fn linear(outputs: usize) -> Self {
         Self::Linear { outputs }
     }
 
     /// The largest value of each square window.
-    #[must_use]
     pub const fn max_pool(size: usize, stride: usize) -> Self {
         Self::MaxPool2d(Window { size, stride })
     }
 
     /// The mean of each square window.
-    #[must_use]
     pub const fn average_pool(size: usize, stride: usize) -> Self {
         Self::AveragePool2d(Window { size, stride })
     }
@@ -112,8 +109,8 @@ impl Layer {
             Self::Relu => Ok(activation::compile(shape, activation::Relu)),
             Self::Tanh => Ok(activation::compile(shape, activation::Tanh)),
             Self::Gelu => Ok(activation::compile(shape, activation::Gelu)),
-            Self::MaxPool2d(window) => pool::compile(shape, *window, pool::Kind::Max),
-            Self::AveragePool2d(window) => pool::compile(shape, *window, pool::Kind::Average),
+            Self::MaxPool2d(window) => pool::compile(shape, *window, pool::MAX),
+            Self::AveragePool2d(window) => pool::compile(shape, *window, pool::AVERAGE),
             Self::GlobalAverage => pool::compile_global(shape),
             Self::Flatten => Ok((None, vec![shape.iter().product()])),
             Self::GroupNorm { groups } => compile::group_norm(shape, *groups, EPSILON),
@@ -127,12 +124,8 @@ impl Layer {
 
     /// `Relu` followed by `MaxPool2d` as one operation.
     pub(crate) fn fused(&self, next: &Self, shape: &[usize]) -> Option<Compiled> {
-        match (self, next) {
-            (Self::Relu, Self::MaxPool2d(window)) => {
-                compile::rectified_max_pool(shape, *window).ok()
-            }
-            _ => None,
-        }
+        let (Self::Relu, Self::MaxPool2d(window)) = (self, next) else { return None };
+        compile::rectified_max_pool(shape, *window).ok()
     }
 }
 

@@ -3,10 +3,8 @@
 use crate::error::ModelError;
 use crate::gemm::{Panels, Start};
 
-/// An operation and the shape of its output.
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
 
-/// A parameter of an operation.
 pub(crate) struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) shape: Vec<usize>,
@@ -163,7 +161,6 @@ pub(crate) fn last_axis(shape: &[usize]) -> Result<(usize, usize), ModelError> {
     }
 }
 
-/// Height, width and channels.
 pub(crate) fn image(shape: &[usize]) -> Result<[usize; 3], ModelError> {
     <[usize; 3]>::try_from(shape)
         .map_err(|_| ModelError::Shape(format!("{shape:?} is not [height, width, channels]")))

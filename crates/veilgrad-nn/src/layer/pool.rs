@@ -12,16 +12,13 @@ pub struct Window {
     pub stride: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Max,
-    /// `max(0, …)` of the window.
-    RectifiedMax,
-    Average,
-}
+/// What is made of a window, as constants: a kernel each. The second is `max(0, …)` of it.
+pub(super) const MAX: u8 = 0;
+const RECTIFIED_MAX: u8 = 1;
+pub(super) const AVERAGE: u8 = 2;
 
 struct Pool {
-    kind: Kind,
+    kind: u8,
     window: Window,
     /// Height, width and channels before and after.
     from: [usize; 3],
@@ -30,7 +27,7 @@ struct Pool {
     under: Vec<usize>,
 }
 
-pub(super) fn compile(shape: &[usize], window: Window, kind: Kind) -> Result<Compiled, ModelError> {
+pub(super) fn compile(shape: &[usize], window: Window, kind: u8) -> Result<Compiled, ModelError> {
     let from @ [height, width, channels] = image(shape)?;
     let Window { size, stride } = window;
     if size == 0 || stride == 0 || size > height || size > width {
@@ -43,7 +40,7 @@ pub(super) fn compile(shape: &[usize], window: Window, kind: Kind) -> Result<Com
 
 /// `max(0, …)` of each window.
 pub(crate) fn rectified_max_pool(shape: &[usize], window: Window) -> Result<Compiled, ModelError> {
-    compile(shape, window, Kind::RectifiedMax)
+    compile(shape, window, RECTIFIED_MAX)
 }
 
 /// Channels that a step handles at once.
@@ -170,11 +167,6 @@ fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
     }
 }
 
-/// The kinds as constants: a kernel each.
-const MAX: u8 = 0;
-const RECTIFIED_MAX: u8 = 1;
-const AVERAGE: u8 = 2;
-
 impl Operation for Pool {
     fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
@@ -183,9 +175,9 @@ impl Operation for Pool {
             || {
                 for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
                     match self.kind {
-                        Kind::Max => self.forward_record::<MAX>(x, y),
-                        Kind::RectifiedMax => self.forward_record::<RECTIFIED_MAX>(x, y),
-                        Kind::Average => self.forward_record::<AVERAGE>(x, y),
+                        MAX => self.forward_record::<MAX>(x, y),
+                        RECTIFIED_MAX => self.forward_record::<RECTIFIED_MAX>(x, y),
+                        _ => self.forward_record::<AVERAGE>(x, y),
                     }
                 }
             },
@@ -203,9 +195,9 @@ impl Operation for Pool {
                 for ((x, dx), (y, dy)) in rows.zip(back) {
                     let back = (x, y, dy);
                     match self.kind {
-                        Kind::Max => self.backward_record::<MAX>(back, dx),
-                        Kind::RectifiedMax => self.backward_record::<RECTIFIED_MAX>(back, dx),
-                        Kind::Average => self.backward_record::<AVERAGE>(back, dx),
+                        MAX => self.backward_record::<MAX>(back, dx),
+                        RECTIFIED_MAX => self.backward_record::<RECTIFIED_MAX>(back, dx),
+                        _ => self.backward_record::<AVERAGE>(back, dx),
                     }
                 }
             },
@@ -213,7 +205,6 @@ impl Operation for Pool {
     }
 }
 
-/// The mean over positions.
 struct Global {
     positions: usize,
     channels: usize,

@@ -15,13 +15,12 @@
 
 use realfft::num_complex::Complex64;
 
-use super::product::{Product, multiply};
+use super::product::{CharacteristicProduct, multiply};
 use super::step::TiltedStep;
-use crate::cumulant::{Cumulant, Jet, LEAST_NOISE, Smoothing};
+use crate::cumulant::{Cumulant, Jet, LEAST_NOISE, Smoothing, payoff};
 use crate::number::{UNIT, upper_tail};
 use crate::pair::Direction;
-use crate::profile::bounds::DeltaBounds;
-use crate::profile::payoff::payoff;
+use crate::profile::certified::DeltaBounds;
 use crate::{Composition, Interval, Sampled, work};
 
 /// Never more frequencies than this; fewer where there are many distinct steps.
@@ -45,7 +44,7 @@ const WORK_PER_STEP: f64 = 1e5;
 /// Work set aside per frequency for reading delta: a search for epsilon reads about 256 times, at half a unit each.
 const READINGS: u64 = 128;
 /// A smoothed profile is read this many standard deviations of the smoothing to the right, where normal tails are 4e-11.
-pub(crate) const REACH: f64 = 6.5;
+pub(crate) const CHORD_DEVIATIONS: f64 = 6.5;
 
 /// The transform of a composition's loss along one line, good for all epsilons near the one that it
 /// was made for.
@@ -92,25 +91,6 @@ impl Contour {
         };
         let line = Line { tilt, k, period, wraps, smoothing };
         Self::along(composition, direction, line, most, MOST_CUT_OFF)
-    }
-
-    /// With so many frequencies at most, and a period that is too short by this factor.
-    #[cfg(test)]
-    pub(crate) fn rough(
-        composition: &Composition,
-        direction: Direction,
-        cumulant: &mut Cumulant,
-        tilt: f64,
-        frequencies: usize,
-        shorter: f64,
-    ) -> Option<Self> {
-        let k = cumulant.at(tilt);
-        let (period, wraps) = period(cumulant, tilt, k)?;
-        let wraps =
-            if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
-        let line =
-            Line { tilt, k, period: shorter * period, wraps, smoothing: Smoothing::default() };
-        Self::along(composition, direction, line, (frequencies, MOST_WORK), f64::INFINITY)
     }
 
     fn along(
@@ -163,7 +143,7 @@ impl Contour {
         if cut > most_cut_off * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
             return None;
         }
-        let mut products = vec![Product::default(); count];
+        let mut products = vec![CharacteristicProduct::default(); count];
         for (step, n) in &smooth {
             multiply(&mut products, spacing, &step.nodes(spacing * count as f64)?, *n);
         }
@@ -191,10 +171,11 @@ impl Contour {
         contour.error.is_finite().then_some(contour)
     }
 
-    pub(crate) fn fill(&mut self, products: &[Product], gaussian: f64) {
+    pub(crate) fn fill(&mut self, products: &[CharacteristicProduct], gaussian: f64) {
         let mut error = 0.0;
         for (index, product) in products.iter().enumerate() {
-            let Product { log_modulus, phase, bound, relative, size, terms } = product;
+            let CharacteristicProduct { log_modulus, phase, bound, relative, size, terms } =
+                product;
             let t = index as f64 * self.spacing;
             let damping = -0.5 * gaussian * t * t;
             let s = Complex64::new(self.tilt, t);
@@ -222,7 +203,7 @@ impl Contour {
     /// to tails, `A(x1) <= (D(x0) (x2 - x1) + A(x2) (x1 - x0)) / (x2 - x0)`. Solved for D(x0), this is the bound.
     fn lower_without_smoothing(&self, epsilon: f64, here: f64) -> f64 {
         let (v, deviation) = (self.variance, self.variance.sqrt());
-        let reach = REACH * deviation;
+        let reach = CHORD_DEVIATIONS * deviation;
         // x in units of x0: the two steps, and both together.
         let first = libm::expm1(reach);
         let second = (1.0 + first) * first;
@@ -286,7 +267,6 @@ impl DeltaBounds for Contour {
     }
 }
 
-/// Where a transform is taken.
 pub(crate) struct Line {
     pub(crate) tilt: f64,
     /// The cumulant there, about.
@@ -362,6 +342,26 @@ pub(crate) fn wrap(value: f64, gap: f64, period: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::Step;
+
+    impl Contour {
+        /// With so many frequencies at most, and a period that is too short by this factor.
+        pub(crate) fn rough(
+            composition: &Composition,
+            direction: Direction,
+            cumulant: &mut Cumulant,
+            tilt: f64,
+            frequencies: usize,
+            shorter: f64,
+        ) -> Option<Self> {
+            let k = cumulant.at(tilt);
+            let (period, wraps) = period(cumulant, tilt, k)?;
+            let wraps =
+                if shorter < 1.0 { wraps_of(cumulant, tilt, k, shorter * period) } else { wraps };
+            let line =
+                Line { tilt, k, period: shorter * period, wraps, smoothing: Smoothing::default() };
+            Self::along(composition, direction, line, (frequencies, MOST_WORK), f64::INFINITY)
+        }
+    }
 
     /// What one round's moment is off by, all rounds are off by together.
     #[test]

@@ -6,13 +6,12 @@ use realfft::num_complex::Complex64;
 use super::inversion::{
     Contour, LEAST_DECAY, Line, MOST_CUT_OFF, MOST_FREQUENCIES, PIECES, negligible, period, wrap,
 };
-use super::product::{Product, multiply};
+use super::product::{CharacteristicProduct, multiply};
 use super::step::{TiltedNodes, TiltedStep};
 use crate::cumulant::series::{DECAY_BANDS, ORDER, STRIDE, Scratch, StepSeries};
-use crate::cumulant::{Cumulant, LEAST_NOISE, Smoothing, cumulant_step_by_step};
+use crate::cumulant::{Cumulant, LEAST_NOISE, Smoothing, cumulant_step_by_step, payoff};
 use crate::number::UNIT;
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Sampled, Step, work};
 
 /// A step is added up by its cumulant series if the truncation error of all series together is at most this where it
@@ -37,7 +36,8 @@ const DECAY_STRIDE: usize = 3;
 const LARGEST_VARIANCES: usize = 300;
 
 /// Sums over all steps: their moments, and the cumulants of those whose series converges.
-struct Sums {
+#[derive(Default)]
+struct CumulantSums {
     log_moment: f64,
     /// The sum of moduli, and of errors.
     moment_size: f64,
@@ -53,29 +53,12 @@ struct Sums {
     beyond: f64,
     terms: f64,
     /// At most `-log |product|` from the last frequency on, by powers of STRIDE.
-    decay: [f64; DECAY_BANDS],
+    decay: Vec<f64>,
     /// For every step: its number times its variance, and its place in the composition.
     variances: Vec<(f64, usize)>,
 }
 
-impl Sums {
-    const fn new() -> Self {
-        Self {
-            log_moment: 0.0,
-            moment_size: 0.0,
-            moment_error: 0.0,
-            centre: 0.0,
-            centre_size: 0.0,
-            cumulants: [0.0; ORDER],
-            sizes: [0.0; ORDER],
-            error: 0.0,
-            beyond: 0.0,
-            terms: 0.0,
-            decay: [0.0; DECAY_BANDS],
-            variances: Vec::new(),
-        }
-    }
-
+impl CumulantSums {
     /// Notes the moment of a step, and how fast its characteristic function decays from the last frequency on.
     fn add_moment(
         &mut self,
@@ -115,7 +98,7 @@ impl Sums {
     }
 
     /// Multiplies by the characteristic functions of all steps with a series, at `t`.
-    fn multiply(&self, product: &mut Product, t: f64) {
+    fn multiply(&self, product: &mut CharacteristicProduct, t: f64) {
         let (mut log, mut size) = (Complex64::ZERO, 0.0);
         let (mut turn, mut power) = (Complex64::new(1.0, 0.0), 1.0);
         for (cumulant, whole) in self.cumulants.iter().zip(&self.sizes) {
@@ -135,7 +118,6 @@ impl Sums {
         product.terms += 1.0;
     }
 
-    /// The places of the steps with the largest variances.
     fn largest(&self) -> Vec<usize> {
         let mut order = self.variances.clone();
         let most = LARGEST_VARIANCES.min(order.len());
@@ -188,16 +170,15 @@ pub(crate) fn contour(
             return None;
         }
         match contour_up_to(composition, direction, &line, (reach, every)) {
-            Attempt::Contour(contour) => return Some(*contour),
-            Attempt::TooShort(_) if every > 1 => {}
-            Attempt::TooShort(decayed) => reach *= (1.2 / decayed.sqrt()).clamp(1.3, 3.0),
-            Attempt::Impossible => return None,
+            Inversion::Contour(contour) => return Some(*contour),
+            Inversion::TooShort(_) if every > 1 => {}
+            Inversion::TooShort(decayed) => reach *= (1.2 / decayed.sqrt()).clamp(1.3, 3.0),
+            Inversion::Impossible => return None,
         }
     }
     None
 }
 
-/// The nodes of a step, normalised.
 fn tilted_nodes(nodes: &[(f64, f64)], series: &StepSeries) -> TiltedNodes {
     let total: f64 = nodes.iter().map(|(mass, _)| mass).sum();
     TiltedNodes {
@@ -210,7 +191,7 @@ fn tilted_nodes(nodes: &[(f64, f64)], series: &StepSeries) -> TiltedNodes {
 }
 
 /// What became of a transform up to some last frequency.
-enum Attempt {
+enum Inversion {
     Contour(Box<Contour>),
     /// Only this part of the decay is reached there that is wanted.
     TooShort(f64),
@@ -222,17 +203,17 @@ fn contour_up_to(
     direction: Direction,
     Line { tilt, k, period, wraps, .. }: &Line,
     (reach, every): (f64, usize),
-) -> Attempt {
+) -> Inversion {
     let (tilt, k, period, wraps) = (*tilt, *k, *period, *wraps);
     let spacing = 2.0 * std::f64::consts::PI / period;
     let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
     let count = (reach * (2.0 * wanted / k.second).sqrt() / spacing).ceil().max(16.0);
     if !(count < MOST_FREQUENCIES as f64) {
-        return Attempt::Impossible;
+        return Inversion::Impossible;
     }
     let (count, last) = (count as usize, count * spacing);
-    let mut products = vec![Product::default(); count];
-    let mut sums = Sums::new();
+    let mut products = vec![CharacteristicProduct::default(); count];
+    let mut sums = CumulantSums { decay: vec![0.0; DECAY_BANDS], ..CumulantSums::default() };
     let (mut gaussian, mut without_series, mut one_by_one) = (0.0, Vec::new(), Vec::new());
     // Where t^ORDER e^{-variance t^2/2} is largest.
     let worst = (ORDER as f64 / k.second).sqrt();
@@ -263,25 +244,25 @@ fn contour_up_to(
     if without_series.len() > MOST_WITHOUT_SERIES
         || without_series.iter().any(|(step, _)| step.z < LEAST_NOISE)
     {
-        return Attempt::Impossible;
+        return Inversion::Impossible;
     }
     let tilted = |(step, n): &(Step, u64)| {
         TiltedStep::new(*step, direction, tilt, PIECES, 0.0).map(|step| (step, *n as f64))
     };
     let Some(without_series) = without_series.iter().map(tilted).collect::<Option<Vec<_>>>() else {
-        return Attempt::Impossible;
+        return Inversion::Impossible;
     };
     let largest_variances =
         sums.largest().into_iter().filter_map(|place| composition.steps().get(place));
     let Some(largest_variances) = largest_variances.map(tilted).collect::<Option<Vec<_>>>() else {
-        return Attempt::Impossible;
+        return Inversion::Impossible;
     };
     let layers = |steps: &[(TiltedStep, f64)], t: f64| -> f64 {
         steps.iter().map(|(step, n)| n * step.decay(t)).sum()
     };
     // From the last frequency on: by the losses of all steps, until the densities of a few suffice for all the rest.
     let (mut from, mut least, mut covered) = (last, f64::INFINITY, false);
-    for decay in sums.decay {
+    for decay in &sums.decay {
         let known = layers(&without_series, from) + 0.5 * gaussian * from * from * (1.0 - 1e-12);
         let onwards = known + layers(&largest_variances, from);
         if onwards >= least.min(2.0 * wanted) {
@@ -293,23 +274,23 @@ fn contour_up_to(
         from *= STRIDE;
     }
     if !covered {
-        return if every > 1 { Attempt::TooShort(0.0) } else { Attempt::Impossible };
+        return if every > 1 { Inversion::TooShort(0.0) } else { Inversion::Impossible };
     }
     if least < LEAST_DECAY {
-        return Attempt::TooShort(least / wanted);
+        return Inversion::TooShort(least / wanted);
     }
     let cut = (-least).exp() / last * (1.0 + spacing / last);
     if !(cut <= MOST_CUT_OFF * payoff(tilt).value.exp() / (1.0 + k.second.sqrt())) {
-        return Attempt::TooShort(least / wanted);
+        return Inversion::TooShort(least / wanted);
     }
     // These take the longest, so only now that nothing stands in the way.
     let cost = one_by_one.len() as u64 * count as u64 * (TYPICAL_NODES / work::PRODUCTS);
     if cost > work::left() {
-        return Attempt::Impossible;
+        return Inversion::Impossible;
     }
     for (step, n) in one_by_one {
         let Some(series) = StepSeries::new(step, direction, tilt, last, &mut scratch) else {
-            return Attempt::Impossible;
+            return Inversion::Impossible;
         };
         multiply(&mut products, spacing, &tilted_nodes(scratch.nodes(), &series), n);
     }
@@ -320,7 +301,7 @@ fn contour_up_to(
         sums.multiply(product, index as f64 * spacing);
     }
     for (step, n) in &without_series {
-        let Some(nodes) = step.nodes(last) else { return Attempt::Impossible };
+        let Some(nodes) = step.nodes(last) else { return Inversion::Impossible };
         multiply(&mut products, spacing, &nodes, *n);
     }
     let moments = || without_series.iter().map(|(step, n)| n * step.log_moment);
@@ -345,8 +326,8 @@ fn contour_up_to(
     };
     contour.fill(&products, gaussian);
     if contour.error.is_finite() {
-        Attempt::Contour(Box::new(contour))
+        Inversion::Contour(Box::new(contour))
     } else {
-        Attempt::Impossible
+        Inversion::Impossible
     }
 }

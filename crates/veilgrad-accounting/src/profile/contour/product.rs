@@ -8,7 +8,7 @@ use crate::work;
 
 /// A product of characteristic functions at one frequency, as a log, with bounds of its error.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Product {
+pub(crate) struct CharacteristicProduct {
     pub(crate) log_modulus: f64,
     pub(crate) phase: f64,
     /// At least the log of the modulus, errors included.
@@ -22,7 +22,12 @@ pub(crate) struct Product {
 
 /// Multiplies the products at frequencies 0, spacing, 2 spacing, ... by the tilted characteristic
 /// function of a step with these nodes, `n` times.
-pub(crate) fn multiply(products: &mut [Product], spacing: f64, nodes: &TiltedNodes, n: f64) {
+pub(crate) fn multiply(
+    products: &mut [CharacteristicProduct],
+    spacing: f64,
+    nodes: &TiltedNodes,
+    n: f64,
+) {
     work::spend(products.len() as u64 * (nodes.loss.len() as u64 / work::PRODUCTS + work::NODE));
     // The characteristic function minus 1, a sum of m (e^{i t l} - 1): with many rounds of tiny losses each is close to
     // 1, and its difference from 1 needs full relative precision. Off the real line losses are complex, on the side
@@ -105,7 +110,6 @@ impl Terms {
     }
 }
 
-/// A sum in eight lanes.
 fn lane_sum(values: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     let chunks = values.chunks_exact(8);

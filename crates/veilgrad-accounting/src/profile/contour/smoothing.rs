@@ -1,14 +1,14 @@
 //! Contours where characteristic functions hardly decay: few rounds, or rates so small that hardly anybody is
 //! ever sampled.
 
-use super::inversion::{Contour, REACH};
+use super::inversion::{CHORD_DEVIATIONS, Contour};
 use crate::Composition;
-use crate::cumulant::{Cumulant, Jet, Smoothing};
+use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
+use crate::number::{bisect, grow};
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 
 /// What counts as infinite in all rounds together, as a part of delta.
-const TAIL: f64 = 1e-6;
+const TRUNCATED_SHARE: f64 = 1e-6;
 /// About how far smoothing moves the lower bound of epsilon, relatively; the upper one moves by less than a
 /// hundredth of that. First for a rough idea, then for bounds: the finest that there is work for.
 const ROUGH: f64 = 1e-1;
@@ -20,7 +20,7 @@ pub(crate) fn for_delta(
     direction: Direction,
     delta: f64,
 ) -> Option<(Contour, f64)> {
-    let tail = delta * TAIL / composition.rounds();
+    let tail = delta * TRUNCATED_SHARE / composition.rounds();
     let mut cumulant =
         Cumulant::smoothed(composition, direction, Smoothing { tail, variance: 0.0 });
     let extra = |tilt: f64| {
@@ -38,7 +38,6 @@ pub(crate) fn for_delta(
     Some((FINE.into_iter().find_map(finest)?, epsilon))
 }
 
-/// A contour near an epsilon.
 pub(crate) fn for_epsilon(
     composition: &Composition,
     direction: Direction,
@@ -48,7 +47,7 @@ pub(crate) fn for_epsilon(
     let tilt = cumulant.best_slope(epsilon, payoff);
     let bound = cumulant.at(tilt).value + payoff(tilt).value - tilt * epsilon;
     let (mut delta, mut slope) = (bound.exp().min(1.0), tilt);
-    let tail = |delta: f64| (delta * TAIL / composition.rounds()).max(1e-290);
+    let tail = |delta: f64| (delta * TRUNCATED_SHARE / composition.rounds()).max(1e-290);
     for _ in 0..2 {
         let contour = near(composition, direction, tail(delta), epsilon, slope, ROUGH)?;
         delta = contour.upper(epsilon).min(1.0);
@@ -66,8 +65,8 @@ fn near(
     slope: f64,
     close: f64,
 ) -> Option<Contour> {
-    // Read at a distance of REACH deviations, a chord is off by the square of that.
-    let steep = REACH * (1.0 + slope);
+    // Read at a distance of CHORD_DEVIATIONS deviations, a chord is off by the square of that.
+    let steep = CHORD_DEVIATIONS * (1.0 + slope);
     let variance = close * (1.0 + slope * epsilon) / (steep * steep);
     let smoothing = Smoothing { tail, variance };
     let mut cumulant = Cumulant::smoothed(composition, direction, smoothing);
@@ -78,17 +77,7 @@ fn near(
 /// Where the upper bound falls to `delta`, about, and how steep its log is there.
 fn meets(contour: &Contour, delta: f64, guess: f64, slope: f64) -> Option<(f64, f64)> {
     let above = |epsilon: f64| contour.upper(epsilon) > delta;
-    let (mut low, mut high) = (0.0, guess.max(1.0 / slope));
-    for _ in 0..60 {
-        if !above(high) {
-            break;
-        }
-        (low, high) = (high, 1.5 * high);
-    }
-    for _ in 0..20 {
-        let middle = 0.5 * (low + high);
-        if above(middle) { low = middle } else { high = middle }
-    }
+    let (_, high) = bisect(grow(guess.max(1.0 / slope), 1.5, above), 20, above);
     high.is_finite().then(|| (high, slope_at(contour, high, slope)))
 }
 
@@ -103,7 +92,7 @@ fn slope_at(contour: &Contour, epsilon: f64, slope: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::Interval;
-    use crate::profile::bounds::DeltaBounds;
+    use crate::profile::certified::DeltaBounds;
     use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
 
     fn rounds(q: f64, z: f64, count: u64, adjacency: Adjacency) -> Composition {

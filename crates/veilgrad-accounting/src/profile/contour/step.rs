@@ -3,9 +3,11 @@
 
 use realfft::num_complex::Complex64;
 
-use crate::cumulant::quadrature::{MOST_NODES, Node, ends, node, panel_error, shifted_node};
+use crate::cumulant::quadrature::{
+    MOST_NODES, QuadratureNode, ends, node, panel_error, shifted_node,
+};
 use crate::cumulant::truncation::Truncated;
-use crate::number::{LEGENDRE, UNIT, upper_tail};
+use crate::number::{UNIT, legendre, upper_tail};
 use crate::pair::{Direction, Pair};
 use crate::{Sampled, Step, work};
 
@@ -87,8 +89,7 @@ impl TiltedStep {
                 }
             }
         };
-        let (log_moment, centre) = (0.0, 0.0);
-        let moment_error = f64::INFINITY;
+        let (log_moment, centre, moment_error) = (0.0, 0.0, f64::INFINITY);
         let layers = Vec::new();
         let mut step = Self { parts, tilt, log_moment, moment_error, centre, layers, infinite };
         let (nodes, log_error) = step.quadrature(0.0)?;
@@ -112,7 +113,7 @@ impl TiltedStep {
     }
 
     /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
-    fn quadrature(&self, last: f64) -> Option<(Vec<Node>, f64)> {
+    fn quadrature(&self, last: f64) -> Option<(Vec<QuadratureNode>, f64)> {
         match &self.parts {
             Parts::Line { pair, left, right } => {
                 let Rule { spacing, shift } = self.rule(pair, last);
@@ -121,7 +122,7 @@ impl TiltedStep {
                     return None;
                 }
                 work::spend(work::NODE * count as u64);
-                let nodes: Vec<Node> = (0..=count as usize)
+                let nodes: Vec<QuadratureNode> = (0..=count as usize)
                     .map(|index| left + index as f64 * spacing)
                     .map(|y| match shift {
                         0.0 => node(pair, self.tilt, y, spacing),
@@ -153,15 +154,12 @@ impl TiltedStep {
                 for panel in 0..count as usize {
                     let middle = kink + (2 * panel + 1) as f64 * half;
                     for pair in pairs {
-                        for (x, weight) in LEGENDRE {
-                            for y in [middle - x * half, middle + x * half] {
-                                nodes.push(node(pair, self.tilt, y, weight * half));
-                            }
-                        }
+                        let places = legendre(middle, half);
+                        nodes.extend(places.map(|(y, weight)| node(pair, self.tilt, y, weight)));
                         error = error.max(panel_error(pair, self.tilt, last, middle, half, z));
                     }
                 }
-                nodes.push(Node {
+                nodes.push(QuadratureNode {
                     log_mass: Complex64::from(atom.ln()),
                     loss: Complex64::ZERO,
                     size: 0.0,
@@ -205,12 +203,11 @@ impl TiltedStep {
     }
 
     /// At least the error of a mass relative to `e^scale`, in unit roundoffs.
-    fn mass_rounding(&self, node: &Node, scale: f64) -> f64 {
+    fn mass_rounding(&self, node: &QuadratureNode, scale: f64) -> f64 {
         let off = 4.0 * node.loss.norm() + node.loss_rounding;
         8.0 * (node.size + scale.abs()) + 16.0 + (2.0 + 2.0 * self.tilt) * off
     }
 
-    /// Nodes for frequencies up to `last`, normalised.
     pub(crate) fn nodes(&self, last: f64) -> Option<TiltedNodes> {
         let (raw, log_error) = self.quadrature(last)?;
         let mut nodes = TiltedNodes {

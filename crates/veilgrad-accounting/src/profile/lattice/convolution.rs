@@ -1,22 +1,36 @@
 //! The losses of all steps on one grid: their moments, and their composition by Fourier transform.
 
+use std::ops::RangeInclusive;
+
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex64;
 
 use super::discretisation::{Rounded, StepLoss};
 use super::inversion::{ComposedLoss, Sum};
-use super::spectrum::Product;
-use super::target::{TAIL, TRANSFORM, Target};
-use crate::number::UNIT;
+use super::spectrum::SpectrumProduct;
+use crate::cumulant::payoff;
+use crate::number::{UNIT, golden_section};
 use crate::pair::Direction;
-use crate::profile::payoff::payoff;
 use crate::{Composition, Step, work};
 
 /// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
 /// Numerical Algorithms, theorem 24.2), generously.
 const FFT_ROUNDINGS: f64 = 8.0;
+/// What counts as infinite in all rounds together, as a part of delta.
+pub(crate) const TRUNCATED_SHARE: f64 = 5e-6;
+/// The work per point of a transform, forth and back.
+pub(crate) const TRANSFORM: u64 = 12;
 /// The work of one atom: the normal tails of its cell, and the search for its end.
 const ATOM: u64 = 60;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProfileQuestion {
+    /// The smallest epsilon for this delta.
+    Delta(f64),
+    /// The smallest delta at this epsilon.
+    Epsilon(f64),
+}
+
 /// The interval of losses that the transform keeps. Outside of it the tilted total loss has negligible probability;
 /// `tilt_below` and `tilt_above` are the tilts whose Chernoff bounds prove that.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +82,7 @@ impl LossDistributions {
 
     /// The log of `E e^{tilt L}` over outcomes in which every step has a small loss, and the log of the ratio of the
     /// whole `E e^{tilt L}` to that.
-    fn parts(&self, tilt: f64) -> (f64, f64) {
+    pub(crate) fn parts(&self, tilt: f64) -> (f64, f64) {
         let last = self.last_small();
         let (mut all, mut factor) = (0.0, 0.0);
         for (loss, count) in &self.steps {
@@ -80,11 +94,6 @@ impl LossDistributions {
             factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
         }
         (all, factor)
-    }
-
-    /// About the expected number of large losses under the tilted distribution.
-    pub(crate) fn expected_large_losses(&self, tilt: f64) -> f64 {
-        self.parts(tilt).1
     }
 
     /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,
@@ -108,8 +117,8 @@ impl LossDistributions {
                 self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
             };
             let centre = (20.0 / epsilon).ln();
-            let (log_tilt, bound) = golden(bound, centre - 2.0, centre + 4.0);
-            if bound < delta.ln() + TAIL.ln() {
+            let (log_tilt, bound) = roughly_smallest(bound, centre - 2.0, centre + 4.0);
+            if bound < delta.ln() + TRUNCATED_SHARE.ln() {
                 return Some(Split { loss, tilt: log_tilt.exp() });
             }
             loss *= 0.7;
@@ -119,18 +128,16 @@ impl LossDistributions {
 
     /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
     /// tilt is sound; this one keeps the errors small against delta.
-    pub(crate) fn best_tilt(&self, target: Target) -> f64 {
+    pub(crate) fn best_tilt(&self, question: ProfileQuestion) -> f64 {
         let bound = |log_tilt: f64| {
             let tilt = log_tilt.exp();
             let value = self.cumulant(tilt) + payoff(tilt).value;
-            match target {
-                Target::Delta(delta) => (value - delta.ln()) / tilt,
-                Target::Epsilon(epsilon) => value - tilt * epsilon,
+            match question {
+                ProfileQuestion::Delta(delta) => (value - delta.ln()) / tilt,
+                ProfileQuestion::Epsilon(epsilon) => value - tilt * epsilon,
             }
         };
-        let scan = (-8..=28).map(f64::from).map(|x| (x, bound(x)));
-        let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-        golden(bound, best - 1.0, best + 1.0).0.exp()
+        smallest_near(bound, -8..=28).0.exp()
     }
 
     /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
@@ -144,9 +151,7 @@ impl LossDistributions {
                 let end = side * end(shifts(side, log));
                 if end.is_finite() { end } else { f64::INFINITY }
             };
-            let scan = (-8..=8).map(f64::from).map(|x| (x, end_at(x)));
-            let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-            let (log, value) = golden(end_at, best - 1.0, best + 1.0);
+            let (log, value) = smallest_near(end_at, -8..=8);
             (side * value, shifts(side, log))
         };
         let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
@@ -186,7 +191,7 @@ impl LossDistributions {
         let mut input = forward.make_input_vec();
         let mut spectrum = forward.make_output_vec();
         let mut large = forward.make_output_vec();
-        let mut product = vec![Product::default(); spectrum.len()];
+        let mut product = vec![SpectrumProduct::default(); spectrum.len()];
         let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
         // Sums of logs and of phases over steps round with their number.
         let each = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;
@@ -278,7 +283,6 @@ impl LossDistributions {
     }
 }
 
-/// Log of `E e^{tilt L}` over the finite losses of one step.
 fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
     log_sum(&loss.atoms, tilt * grid)
 }
@@ -298,21 +302,14 @@ fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
     top + atoms.iter().map(|atom| (log(atom) - top).exp()).sum::<f64>().ln()
 }
 
-/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there.
-fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> (f64, f64) {
-    const RATIO: f64 = 0.618;
-    let (mut a, mut b) = (high - RATIO * (high - low), low + RATIO * (high - low));
-    let (mut at_a, mut at_b) = (f(a), f(b));
-    for _ in 0..8 {
-        if at_a < at_b {
-            (high, b, at_b) = (b, a, at_a);
-            a = high - RATIO * (high - low);
-            at_a = f(a);
-        } else {
-            (low, a, at_a) = (a, b, at_b);
-            b = low + RATIO * (high - low);
-            at_b = f(b);
-        }
-    }
-    if at_a < at_b { (a, at_a) } else { (b, at_b) }
+/// Roughly where `f` is smallest, and its value there: eight steps of a golden-section search.
+fn roughly_smallest(f: impl Fn(f64) -> f64, low: f64, high: f64) -> (f64, f64) {
+    golden_section(f, (low, high), 0.618, 8)
+}
+
+/// The same, around the best of these whole numbers.
+fn smallest_near(f: impl Fn(f64) -> f64, numbers: RangeInclusive<i32>) -> (f64, f64) {
+    let scan = numbers.map(f64::from).map(|x| (x, f(x)));
+    let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
+    roughly_smallest(f, best - 1.0, best + 1.0)
 }

@@ -1,6 +1,7 @@
 //! Discretisation: the privacy loss distribution of one step on a grid, rounded up (connect-the-dots) for upper bounds
 //! of delta and rounded down (merged outputs) for lower ones.
 
+use crate::number::bisect;
 use crate::pair::{Change, Direction, Pair, normal_mass};
 use crate::{Sampled, Step};
 
@@ -44,7 +45,12 @@ impl StepLoss {
             (Rounded::Up, DominatingPair::Fixed { remove, add, .. }) => {
                 Self::fixed(remove, add, grid, tail).checked()
             }
-            (Rounded::Up, DominatingPair::Pair(pair)) => Self::of_pair(pair, grid, tail).checked(),
+            (Rounded::Up, DominatingPair::Pair(pair)) => {
+                let (from, to) = pair.range(reach_of(tail), tail);
+                Self::between(pair, grid, grid.below(from), grid.above(to))
+                    .above(pair, grid)
+                    .checked()
+            }
             (Rounded::Down, dominating) => Self::merged(dominating, grid, tail),
         }
     }
@@ -59,7 +65,8 @@ impl StepLoss {
         let (from, to) = dominating.range(reach_of(tail), tail);
         let (low, high) = dominating.first(grid);
         let Some((loss, mass)) = dominating.merged(low, high, grid.step) else {
-            return Self::nothing();
+            // Nothing is certain, so nothing is claimed.
+            return Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 };
         };
         let home = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
         let loss_at = |index: i64| index as f64 * grid.step;
@@ -117,16 +124,6 @@ impl StepLoss {
         lower.extend(atoms);
         lower.retain(|(_, mass)| *mass > 0.0);
         Self { atoms: lower, infinite: 0.0, offset }
-    }
-
-    /// Nothing is certain, so nothing is claimed.
-    const fn nothing() -> Self {
-        Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 }
-    }
-
-    fn of_pair(pair: &Pair, grid: Grid, tail: f64) -> Self {
-        let (from, to) = pair.range(reach_of(tail), tail);
-        Self::between(pair, grid, grid.below(from), grid.above(to)).above(pair, grid)
     }
 
     fn fixed(above: &Pair, below: &Pair, grid: Grid, tail: f64) -> Self {
@@ -223,7 +220,6 @@ impl Grid {
         (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
     }
 
-    /// The index of the centre.
     fn home(&self) -> i64 {
         (self.centre / self.step).round().clamp(-Self::LAST, Self::LAST) as i64
     }
@@ -286,7 +282,6 @@ impl DominatingPair {
         }
     }
 
-    /// A loss near which most of the mass lies, if it lies anywhere.
     fn bulk(&self) -> f64 {
         match self {
             Self::Pair(pair) => pair.bulk(),
@@ -358,11 +353,7 @@ impl DominatingPair {
             }
             (low, high) = (high, loss + 1.5 * (high - loss));
         }
-        for _ in 0..8 {
-            let middle = 0.5 * (low + high);
-            if enough(middle) { high = middle } else { low = middle }
-        }
-        high
+        bisect((low, high), 8, |end| !enough(end)).1
     }
 
     /// The begin, below `loss`, of a cell that ends at `to` and has this loss, or a little more.
@@ -389,11 +380,7 @@ impl DominatingPair {
             }
             (high, low) = (low, loss - 1.5 * (loss - low));
         }
-        for _ in 0..8 {
-            let middle = 0.5 * (low + high);
-            if enough(middle) { high = middle } else { low = middle }
-        }
-        high
+        bisect((low, high), 8, |begin| !enough(begin)).1
     }
 
     /// The outputs with losses in `[from, to)`, compared at `loss`.

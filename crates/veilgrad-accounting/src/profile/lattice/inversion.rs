@@ -5,7 +5,6 @@ use crate::number::UNIT;
 
 /// Parameters and error bounds of the tilted distribution of the total loss.
 pub(crate) struct Sum {
-    /// The step of the lattice.
     pub(crate) grid: f64,
     /// The lattice index at which the window begins.
     pub(crate) first: i64,

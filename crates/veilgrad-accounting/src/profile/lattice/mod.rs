@@ -8,25 +8,23 @@ mod convolution;
 mod discretisation;
 mod inversion;
 mod spectrum;
-mod target;
 
-pub(crate) use target::Target;
+pub(crate) use convolution::ProfileQuestion;
 
+use crate::cumulant::payoff;
+use crate::number::{bisect, grow};
 use crate::pair::{Direction, step_delta};
-use crate::profile::bounds::DeltaBounds;
-use crate::profile::payoff::payoff;
+use crate::profile::certified::DeltaBounds;
 use crate::{Composition, Interval, work};
 
-use convolution::{LossDistributions, Split, Window};
+use convolution::{LossDistributions, Split, TRANSFORM, TRUNCATED_SHARE, Window};
 use discretisation::Rounded;
 use inversion::ComposedLoss;
-use target::{TAIL, TRANSFORM};
 
 /// The longest Fourier transform, in lattice points.
 pub(crate) const LONGEST: usize = 1 << 20;
 /// The longest one for the points of a whole profile, which need not be as close.
 pub(crate) const SKETCHED: usize = 1 << 15;
-/// The shortest Fourier transform.
 const SHORTEST: usize = 1 << 12;
 /// The grid on which tilt and window are chosen: its step, and its density. Away from the bulk, points are spaced by
 /// their distance from it divided by the density.
@@ -36,11 +34,11 @@ const DENSITY: i64 = 512;
 /// The log of the probability that may wrap around on either side, as a part of delta, about: 8e-10.
 const WRAPPED: f64 = -21.0;
 
-/// The composed losses of a composition in one direction, good near the target that they were made for.
+/// The composed losses of a composition in one direction, good near the question that they were made for.
 pub(crate) struct Lattice {
     upper: ComposedLoss,
     lower: ComposedLoss,
-    /// The tilt, and about where the profile meets the target.
+    /// The tilt, and about where the profile meets the question.
     pub(crate) tilt: f64,
     pub(crate) epsilon: f64,
 }
@@ -51,7 +49,7 @@ impl Lattice {
     pub(crate) fn new(
         composition: &Composition,
         direction: Direction,
-        target: Target,
+        question: ProfileQuestion,
         close: f64,
         longest: usize,
     ) -> Option<Self> {
@@ -66,14 +64,14 @@ impl Lattice {
         if !is_affordable(SHORTEST) {
             return None;
         }
-        let mut plan = Plan::new(composition, direction, target, None)?;
+        let mut plan = Plan::new(composition, direction, question, None)?;
         let mut points = SHORTEST;
         let mut last = f64::INFINITY;
         let mut lower: Option<ComposedLoss> = None;
         loop {
             let mut lattice = plan.lattice(composition, direction, points);
             let mut epsilon = plan.epsilon;
-            if let Target::Delta(delta) = target {
+            if let ProfileQuestion::Delta(delta) = question {
                 epsilon = lattice.meets(delta, epsilon);
             }
             // Merged cells may fit a coarser grid better.
@@ -95,7 +93,7 @@ impl Lattice {
             last = if planned { off } else { f64::INFINITY };
             lower = Some(lattice.lower);
             if known && !planned {
-                plan = Plan::new(composition, direction, target, Some(epsilon)).unwrap_or(plan);
+                plan = Plan::new(composition, direction, question, Some(epsilon)).unwrap_or(plan);
             }
             plan.epsilon = epsilon;
             // Errors fall with the square of the length.
@@ -108,21 +106,10 @@ impl Lattice {
         }
     }
 
-    /// Where the upper bound falls to `delta`, about.
     fn meets(&self, delta: f64, guess: f64) -> f64 {
         let above = |epsilon: f64| self.delta(epsilon).upper > delta;
-        let (mut low, mut high) = (0.0, guess.max(1.0 / self.tilt));
-        for _ in 0..60 {
-            if !above(high) {
-                break;
-            }
-            high *= 1.5;
-        }
-        for _ in 0..30 {
-            let middle = 0.5 * (low + high);
-            if above(middle) { low = middle } else { high = middle }
-        }
-        high
+        let (_, high) = grow(guess.max(1.0 / self.tilt), 1.5, above);
+        bisect((0.0, high), 30, above).1
     }
 }
 
@@ -147,7 +134,7 @@ impl Plan {
     fn new(
         composition: &Composition,
         direction: Direction,
-        target: Target,
+        question: ProfileQuestion,
         known: Option<f64>,
     ) -> Option<Self> {
         let rounds = composition.rounds();
@@ -155,42 +142,40 @@ impl Plan {
             let steps = composition.steps().iter();
             steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
         };
-        let (about, least) = match target {
+        let (about, least) = match question {
             // One large loss at a time costs this.
-            Target::Delta(delta) => {
+            ProfileQuestion::Delta(delta) => {
                 (delta, known.unwrap_or_else(|| falls_to(one_at_a_time, delta)))
             }
             // About what all steps cost one at a time.
-            Target::Epsilon(epsilon) => (one_at_a_time(epsilon).min(1.0), epsilon),
+            ProfileQuestion::Epsilon(epsilon) => (one_at_a_time(epsilon).min(1.0), epsilon),
         };
-        let tail = (about * TAIL / rounds).max(1e-290);
+        let tail = (about * TRUNCATED_SHARE / rounds).max(1e-290);
         let mut sketch = LossDistributions::new(composition, direction, SKETCH, tail, Rounded::Up);
-        let sought = match (target, known) {
-            (Target::Delta(_), Some(epsilon)) => Target::Epsilon(epsilon),
-            _ => target,
+        let sought = match (question, known) {
+            (ProfileQuestion::Delta(_), Some(epsilon)) => ProfileQuestion::Epsilon(epsilon),
+            _ => question,
         };
         sketch.split = sketch.find_split(least, about);
         let tilt = sketch.best_tilt(sought);
-        if sketch.split.is_some() && sketch.expected_large_losses(tilt) > 1.0 {
+        // About the expected number of large losses under the tilted distribution.
+        if sketch.split.is_some() && sketch.parts(tilt).1 > 1.0 {
             sketch.split = None;
         }
         let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
         let value = sketch.cumulant(tilt);
         let epsilon = match sought {
-            Target::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
-            Target::Epsilon(epsilon) => epsilon,
+            ProfileQuestion::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
+            ProfileQuestion::Epsilon(epsilon) => epsilon,
         };
         let window = sketch.window(tilt, value, WRAPPED + payoff(tilt).value)?;
         Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
     }
 
-    fn step(&self, points: usize) -> f64 {
-        // Room for what moving losses to the lattice does to the window.
-        (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001
-    }
-
     fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
-        let grid = (self.step(points), DENSITY);
+        // Room for what moving losses to the lattice does to the window.
+        let step = (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001;
+        let grid = (step, DENSITY);
         let losses = |rounded| {
             let losses = LossDistributions::new(composition, direction, grid, self.tail, rounded);
             LossDistributions { split: self.split, ..losses }
@@ -211,18 +196,14 @@ fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
     while profile(high) > delta && high < 1e6 {
         high *= 4.0;
     }
-    let mut low = if high > 1e-9 { 0.25 * high } else { 0.0 };
-    for _ in 0..12 {
-        let middle = 0.5 * (low + high);
-        if profile(middle) > delta { low = middle } else { high = middle }
-    }
-    low
+    let low = if high > 1e-9 { 0.25 * high } else { 0.0 };
+    bisect((low, high), 12, |epsilon| profile(epsilon) > delta).0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cumulant::{Cumulant, Smoothing};
+    use crate::cumulant::{Cumulant, Smoothing, payoff};
     use crate::profile::contour::Contour;
     use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
 
@@ -248,8 +229,8 @@ mod tests {
     /// A lattice after a plan was changed; it must enclose the profile at all these epsilons, and its bounds must
     /// differ by more than this factor at one of them, or nothing was tried.
     fn encloses(change: impl Fn(&mut Plan), points: usize, wide: f64) {
-        let target = Target::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        let question = ProfileQuestion::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
         change(&mut plan);
         let lattice = plan.lattice(&rounds(), Direction::Remove, points);
         let mut widest: f64 = 1.0;
@@ -289,8 +270,8 @@ mod tests {
             plan.window = Window { low: -8.0, high: 16.0, tilt_below: -8.0, tilt_above: 4.0 };
             plan.tail = 1e-25;
         };
-        let target = Target::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, target, None).unwrap();
+        let question = ProfileQuestion::Delta(DELTA);
+        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
         shallow(&mut plan);
         let lattice = plan.lattice(&rounds(), Direction::Remove, 1 << 14);
         let mut wide = 0;

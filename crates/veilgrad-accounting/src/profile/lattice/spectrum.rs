@@ -6,7 +6,7 @@ use crate::number::UNIT;
 
 /// A product of Fourier coefficients, as a log, with bounds of its error.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Product {
+pub(crate) struct SpectrumProduct {
     log_modulus: f64,
     phase: f64,
     /// At least the log of the modulus, errors included.
@@ -19,7 +19,7 @@ pub(crate) struct Product {
     factor_error: f64,
 }
 
-impl Product {
+impl SpectrumProduct {
     /// Multiplies by `value`, which is off by at most `error`, `count` times; `each` is what every one of these
     /// adds to the roundings of sums.
     pub(crate) fn times(&mut self, value: Complex64, count: f64, error: f64, each: f64) {

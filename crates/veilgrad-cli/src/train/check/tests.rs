@@ -3,6 +3,28 @@
 use super::*;
 use veilgrad_events::Adjacency;
 
+/// A configuration for tests.
+pub(crate) const EXAMPLE: &str = r#"
+[data]
+train = "data/mnist/train-images-idx3-ubyte.gz"
+labels = "data/mnist/train-labels-idx1-ubyte.gz"
+records = 60000
+classes = 10
+shape = [28, 28]
+bounds = [0, 255]
+[model]
+kind = "linear"
+features = "scattering"
+[privacy]
+epsilon = 3.0
+delta = 1e-5
+expected_batch = 8192
+[train]
+rounds = 700
+optimizer = { kind = "sgd", lr = 0.6, momentum = 0.9 }
+ema = 0.99
+"#;
+
 #[test]
 fn a_configuration_is_read_and_means_what_it_says() {
     let config = Config::parse(EXAMPLE).unwrap();

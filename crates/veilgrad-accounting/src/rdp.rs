@@ -1,16 +1,11 @@
 //! Rényi differential privacy of a composition, at any real order, and its epsilon.
 
-mod orders;
-
-pub use orders::{dp_accounting_orders, opacus_orders, tensorflow_privacy_orders};
-
 use veilgrad_events::{Delta, Epsilon};
 
 use crate::cumulant::{Cumulant, Jet, cumulant_step_by_step, ratio_slope};
 use crate::pair::Direction;
 use crate::{Composition, Step, Unsupported};
 
-/// The lowest order that is tried, less 1.
 const LOWEST_TILT: f64 = 1e-3;
 /// Above this value a step's cumulant is computed by the quick quadrature, whose error bound of 1e-12 then adds at most
 /// 1e-6 of it.
@@ -25,7 +20,6 @@ const CLOSE_TILT: f64 = 1e-7;
 /// # Guarantee
 /// At least the divergence in both directions: for Poisson samples the one with the record is the
 /// larger (Mironov, Talwar, Zhang 2019), all others have no direction.
-#[must_use]
 pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
     if alpha.is_nan() || alpha <= 1.0 {
         return f64::INFINITY;
@@ -153,6 +147,25 @@ pub fn epsilon_on_orders(
     finish(best, best_order)
 }
 
+/// The orders that TensorFlow Privacy's `compute_dp_sgd_privacy` tries.
+pub fn tensorflow_privacy_orders() -> Vec<f64> {
+    let low = [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5];
+    let high = [128.0, 256.0, 512.0];
+    low.into_iter().chain((5..64).map(f64::from)).chain(high).collect()
+}
+
+/// The orders that Opacus tries: 1.1 to 10.9 in tenths, then 12 to 63.
+pub fn opacus_orders() -> Vec<f64> {
+    (1..100).map(|x| 1.0 + f64::from(x) / 10.0).chain((12..64).map(f64::from)).collect()
+}
+
+/// The orders that dp_accounting tries.
+pub fn dp_accounting_orders() -> Vec<f64> {
+    let low = (1..100).map(|x| 1.0 + f64::from(x) / 10.0);
+    let high = [128.0, 256.0, 512.0, 1024.0];
+    low.chain((11..64).map(f64::from)).chain(high).collect()
+}
+
 fn finish(bound: f64, order: f64) -> Result<RdpEpsilon, Unsupported> {
     let epsilon = Epsilon::new(bound.max(0.0))
         .map_err(|_| Unsupported::new("no order has a finite Rényi divergence"))?;
@@ -160,7 +173,6 @@ fn finish(bound: f64, order: f64) -> Result<RdpEpsilon, Unsupported> {
 }
 
 /// The smallest delta over all orders at `epsilon`; at most 1.
-#[must_use]
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
     if composition.steps().is_empty() {
         return 0.0;
@@ -178,7 +190,6 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
 /// # Guarantee
 /// By the inequalities of Pinsker and of Bretagnolle and Huber, from the divergence at an order just above 1, which
 /// is at least that at order 1.
-#[must_use]
 pub fn total_variation(composition: &Composition) -> f64 {
     if composition.steps().is_empty() {
         return 0.0;
@@ -188,7 +199,6 @@ pub fn total_variation(composition: &Composition) -> f64 {
     if bound.is_nan() { 1.0 } else { bound.min(1.0) }
 }
 
-/// From the cumulant at a tilt.
 fn delta_of(value: f64, tilt: f64, epsilon: f64) -> f64 {
     let exponent = value + conversion(tilt).value - tilt * epsilon;
     let delta = (exponent + 1e-14 * exponent.abs()).exp() * (1.0 + 1e-14);
