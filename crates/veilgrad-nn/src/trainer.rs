@@ -17,7 +17,7 @@ use crate::round::drive;
 use crate::round::{
     Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
 };
-use crate::tile::tile_of;
+use crate::tile::{best_tile, tile_of};
 
 /// A model in training.
 ///
@@ -80,7 +80,10 @@ impl<O: Optimizer> Trainer<O> {
         let metrics = Measured::of_plan(&training)?;
         let engine = Engine::new(training, vectors, performance, Numerics::Exact)?;
         let (prepared, average, momentum) = (Prepared::default(), None, 0.1);
-        let tile = tile_of(performance, &model);
+        // Examples of one record are added up in f32, tile by tile: there, the tile is part of the arithmetic and
+        // must not be a setting.
+        let summed = engine.training().is_materialised();
+        let tile = if summed { best_tile(&model) } else { tile_of(performance, &model) };
         Ok(Self {
             model,
             optimizer,
