@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 use common::{Directory, files, frozen, table};
-use serde_json::{Value, json};
 
 const CSV: &str = r#"
 [data]
@@ -77,7 +76,7 @@ rounds = 6
 optimizer = { kind = "sgd", lr = 0.5 }
 "#;
 
-/// All that a run left, without the time that it took.
+/// All that a run left.
 #[derive(PartialEq)]
 struct Left {
     code: Option<i32>,
@@ -87,16 +86,8 @@ struct Left {
 }
 
 impl Left {
-    fn new(output: Output, mut files: BTreeMap<String, Vec<u8>>) -> Self {
-        if let Some(report) = files.get_mut("report.json") {
-            let mut value: Value = serde_json::from_slice(report).unwrap();
-            value["seconds"] = json!(0);
-            *report = value.to_string().into_bytes();
-        }
-        let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            text.lines().filter(|line| !line.starts_with("time  ")).collect::<Vec<_>>().join("\n")
-        };
+    fn new(output: Output, files: BTreeMap<String, Vec<u8>>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         Self { code: output.status.code(), stdout, stderr, files }
     }

@@ -46,7 +46,6 @@ pub(crate) struct Report {
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<Metric>,
-    pub(crate) seconds: Option<f64>,
     pub(crate) dataset: String,
     /// How many records there are, where that was declared in public.
     pub(crate) records: Option<u64>,

@@ -29,10 +29,30 @@ impl Drop for Directory {
     }
 }
 
-const FROZEN: &str = r"
+const FROZEN: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
+#include <time.h>
 static unsigned long state;
+/* Time stands still, at an hour that the test sets. */
+int clock_gettime(clockid_t clock, struct timespec *to) {
+    const char *hour = getenv("FROZEN_HOUR");
+    (void)clock;
+    to->tv_sec = 3600 * (hour ? atol(hour) : 1);
+    to->tv_nsec = 0;
+    return 0;
+}
+/* What a run removes at its end was on the disk, and is to be seen. */
+int unlink(const char *path) {
+    static int (*real)(const char *);
+    if (strstr(path, "checkpoint") || strstr(path, "run.json")) return 0;
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "unlink");
+    return real(path);
+}
 ssize_t getrandom(void *to, size_t length, unsigned flags) {
     unsigned char *bytes = to;
     (void)flags;
@@ -42,13 +62,14 @@ ssize_t getrandom(void *to, size_t length, unsigned flags) {
     }
     return (ssize_t)length;
 }
-";
+"#;
 
-/// A library that answers for the operating system and freezes randomness.
+/// A library that answers for the operating system: randomness repeats, the clock stands still, and checkpoints stay.
 pub(crate) fn frozen(directory: &Directory) -> String {
     let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
     std::fs::write(&source, FROZEN).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    let made =
+        Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source, "-ldl"]).status();
     assert!(made.unwrap().success());
     library
 }
