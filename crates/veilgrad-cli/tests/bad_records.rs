@@ -9,7 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-use common::{Directory, files, frozen, table};
+use common::{Directory, files, frozen, idx, npy, table};
 
 const CSV: &str = r#"
 [data]
@@ -280,23 +280,6 @@ fn a_user_without_a_readable_row_still_is_one_of_a_fixed_number() {
     let other = place.run(&config, &[("data.csv", &csv(&header, &lines))]);
     assert_eq!(other.code, Some(5), "{}", other.stderr);
     assert!(other.stderr.contains("has not exactly 41 records"), "{}", other.stderr);
-}
-
-/// An IDX file of bytes.
-fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
-    let mut file = vec![0, 0, 8, shape.len() as u8];
-    shape.iter().for_each(|length| file.extend(length.to_be_bytes()));
-    [file, bytes.to_vec()].concat()
-}
-
-/// A NumPy file of numbers.
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    file
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Directory, frozen};
+use common::{Directory, frozen, idx, npy};
 
 /// One example: numbers in [0, 1], or not; a class, or not; and whose it is.
 #[derive(Clone)]
@@ -102,21 +102,6 @@ bounds = [0, 100]
         vec![("images", idx(&[count, 8, 8], &pixels)), ("labels", idx(&[count], &labels))]
     },
 };
-
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    file
-}
-
-fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
-    let mut file = vec![0, 0, 8, shape.len() as u8];
-    shape.iter().for_each(|length| file.extend(length.to_be_bytes()));
-    [file, bytes.to_vec()].concat()
-}
 
 /// A run: which files, which record, which model, which sampling.
 #[derive(Clone, Copy)]

@@ -164,3 +164,20 @@ pub(crate) fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
         .collect()
 }
+
+/// An IDX file of bytes.
+pub(crate) fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let mut file = vec![0, 0, 8, shape.len() as u8];
+    shape.iter().for_each(|length| file.extend(length.to_be_bytes()));
+    [file, bytes.to_vec()].concat()
+}
+
+/// A NumPy file of numbers.
+pub(crate) fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    file
+}

@@ -28,7 +28,6 @@ impl Records for Data {
     }
 
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
-        // An example that a user does not have contributes like one that cannot be read.
         let found = &self.0[record as usize][example];
         assert!(found.readable, "{:?}", found.input);
         input.copy_from_slice(&found.input);

@@ -1,9 +1,15 @@
 //! Rounds on two neighbours with the same noise, compared integer by integer.
 
-use veilgrad_events::{MemoryLedger, RoundPermit, Run, Sampling};
+use veilgrad_events::{
+    ClipNorm, MemoryLedger, NoiseMultiplier, RoundPermit, Run, RunHeader, Sampling,
+};
 use veilgrad_mechanism::insecure::{released_integers, seeded_noise};
-use veilgrad_mechanism::{SampleError, Sampler, Selection};
-use veilgrad_nn::{Checkpoint, Optimizer, Performance, Schedule, Sgd, Trainer, TrainingPlan};
+use veilgrad_mechanism::{
+    Allocation, Group, RoundPlan, SampleError, Sampler, Selection, Structure,
+};
+use veilgrad_nn::{
+    Checkpoint, Model, Optimizer, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+};
 
 use crate::case::{Case, ROOM};
 use crate::data::{Data, Record};
@@ -32,6 +38,7 @@ impl Sampler for Chosen {
 struct Twin<O> {
     trainer: Trainer<O>,
     run: Run<MemoryLedger>,
+    header: RunHeader,
     sampling: Sampling,
     seed: u64,
     /// The metrics that the last round showed, and how many numbers each has.
@@ -41,17 +48,17 @@ struct Twin<O> {
 fn twin(
     case: &Case,
     plan: &TrainingPlan,
-    model: &veilgrad_nn::Model,
+    model: &Model,
     performance: Performance,
     seed: u64,
-) -> Result<Twin<impl Optimizer>, String> {
+) -> Twin<impl Optimizer> {
     let (plan, optimizer) = (plan.clone(), Sgd::with_momentum(0.5));
     let rate = Schedule::Constant(0.05);
     let trainer = Trainer::new(model.clone(), case.loss, plan, optimizer, rate, performance);
-    let trainer = trainer.map_err(|error| error.to_string())?;
+    let trainer = trainer.unwrap();
     let header = trainer.header(case.adjacency);
-    let run = Run::open_insecure(MemoryLedger::new(), header, "test").map_err(|e| e.to_string())?;
-    Ok(Twin { trainer, run, sampling: case.sampling, seed, shown: Vec::new() })
+    let run = Run::open_insecure(MemoryLedger::new(), header.clone(), "test").unwrap();
+    Twin { trainer, run, header, sampling: case.sampling, seed, shown: Vec::new() }
 }
 
 impl<O: Optimizer> Twin<O> {
@@ -59,17 +66,16 @@ impl<O: Optimizer> Twin<O> {
     fn round(
         &mut self,
         start: Option<&Checkpoint>,
-        data: (Data, Vec<u64>),
+        (data, ids): (Data, Vec<u64>),
     ) -> Result<Integers, String> {
         if let Some(start) = start {
-            self.trainer.restore(start).map_err(|error| error.to_string())?;
+            self.trainer.restore(start).unwrap();
         }
-        let mut sampler = Chosen(self.sampling, data.1);
-        let event = self.trainer.event(&sampler).map_err(|error| error.to_string())?;
-        let mut permits = self.run.reserve(&event, 1).map_err(|error| error.to_string())?;
-        let permit = permits.next().ok_or("no permit")?;
-        let noise = seeded_noise(self.trainer.plan(), self.seed).map_err(|e| e.to_string())?;
-        let round = self.trainer.round_insecure(permit, &mut sampler, &data.0, noise);
+        let mut sampler = Chosen(self.sampling, ids);
+        let event = self.trainer.event(&sampler).unwrap();
+        let permit = self.run.reserve(&event, 1).unwrap().next().unwrap();
+        let noise = seeded_noise(self.trainer.plan(), self.seed).unwrap();
+        let round = self.trainer.round_insecure(permit, &mut sampler, &data, noise);
         let round = round.map_err(|error| format!("a round failed: {error}"))?;
         let names = ["accuracy", "loss", "classes"];
         self.shown = names.map(|name| (name, round.metric(name).map(<[f64]>::len))).to_vec();
@@ -77,43 +83,33 @@ impl<O: Optimizer> Twin<O> {
         Ok(released_integers(released).to_vec())
     }
 
-    /// Two rounds that fail after the records were added: with the noise of another plan, and with this noise in
-    /// a run that is not stamped.
+    /// The messages of two rounds that fail after the records were added: with the noise of another plan, and with
+    /// noise for tests in a run that is not stamped.
     fn failures(
         &mut self,
         start: &Checkpoint,
         data: impl Fn() -> (Data, Vec<u64>),
     ) -> Result<[String; 2], String> {
-        self.trainer.restore(start).map_err(|error| error.to_string())?;
-        let mut messages = [String::new(), String::new()];
-        for (stamped, message) in [true, false].into_iter().zip(&mut messages) {
+        self.trainer.restore(start).unwrap();
+        let other = other_plan();
+        let mut honest = Run::open(MemoryLedger::new(), self.header.clone()).unwrap();
+        let mut fail = |is_stamped: bool| -> Result<String, String> {
             let (data, ids) = data();
             let mut sampler = Chosen(self.sampling, ids);
-            let event = self.trainer.event(&sampler).map_err(|error| error.to_string())?;
-            let header = self.run.store().events().iter().find_map(|event| match event {
-                veilgrad_events::Event::Open(header) => Some(header.clone()),
-                _ => None,
-            });
-            let mut honest = Run::open(MemoryLedger::new(), header.ok_or("no header")?)
-                .map_err(|error| error.to_string())?;
-            let run = if stamped { &mut self.run } else { &mut honest };
-            let permit = run.reserve(&event, 1).map_err(|e| e.to_string())?.next();
-            let plan = if stamped { &other_plan() } else { self.trainer.plan() };
-            let noise = seeded_noise(plan, self.seed).map_err(|error| error.to_string())?;
-            let permit = permit.ok_or("no permit")?;
-            let Err(error) = self.trainer.round_insecure(permit, &mut sampler, &data, noise) else {
-                return Err("a round that must fail did not".to_owned());
-            };
-            *message = error.to_string();
-        }
-        Ok(messages)
+            let event = self.trainer.event(&sampler).unwrap();
+            let run = if is_stamped { &mut self.run } else { &mut honest };
+            let permit = run.reserve(&event, 1).unwrap().next().unwrap();
+            let plan = if is_stamped { &other } else { self.trainer.plan() };
+            let noise = seeded_noise(plan, self.seed).unwrap();
+            let round = self.trainer.round_insecure(permit, &mut sampler, &data, noise);
+            Ok(round.err().ok_or("a round that must fail did not")?.to_string())
+        };
+        Ok([fail(true)?, fail(false)?])
     }
 }
 
 /// A plan that is nobody's.
-fn other_plan() -> veilgrad_mechanism::RoundPlan {
-    use veilgrad_events::{ClipNorm, NoiseMultiplier};
-    use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
+fn other_plan() -> RoundPlan {
     let group = Group::new("other", ["other"], ClipNorm::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
     RoundPlan::new(Structure::new([("other", 77)]).unwrap(), vec![group], noise).unwrap()
@@ -134,15 +130,15 @@ fn squared_norm(values: &[i64]) -> u128 {
 /// Compares two neighbours. Says what is wrong, if anything is.
 pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), String> {
     let [one, two] = case.performance;
-    let mut first = twin(case, &case.plan, &case.model, one, seed)?;
-    let mut second = twin(case, &case.plan, &case.model, two, seed)?;
+    let mut first = twin(case, &case.plan, &case.model, one, seed);
+    let mut second = twin(case, &case.plan, &case.model, two, seed);
     let data = |record: Option<&Record>, blank| case.data(record, blank);
     let (before, after) = (case.before.as_ref(), case.after.as_ref());
     // Both begin where a round has moved weights, statistics and clip norms.
     first.round(None, data(case.blank(), false))?;
     second.round(None, data(case.blank(), false))?;
-    let start = first.trainer.checkpoint(None);
-    let start = Some(&start);
+    let checkpoint = first.trainer.checkpoint(None);
+    let start = Some(&checkpoint);
     let with_before = first.round(start, data(before, false))?;
     let with_after = second.round(start, data(after, false))?;
     let charged = |run: &Run<MemoryLedger>| run.store().events().to_vec();
@@ -188,8 +184,8 @@ pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), S
     }
     // Sums of rounds that fail enter no other round; threads and tiles change nothing.
     let messages = [
-        first.failures(start.unwrap(), || data(before, false))?,
-        second.failures(start.unwrap(), || data(after, false))?,
+        first.failures(&checkpoint, || data(before, false))?,
+        second.failures(&checkpoint, || data(after, false))?,
     ];
     if messages[0] != messages[1] {
         return Err(format!("failures differ: {messages:?}"));
@@ -200,7 +196,7 @@ pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), S
     if second.round(start, data(before, false))? != with_before {
         return Err("rounds before, threads or tiles change a sum".to_owned());
     }
-    long_records_reach_the_bound(case, seed, &mut first, start.unwrap(), &contributions[1])
+    long_records_reach_the_bound(case, seed, &mut first, &checkpoint, &contributions[1])
 }
 
 /// Whoever is longer than the clip norm has at least 0.99 of the sensitivity.
@@ -211,19 +207,18 @@ fn long_records_reach_the_bound<O: Optimizer>(
     start: &Checkpoint,
     contribution: &Integers,
 ) -> Result<(), String> {
-    first.trainer.restore(start).map_err(|error| error.to_string())?;
+    first.trainer.restore(start).unwrap();
     let (plan, model) = (first.trainer.plan().clone(), first.trainer.model());
-    let mut wide = twin(case, &case.unclipped, model, case.performance[0], seed)?;
+    let mut wide = twin(case, &case.unclipped, model, case.performance[0], seed);
     let checkpoint = wide.trainer.checkpoint(None);
     let alone = wide.round(Some(&checkpoint), case.data(case.after.as_ref(), true))?;
     let nothing = wide.round(Some(&checkpoint), case.data(case.blank(), true))?;
     let unclipped = difference(&alone, &nothing);
     let wide = wide.trainer.plan();
-    let position = |plan: &veilgrad_mechanism::RoundPlan, name: &str| {
-        plan.group_names().position(|group| group == name)
-    };
+    let position =
+        |plan: &RoundPlan, name: &str| plan.group_names().position(|group| group == name);
     for (name, rule) in &case.rules {
-        let length = |plan: &veilgrad_mechanism::RoundPlan, integers: &Integers| {
+        let length = |plan: &RoundPlan, integers: &Integers| {
             let index = position(plan, name)?;
             let (grid, clip) = (plan.grid(name)?, plan.clip_norm(name)?);
             let ratio = (squared_norm(&integers[index]) as f64).sqrt() / f64::from(grid.s_int());
