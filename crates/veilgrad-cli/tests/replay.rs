@@ -23,10 +23,13 @@ struct Row {
     user: usize,
 }
 
+/// Files by name.
+type Files = Vec<(&'static str, Vec<u8>)>;
+
 /// How rows become files, and what the configuration says of them.
 struct Source {
     data: &'static str,
-    files: fn(&[Row]) -> Vec<(&'static str, Vec<u8>)>,
+    files: fn(&[Row]) -> Files,
 }
 
 const WIDTH: usize = 64;
