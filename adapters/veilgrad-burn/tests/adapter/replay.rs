@@ -70,15 +70,16 @@ fn difference(a: &Integers, b: &Integers) -> Vec<Vec<i64>> {
     groups.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b)).collect()).collect()
 }
 
-/// A row that must contribute zero.
-fn spoil(row: &mut (Vec<f32>, i64), words: &mut Words) {
+/// A row that must contribute zero. (Models of tensors turn entries into integers, NaN into 0, before any layer sees them:
+/// such a row is a valid one.)
+fn spoil(row: &mut (Vec<f32>, i64), are_entries: bool, words: &mut Words) {
     let place = words.below(row.0.len());
-    match words.below(5) {
-        0 => row.0.fill(f32::NAN),
-        1 => row.0[place] = f32::INFINITY,
-        2 => row.1 = 99,
-        3 => row.1 = -1,
-        _ => drop(row.0.pop()),
+    match words.below(if are_entries { 3 } else { 5 }) {
+        0 => row.1 = 99,
+        1 => row.1 = -1,
+        2 => drop(row.0.pop()),
+        3 => row.0.fill(f32::NAN),
+        _ => row.0[place] = f32::INFINITY,
     }
 }
 
@@ -86,6 +87,7 @@ fn spoil(row: &mut (Vec<f32>, i64), words: &mut Words) {
 struct Pair {
     seed: u64,
     kind: String,
+    plan: String,
     /// Whether its gradient is far longer than the clip norm, in the one group that it has.
     is_long: bool,
     is_unusable: bool,
@@ -97,13 +99,20 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(seed: u64, kind: String, points: Points, is_long: bool, words: &mut Words) -> Self {
-        let size = points.examples;
+    fn new(
+        seed: u64,
+        kind: String,
+        plan: &TrainingPlan,
+        points: Points,
+        is_long: bool,
+        words: &mut Words,
+    ) -> Self {
+        let (size, are_entries) = (points.examples, points.entries.is_some());
         let (others, record) = points.rows.split_at(points.rows.len() - size);
         let with = |rows: Vec<(Vec<f32>, i64)>| Points { rows, ..points.clone() };
         let mut blank = |rows: &[(Vec<f32>, i64)]| {
             let mut rows = rows.to_vec();
-            rows.iter_mut().for_each(|row| spoil(row, words));
+            rows.iter_mut().for_each(|row| spoil(row, are_entries, words));
             rows
         };
         let (blank_others, blank_record) = (blank(others), blank(record));
@@ -117,7 +126,7 @@ impl Pair {
                 after.iter_mut().flat_map(|row| &mut row.0).for_each(large);
             }
             "unusable" => after = blank_record.clone(),
-            "partly unusable" => spoil(&mut after[0], words),
+            "partly unusable" => spoil(&mut after[0], are_entries, words),
             _ => {}
         }
         // The record is replaced by another, or was not there.
@@ -126,6 +135,7 @@ impl Pair {
         Self {
             seed,
             kind: format!("{kind}, {what}"),
+            plan: format!("{plan:?}"),
             is_long: is_long && what == "ordinary",
             is_unusable: what == "unusable",
             before: with([others, &other].concat()),
@@ -141,7 +151,7 @@ impl Pair {
         let mut performance =
             || Performance { threads: 1 + words.below(3), tile: [0, 1, 3, 8][words.below(4)] };
         let mut sums = |points: &Points| sums(points, performance());
-        let what = format!("VEILGRAD_REPLAY_SEED={}: {}", self.seed, self.kind);
+        let what = format!("VEILGRAD_REPLAY_SEED={}: {}, {}", self.seed, self.kind, self.plan);
         let (before, after) = (sums(&self.before), sums(&self.after));
         let (before_alone, after_alone) = (sums(&self.before_alone), sums(&self.after_alone));
         let nothing = sums(&self.nothing);
@@ -207,7 +217,7 @@ fn typed<M: PerRecordModel + Classify>(
         _ => plan,
     };
     let kind = format!("{name}, by its types");
-    let pair = Pair::new(seed, kind, points, is_long, words);
+    let pair = Pair::new(seed, kind, &plan, points, is_long, words);
     let sums = |points: &Points, performance: Performance| {
         let (plan, loss) = (plan.clone(), Loss::SoftmaxCrossEntropy);
         let trainer = Trainer::per_record_with(model, points, plan, loss, example, performance);
@@ -238,7 +248,8 @@ fn alone<M: Classify>(
         points.examples = examples.get() as usize;
         points.rows.truncate(points.rows.len() / points.examples * points.examples);
     }
-    let pair = Pair::new(seed, format!("{name}, {unit_name} alone"), points, is_long, words);
+    let kind = format!("{name}, {unit_name} alone");
+    let pair = Pair::new(seed, kind, &plan, points, is_long, words);
     let sums = |points: &Points, performance: Performance| {
         let plan = plan.clone().unit(unit);
         // With tiles of 1, layers write down what they see; otherwise gradients are Burn's own.
