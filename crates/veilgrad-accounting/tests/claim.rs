@@ -133,7 +133,6 @@ fn a_name_cannot_forge_a_paragraph_of_a_statement() {
         },
         numerics: Numerics::Exact,
         public_test: true,
-        reports_time: true,
         ledger: LedgerHead { id: "id", sequence: 5, head: "head" },
         since_results: None,
     }

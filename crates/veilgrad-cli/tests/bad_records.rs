@@ -9,8 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-use common::{Directory, files, frozen, table};
-use serde_json::{Value, json};
+use common::{Directory, files, frozen, idx, npy, table};
 
 const CSV: &str = r#"
 [data]
@@ -77,7 +76,7 @@ rounds = 6
 optimizer = { kind = "sgd", lr = 0.5 }
 "#;
 
-/// All that a run left, without the time that it took.
+/// All that a run left.
 #[derive(PartialEq)]
 struct Left {
     code: Option<i32>,
@@ -87,16 +86,8 @@ struct Left {
 }
 
 impl Left {
-    fn new(output: Output, mut files: BTreeMap<String, Vec<u8>>) -> Self {
-        if let Some(report) = files.get_mut("report.json") {
-            let mut value: Value = serde_json::from_slice(report).unwrap();
-            value["seconds"] = json!(0);
-            *report = value.to_string().into_bytes();
-        }
-        let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            text.lines().filter(|line| !line.starts_with("time  ")).collect::<Vec<_>>().join("\n")
-        };
+    fn new(output: Output, files: BTreeMap<String, Vec<u8>>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         Self { code: output.status.code(), stdout, stderr, files }
     }
@@ -289,23 +280,6 @@ fn a_user_without_a_readable_row_still_is_one_of_a_fixed_number() {
     let other = place.run(&config, &[("data.csv", &csv(&header, &lines))]);
     assert_eq!(other.code, Some(5), "{}", other.stderr);
     assert!(other.stderr.contains("has not exactly 41 records"), "{}", other.stderr);
-}
-
-/// An IDX file of bytes.
-fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
-    let mut file = vec![0, 0, 8, shape.len() as u8];
-    shape.iter().for_each(|length| file.extend(length.to_be_bytes()));
-    [file, bytes.to_vec()].concat()
-}
-
-/// A NumPy file of numbers.
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    file
 }
 
 #[test]

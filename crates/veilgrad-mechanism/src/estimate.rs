@@ -65,6 +65,11 @@ impl Estimates {
         }
     }
 
+    #[cfg(feature = "insecure-testing")]
+    pub(crate) fn sums(&self) -> &[Vec<i64>] {
+        &self.sums
+    }
+
     pub(crate) fn into_sums(self) -> Vec<Vec<i64>> {
         self.sums
     }

@@ -6,7 +6,9 @@ use veilgrad_random::{Cipher, RoundKey};
 use zeroize::Zeroizing;
 
 use crate::noise::GroupNoise;
-use crate::{ClippedSum, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan, SumError};
+use crate::{
+    ClippedSum, Estimates, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan, SumError,
+};
 
 /// Gaussian noise that a seed repeats.
 ///
@@ -55,4 +57,10 @@ pub fn look_inside(part: PartialSum) -> Result<Inside, SumError> {
     let mut total = ClippedSum::new(&part.plan, part.permit);
     total.absorb(part)?;
     Ok(Inside { sums: total.into_integers(), norms, certified })
+}
+
+/// The integers that a round released, of each group in the plan's order: sums with their noise, modulo 2^64.
+#[must_use]
+pub fn released_integers(estimates: &Estimates) -> &[Vec<i64>] {
+    estimates.sums()
 }

@@ -17,7 +17,7 @@ use crate::round::drive;
 use crate::round::{
     Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
 };
-use crate::tile::tile_of;
+use crate::tile::{best_tile, tile_of};
 
 /// A model in training.
 ///
@@ -79,8 +79,12 @@ impl<O: Optimizer> Trainer<O> {
         let (vectors, order) = vectors(&model);
         let metrics = Measured::of_plan(&training)?;
         let engine = Engine::new(training, vectors, performance, Numerics::Exact)?;
+        // Examples of one record are added up in f32, tile by tile: there, the tile is part of the arithmetic and
+        // must not be a setting.
+        let summed = engine.training().is_materialised();
+        let tile = if summed { best_tile(&model) } else { tile_of(performance, &model) };
         Ok(Self {
-            tile: tile_of(performance, &model),
+            tile,
             model,
             optimizer,
             average: None,

@@ -51,18 +51,46 @@ fn a_microbatch_of_one_is_an_example() {
 
 #[test]
 fn unclipped_microbatches_average_to_the_batch_gradient_whatever_the_tile() {
-    let data = in_memory(&examples(24, 1));
-    // Nothing is clipped at 100.
-    let mut by_example = trainer(plan(100.0, 24.0), ONE_THREAD);
+    let data = in_memory(&examples(160, 1));
+    // Nothing is clipped at 1000.
+    let mut by_example = trainer(plan(1000.0, 160.0).materialised(), ONE_THREAD);
     train_exactly(&mut by_example, &data, 2);
-    let start = trainer(plan(100.0, 1.0), ONE_THREAD);
+    let start = trainer(plan(1000.0, 1.0), ONE_THREAD);
     let moved = distance(start.model(), by_example.model());
-    for size in [2, 3, 12] {
+    // The last is more than goes through any model at once.
+    for size in [2, 5, 16, 160] {
         let unit = Unit::Microbatch { examples: number(size) };
-        let mut batches = trainer(plan(100.0, 24.0 / f64::from(size)).unit(unit), ONE_THREAD);
+        let mut batches = trainer(plan(1000.0, 160.0 / f64::from(size)).unit(unit), ONE_THREAD);
         train_exactly(&mut batches, &Microbatches::new(&data, number(size)), 2);
         let apart = distance(by_example.model(), batches.model());
         assert!(apart < 1e-3 * moved, "{size}: {apart} of {moved}");
+    }
+}
+
+#[test]
+fn an_example_whose_gradient_overflows_leaves_the_others_of_its_record_as_they_are() {
+    // No output in front of huge weights: a sound loss, and for a large pixel a first gradient beyond f32.
+    let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
+    let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
+    model.parameter_mut("conv1.weight").unwrap().fill(0.0);
+    let weights = [1e10, -1e10, 0.0, 0.0, 0.0, 0.0];
+    model.parameter_mut("linear1.weight").unwrap().copy_from_slice(&weights);
+    let run = |pixels: &[f32]| {
+        let user = pixels.iter().map(|pixel| (vec![*pixel], 0.0)).collect();
+        let unit = Unit::User { examples: number(9), contribution: Contribution::Average };
+        let plan = plan(1.0, 1.0).unit(unit);
+        let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
+        train_exactly(&mut trainer, &Users(vec![user]), 1);
+        trainer.model().clone()
+    };
+    let (start, sound) = (run(&[1e37]), run(&[0.5, 0.25, 0.125]));
+    assert_eq!(bits(&start), bits(&run(&[])));
+    let moved = distance(&start, &sound);
+    assert!(moved > 0.9);
+    for place in 0..4 {
+        let mut pixels = vec![0.5, 0.25, 0.125];
+        pixels.insert(place, 1e37);
+        assert!(distance(&run(&pixels), &sound) < 1e-5 * moved, "at {place}");
     }
 }
 

@@ -9,4 +9,5 @@ mod isolation;
 mod layers;
 mod misfits;
 mod refusals;
+mod replay;
 mod sums;

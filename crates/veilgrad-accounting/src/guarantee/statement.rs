@@ -26,8 +26,6 @@ pub struct Statement<'a> {
     pub numerics: Numerics,
     /// Whether a public test set was evaluated.
     pub public_test: bool,
-    /// Whether the time that training took is reported.
-    pub reports_time: bool,
     /// The ledger that this was computed from, and where it ended.
     pub ledger: LedgerHead<'a>,
     /// What the ledger says since the results were written, if they were: one phrase for each change.
@@ -238,10 +236,9 @@ impl Statement<'_> {
             true => "The test set was declared public and has no protection. ",
             false => "",
         };
-        let time = if self.reports_time { ", of which the report gives whole seconds" } else { "" };
         format!(
             "What is not covered. {test}The input file and the ledger's own protection against theft are not, nor is \
-             the time that training took{time}. Copies of the ledger that go different ways each keep only what they \
+             the time that training took. Copies of the ledger that go different ways each keep only what they \
              know."
         )
     }

@@ -31,7 +31,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) newer: Option<Newer>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    pub(crate) seconds: Option<f64>,
     /// Its parameters.
     pub(crate) model: Option<usize>,
 }
@@ -66,7 +65,6 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         done: done.clone(),
         numerics,
         public_test: facts.test_accuracy.is_some(),
-        reports_time: facts.seconds.is_some(),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
     }
@@ -109,8 +107,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             .iter()
             .map(|(name, values)| Metric { name: name.clone(), values: values.clone() })
             .collect(),
-        // Whole ones: what is finer depends on how large samples were.
-        seconds: facts.seconds.map(f64::ceil),
+        seconds: None,
         dataset: facts.dataset.to_owned(),
         records,
         runs: dataset.runs.len(),

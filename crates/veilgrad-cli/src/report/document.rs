@@ -46,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<Metric>,
+    /// Always null, for programs that expect the key: how long a run took depends on how large its samples were.
+    #[serde(default)]
     pub(crate) seconds: Option<f64>,
     pub(crate) dataset: String,
     /// How many records there are, where that was declared in public.

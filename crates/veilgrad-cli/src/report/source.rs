@@ -23,7 +23,6 @@ struct Stored {
     test_accuracy: Option<f64>,
     #[serde(default)]
     metrics: Vec<Metric>,
-    seconds: Option<f64>,
     model: Option<Model>,
 }
 
@@ -66,7 +65,6 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         newer,
         test_accuracy: stored.test_accuracy,
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
-        seconds: stored.seconds,
         model: stored.model.map(|model| model.parameters),
     })
 }
@@ -91,7 +89,6 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         newer: None,
         test_accuracy: None,
         metrics: Vec::new(),
-        seconds: None,
         model: None,
     })
 }

@@ -112,7 +112,6 @@ pub(crate) fn complete(
         newer: None,
         test_accuracy,
         metrics: account.metrics,
-        seconds: Some(account.seconds as f64),
         model: Some(job.trainer.model().size()),
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);

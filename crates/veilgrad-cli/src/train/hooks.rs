@@ -63,13 +63,12 @@ impl Waiting {
     }
 }
 
-/// What a checkpoint says beside the trainer's state: released values, whole seconds, and who charged them.
+/// What a checkpoint says beside the trainer's state: released values, and who charged them. Not how long rounds took:
+/// that depends on the number of records and on the sizes of samples.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// The last private estimate of every metric.
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    /// How long rounds took so far; whole seconds, since what is finer depends on the sizes of samples.
-    pub(crate) seconds: u64,
     /// The ids of the runs that charged its rounds, the first one first.
     #[serde(default)]
     pub(crate) runs: Vec<String>,
@@ -88,7 +87,6 @@ pub(crate) struct RunHooks {
     pub(crate) progress: Progress,
     pub(crate) waiting: Waiting,
     pub(crate) interrupted: Arc<AtomicBool>,
-    pub(crate) started: Instant,
     pub(crate) run: Option<String>,
     /// The account of the runs that this one resumes.
     pub(crate) earlier: Account,
@@ -100,9 +98,8 @@ impl RunHooks {
         if metrics.is_empty() {
             metrics.clone_from(&self.earlier.metrics);
         }
-        let seconds = self.earlier.seconds + self.started.elapsed().as_secs_f64().ceil() as u64;
         let runs = self.earlier.runs.iter().chain(&self.run).cloned().collect();
-        Account { metrics, seconds, runs }
+        Account { metrics, runs }
     }
 }
 

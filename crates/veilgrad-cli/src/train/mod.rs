@@ -15,7 +15,7 @@ mod progress;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use veilgrad_accounting::Tightest;
@@ -89,7 +89,6 @@ pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
         progress: Progress::new(common, &job.rounds, job.delta, job.config.privacy.adjacency),
         waiting,
         interrupted,
-        started: Instant::now(),
         run: run.store().run().map(str::to_owned),
         earlier,
     };

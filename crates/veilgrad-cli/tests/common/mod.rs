@@ -29,10 +29,30 @@ impl Drop for Directory {
     }
 }
 
-const FROZEN: &str = r"
+const FROZEN: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
+#include <time.h>
 static unsigned long state;
+/* Time stands still, at an hour that the test sets. */
+int clock_gettime(clockid_t clock, struct timespec *to) {
+    const char *hour = getenv("FROZEN_HOUR");
+    (void)clock;
+    to->tv_sec = 3600 * (hour ? atol(hour) : 1);
+    to->tv_nsec = 0;
+    return 0;
+}
+/* What a run removes at its end was on the disk, and is to be seen. */
+int unlink(const char *path) {
+    static int (*real)(const char *);
+    if (strstr(path, "checkpoint") || strstr(path, "run.json")) return 0;
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "unlink");
+    return real(path);
+}
 ssize_t getrandom(void *to, size_t length, unsigned flags) {
     unsigned char *bytes = to;
     (void)flags;
@@ -42,13 +62,14 @@ ssize_t getrandom(void *to, size_t length, unsigned flags) {
     }
     return (ssize_t)length;
 }
-";
+"#;
 
-/// A library that answers for the operating system and freezes randomness.
+/// A library that answers for the operating system: randomness repeats, the clock stands still, and checkpoints stay.
 pub(crate) fn frozen(directory: &Directory) -> String {
     let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
     std::fs::write(&source, FROZEN).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    let made =
+        Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source, "-ldl"]).status();
     assert!(made.unwrap().success());
     library
 }
@@ -142,4 +163,21 @@ pub(crate) fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .map(|entry| entry.unwrap().path())
         .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
         .collect()
+}
+
+/// An IDX file of bytes.
+pub(crate) fn idx(shape: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let mut file = vec![0, 0, 8, shape.len() as u8];
+    shape.iter().for_each(|length| file.extend(length.to_be_bytes()));
+    [file, bytes.to_vec()].concat()
+}
+
+/// A NumPy file of numbers.
+pub(crate) fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    file
 }

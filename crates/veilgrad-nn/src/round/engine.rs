@@ -21,7 +21,8 @@ pub struct Performance {
     /// How many threads share the records of a round; more than a few per core are not used.
     pub threads: usize,
     /// How many examples go through the model at once; memory is bounded by it, not by the sample.
-    /// Zero lets the model decide.
+    /// Zero lets the model decide. Where a record has several examples, the model always decides: their gradients
+    /// are averaged in floating point, tile by tile.
     pub tile: usize,
 }
 

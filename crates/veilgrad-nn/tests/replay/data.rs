@@ -1,0 +1,116 @@
+//! Records of random tests: ordinary ones, and ones that should not exist.
+
+use veilgrad_nn::{Loss, Model, Records};
+
+use crate::common::Words;
+
+/// One example, or the place of one that cannot be read.
+#[derive(Clone)]
+pub(crate) struct Example {
+    input: Vec<f32>,
+    target: Vec<f32>,
+    readable: bool,
+}
+
+/// The examples of a record.
+pub(crate) type Record = Vec<Example>;
+
+/// Records in memory. Reading an unreadable example panics with its values in the message.
+pub(crate) struct Data(pub(crate) Vec<Record>);
+
+impl Records for Data {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        self.0[record as usize].len()
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        let found = &self.0[record as usize][example];
+        assert!(found.readable, "{:?}", found.input);
+        input.copy_from_slice(&found.input);
+        target.copy_from_slice(&found.target);
+    }
+}
+
+/// What examples look like: the model's inputs and targets.
+pub(crate) struct Shape {
+    inputs: usize,
+    /// How many entries an embedding in front has; inputs are their numbers then.
+    entries: Option<usize>,
+    outputs: usize,
+    loss: Loss,
+}
+
+impl Shape {
+    pub(crate) fn new(model: &Model, entries: Option<usize>, loss: Loss) -> Self {
+        let inputs = model.input().iter().product();
+        Self { inputs, entries, outputs: model.output().iter().product(), loss }
+    }
+
+    pub(crate) fn example(&self, words: &mut Words) -> Example {
+        let input = (0..self.inputs).map(|_| match self.entries {
+            Some(entries) => (words.next() % entries as u64) as f32,
+            None => 2.0 * words.unit() - 0.5,
+        });
+        let input = input.collect();
+        let target = match self.loss {
+            Loss::SoftmaxCrossEntropy => vec![(words.next() % self.outputs as u64) as f32],
+            Loss::Logistic => (0..self.outputs).map(|_| words.unit()).collect(),
+            _ => (0..self.outputs).map(|_| 4.0 * words.unit() - 2.0).collect(),
+        };
+        Example { input, target, readable: true }
+    }
+
+    /// An example that must contribute zero: not finite, a target out of range, or unreadable.
+    pub(crate) fn unusable(&self, words: &mut Words) -> Example {
+        let mut example = self.example(words);
+        let not_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][words.below(3)];
+        let outside = match (self.loss, self.entries) {
+            (Loss::SoftmaxCrossEntropy, _) => {
+                [-1.0, self.outputs as f32, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY][words.below(6)]
+            }
+            (Loss::Logistic, _) => [-0.5, 1.5, f32::NAN, f32::MAX][words.below(4)],
+            _ => f32::INFINITY,
+        };
+        match words.below(8) {
+            0 => example.readable = false,
+            1 | 2 => {
+                let place = words.below(example.target.len());
+                example.target[place] = outside;
+            }
+            3 => example.input.fill(not_finite),
+            4 if self.entries.is_some() => {
+                let place = words.below(self.inputs);
+                let unknown = [self.entries.unwrap() as f32, -1.0, 0.5, 1e30, f32::MIN];
+                example.input[place] = unknown[words.below(5)];
+            }
+            _ => {
+                let place = words.below(self.inputs);
+                example.input[place] = not_finite;
+            }
+        }
+        example
+    }
+
+    /// An example that is finite and far from all others: huge, tiny, or zero.
+    pub(crate) fn extreme(&self, words: &mut Words) -> Example {
+        let mut example = self.example(words);
+        let factor = [1e2, 1e4, 1e10, 1e19, 1e30, f32::MAX, 1e-20, 1e-42, 0.0][words.below(9)];
+        if self.entries.is_none() {
+            let some = words.below(2) == 0;
+            for value in &mut example.input {
+                if !some || words.below(4) == 0 {
+                    *value = (*value * factor).clamp(f32::MIN, f32::MAX);
+                }
+            }
+        }
+        if self.loss == Loss::SquaredError {
+            let place = words.below(example.target.len());
+            example.target[place] = [1e3, -1e10, 1e18, f32::MAX, 1e-40][words.below(5)];
+        }
+        example
+    }
+}

@@ -1,0 +1,72 @@
+//! Neighbouring datasets, round by round, with frozen noise: what a record adds to the released integers is at most its
+//! certified sensitivity, whatever the record, and it is the same alone and among others, on any number of threads, in
+//! tiles of any size, and after any other round, also one that failed.
+//!
+//! Each pair is made by one seed: a model of any layers, data, record unit, groups, metrics, sampler, and a neighbour.
+//! `VEILGRAD_REPLAY_PAIRS=10000 cargo test -p veilgrad-nn --test replay -- --nocapture` compares that many;
+//! `VEILGRAD_REPLAY_SEED` is the first seed.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod case;
+mod data;
+mod pair;
+mod tally;
+
+use case::Case;
+use tally::Tally;
+
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+#[test]
+fn neighbours_differ_by_at_most_the_sensitivity_in_every_group() {
+    let (pairs, first) =
+        (variable("VEILGRAD_REPLAY_PAIRS", 400), variable("VEILGRAD_REPLAY_SEED", 1));
+    let mut tally = Tally::default();
+    for seed in first..first + pairs {
+        let case = Case::new(seed);
+        if let Err(wrong) = pair::compare(&case, seed, &mut tally) {
+            panic!("VEILGRAD_REPLAY_SEED={seed}: {wrong}; {:?}", case.kinds);
+        }
+    }
+    eprintln!("{pairs} pairs from seed {first}\n{}", tally.text());
+    // The comparison is not an empty one: records of every kind reach the bound.
+    for (kind, largest) in tally.largest() {
+        match kind {
+            "record: unusable" => assert_eq!(largest, 0.0),
+            _ => assert!(pairs < 400 || largest >= 0.99, "{kind}: {largest}"),
+        }
+    }
+}
+
+/// Set for the process that [`records_that_cannot_be_read_print_nothing`] starts.
+const CHILD: &str = "VEILGRAD_REPLAY_CHILD";
+
+#[test]
+fn records_that_cannot_be_read_print_nothing() {
+    let name = "records_that_cannot_be_read_print_nothing";
+    if std::env::var_os(CHILD).is_some() {
+        let mut unusable = 0;
+        for seed in (1..).take(200) {
+            let case = Case::new(seed);
+            pair::compare(&case, seed, &mut Tally::default()).unwrap();
+            unusable += u32::from(case.is_unusable);
+        }
+        assert!(unusable > 20);
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    assert!(child.status.success());
+    assert_eq!(String::from_utf8_lossy(&child.stderr), "");
+    // Nothing but what the test harness says.
+    let stdout = String::from_utf8_lossy(&child.stdout);
+    let lines: Vec<&str> = stdout.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 3, "{stdout}");
+}
