@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::corpus;
 use crate::mutate;
 use crate::random::Random;
-use crate::target::Target;
+use crate::reader::Target;
 use status::Status;
 pub use worker::{Order, panic_of, work};
 
@@ -22,10 +22,8 @@ pub use worker::{Order, panic_of, work};
 pub const THREADS: usize = 2;
 /// The address space that a process may have, all of it: code, stacks and both threads.
 pub const MEMORY: u64 = 1 << 30;
-/// CPU time after which an input counts as a hang.
-pub const SLOW: Duration = Duration::from_secs(1);
 /// Time without a new input after which a process is ended: other programs may keep it from running.
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK: Duration = Duration::from_secs(90);
 /// Failures that are kept of one kind, and processes that are started again for a target.
 const KEPT: usize = 3;
 const RESTARTS: usize = 20;

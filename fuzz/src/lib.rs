@@ -9,7 +9,7 @@ pub mod corpus;
 pub mod drive;
 pub mod mutate;
 pub mod random;
+mod reader;
 mod scratch;
-mod target;
 
-pub use target::{TARGETS, Target};
+pub use reader::{TARGETS, Target};

@@ -3,7 +3,11 @@
 
 use std::f64::consts::PI;
 
+use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
+
+/// Lines up to this length are transformed by the definition, which keeps the bits of features of common images.
+const LONGEST_BY_DEFINITION: usize = 512;
 
 /// How many copies of a filter to each side are summed up on the torus.
 const COPIES: i32 = 2;
@@ -92,9 +96,15 @@ pub(crate) fn average(
     (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
 }
 
-/// The Fourier transform in both directions, by its definition: it is needed once per filter.
+/// The Fourier transform in both directions, once per filter: by its definition, or fast where lines are long.
 fn transform(values: &[Complex<f64>], rows: usize, columns: usize) -> Vec<Complex<f64>> {
-    let along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
+    let mut planner = FftPlanner::new();
+    let mut along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
+        if length > LONGEST_BY_DEFINITION {
+            let mut values = values.to_vec();
+            planner.plan_fft_forward(length).process(&mut values);
+            return values;
+        }
         let wave = |turns: usize| {
             Complex::from_polar(1.0, -2.0 * PI * (turns % length) as f64 / length as f64)
         };

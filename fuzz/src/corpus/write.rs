@@ -15,10 +15,10 @@ use veilgrad_events::{
 use veilgrad_ledger::{Entry, Ledger, Options};
 
 use super::{directory, home};
+use crate::reader::edit::FILES;
+use crate::reader::ledger::chained;
+use crate::reader::model;
 use crate::scratch;
-use crate::target::edit::FILES;
-use crate::target::ledger::chained;
-use crate::target::model;
 
 type Made<T = ()> = Result<T, Box<dyn Error>>;
 

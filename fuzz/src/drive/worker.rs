@@ -12,9 +12,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::status::Status;
-use super::{MEMORY, Report, SLOW, THREADS, input};
+use super::{MEMORY, Report, THREADS, input};
 use crate::corpus;
-use crate::target::{TARGETS, Target};
+use crate::reader::{TARGETS, Target};
 
 /// What a process is to do.
 #[derive(Debug, Clone)]
@@ -138,8 +138,8 @@ fn one_thread(
         report.slowest = report.slowest.max((took, number));
         if let Some(what) = panic {
             report.failures.push((number, what));
-        } else if took > SLOW {
-            report.failures.push((number, "took more than a second".to_owned()));
+        } else if took > Duration::from_secs(target.limit) {
+            report.failures.push((number, format!("took more than {} s", target.limit)));
         }
     }
     Ok(report)
