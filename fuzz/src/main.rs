@@ -1,14 +1,16 @@
 //! `veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [TARGET...]`: runs readers on altered inputs.
+//! `veilgrad-fuzz --input TARGET SEED NUMBER` writes one of them to stdout.
 //!
 //! All targets share the executions, slow ones get fewer. A process for each target runs two threads within 1 GiB of
 //! address space (`RLIMIT_AS`). Inputs that break something go to `fuzz/regressions/TARGET`.
 
 #![allow(clippy::print_stdout)]
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use veilgrad_fuzz::drive::{MEMORY, THREADS, run, work};
+use veilgrad_fuzz::drive::{MEMORY, THREADS, input, run, work};
 use veilgrad_fuzz::{TARGETS, Target, corpus};
 
 const USAGE: &str =
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
             print!("{text}");
             true
         }),
+        Some((first, [name, seed, number])) if first == "--input" => show(name, seed, number),
         Some((first, [])) if first == "--write-corpus" => corpus::write().map(|()| true),
         _ => Plan::read(&words).map_err(Into::into).and_then(|plan| plan.run()),
     };
@@ -32,6 +35,14 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Writes an input to stdout.
+fn show(name: &str, seed: &str, number: &str) -> Result<bool, Box<dyn std::error::Error>> {
+    let target = TARGETS.iter().find(|target| target.name == name).ok_or("not a target")?;
+    let bytes = input(target, &corpus::saved(name), seed.parse()?, number.parse()?);
+    std::io::stdout().write_all(&bytes)?;
+    Ok(true)
 }
 
 struct Plan {
@@ -77,11 +88,12 @@ impl Plan {
             MEMORY >> 20
         );
         println!(
-            "{:<14}{:>12}{:>10}{:>14}{:>12}{:>12}{:>10}",
+            "{:<14}{:>12}{:>10}{:>14}{:>10}{:>12}{:>12}{:>10}",
             "target",
             "executions",
             "seconds",
             "slowest (ms)",
+            "input",
             "limit (ms)",
             "peak (MiB)",
             "failures"
@@ -97,11 +109,12 @@ impl Plan {
             let time = time.min(Duration::from_secs(1 << 30));
             let report = run(target, self.seed, part(self.executions), time)?;
             println!(
-                "{:<14}{:>12}{:>10.1}{:>14.2}{:>12}{:>12.1}{:>10}",
+                "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12}{:>12.1}{:>10}",
                 target.name,
                 report.executions,
                 report.seconds,
                 report.slowest.0.as_secs_f64() * 1e3,
+                report.slowest.1,
                 1000 * target.limit,
                 report.memory as f64 / f64::from(1 << 20),
                 report.failures.len()

@@ -376,6 +376,26 @@ mod tests {
     }
 
     #[test]
+    fn a_shape_is_known_without_the_transform_for_all_small_sizes() {
+        for (rows, columns) in (1..20).flat_map(|rows| (1..20).map(move |c| (rows, c))) {
+            for (scales, orientations) in [(0, 1), (1, 1), (1, 3), (2, 2), (3, 1), (1, 65), (9, 1)]
+            {
+                let shape = Scattering::shape_of(rows, columns, scales, orientations);
+                let made = Scattering::new(rows, columns, scales, orientations);
+                assert_eq!(shape, made.map(|scattering| scattering.shape()));
+            }
+        }
+    }
+
+    #[test]
+    fn averages_that_would_take_much_memory_are_refused() {
+        // 8192 averages of 16390 places each.
+        let error = Scattering::shape_of(16384, 3, 1, 1).unwrap_err().to_string();
+        assert!(error.contains("averages along a side"), "{error}");
+        assert!(Scattering::shape_of(5700, 3, 1, 1).is_ok());
+    }
+
+    #[test]
     fn constant_images_have_their_constant_and_nothing_else() {
         let scattering = Scattering::new(28, 28, 2, 8).unwrap();
         let features = scattering.transform(&vec![3.0; 784], 1);

@@ -144,3 +144,26 @@ pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
 pub(crate) fn turn<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| values.iter().copied().skip(column).step_by(columns)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_have_the_same_transform_as_by_its_definition() {
+        let (rows, columns) = (LONGEST_BY_DEFINITION + 8, 4);
+        let filter = wavelet(rows, columns, 1, 1, 4);
+        let found = transform(&filter, rows, columns);
+        for (u, v) in [(0, 0), (1, 0), (0, 3), (7, 2), (rows - 1, 1), (rows / 2, 3)] {
+            let turns = |row: usize, column: usize| {
+                (row * u) as f64 / rows as f64 + (column * v) as f64 / columns as f64
+            };
+            let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let terms = places.zip(&filter).map(|((row, column), value)| {
+                value * Complex::from_polar(1.0, -2.0 * PI * turns(row, column))
+            });
+            let expected: Complex<f64> = terms.sum();
+            assert!((found[u * columns + v] - expected).norm() < 1e-11, "({u}, {v})");
+        }
+    }
+}

@@ -20,7 +20,7 @@ pub struct Target {
     pub format: Format,
     /// Words that its inputs have.
     pub words: &'static [&'static str],
-    /// Its part of all executions, in thousandths: slow readers get fewer.
+    /// Its part of all executions: slow readers get fewer.
     pub share: u64,
     /// Seconds of CPU time after which an input counts as a hang.
     pub limit: u64,
@@ -290,26 +290,26 @@ const TENSOR: &[&str] = &[
 
 /// All of them.
 pub const TARGETS: &[Target] = &[
-    target("row", ledger::row, Format::Text, EVENTS, 150, READER),
-    target("rows", ledger::rows, Format::Text, EVENTS, 100, READER),
-    target("export", ledger::export, Format::Text, EVENTS, 60, READER),
-    target("ledger", edit::ledger, Format::Binary, &[], 2, READER),
-    target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 60, READER),
-    target("weights", model::weights, Format::Safetensors, TENSOR, 80, READER),
-    target("model", model::trained, Format::Safetensors, TENSOR, 60, READER),
-    target("idx", data::idx, Format::Binary, &[], 90, READER),
-    target("npy", data::npy, Format::Npy, ARRAY, 90, READER),
-    target("npz", data::npz, Format::Binary, ARRAY, 50, READER),
-    target("csv", data::csv, Format::Csv, TABLE, 90, READER),
+    target("row", ledger::row, Format::Text, EVENTS, 800, READER),
+    target("rows", ledger::rows, Format::Text, EVENTS, 160, READER),
+    target("export", ledger::export, Format::Text, EVENTS, 240, READER),
+    target("ledger", edit::ledger, Format::Binary, &[], 4, READER),
+    target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 240, READER),
+    target("weights", model::weights, Format::Safetensors, TENSOR, 320, READER),
+    target("model", model::trained, Format::Safetensors, TENSOR, 240, READER),
+    target("idx", data::idx, Format::Binary, &[], 360, READER),
+    target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
+    target("npz", data::npz, Format::Binary, ARRAY, 200, READER),
+    target("csv", data::csv, Format::Csv, TABLE, 360, READER),
     #[cfg(feature = "parquet")]
-    target("parquet", data::parquet, Format::Binary, TABLE, 40, READER),
-    target("configuration", command::configuration, Format::Text, CONFIGURATION, 50, READER),
+    target("parquet", data::parquet, Format::Binary, TABLE, 160, READER),
+    target("configuration", command::configuration, Format::Text, CONFIGURATION, 200, READER),
     target("job", command::job, Format::Text, CONFIGURATION, 1, SOLVER),
-    target("rounds", rounds::rounds, Format::Text, EVENTS, 60, READER),
-    target("account", rounds::account, Format::Text, EVENTS, 2, SOLVER),
-    target("arguments", command::arguments, Format::Text, ARGUMENTS, 14, READER),
+    target("rounds", rounds::rounds, Format::Text, EVENTS, 240, READER),
+    target("account", rounds::account, Format::Text, EVENTS, 1, SOLVER),
+    target("arguments", command::arguments, Format::Text, ARGUMENTS, 56, READER),
     target("plan", command::plan, Format::Text, ARGUMENTS, 1, SOLVER),
-    target("report", command::report, Format::Text, &["null", "epsilon", "groups"], 20, READER),
+    target("report", command::report, Format::Text, &["null", "epsilon", "groups"], 80, READER),
 ];
 
 const fn target(
