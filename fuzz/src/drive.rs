@@ -3,6 +3,8 @@
 //! Input number `i` of a target is a function of the seed, the target, `i` and the saved corpus. So a process that
 //! dies need not have said what it read: the numbers that its threads were at are enough, and these are in a file.
 
+mod input;
+mod report;
 mod status;
 mod worker;
 
@@ -11,47 +13,18 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::corpus;
-use crate::mutate;
-use crate::random::Random;
 use crate::reader::Target;
+use crate::saved;
+pub use input::input;
+pub use report::{MEMORY, Report, THREADS};
 use status::Status;
 pub use worker::{Order, panic_of, work};
 
-/// Threads of a process.
-pub const THREADS: usize = 2;
-/// The address space that a process may have, all of it: code, stacks and both threads.
-pub const MEMORY: u64 = 1 << 30;
 /// Time without a new input after which a process is ended: other programs may keep it from running.
 const STUCK: Duration = Duration::from_secs(90);
 /// Failures that are kept of one kind, and processes that are started again for a target.
 const KEPT: usize = 3;
 const RESTARTS: usize = 20;
-
-/// Input number `number` of a target: the saved ones first, then altered ones.
-#[must_use]
-pub fn input(target: &Target, saved: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
-    if let Some(bytes) = usize::try_from(number).ok().and_then(|number| saved.get(number)) {
-        return bytes.clone();
-    }
-    let mut random = Random::of(seed, target.name, number);
-    mutate::input(&mut random, target.format, saved, target.words)
-}
-
-/// What was found of a target.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Inputs that were run.
-    pub executions: u64,
-    /// The most CPU time that one of them took, and which.
-    pub slowest: (Duration, u64),
-    /// The most memory that a process had at one time: `VmHWM`.
-    pub memory: u64,
-    /// How long all of it took.
-    pub seconds: f64,
-    /// Inputs that broke something, with what.
-    pub failures: Vec<(u64, String)>,
-}
 
 /// Runs a target so many times, or until the time is up.
 ///
@@ -128,7 +101,7 @@ fn alone(target: &Target, seed: u64, number: u64) -> std::io::Result<Option<Stri
 
 /// Writes inputs that broke something beside the corpus, a few of each kind.
 fn keep(target: &Target, seed: u64, report: &mut Report) -> std::io::Result<()> {
-    let saved = corpus::saved(target.name);
+    let saved = saved::of(target.name);
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for (number, what) in &report.failures {
         let count = kinds.entry(what.clone()).or_default();
@@ -136,7 +109,7 @@ fn keep(target: &Target, seed: u64, report: &mut Report) -> std::io::Result<()> 
         if *count > KEPT {
             continue;
         }
-        let directory: PathBuf = corpus::regressions(target.name);
+        let directory: PathBuf = saved::regressions(target.name);
         std::fs::create_dir_all(&directory)?;
         let bytes = input(target, &saved, seed, *number);
         std::fs::write(directory.join(format!("{seed:x}-{number}")), bytes)?;

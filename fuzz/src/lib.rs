@@ -10,6 +10,7 @@ pub mod drive;
 pub mod mutate;
 pub mod random;
 mod reader;
+pub mod saved;
 mod scratch;
 
 pub use reader::{TARGETS, Target};

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use veilgrad_fuzz::drive::{MEMORY, THREADS, input, run, work};
-use veilgrad_fuzz::{TARGETS, Target, corpus};
+use veilgrad_fuzz::{TARGETS, Target, corpus, saved};
 
 const USAGE: &str =
     "veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [--write-corpus] [TARGET...]";
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// Writes an input to stdout.
 fn show(name: &str, seed: &str, number: &str) -> Result<bool, Box<dyn std::error::Error>> {
     let target = TARGETS.iter().find(|target| target.name == name).ok_or("not a target")?;
-    let bytes = input(target, &corpus::saved(name), seed.parse()?, number.parse()?);
+    let bytes = input(target, &saved::of(name), seed.parse()?, number.parse()?);
     std::io::stdout().write_all(&bytes)?;
     Ok(true)
 }

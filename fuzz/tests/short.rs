@@ -1,13 +1,13 @@
 //! The short form: every saved input, every input that once broke a target, and some altered ones.
 
 use veilgrad_fuzz::drive::{input, panic_of};
-use veilgrad_fuzz::{TARGETS, Target, corpus};
+use veilgrad_fuzz::{TARGETS, Target, saved};
 
 /// Altered inputs for each part that a target has of all executions.
 const ALTERED: u64 = 15;
 
 fn check(target: &Target) {
-    let saved = corpus::saved(target.name);
+    let saved = saved::of(target.name);
     assert!(!saved.is_empty(), "{} has no corpus", target.name);
     let count = saved.len() as u64 + (ALTERED * target.share).clamp(40, 3000);
     for number in 0..count {
@@ -32,7 +32,7 @@ fn nothing_that_reads_panics_or_breaks_a_promise() {
 #[test]
 fn an_input_is_a_function_of_seed_target_and_number() {
     for target in TARGETS {
-        let saved = corpus::saved(target.name);
+        let saved = saved::of(target.name);
         for number in [0, 1000, 1 << 40] {
             let again = input(target, &saved, 7, number);
             assert_eq!(input(target, &saved, 7, number), again, "{}", target.name);

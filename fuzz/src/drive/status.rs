@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::THREADS;
+use super::report::THREADS;
 use crate::scratch;
 
 /// Eight bytes for each thread.

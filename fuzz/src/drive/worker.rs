@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::input::input;
+use super::report::{MEMORY, Report, THREADS};
 use super::status::Status;
-use super::{MEMORY, Report, THREADS, input};
-use crate::corpus;
 use crate::reader::{TARGETS, Target};
+use crate::saved;
 
 /// What a process is to do.
 #[derive(Debug, Clone)]
@@ -62,7 +63,7 @@ pub fn work(words: &[String]) -> Result<String, Box<dyn std::error::Error>> {
     let limit = Some(MEMORY);
     setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    let saved = corpus::saved(target.name);
+    let saved = saved::of(target.name);
     let start = Instant::now();
     let mut text = String::new();
     std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use veilgrad_events::{Event, Sampling};
 use veilgrad_ledger::{Chained, Entry, Hash, Head, Line, State, with_head};
 
-use crate::corpus;
+use crate::saved;
 
 /// A row that is understood is written and read again as the same.
 pub(crate) fn row(bytes: &[u8]) {
@@ -99,7 +99,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let Ok(state) = State::from_export(text) else { return };
     static SAVED: OnceLock<Vec<BTreeMap<String, u64>>> = OnceLock::new();
     let saved = SAVED.get_or_init(|| {
-        let saved = corpus::saved("export");
+        let saved = saved::of("export");
         let texts = saved.iter().filter_map(|bytes| std::str::from_utf8(bytes).ok());
         texts.filter_map(|text| State::from_export(text).ok()).map(|state| rounds(&state)).collect()
     });
