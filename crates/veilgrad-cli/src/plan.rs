@@ -88,6 +88,14 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     answer.answered()
 }
 
+/// The epsilon of the plan that solves the question, without a word.
+pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
+    let solve = solve(arguments).map_err(|error| error.to_string())?;
+    let request = Request::new(arguments, solve).map_err(|error| error.to_string())?;
+    let (_, outcome) = request.solve(solve)?;
+    Ok(outcome.guarantee.epsilon)
+}
+
 /// What is solved for: what was named, else what is missing.
 fn solve(arguments: &Plan) -> Result<Solve, Error> {
     if let Some(solve) = arguments.solve {

@@ -35,7 +35,7 @@ pub struct Scattering {
     levels: Vec<Level>,
 }
 
-/// How many numbers all wavelets together may have.
+/// How many numbers all wavelets together may have, and the averages along one side.
 const LARGEST: usize = 1 << 24;
 
 /// Sizes that cannot be transformed.
@@ -61,6 +61,17 @@ struct Level {
     inverse: Plans,
 }
 
+/// The side of an image with room for the widest filter around it.
+const fn pad(side: usize, scales: u32) -> usize {
+    let step = 1usize << scales;
+    ((side + step) / step + 1) * step
+}
+
+const fn channels(scales: u32, orientations: usize) -> usize {
+    let scales = scales as usize;
+    1 + scales * orientations + orientations * orientations * scales * (scales - 1) / 2
+}
+
 /// Transforms along a side of `rows` and along one of `columns`.
 struct Plans(Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
@@ -75,19 +86,9 @@ impl Scattering {
         scales: u32,
         orientations: usize,
     ) -> Result<Self, ScatteringError> {
-        let wrong = |rule| ScatteringError { rows, columns, scales, orientations, rule };
-        if !(1..=8).contains(&scales) || !(1..=64).contains(&orientations) {
-            return Err(wrong("J must be 1 to 8 and L 1 to 64"));
-        }
+        Self::shape_of(rows, columns, scales, orientations)?;
+        let (padded, image) = ((pad(rows, scales), pad(columns, scales)), (rows, columns));
         let step = 1usize << scales;
-        if rows <= step || columns <= step || rows.max(columns) > 1 << 14 {
-            return Err(wrong("sides must be above 2^J, and at most 16384"));
-        }
-        let pad = |side: usize| ((side + step) / step + 1) * step;
-        let (padded, image) = ((pad(rows), pad(columns)), (rows, columns));
-        if padded.0 * padded.1 * scales as usize * orientations > LARGEST {
-            return Err(wrong("all wavelets together would have more than 2^24 numbers"));
-        }
         let whole: Vec<Vec<Vec<f32>>> = (0..scales)
             .map(|j| {
                 let one = |l| turn(&morlet(padded.0, padded.1, j, l, orientations), padded.1);
@@ -118,10 +119,37 @@ impl Scattering {
         Ok(Self { image, padded, scales, orientations, levels })
     }
 
+    /// The shape of the result of [`new`](Self::new), in no time: nothing is computed or allocated for it.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn shape_of(
+        rows: usize,
+        columns: usize,
+        scales: u32,
+        orientations: usize,
+    ) -> Result<[usize; 3], ScatteringError> {
+        let wrong = |rule| ScatteringError { rows, columns, scales, orientations, rule };
+        if !(1..=8).contains(&scales) || !(1..=64).contains(&orientations) {
+            return Err(wrong("J must be 1 to 8 and L 1 to 64"));
+        }
+        let step = 1usize << scales;
+        if rows <= step || columns <= step || rows.max(columns) > 1 << 14 {
+            return Err(wrong("sides must be above 2^J, and at most 16384"));
+        }
+        if pad(rows, scales) * pad(columns, scales) * scales as usize * orientations > LARGEST {
+            return Err(wrong("all wavelets together would have more than 2^24 numbers"));
+        }
+        let longest = rows.max(columns);
+        if pad(longest, scales) * (longest >> scales) > LARGEST {
+            return Err(wrong("the averages along a side would have more than 2^24 numbers"));
+        }
+        Ok([channels(scales, orientations), rows >> scales, columns >> scales])
+    }
+
     /// How many channels there are.
     pub fn channels(&self) -> usize {
-        let (scales, orientations) = (self.scales as usize, self.orientations);
-        1 + scales * orientations + orientations * orientations * scales * (scales - 1) / 2
+        channels(self.scales, self.orientations)
     }
 
     /// The shape of the result: channels, rows, columns.
@@ -337,6 +365,26 @@ mod tests {
         assert!(Scattering::new(4, 28, 2, 8).is_err());
         assert!(Scattering::new(28, 28, 0, 8).is_err());
         assert!(Scattering::new(16384, 16384, 8, 64).is_err());
+    }
+
+    #[test]
+    fn a_shape_is_known_without_the_transform_for_all_small_sizes() {
+        for (rows, columns) in (1..20).flat_map(|rows| (1..20).map(move |c| (rows, c))) {
+            for (scales, orientations) in [(0, 1), (1, 1), (1, 3), (2, 2), (3, 1), (1, 65), (9, 1)]
+            {
+                let shape = Scattering::shape_of(rows, columns, scales, orientations);
+                let made = Scattering::new(rows, columns, scales, orientations);
+                assert_eq!(shape, made.map(|scattering| scattering.shape()));
+            }
+        }
+    }
+
+    #[test]
+    fn averages_that_would_take_much_memory_are_refused() {
+        // 8192 averages of 16390 places each.
+        let error = Scattering::shape_of(16384, 3, 1, 1).unwrap_err().to_string();
+        assert!(error.contains("averages along a side"), "{error}");
+        assert!(Scattering::shape_of(5700, 3, 1, 1).is_ok());
     }
 
     #[test]

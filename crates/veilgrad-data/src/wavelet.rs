@@ -3,7 +3,11 @@
 
 use std::f64::consts::PI;
 
+use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
+
+/// Lines up to this length are transformed by the definition, which keeps the bits of features of common images.
+const LONGEST_BY_DEFINITION: usize = 512;
 
 /// How many copies of a filter to each side are summed up on the torus.
 const COPIES: i32 = 2;
@@ -92,9 +96,15 @@ pub(crate) fn average(
     (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
 }
 
-/// The Fourier transform in both directions, by its definition: it is needed once per filter.
+/// The Fourier transform in both directions, once per filter: by its definition, or fast where lines are long.
 fn transform(values: &[Complex<f64>], rows: usize, columns: usize) -> Vec<Complex<f64>> {
-    let along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
+    let mut planner = FftPlanner::new();
+    let mut along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
+        if length > LONGEST_BY_DEFINITION {
+            let mut values = values.to_vec();
+            planner.plan_fft_forward(length).process(&mut values);
+            return values;
+        }
         let wave = |turns: usize| {
             Complex::from_polar(1.0, -2.0 * PI * (turns % length) as f64 / length as f64)
         };
@@ -133,4 +143,27 @@ pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
 /// Rows as columns.
 pub(crate) fn turn<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| values.iter().copied().skip(column).step_by(columns)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_have_the_same_transform_as_by_its_definition() {
+        let (rows, columns) = (LONGEST_BY_DEFINITION + 8, 4);
+        let filter = wavelet(rows, columns, 1, 1, 4);
+        let found = transform(&filter, rows, columns);
+        for (u, v) in [(0, 0), (1, 0), (0, 3), (7, 2), (rows - 1, 1), (rows / 2, 3)] {
+            let turns = |row: usize, column: usize| {
+                (row * u) as f64 / rows as f64 + (column * v) as f64 / columns as f64
+            };
+            let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let terms = places.zip(&filter).map(|((row, column), value)| {
+                value * Complex::from_polar(1.0, -2.0 * PI * turns(row, column))
+            });
+            let expected: Complex<f64> = terms.sum();
+            assert!((found[u * columns + v] - expected).norm() < 1e-11, "({u}, {v})");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::chain::{Chained, Hash};
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::ledger::{Ledger, Options};
+use crate::state::State;
 
 /// One exported row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +134,24 @@ impl Ledger {
         };
         self.append(import, None)?;
         Ok(Imported { charged, known: total - charged.min(total) })
+    }
+}
+
+impl State {
+    /// What an export says, without a database.
+    ///
+    /// # Guarantee
+    /// The export is one that a ledger wrote, whole: its chain holds from the first row to its head.
+    ///
+    /// # Errors
+    /// When the export does not verify, or a row is against the rules.
+    pub fn from_export(text: &str) -> Result<Self, StoreError> {
+        let mut state = Self::default();
+        for (sequence, row) in (1..).zip(verify(text)?) {
+            let wrong = |why: String| StoreError::Refused(format!("row {sequence}: {why}"));
+            state.apply(sequence, &row.entry).map_err(wrong)?;
+        }
+        Ok(state)
     }
 }
 

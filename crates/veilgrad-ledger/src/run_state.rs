@@ -77,3 +77,24 @@ fn anywhere(charge: Folded) -> Folded {
         _ => charge,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use veilgrad_events::{FixedBatch, NoiseMultiplier};
+
+    use super::*;
+
+    /// Every number of rounds, wherever it begins, against every length of epochs.
+    #[test]
+    fn shuffled_rounds_of_unknown_place_count_as_the_most_epochs_that_they_can_touch() {
+        for (length, count) in (1u64..=9).flat_map(|length| (1u64..=60).map(move |n| (length, n))) {
+            let sampling = Sampling::Shuffle(FixedBatch::new(2 * length, 2).unwrap());
+            let noise_multiplier = NoiseMultiplier::new(1.0).unwrap();
+            let charge = Folded { count, sampling, noise_multiplier };
+            let touched = |first: u64| (first + count - 1) / length - first / length + 1;
+            let most = (0..length).map(touched).max().unwrap();
+            let found = anywhere(charge);
+            assert_eq!((found.count, found.sampling), (most, Sampling::All {}), "{length} {count}");
+        }
+    }
+}

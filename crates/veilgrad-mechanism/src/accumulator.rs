@@ -145,4 +145,57 @@ mod tests {
             prop_assert_eq!(left.into_sums(), [reference as i64]);
         }
     }
+
+    /// As kernels add: what does not fit wraps.
+    fn sum_of(records: impl IntoIterator<Item = i32>) -> i64 {
+        let mut accumulator = Accumulator::new(1);
+        for record in records {
+            accumulator.add_record(|sums| sums[0] = sums[0].wrapping_add(record));
+        }
+        accumulator.into_sums()[0]
+    }
+
+    #[test]
+    fn as_many_of_the_largest_records_as_fit_are_kept_in_32_bits_and_not_one_more() {
+        const LARGEST: i64 = IntegerGrid::MAX_SENSITIVITY as i64;
+        assert!(i64::from(UNFLUSHED_MAX) * LARGEST <= i64::from(i32::MAX));
+        assert!(i64::from(UNFLUSHED_MAX + 1) * LARGEST > i64::from(i32::MAX));
+        // Any other record leaves a sum between those of the largest with either sign.
+        for count in 0..=4 * i64::from(UNFLUSHED_MAX) {
+            for sign in [1, -1] {
+                let record = (sign * LARGEST) as i32;
+                let records = std::iter::repeat_n(record, count as usize);
+                assert_eq!(sum_of(records), sign * count * LARGEST, "{count} records of {record}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_order_of_the_largest_records_gives_their_sum() {
+        const LARGEST: i32 = IntegerGrid::MAX_SENSITIVITY as i32;
+        // 17 records of either sign or zero are more than 15: all orders of signs, from a common start.
+        for signs in 0u32..1 << 17 {
+            let record = |place: u32| if signs >> place & 1 == 1 { LARGEST } else { -LARGEST };
+            let expected: i64 = (0..17).map(|place| i64::from(record(place))).sum();
+            assert_eq!(sum_of((0..17).map(record)), expected, "{signs:b}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_taken_back_leaves_nothing_wherever_it_falls() {
+        const LARGEST: i32 = IntegerGrid::MAX_SENSITIVITY as i32;
+        for (count, place) in (1..40).flat_map(|count| (0..count).map(move |place| (count, place)))
+        {
+            let mut accumulator = Accumulator::new(1);
+            for number in 0..count {
+                accumulator.add_record(|sums| {
+                    sums[0] = sums[0].wrapping_add(LARGEST);
+                    if number == place {
+                        sums[0] = sums[0].wrapping_sub(LARGEST);
+                    }
+                });
+            }
+            assert_eq!(accumulator.into_sums(), [(count - 1) * i64::from(LARGEST)]);
+        }
+    }
 }

@@ -101,4 +101,23 @@ mod tests {
         assert!(certified(grid, 9));
         assert!(!certified(grid, 10));
     }
+
+    #[test]
+    fn every_small_vector_is_certified_exactly_when_it_is_not_longer_than_the_sensitivity() {
+        for s in 1u32..=24 {
+            let grid = IntegerGrid::new(s, 1).unwrap();
+            let within = s as i64 + 2;
+            for (a, b) in (-within..=within).flat_map(|a| (0..=within).map(move |b| (a, b))) {
+                let squares = (a * a + b * b) as u128;
+                // By real lengths: no square below 2^53 has a root that rounds across a whole number.
+                let short = (squares as f64).sqrt() <= f64::from(s);
+                assert_eq!(certified(grid, squares), short, "({a}, {b}) against {s}");
+            }
+        }
+        // The largest sensitivity, exactly and one past it; and squares that 64 bits could not hold.
+        let grid = IntegerGrid::new(IntegerGrid::MAX_SENSITIVITY, 27).unwrap();
+        assert!(certified(grid, 1 << 54) && !certified(grid, (1 << 54) + 1));
+        assert!(!certified(grid, 1 << 64) && !certified(grid, (1 << 64) + 1));
+        assert!(!certified(grid, u128::MAX));
+    }
 }

@@ -342,4 +342,15 @@ mod tests {
             assert_eq!(agree(&vec![x; d], 2f32.powi(27), 1 << 27), d as u128 * (1u128 << 54));
         }
     }
+
+    #[test]
+    fn lanes_hold_as_many_of_the_largest_squares_as_they_are_given_around_every_boundary() {
+        let square = u128::from(veilgrad_events::IntegerGrid::MAX_SENSITIVITY).pow(2);
+        assert!(STEPS as u128 * square <= u128::from(u64::MAX), "a lane could wrap");
+        for steps in [1, STEPS, LANES * STEPS, 2 * LANES * STEPS] {
+            for d in [steps - 1, steps, steps + 1] {
+                assert_eq!(agree(&vec![-1.0; d], 2f32.powi(27), 1 << 27), d as u128 * square);
+            }
+        }
+    }
 }

@@ -74,7 +74,8 @@ impl Arrays {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
         let lines = Model::text_of(bytes)?;
-        let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.split_once('='));
+        // The last one ends the name: names of groups may have others, values have none.
+        let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.rsplit_once('='));
         let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut found = Self { texts, ..Self::default() };
         for (name, view) in SafeTensors::deserialize(bytes)?.iter() {

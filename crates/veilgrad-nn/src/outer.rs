@@ -505,4 +505,59 @@ mod tests {
     fn the_largest_factors_do_not_wrap() {
         check(5, 17, 600, |left| if left { LEFT_MAX as i16 } else { -(RIGHT_MAX as i16) });
     }
+
+    #[test]
+    fn sixteen_of_the_largest_products_fit_32_bits_and_the_bound_is_met_exactly() {
+        let largest = LEFT_MAX as u64 * RIGHT_MAX as u64;
+        assert!(2 * SAFE_PAIRS as u64 * largest <= LARGEST);
+        assert!((2 * SAFE_PAIRS as u64 + 1) * largest > LARGEST, "fewer flushes would do");
+        let (left, right) = (LEFT_MAX as i16, RIGHT_MAX as i16);
+        for (sign, count) in
+            (0..=70).chain(250..=275).chain(510..=530).flat_map(|n| [(1, n), (-1, n)])
+        {
+            let mut sum = OuterSum::new(1, 1);
+            (0..count).for_each(|_| sum.push(&[sign * left], &[right]));
+            sum.finish();
+            let expected = i64::from(sign) * i64::from(count) * largest as i64;
+            assert_eq!(values(&sum), [expected], "{count} records");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_exactly_the_largest_number_of_32_bits_stays_there_and_one_more_leaves_it() {
+        // 16 * 8191 * 16383 + 48 * 8191 + 31 = 2^31 - 1.
+        let (left, right) = (LEFT_MAX as i16, RIGHT_MAX as i16);
+        let exactly = std::iter::repeat_n((left, right), 16).chain([(left, 48), (1, 31)]);
+        for (more, sign) in (0..3).flat_map(|more| [(more, 1), (more, -1)]) {
+            let mut sum = OuterSum::new(1, 1);
+            // One by one, so that every product is added to what is there.
+            for (a, b) in exactly.clone().chain(std::iter::repeat_n((1, 1), more)) {
+                sum.push(&[sign * a], &[b]);
+                sum.multiply();
+                assert!(sum.bound <= LARGEST, "the bound passed 32 bits");
+            }
+            assert_eq!(sum.begun, more > 0, "{more} more than fit");
+            sum.finish();
+            let expected = i64::from(sign) * (i64::from(i32::MAX) + more as i64);
+            assert_eq!(values(&sum), [expected]);
+        }
+    }
+
+    #[test]
+    fn every_order_of_extreme_factors_gives_their_exact_sum() {
+        let (left, right) = (LEFT_MAX as i16, RIGHT_MAX as i16);
+        let extremes = [(left, right), (-left, right), (0, right), (1, -1)];
+        // All sequences of six blocks of eight records: three times what 32 bits hold.
+        for code in 0..4usize.pow(6) {
+            let mut sum = OuterSum::new(1, 1);
+            let mut expected = 0;
+            for block in 0..6 {
+                let (a, b) = extremes[code / 4usize.pow(block) % 4];
+                (0..8).for_each(|_| sum.push(&[a], &[b]));
+                expected += 8 * i64::from(a) * i64::from(b);
+            }
+            sum.finish();
+            assert_eq!(values(&sum), [expected], "{code}");
+        }
+    }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
-    Adjacency, Budget, ClipNorm, Delta, Epsilon, LedgerKind, MemoryLedger, Mode, NoiseStd, Pricing,
-    PublicCount, RecordUnit, Run, RunRounds, SampleRate,
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, LedgerKind, MemoryLedger, Mode, NoiseMultiplier,
+    NoiseStd, Pricing, PublicCount, RecordUnit, Run, RunRounds, SampleRate,
 };
 use veilgrad_ledger::{Ledger, Options};
 use veilgrad_mechanism::{Group, LearningRate, PoissonSampler, Quantile};
-use veilgrad_nn::{Adam, FileError, Loss, Performance, Schedule, Trainer};
+use veilgrad_nn::{Adam, Clipping, FileError, Loss, Performance, Schedule, Trainer, TrainingPlan};
 
 struct Directory(PathBuf);
 
@@ -240,4 +240,21 @@ fn a_checkpoint_of_another_optimizer_or_plan_is_refused_and_changes_nothing() {
     let mut sgd = trainer(plan(1.0, 10.0), performance);
     assert!(matches!(sgd.resume(&path, None), Err(FileError::Format(_))));
     assert_eq!((sgd.rounds(), bits(sgd.model())), (0, bits(&model())));
+}
+
+#[test]
+fn a_group_may_have_any_sign_in_its_name_and_goes_on_all_the_same() {
+    let directory = Directory::new("signs");
+    let path = directory.0.join("checkpoint.safetensors");
+    for name in ["a=b", "=", "a=b=c", "quantile/x", "\\", "\"", "é"] {
+        let new = || {
+            let group = Group::new(name, ["*"], ClipNorm::new(1.0).unwrap());
+            let (noise, expected) = (NoiseMultiplier::new(1.0), PublicCount::new(8.0));
+            let clipping = Clipping::Groups(vec![group]);
+            let plan = TrainingPlan::new(clipping, noise.unwrap(), expected.unwrap());
+            trainer(plan, Performance::default())
+        };
+        new().save(&path, None).unwrap();
+        new().resume(&path, None).unwrap_or_else(|error| panic!("{name:?}: {error}"));
+    }
 }

@@ -119,3 +119,102 @@ impl RunSoFar {
 fn rate(batch: FixedBatch) -> f64 {
     (batch.batch() as f64 / batch.records() as f64 * (1.0 + 2.0 * f64::EPSILON)).min(1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use veilgrad_events::NoiseMultiplier;
+
+    use super::*;
+
+    /// A block of rounds: which batches, how many, and the noise; whole records where there are no batches.
+    type Block = (Option<FixedBatch>, u64, f64);
+
+    /// What shuffled rounds add to the sum of 1/z^2.
+    fn added(blocks: &[Block], adjacency: Adjacency) -> f64 {
+        let mut run = RunSoFar::default();
+        let costs = blocks.iter().map(|(batch, count, z)| {
+            let sampling = batch.map_or(Sampling::All {}, Sampling::Shuffle);
+            let noise_multiplier = NoiseMultiplier::new(*z).unwrap();
+            let rounds = Folded { count: *count, sampling, noise_multiplier };
+            match (run.add(&rounds, adjacency).unwrap().cost, batch) {
+                (Cost::Always(squares), Some(_)) => squares,
+                _ => 0.0,
+            }
+        });
+        costs.sum()
+    }
+
+    /// The same round by round: an epoch costs the largest 1/z^2 among its rounds.
+    fn expected(blocks: &[Block], adjacency: Adjacency) -> f64 {
+        let mut worst: HashMap<(FixedBatch, u64), f64> = HashMap::new();
+        let mut number = 0;
+        for (batch, count, z) in blocks {
+            for _ in 0..*count {
+                if let Some(batch) = batch {
+                    let epoch = number / (batch.records() / batch.batch());
+                    let square = (f64::from(adjacency.sensitivity()) / z).powi(2);
+                    let known = worst.entry((*batch, epoch)).or_default();
+                    *known = known.max(square);
+                }
+                number += 1;
+            }
+        }
+        worst.values().sum()
+    }
+
+    /// All runs of three blocks, of up to two kinds of batches whose epochs have 1 to 4 rounds, with other rounds in
+    /// between. Noise is a power of two, so that sums are exact.
+    #[test]
+    fn every_epoch_that_is_touched_costs_its_worst_round_and_no_other_is_counted() {
+        let mut runs = 0u64;
+        for length in 1..=4 {
+            let (one, other) =
+                (FixedBatch::new(length, 1).unwrap(), FixedBatch::new(7, 3).unwrap());
+            let blocks: Vec<Block> = [Some(one), Some(other), None]
+                .into_iter()
+                .flat_map(|batch| [1, 2, 3, 4, 5, 9].map(|count| (batch, count)))
+                .flat_map(|(batch, count)| [0.5, 1.0, 2.0].map(|z| (batch, count, z)))
+                .collect();
+            for (a, b) in blocks.iter().flat_map(|a| blocks.iter().map(move |b| (*a, *b))) {
+                for c in blocks.iter().step_by(2) {
+                    let run = [a, b, *c];
+                    for adjacency in [Adjacency::ZeroOut, Adjacency::ReplaceOne] {
+                        assert_eq!(added(&run, adjacency), expected(&run, adjacency), "{run:?}");
+                    }
+                    runs += 1;
+                }
+            }
+        }
+        assert_eq!(runs, 4 * 54 * 54 * 27);
+    }
+
+    /// The numbers of rounds at which a product or a sum could wrap.
+    #[test]
+    fn the_last_rounds_that_have_a_number_touch_their_epochs_too() {
+        let whole = |count| (None, count, 1.0);
+        for length in [1, 2, 3, u64::MAX - 1, u64::MAX] {
+            let batch = FixedBatch::new(length, 1).unwrap();
+            let shuffled = |count| (Some(batch), count, 1.0);
+            let epochs = |first: u64, count: u64| {
+                ((first + (count - 1)) / length - first / length) as f64 + 1.0
+            };
+            for (first, count) in [(u64::MAX - 1, 1), (u64::MAX - 3, 3), (u64::MAX - 5, 4)] {
+                let run = [whole(first), shuffled(count)];
+                assert_eq!(
+                    added(&run, Adjacency::ZeroOut),
+                    epochs(first, count),
+                    "{length} {first}"
+                );
+            }
+            assert_eq!(added(&[shuffled(u64::MAX)], Adjacency::ZeroOut), epochs(0, u64::MAX));
+            let mut run = RunSoFar::default();
+            let rounds = |count| Folded {
+                count,
+                sampling: Sampling::Shuffle(batch),
+                noise_multiplier: NoiseMultiplier::new(1.0).unwrap(),
+            };
+            assert!(run.add(&rounds(u64::MAX), Adjacency::ZeroOut).is_ok());
+            assert!(run.add(&rounds(1), Adjacency::ZeroOut).is_err(), "2^64 rounds");
+        }
+    }
+}

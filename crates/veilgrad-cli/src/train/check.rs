@@ -15,6 +15,8 @@ use crate::output::check_name;
 /// Layers and widths beyond this are mistakes.
 const MOST_LAYERS: usize = 64;
 const WIDEST: usize = 1 << 24;
+/// Every class has a name in memory.
+const MOST_CLASSES: usize = 1 << 20;
 
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
@@ -85,7 +87,9 @@ impl Config {
         check_name("[data] dataset", &self.dataset())?;
         data.label.iter().try_for_each(|name| check_name("[data] label", name))?;
         user.into_iter().try_for_each(|name| check_name("[data] record: user", name))?;
-        data.classes.names().iter().try_for_each(|name| check_name("[data] classes:", name))?;
+        if let Classes::Names(names) = &data.classes {
+            names.iter().try_for_each(|name| check_name("[data] classes:", name))?;
+        }
         for column in &data.columns {
             check_name("[[data.columns]] name", &column.name)?;
             let mut words = column.categories.iter().flatten();
@@ -239,9 +243,8 @@ fn repeated<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<&'a str>
 impl Declaration {
     /// Whether it can be the declaration of a model: of a run, or from a model's file.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let names = self.classes.count();
-        if !(2..=WIDEST).contains(&names) {
-            return Err("[data] classes must be 2 or more".to_owned());
+        if !(2..=MOST_CLASSES).contains(&self.classes.count()) {
+            return Err(format!("[data] classes must be 2 to {MOST_CLASSES}"));
         }
         if let Classes::Names(names) = &self.classes
             && let Some(name) = repeated(names)

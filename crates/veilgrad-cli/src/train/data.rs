@@ -77,7 +77,9 @@ pub(crate) fn shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
     let declared = declared_shape(declaration)?;
     match declaration.model.features {
         config::Features::Scattering => {
-            Ok(vec![scattering(declaration, &declared)?.shape().iter().product()])
+            let (rows, columns, scales, orientations) = scattering_sizes(declaration, &declared)?;
+            let shape = Scattering::shape_of(rows, columns, scales, orientations);
+            Ok(vec![shape.map_err(Error::usage)?.iter().product()])
         }
         config::Features::None if declaration.model.kind == config::Kind::Cnn => match declared[..]
         {
@@ -97,12 +99,16 @@ fn declared_shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
     }
 }
 
-fn scattering(declaration: &Declaration, shape: &[usize]) -> Result<Scattering, Error> {
-    let [rows, columns] = shape else {
+/// Rows, columns, scales and orientations.
+fn scattering_sizes(
+    declaration: &Declaration,
+    shape: &[usize],
+) -> Result<(usize, usize, u32, usize), Error> {
+    let [rows, columns] = *shape else {
         return Err(Error::Usage("scattering needs [data] shape = [rows, columns]".to_owned()));
     };
     let config::Scattering { scales, orientations, .. } = declaration.model.scattering;
-    Scattering::new(*rows, *columns, scales, orientations).map_err(Error::usage)
+    Ok((rows, columns, scales, orientations))
 }
 
 /// The private examples, and the public ones, if there are any.
@@ -223,7 +229,8 @@ pub(crate) fn features(
         return Ok(inputs);
     }
     let shape = declared_shape(declaration)?;
-    let scattering = scattering(declaration, &shape)?;
+    let (rows, columns, scales, orientations) = scattering_sizes(declaration, &shape)?;
+    let scattering = Scattering::new(rows, columns, scales, orientations).map_err(Error::usage)?;
     let norm = GroupNorm { groups: declaration.model.scattering.norm_groups };
     let mut features = scattering.transform(&inputs, threads);
     let (size, width) = (shape.iter().product::<usize>(), scattering.shape().iter().product());

@@ -233,4 +233,53 @@ mod tests {
         }
         assert!(!ends.follows(&plan, u64::MAX, &rounds(2, 1.0)));
     }
+
+    /// Where a charge is in a plan, by intervals of whole numbers that cannot overflow.
+    fn is_planned(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
+        let (first, last) = (u128::from(first), u128::from(first) + u128::from(charge.count));
+        let (mut start, mut covered) = (0u128, 0);
+        for part in plan {
+            // Rounds have numbers of 64 bits: no plan goes further.
+            let end = (start + u128::from(part.count)).min(u128::from(u64::MAX));
+            let common = end.min(last).saturating_sub(start.max(first));
+            covered += if part.round == charge.round { common } else { 0 };
+            start = end;
+        }
+        covered == u128::from(charge.count)
+    }
+
+    /// All plans of at most three parts, of these counts and two kinds of rounds, and all charges.
+    fn compare(counts: &[u64], firsts: &[u64]) {
+        let kinds = [1.0, 2.0].map(|noise| rounds(0, noise).round);
+        let of = |count, kind: usize| Rounds { count, round: kinds[kind].clone() };
+        let parts: Vec<Rounds> =
+            counts.iter().flat_map(|count| [of(*count, 0), of(*count, 1)]).collect();
+        let mut plans: Vec<Vec<Rounds>> = vec![Vec::new()];
+        for length in 0..3 {
+            let longer = plans.iter().filter(|plan| plan.len() == length).flat_map(|plan| {
+                parts.iter().map(|part| [plan.as_slice(), std::slice::from_ref(part)].concat())
+            });
+            plans.extend(longer.collect::<Vec<_>>());
+        }
+        for plan in &plans {
+            let ends = PlanEnds::new(plan);
+            for (first, charge) in
+                firsts.iter().flat_map(|first| parts.iter().map(move |charge| (*first, charge)))
+            {
+                let found = ends.follows(plan, first, charge);
+                assert_eq!(found, is_planned(plan, first, charge), "{plan:?} {first} {charge:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_charge_is_found_in_every_small_plan_exactly_where_it_is() {
+        compare(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn plans_and_charges_of_the_largest_numbers_neither_wrap_nor_fit_by_accident() {
+        let extremes = [0, 1, 2, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX];
+        compare(&extremes, &extremes);
+    }
 }

@@ -201,4 +201,57 @@ mod tests {
             prop_assert!(realised(grid, z), "{z} {grid:?}");
         }
     }
+
+    /// Whether `s * m * 2^e <= 2^k`, by lengths in bits and no shift of the product.
+    fn fits(s: u32, k: u8, mantissa: u64, exponent: i32) -> bool {
+        let product = u128::from(s) * u128::from(mantissa);
+        let Some(last) = product.checked_ilog2() else { return true };
+        // 2^(last + exponent) <= product * 2^exponent, with equality for powers of two alone.
+        let place = i64::from(last) + i64::from(exponent);
+        place < i64::from(k) || place == i64::from(k) && product.is_power_of_two()
+    }
+
+    #[test]
+    fn a_product_is_compared_exactly_for_every_small_number_and_at_every_extreme() {
+        for (s, k) in (0..70).flat_map(|s| (0..=12).map(move |k| (s, k))) {
+            for (mantissa, exponent) in (1u64..130).flat_map(|m| (-12..=6).map(move |e| (m, e))) {
+                let z = mantissa as f64 * 2f64.powi(exponent);
+                assert_eq!(at_most(s, k, z), fits(s, k, mantissa, exponent), "{s} {k} {z}");
+            }
+        }
+        // Every exponent that an f64 has, subnormal numbers too, with the shortest and the longest mantissas.
+        let sensitivities = [0, 1, 2, 3, (1 << 27) - 1, 1 << 27, u32::MAX];
+        for k in 0..=IntegerGrid::MAX_EXPONENT {
+            for biased in 0u64..0x7ff {
+                for fraction in [0, 1, 2, (1 << 51) - 1, 1 << 51, (1 << 52) - 2, (1 << 52) - 1] {
+                    let z = f64::from_bits(biased << 52 | fraction);
+                    let hidden = u64::from(biased > 0) << 52;
+                    let exponent = biased.max(1) as i32 - 1075;
+                    for s in sensitivities {
+                        let expected = fits(s, k, fraction | hidden, exponent);
+                        assert_eq!(at_most(s, k, z), expected, "{s} {k} {z:e}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_grid_is_the_finest_that_keeps_the_multiplier_near_every_small_fraction() {
+        let next = |z: f64, ulps| f64::from_bits(z.to_bits().wrapping_add_signed(ulps));
+        for (s, k) in (1u32..400).flat_map(|s| [0, 1, 26, 27, 28, 50].map(|k| (s, k))) {
+            for ulps in -2..=2 {
+                let z = next(power_of_two(k) / f64::from(s), ulps);
+                let Ok(grid) = IntegerGrid::for_multiplier(NoiseMultiplier::new(z).unwrap()) else {
+                    assert!(z < 2f64.powi(-27) || z > 2f64.powi(50), "{z} has no grid");
+                    continue;
+                };
+                assert!(at_most(grid.s_int, grid.k, z), "{z}: {grid:?} has too little noise");
+                assert!(!at_most(grid.s_int + 1, grid.k, z), "{z}: {grid:?} is not the finest");
+                let finer = grid.k < IntegerGrid::MAX_EXPONENT
+                    && !at_most(IntegerGrid::MAX_SENSITIVITY + 1, grid.k + 1, z);
+                assert!(!finer, "{z}: {grid:?} has room for another bit");
+            }
+        }
+    }
 }

@@ -390,3 +390,47 @@ fn a_weighted_group_of_outer_products_gives_the_integers_of_its_coordinates() {
         last = expected;
     }
 }
+
+/// Three vectors in one group, on a grid of this sensitivity: two as coordinates, one as an outer product.
+fn three(s_int: u32) -> GroupSum {
+    let member = |vector, place| MemberSum { vector, alpha: 1.0, range: vector..vector + 1, place };
+    let open = Open { s_int, left: vec![1.0], rounded: Vec::new(), sum: vec![0] };
+    let members = vec![
+        member(0, Place::Sums(0..1)),
+        member(1, Place::Sums(1..2)),
+        member(2, Place::Outer(Box::new(open))),
+    ];
+    GroupSum { sums: Accumulator::new(2), members, certified: 0 }
+}
+
+/// The sum of squares counts, not the largest vector: every record of three small integers, alone in a sum.
+#[test]
+fn several_vectors_are_certified_together_for_every_small_record() {
+    for s_int in 1u32..=6 {
+        let grid = IntegerGrid::new(s_int, 1).unwrap();
+        let (s, within) = (i64::from(s_int), s_int as i16 + 1);
+        let each = || -within..=within;
+        for (a, b, c) in
+            each().flat_map(|a| each().flat_map(move |b| each().map(move |c| (a, b, c))))
+        {
+            let (x, y, z) = ([f32::from(a)], [f32::from(b)], [f32::from(c)]);
+            let record = [
+                RecordVector::Values(&x),
+                RecordVector::Values(&y),
+                RecordVector::Outer(&[1.0], &z),
+            ];
+            let mut group = three(s_int);
+            group.add_certified(grid, record.as_slice(), 1.0);
+            let u = [a, b, c].map(|value| i64::from(value).clamp(-s, s));
+            let counts = u.iter().map(|u| u * u).sum::<i64>() <= s * s;
+            let expected = if counts { u } else { [0; 3] };
+            let mut found = vec![0];
+            if let Place::Outer(products) = &group.members[2].place {
+                products.sum().add_to(&mut found);
+            }
+            found.splice(0..0, group.sums.into_sums());
+            assert_eq!(found, expected, "({a}, {b}, {c}) against {s_int}");
+            assert_eq!(group.certified, u64::from(counts));
+        }
+    }
+}

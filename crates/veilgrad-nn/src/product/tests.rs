@@ -147,3 +147,40 @@ fn a_left_factor_that_is_not_finite_adds_nothing_and_the_next_record_counts() {
         }
     }
 }
+
+/// Every pair of factors of two extreme numbers each, on coarse and fine grids: the certificate is the exact squared
+/// norm of what is added, and no factor leaves its bits.
+#[test]
+fn the_certificate_is_the_squared_norm_of_what_is_added_for_all_extreme_factors() {
+    use veilgrad_mechanism::exact::Part;
+    let extremes =
+        [0.0, 1.0, -1.0, 0.3, -7e-3, 1e-45, -1e-38, 1e-20, 1e19, -1e38, f32::MAX, f32::MIN];
+    let pairs: Vec<[f32; 2]> = extremes.iter().flat_map(|a| extremes.map(|b| [*a, b])).collect();
+    for s_int in [1, 5, 1 << 13, 1 << 27] {
+        let mut products = RoundedProducts::new(2, 2, s_int);
+        for left in &pairs {
+            for right in pairs.iter().step_by(3) {
+                let squared = products.squared_norm(left, right);
+                assert!(!squared.is_nan(), "finite factors {left:?} {right:?}");
+                for factor in [0.0, 1e-30, 1.0, f64::from(s_int) / squared.sqrt(), 1e30] {
+                    let factor = if factor.is_finite() { factor } else { 1.0 };
+                    let certificate = products.round(right, factor);
+                    products.restart();
+                    products.add();
+                    products.finish();
+                    let sums: Vec<i64> = match products.sum() {
+                        Part::Narrow(values) => values.iter().map(|v| i64::from(*v)).collect(),
+                        Part::Wide(values) => values.to_vec(),
+                    };
+                    let norm: u128 = sums.iter().map(|v| u128::from(v.unsigned_abs()).pow(2)).sum();
+                    assert_eq!(norm, certificate, "{left:?} {right:?} {factor}");
+                    let bits = |factor: &[i16], most: f32| {
+                        factor.iter().all(|v| i32::from(*v).abs() <= most as i32)
+                    };
+                    assert!(bits(&products.left, crate::outer::LEFT_MAX));
+                    assert!(bits(&products.right, crate::outer::RIGHT_MAX));
+                }
+            }
+        }
+    }
+}

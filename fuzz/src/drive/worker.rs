@@ -1,0 +1,172 @@
+//! The process that runs a target: limited memory, a message for every panic, CPU time of every input.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::input::input;
+use super::report::{MEMORY, Report, THREADS};
+use super::status::Status;
+use crate::reader::{TARGETS, Target};
+use crate::saved;
+
+/// What a process is to do.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Which target.
+    pub target: String,
+    /// From which inputs are made.
+    pub seed: u64,
+    /// The number of the first input, and of the one behind the last.
+    pub first: u64,
+    /// The number behind the last input.
+    pub last: u64,
+    /// How long it may take.
+    pub time: Duration,
+}
+
+impl Order {
+    /// As words of a command line.
+    pub(super) fn words(&self, status: &Path) -> Vec<OsString> {
+        let Self { target, seed, first, last, time } = self;
+        let numbers = [*seed, *first, *last, time.as_millis() as u64];
+        let mut words = vec!["--worker".into(), target.into(), status.as_os_str().to_owned()];
+        words.extend(numbers.iter().map(|number| number.to_string().into()));
+        words
+    }
+
+    fn read(words: &[String]) -> Option<(Self, &Path)> {
+        let [target, status, numbers @ ..] = words else { return None };
+        let numbers: Vec<u64> = numbers.iter().map_while(|word| word.parse().ok()).collect();
+        let [seed, first, last, time] = numbers[..] else { return None };
+        let (target, time) = (target.clone(), Duration::from_millis(time));
+        Some((Self { target, seed, first, last, time }, Path::new(status)))
+    }
+}
+
+/// Does what the words behind `--worker` say, and returns what it found, for the process that waits.
+///
+/// # Errors
+/// When the words are not an order, or the file that says where it is cannot be written.
+pub fn work(words: &[String]) -> Result<String, Box<dyn std::error::Error>> {
+    let (order, status) = Order::read(words).ok_or("not an order")?;
+    let target = TARGETS.iter().find(|target| target.name == order.target);
+    let target = target.ok_or("not a target")?;
+    let status = Status::open(status)?;
+    let limit = Some(MEMORY);
+    setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    let saved = saved::of(target.name);
+    let start = Instant::now();
+    let mut text = String::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (order, status, saved) = (&order, &status, &saved);
+                scope.spawn(move || one_thread(thread, target, order, saved, status, start))
+            })
+            .collect();
+        for thread in threads {
+            let report = thread.join().map_err(|_| "a thread ended early")??;
+            let (slowest, number) = report.slowest;
+            writeln!(text, "{} {} {number}", report.executions, slowest.as_nanos())?;
+            for (number, what) in report.failures {
+                writeln!(text, "failure {number} {}", what.replace('\n', " "))?;
+            }
+        }
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })?;
+    writeln!(text, "memory {}", peak_memory())?;
+    Ok(text)
+}
+
+/// Adds what [`work`] returned to a report.
+pub(super) fn read_report(text: &str, report: &mut Report) {
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        match words[..] {
+            ["memory", bytes] => report.memory = report.memory.max(bytes.parse().unwrap_or(0)),
+            ["failure", number, what] => {
+                report.failures.push((number.parse().unwrap_or(0), what.to_owned()));
+            }
+            [executions, slowest, number] => {
+                report.executions += executions.parse::<u64>().unwrap_or(0);
+                let slowest = Duration::from_nanos(slowest.parse().unwrap_or(0));
+                let slowest = (slowest, number.parse().unwrap_or(0));
+                report.slowest = report.slowest.max(slowest);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The most memory that this process had, in bytes.
+fn peak_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+fn one_thread(
+    thread: usize,
+    target: &Target,
+    order: &Order,
+    saved: &[Vec<u8>],
+    status: &Status,
+    start: Instant,
+) -> std::io::Result<Report> {
+    let mut report = Report::default();
+    let mut before = cpu_time();
+    for number in (order.first..order.last).skip(thread).step_by(THREADS) {
+        if start.elapsed() >= order.time {
+            break;
+        }
+        status.write(thread, number)?;
+        let bytes = input(target, saved, order.seed, number);
+        let panic = panic_of(|| (target.run)(&bytes));
+        let now = cpu_time();
+        let took = now.saturating_sub(before);
+        before = now;
+        report.executions += 1;
+        report.slowest = report.slowest.max((took, number));
+        if let Some(what) = panic {
+            report.failures.push((number, what));
+        } else if took > Duration::from_secs(target.limit) {
+            report.failures.push((number, format!("took more than {} s", target.limit)));
+        }
+    }
+    Ok(report)
+}
+
+/// The CPU time of this thread: other programs do not change it.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+thread_local! {
+    static MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Where and why a function panicked, if it did. Nothing is printed.
+pub fn panic_of(run: impl FnOnce()) -> Option<String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let text = panic.to_string();
+            MESSAGE.with_borrow_mut(|message| *message = Some(text.chars().take(400).collect()));
+        }));
+    });
+    catch_unwind(AssertUnwindSafe(run)).err().map(|_| {
+        let message = MESSAGE.with_borrow_mut(Option::take);
+        message.unwrap_or_else(|| "panicked in another thread".to_owned())
+    })
+}

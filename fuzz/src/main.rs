@@ -1,0 +1,131 @@
+//! `veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [TARGET...]`: runs readers on altered inputs.
+//! `veilgrad-fuzz --input TARGET SEED NUMBER` writes one of them to stdout.
+//!
+//! All targets share the executions, slow ones get fewer. A process for each target runs two threads within 1 GiB of
+//! address space (`RLIMIT_AS`). Inputs that break something go to `fuzz/regressions/TARGET`.
+
+#![allow(clippy::print_stdout)]
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use veilgrad_fuzz::drive::{MEMORY, THREADS, input, run, work};
+use veilgrad_fuzz::{TARGETS, Target, corpus, saved};
+
+const USAGE: &str =
+    "veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [--write-corpus] [TARGET...]";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.split_first() {
+        Some((first, rest)) if first == "--worker" => work(rest).map(|text| {
+            print!("{text}");
+            true
+        }),
+        Some((first, [name, seed, number])) if first == "--input" => show(name, seed, number),
+        Some((first, [])) if first == "--write-corpus" => corpus::write().map(|()| true),
+        _ => Plan::read(&words).map_err(Into::into).and_then(|plan| plan.run()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes an input to stdout.
+fn show(name: &str, seed: &str, number: &str) -> Result<bool, Box<dyn std::error::Error>> {
+    let target = TARGETS.iter().find(|target| target.name == name).ok_or("not a target")?;
+    let bytes = input(target, &saved::of(name), seed.parse()?, number.parse()?);
+    std::io::stdout().write_all(&bytes)?;
+    Ok(true)
+}
+
+struct Plan {
+    executions: u64,
+    seconds: u64,
+    seed: u64,
+    targets: Vec<&'static Target>,
+}
+
+impl Plan {
+    fn read(words: &[String]) -> Result<Self, String> {
+        // No time limit, and a seed that the time draws: it is printed.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = now.map_or(1, |now| now.as_secs());
+        let mut plan = Self { executions: 100_000, seconds: 0, seed, targets: Vec::new() };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let option = match word.as_str() {
+                "--executions" => Some(&mut plan.executions),
+                "--seconds" => Some(&mut plan.seconds),
+                "--seed" => Some(&mut plan.seed),
+                _ => None,
+            };
+            if let Some(option) = option {
+                let number = words.next().and_then(|number| number.parse().ok());
+                *option = number.ok_or_else(|| format!("{word} needs a number"))?;
+                continue;
+            }
+            let found = TARGETS.iter().find(|target| target.name == word);
+            plan.targets.push(found.ok_or_else(|| format!("{word} is not a target"))?);
+        }
+        if plan.targets.is_empty() {
+            plan.targets = TARGETS.iter().collect();
+        }
+        Ok(plan)
+    }
+
+    /// Runs all targets, and says whether nothing broke.
+    fn run(&self) -> Result<bool, Box<dyn std::error::Error>> {
+        println!(
+            "seed {}: {THREADS} threads, at most {} MiB of address space for both, with all of their process",
+            self.seed,
+            MEMORY >> 20
+        );
+        println!(
+            "{:<14}{:>12}{:>10}{:>14}{:>10}{:>12}{:>12}{:>10}",
+            "target",
+            "executions",
+            "seconds",
+            "slowest (ms)",
+            "input",
+            "limit (ms)",
+            "peak (MiB)",
+            "failures"
+        );
+        let shares: u64 = self.targets.iter().map(|target| target.share).sum();
+        let (mut executions, mut failures) = (0, 0);
+        for target in &self.targets {
+            let part = |whole: u64| (whole * target.share).div_ceil(shares);
+            let time = match self.seconds {
+                0 => Duration::MAX / 4,
+                seconds => Duration::from_secs(seconds) / self.targets.len() as u32,
+            };
+            let time = time.min(Duration::from_secs(1 << 30));
+            let report = run(target, self.seed, part(self.executions), time)?;
+            println!(
+                "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12}{:>12.1}{:>10}",
+                target.name,
+                report.executions,
+                report.seconds,
+                report.slowest.0.as_secs_f64() * 1e3,
+                report.slowest.1,
+                1000 * target.limit,
+                report.memory as f64 / f64::from(1 << 20),
+                report.failures.len()
+            );
+            for (number, what) in report.failures.iter().take(5) {
+                println!("    input {number}: {what}");
+            }
+            executions += report.executions;
+            failures += report.failures.len();
+        }
+        println!("{executions} executions, {failures} failures");
+        Ok(failures == 0)
+    }
+}

@@ -1,0 +1,97 @@
+//! Files of examples: whatever is in them, numbers come out as declared, or one error for the file.
+
+use std::path::Path;
+
+use veilgrad_data::table::{Column, Kind, Schema, Table};
+use veilgrad_data::{Array, DataError};
+
+use crate::scratch;
+
+/// Numbers in a row of the arrays in the corpus.
+const WIDTH: usize = 6;
+
+/// `.idx`, plain or compressed.
+pub(crate) fn idx(bytes: &[u8]) {
+    let path = scratch::file("x.idx", bytes);
+    for width in [1, WIDTH] {
+        check(veilgrad_data::idx::read(&path, width), width, bytes, 1032);
+    }
+}
+
+/// `.npy`.
+pub(crate) fn npy(bytes: &[u8]) {
+    let path = scratch::file("x.npy", bytes);
+    for width in [1, WIDTH] {
+        check(veilgrad_data::npy::read(&path, None, width), width, bytes, 1);
+    }
+}
+
+/// An array of an `.npz`.
+pub(crate) fn npz(bytes: &[u8]) {
+    let path = scratch::file("x.npz", bytes);
+    check(veilgrad_data::npy::read(&path, Some("x"), WIDTH), WIDTH, bytes, 1032);
+}
+
+/// Whole rows of the declared width, of no more numbers than the file can hold: `packed` to one at most.
+fn check(read: Result<Array, DataError>, width: usize, bytes: &[u8], packed: usize) {
+    let Ok(array) = read else { return };
+    assert_eq!(array.width(), width, "another width than declared");
+    assert_eq!(array.values.len() % width, 0, "a part of a row");
+    assert!(array.values.len() <= packed * bytes.len(), "more numbers than bytes");
+}
+
+/// A table in CSV: every line behind the header is a record.
+pub(crate) fn csv(bytes: &[u8]) {
+    let path = scratch::file("x.csv", bytes);
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n').count();
+    if let Some(rows) = table(&path) {
+        assert_eq!(rows, lines.saturating_sub(1), "a record was lost, or became several");
+    }
+}
+
+/// A table in Parquet.
+#[cfg(feature = "parquet")]
+pub(crate) fn parquet(bytes: &[u8]) {
+    table(&scratch::file("x.parquet", bytes));
+}
+
+/// What the tables of the corpus hold.
+pub(crate) fn schema() -> Schema {
+    let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let number = Kind::Number { low: 0.0, high: 100.0, missing: None };
+    let replaced = Kind::Number { low: -1.0, high: 1.0, missing: Some(0.5) };
+    let column = |name: &str, kind| Column { name: name.to_owned(), kind };
+    Schema {
+        columns: vec![
+            column("age", number),
+            column("colour", Kind::Category { words: text(&["red", "green"]), missing: Some(1) }),
+            column("height", replaced),
+        ],
+        label: "sick".to_owned(),
+        classes: text(&["no", "yes"]),
+        user: Some("who".to_owned()),
+    }
+}
+
+/// How many records a table has, if it is one, each of numbers within what is declared.
+fn table(path: &Path) -> Option<usize> {
+    let schema = schema();
+    let mut defects = 0;
+    let found = schema.defects(path, |_| defects += 1);
+    let read = schema.read(path);
+    assert_eq!(found.is_ok(), read.is_ok(), "two readings differ");
+    let inputs = schema.read_inputs(path);
+    let Table { inputs: all, labels, users } = read.ok()?;
+    let rows = labels.len();
+    assert_eq!(all.values.len(), rows * schema.width());
+    assert!(users.as_ref().is_some_and(|users| users.len() == rows));
+    assert!(users.iter().flatten().flatten().all(|user| (*user as usize) < rows));
+    assert!(all.values.iter().all(|value| value.is_nan() || value.abs() <= 1.0));
+    assert!(labels.iter().all(|label| label.is_nan() || *label == 0.0 || *label == 1.0));
+    let bits = |array: &Array| array.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    assert!(inputs.is_ok_and(|inputs| bits(&inputs) == bits(&all)), "labels change inputs");
+    let is_good = |row: &[f32]| row.iter().all(|value| !value.is_nan());
+    let good = all.rows().zip(&labels).filter(|(row, label)| is_good(row) && !label.is_nan());
+    assert!(good.count() + defects >= rows, "a bad record is not reported");
+    Some(rows)
+}

@@ -1,0 +1,97 @@
+//! The readers that are tested, each as a function of bytes that panics when a promise is broken.
+
+pub(crate) mod command;
+pub(crate) mod data;
+pub(crate) mod edit;
+pub(crate) mod ledger;
+pub(crate) mod model;
+pub(crate) mod rounds;
+
+use crate::mutate::Format;
+
+/// A reader that is tested.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// The name of its corpus.
+    pub name: &'static str,
+    /// Reads an input; panics if the reader does, or if what was read breaks a promise.
+    pub run: fn(&[u8]),
+    /// What its inputs look like.
+    pub format: Format,
+    /// Words that its inputs have, with semicolons between them.
+    pub words: &'static str,
+    /// Its part of all executions: slow readers get fewer.
+    pub share: u64,
+    /// Seconds of CPU time after which an input counts as a hang.
+    pub limit: u64,
+}
+
+/// What a reader may take.
+const READER: u64 = 1;
+/// What may be taken by those that have an accountant solve for something, as they were asked to.
+const SOLVER: u64 = 20;
+
+const EVENTS: &str = "kind;create;budget;tighten;run;import;recovered;event;open;reserve;insecure;close;reason;plan;\
+    mode;planned;adaptive;order;rounds;sampling;policy;poisson;fixed;shuffle;truncated-poisson;all;\
+    rate;records;batch;maximum;queries;group;clip;noise;grid;s_int;k;unit;example;user;microbatch;\
+    examples;add-remove;replace-one;zero-out;delta;epsilon;dataset;source;hash;entry;first_round;\
+    charge;head;sequence;bytes;\\u0000;\u{202e}";
+
+const CONFIGURATION: &str = "[data];[model];[privacy];[train];[[data.columns]];[[privacy.groups]];train;labels;test;\
+    test_labels;records;classes;shape;bounds;missing;record;label;columns;name;categories;kind;\
+    linear;mlp;cnn;logistic;features;scattering;scales;orientations;norm_groups;hidden;filters;\
+    batch_norm;epsilon;noise_multiplier;delta;expected_batch;sampling;fixed;shuffle;adjacency;\
+    zero-out;clip;vectors;share;accuracy;loss;statistics;rounds;optimizer;sgd;adam;adamw;adagrad;\
+    rmsprop;lr;momentum;ema;cosine;block;checkpoint_rounds;user;max_examples;microbatch;zero;\
+    mean-of-bounds;a=b;\\n;*;linear1.weight";
+
+const ARGUMENTS: &str = "train;finish;check;predict;report;statement;plan;account;budget;ledger;completions;man;create;\
+    show;list;tighten;verify;export;import;backup;repair;head;--json;-q;-vvv;--witness;--ledger;\
+    --out;--resume;--epsilon;--delta;--rate;--records;--batch;--steps;--epochs;--solve;\
+    --noise-multiplier;--sampling;--adjacency;--accountant;--against;--format;--unit;microbatch:4;\
+    --mode;--help;--version;--;-;=;--threads;--wait;poisson;fixed;shuffle;all;noise;rate;steps;\
+    epsilon;add-remove;replace-one;zero-out;pld;rdp;bash;\u{1f980}";
+
+const TABLE: &str = "who;sick;colour;age;yes;no;red;green;ann;\";\"\";,;\r\n;\n;\u{feff}; ;PAR1";
+
+const ARRAY: &str =
+    "'descr';'fortran_order';'shape';<f4;>f8;|u1;<i8;True;False;(;);x.npy;PK;\u{1f980}";
+
+const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_offsets;model/linear1.weight;\
+    average/linear1.bias;optimizer;format;round;adapted;quantile/gradient;clip/gradient;ledger;\
+    sequence;hash;linear1.weight;schema;declaration;classes;hidden;=;\\n";
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    target("row", ledger::row, Format::Text, EVENTS, 800, READER),
+    target("rows", ledger::rows, Format::Text, EVENTS, 160, READER),
+    target("export", ledger::export, Format::Text, EVENTS, 240, READER),
+    target("ledger", edit::ledger, Format::Binary, "", 4, READER),
+    target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 240, READER),
+    target("weights", model::weights, Format::Safetensors, TENSOR, 320, READER),
+    target("model", model::trained, Format::Safetensors, TENSOR, 240, READER),
+    target("idx", data::idx, Format::Binary, "", 360, READER),
+    target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
+    target("npz", data::npz, Format::Binary, ARRAY, 200, READER),
+    target("csv", data::csv, Format::Csv, TABLE, 360, READER),
+    #[cfg(feature = "parquet")]
+    target("parquet", data::parquet, Format::Binary, TABLE, 160, READER),
+    target("configuration", command::configuration, Format::Text, CONFIGURATION, 200, READER),
+    target("job", command::job, Format::Text, CONFIGURATION, 1, SOLVER),
+    target("rounds", rounds::rounds, Format::Text, EVENTS, 240, READER),
+    target("account", rounds::account, Format::Text, EVENTS, 1, SOLVER),
+    target("arguments", command::arguments, Format::Text, ARGUMENTS, 56, READER),
+    target("plan", command::plan, Format::Text, ARGUMENTS, 1, SOLVER),
+    target("report", command::report, Format::Text, "null;epsilon;groups", 80, READER),
+];
+
+const fn target(
+    name: &'static str,
+    run: fn(&[u8]),
+    format: Format,
+    words: &'static str,
+    share: u64,
+    limit: u64,
+) -> Target {
+    Target { name, run, format, words, share, limit }
+}

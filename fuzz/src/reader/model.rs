@@ -1,0 +1,105 @@
+//! Weights, trained models and checkpoints.
+
+use std::cell::RefCell;
+
+use veilgrad_events::{ClipNorm, Head, History, LedgerError, NoiseMultiplier, PublicCount};
+use veilgrad_nn::{
+    Adam, Clipping, Layer, Loss, Model, PerWeight, Performance, Schedule, Trainer, TrainingPlan,
+    UnverifiedCheckpoint,
+};
+
+use crate::scratch;
+
+/// The model of the corpus.
+pub(crate) fn network() -> Model {
+    let layers = [Layer::linear(3), Layer::BatchNorm, Layer::Relu, Layer::linear(2)];
+    Model::new(&[4], layers, 1).expect("a model")
+}
+
+fn bits(model: &Model) -> Vec<u32> {
+    model.parameters().flat_map(|(_, _, values)| values).map(|value| value.to_bits()).collect()
+}
+
+fn check(model: &Model) {
+    let mut values = model.parameters().flat_map(|(_, _, values)| values);
+    assert!(values.all(|value| value.is_finite()), "a weight that is not finite was taken");
+}
+
+/// Weights that are taken are finite, and are written and read again as the same.
+pub(crate) fn weights(bytes: &[u8]) {
+    let _ = Model::text_of(bytes);
+    let mut model = network();
+    if model.load_safetensors(bytes).is_err() {
+        return;
+    }
+    check(&model);
+    let mut again = network();
+    again.load_safetensors(&model.to_safetensors().expect("a file")).expect("what was written");
+    assert_eq!(bits(&again), bits(&model), "weights changed on their way through a file");
+}
+
+/// The same for a file from which `veilgrad predict` builds a model.
+pub(crate) fn trained(bytes: &[u8]) {
+    if let Ok(model) = veilgrad_cli::input::model(&scratch::file("model.safetensors", bytes)) {
+        check(&model);
+    }
+}
+
+/// A ledger that has every row.
+struct AnyHead;
+
+impl History for AnyHead {
+    fn contains(&self, _: &Head) -> Result<(), LedgerError> {
+        Ok(())
+    }
+}
+
+type Trained = Trainer<PerWeight<Adam, 2>>;
+
+/// The trainer of the corpus.
+pub(crate) fn trainer() -> Trained {
+    let model = Model::new(&[4], [Layer::linear(2)], 1).expect("a model");
+    let clipping = Clipping::Flat(ClipNorm::new(1.0).expect("a norm"));
+    let noise = NoiseMultiplier::new(1.0).expect("noise");
+    let plan = TrainingPlan::new(clipping, noise, PublicCount::new(8.0).expect("a count"));
+    let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.1));
+    let performance = Performance { threads: 1, ..Performance::default() };
+    let trainer = Trainer::new(model, loss, plan, Adam::standard(), rate, performance);
+    trainer.expect("a trainer").averaging(0.9)
+}
+
+thread_local! {
+    static TRAINER: RefCell<Option<Trained>> = const { RefCell::new(None) };
+}
+
+/// A checkpoint that is resumed from has finite weights and the plan's clip norms, and is written and read again as
+/// the same.
+pub(crate) fn checkpoint(bytes: &[u8]) {
+    let path = scratch::file("checkpoint.safetensors", bytes);
+    let Ok(found) = UnverifiedCheckpoint::read(&path) else { return };
+    let (head, round) = (found.head().cloned(), found.round());
+    let _ = found.bytes("account");
+    let ledger: Option<&dyn History> = if head.is_some() { Some(&AnyHead) } else { None };
+    let checkpoint = found.verify(ledger).expect("a ledger that has every row");
+    TRAINER.with_borrow_mut(|trainer| {
+        let trainer = trainer.get_or_insert_with(self::trainer);
+        let before = trainer.rounds();
+        if trainer.restore(&checkpoint).is_err() {
+            assert_eq!(
+                trainer.rounds(),
+                before,
+                "a checkpoint that does not fit changed something"
+            );
+            return;
+        }
+        check(trainer.model());
+        check(&trainer.averaged_model().expect("an average"));
+        assert_eq!(round.expect("a number of rounds"), trainer.rounds());
+        trainer.save(&path, head.as_ref()).expect("a file");
+        let again = UnverifiedCheckpoint::read(&path).expect("what was written");
+        assert_eq!(again.head().cloned(), head, "the head changed on its way through a file");
+        let model = bits(trainer.model());
+        trainer.restore(&again.verify(ledger).expect("a ledger")).expect("what was written");
+        assert_eq!(bits(trainer.model()), model);
+    });
+}

@@ -1,0 +1,44 @@
+//! The short form: every saved input, every input that once broke a target, and some altered ones.
+
+use veilgrad_fuzz::drive::{input, panic_of};
+use veilgrad_fuzz::{TARGETS, Target, saved};
+
+/// Altered inputs for each part that a target has of all executions.
+const ALTERED: u64 = 15;
+
+fn check(target: &Target) {
+    let saved = saved::of(target.name);
+    assert!(!saved.is_empty(), "{} has no corpus", target.name);
+    let count = saved.len() as u64 + (ALTERED * target.share).clamp(40, 3000);
+    for number in 0..count {
+        let bytes = input(target, &saved, 1, number);
+        if let Some(panic) = panic_of(|| (target.run)(&bytes)) {
+            panic!("{}, input {number} of seed 1: {panic}", target.name);
+        }
+    }
+}
+
+#[test]
+fn nothing_that_reads_panics_or_breaks_a_promise() {
+    std::thread::scope(|scope| {
+        let (even, odd): (Vec<_>, Vec<_>) =
+            TARGETS.iter().enumerate().partition(|(place, _)| place % 2 == 0);
+        for part in [even, odd] {
+            scope.spawn(move || part.iter().for_each(|(_, target)| check(target)));
+        }
+    });
+}
+
+#[test]
+fn an_input_is_a_function_of_seed_target_and_number() {
+    for target in TARGETS {
+        let saved = saved::of(target.name);
+        for number in [0, 1000, 1 << 40] {
+            let again = input(target, &saved, 7, number);
+            assert_eq!(input(target, &saved, 7, number), again, "{}", target.name);
+        }
+        let inputs: std::collections::HashSet<_> =
+            (1000..1100).map(|number| input(target, &saved, 7, number)).collect();
+        assert!(inputs.len() > 80, "{}: {} of 100 inputs differ", target.name, inputs.len());
+    }
+}
