@@ -2,6 +2,7 @@
 
 mod store;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -70,6 +71,11 @@ pub(crate) enum Command {
         after_help = example::FINISH
     )]
     Finish(Finish),
+    /// Lower bounds of the privacy loss by canaries, beside the claim: of this installation, or of a training run.
+    #[command(
+        after_help = example::AUDIT
+    )]
+    Audit(Audit),
     /// All that is wrong with a configuration, before any budget is touched.
     #[command(after_help = example::CHECK)]
     Check(Check),
@@ -125,6 +131,34 @@ pub(crate) enum Command {
 pub(crate) struct Train {
     /// The configuration, in TOML.
     pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+/// An audit.
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// The configuration of a run, in TOML: it is trained as `train` does, and charged, with canaries beside its
+    /// records. Without one, the installation is audited; no data is needed.
+    pub(crate) config: Option<PathBuf>,
+    /// Canaries of a run, unless its configuration says how many.
+    #[arg(long, value_name = "M", default_value_t = DEFAULT_CANARIES, requires = "config")]
+    pub(crate) canaries: NonZeroU32,
+    /// Releases of each part of the audit of an installation.
+    #[arg(
+        long, value_name = "N", default_value_t = 100_000, conflicts_with = "config",
+        value_parser = clap::value_parser!(u64).range(1000..=100_000_000)
+    )]
+    pub(crate) releases: u64,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+const DEFAULT_CANARIES: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// Where a training run charges and writes, and how it goes on.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
     /// Where results go; by default runs/ and the configuration's name.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -151,6 +185,15 @@ pub(crate) struct Train {
     /// How many threads; by default, and at most, as many as the machine has.
     #[arg(long)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+impl RunOptions {
+    /// Whether nothing was said about a run.
+    pub(crate) const fn is_default(&self) -> bool {
+        let flags = self.resume || self.overwrite || self.new_budget;
+        let values = self.epsilon.is_some() || self.threads.is_some();
+        !flags && !values && self.out.is_none() && self.ledger.is_none()
+    }
 }
 
 #[derive(Debug, Args)]

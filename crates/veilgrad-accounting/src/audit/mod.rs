@@ -20,7 +20,8 @@ mod one_run;
 pub mod releases;
 mod run;
 
+pub use crate::guarantee::RunVerdict;
 pub use confidence::Confidence;
 pub use curve::Curve;
 pub use one_run::{Guesses, contradicts};
-pub use run::{RunAudit, RunVerdict};
+pub use run::RunAudit;

@@ -6,10 +6,12 @@ use super::confidence::Confidence;
 use super::curve::Curve;
 use super::normal::{normal, quantile};
 use super::one_run::{Guesses, contradicts};
-use crate::{Guarantee, Unsupported};
+use crate::Unsupported;
+use crate::guarantee::{Guarantee, RunVerdict};
 
-/// How often the bracket around the bound is halved: to one part in a thousand of the noise.
-const HALVINGS: usize = 13;
+/// The noise of a bound is looked for in steps of this factor, and then halved so often: to one part in a thousand.
+const STRIDE: f64 = std::f64::consts::SQRT_2;
+const HALVINGS: usize = 8;
 /// Bounds are looked for between so many times less noise and so many times more.
 const MOST_FACTOR: f64 = 32.0;
 
@@ -47,28 +49,6 @@ pub struct RunAudit {
     guesses: u64,
     curve: Curve,
     claim: Guarantee,
-}
-
-/// What an audit of a run found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RunVerdict {
-    /// How many canaries there were.
-    pub canaries: u64,
-    /// About how many of them a guess was made: fixed before the run.
-    pub guesses: u64,
-    /// How many of these guesses were right.
-    pub correct: u64,
-    /// The epsilon, at the claim's delta, of the same rounds with so much noise that their whole trade-off curve is just
-    /// contradicted by these guesses. 0 if nothing is contradicted.
-    pub epsilon_lower: f64,
-    /// With which confidence the bound holds.
-    pub confidence: f64,
-    /// The epsilon that is claimed for the rounds.
-    pub claimed: f64,
-    /// The delta of both.
-    pub delta: f64,
-    /// Whether the guesses contradict the claimed trade-off curve.
-    pub contradicted: bool,
 }
 
 impl RunAudit {
@@ -109,7 +89,7 @@ impl RunAudit {
     /// the run released.
     ///
     /// # Errors
-    /// When there is not one score and one coin for each canary, or an accountant fails.
+    /// When there is not one score and one coin for each canary.
     pub fn judge(&self, scores: &[f64], included: &[bool]) -> Result<RunVerdict, Unsupported> {
         let all = usize::try_from(self.canaries).unwrap_or(usize::MAX);
         if scores.len() != all || included.len() != all {
@@ -121,10 +101,9 @@ impl RunAudit {
             right: right_guesses(scores, included, self.guesses),
         };
         let contradicted = contradicts(guesses, &self.curve, self.confidence);
-        let epsilon_lower = match contradicted {
-            true => self.bound(guesses, 1.0 / MOST_FACTOR, 1.0)?.max(self.claim.epsilon),
-            false => self.bound(guesses, 1.0, MOST_FACTOR)?.min(self.claim.epsilon),
-        };
+        let bound = self.bound(guesses, contradicted);
+        let claimed = self.claim.epsilon;
+        let epsilon_lower = if contradicted { bound.max(claimed) } else { bound.min(claimed) };
         Ok(RunVerdict {
             canaries: self.canaries,
             guesses: guesses.made,
@@ -137,20 +116,39 @@ impl RunAudit {
         })
     }
 
-    /// The epsilon of the least noise that is contradicted, as a factor of the rounds' own, between two factors.
-    fn bound(&self, guesses: Guesses, low: f64, high: f64) -> Result<f64, Unsupported> {
-        let (mut low, mut high): (f64, f64) = (low, high);
+    /// The epsilon of the rounds with the least noise that is contradicted; 0 if none is. Whether their own noise is
+    /// contradicted is known.
+    fn bound(&self, guesses: Guesses, contradicted: bool) -> f64 {
         let curve = |factor| Curve::of_rounds(&self.rounds, factor, self.adjacency, self.delta);
-        // The profiles of many rounds with little noise may have no bound; such noise is not contradicted then.
+        // Rounds with very little noise may have no certified curve; they are not contradicted then.
         let refuted = |factor: f64| match curve(factor) {
             Ok((curve, found)) if contradicts(guesses, &curve, self.confidence) => {
                 Some(found.epsilon_lower.unwrap_or(found.epsilon))
             }
             _ => None,
         };
-        let Some(mut epsilon) = refuted(high) else { return Ok(0.0) };
-        if let Some(epsilon) = refuted(low) {
-            return Ok(epsilon);
+        // From the rounds' own noise on, in one direction, until the answer changes.
+        let (mut low, mut high, mut epsilon) = (1.0, 1.0, self.claim.epsilon);
+        loop {
+            if contradicted {
+                low /= STRIDE;
+                match refuted(low) {
+                    Some(found) => (high, epsilon) = (low, found),
+                    None => break,
+                }
+            } else {
+                high *= STRIDE;
+                match refuted(high) {
+                    Some(found) => {
+                        epsilon = found;
+                        break;
+                    }
+                    None => low = high,
+                }
+            }
+            if !(1.0 / MOST_FACTOR..=MOST_FACTOR).contains(&(low * high).sqrt()) {
+                return if contradicted { epsilon } else { 0.0 };
+            }
         }
         for _ in 0..HALVINGS {
             let middle = (low * high).sqrt();
@@ -159,7 +157,7 @@ impl RunAudit {
                 None => low = middle,
             }
         }
-        Ok(epsilon)
+        epsilon
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection as Grade, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
@@ -11,7 +12,7 @@ use veilgrad_events::{
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::document::{
-    Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report,
+    Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Protection, Report,
 };
 use crate::answer::{sampling_name, unit_name};
 use crate::error::Error;
@@ -40,6 +41,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) seconds: Option<f64>,
     /// Its parameters.
     pub(crate) model: Option<usize>,
+    /// What canaries say, if the run was an audit.
+    pub(crate) audit: Option<RunVerdict>,
 }
 
 /// The report of a run, or of all that a ledger knows about a dataset.
@@ -76,6 +79,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         reports_time: facts.seconds.is_some(),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
+        audit: facts.audit.as_ref(),
     }
     .text();
     let warnings =
@@ -130,6 +134,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         model: facts
             .model
             .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
+        audit: facts.audit.map(Audit::from),
         statement,
         curves: curves.map_err(Error::failure)?,
     })

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_events::Event;
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
 use super::compute::{Facts, of_run};
-use super::document::{LedgerPlace, Metric, Model, Newer, Report};
+use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 
@@ -25,6 +26,7 @@ struct Stored {
     metrics: Vec<Metric>,
     seconds: Option<f64>,
     model: Option<Model>,
+    audit: Option<Audit>,
 }
 
 /// The report of a run's directory, of its `report.json`, or of a ledger.
@@ -68,6 +70,7 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
         seconds: stored.seconds,
         model: stored.model.map(|model| model.parameters),
+        audit: stored.audit.map(RunVerdict::from),
     })
 }
 
@@ -93,6 +96,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         metrics: Vec::new(),
         seconds: None,
         model: None,
+        audit: None,
     })
 }
 
