@@ -2,7 +2,6 @@
 
 mod store;
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -142,8 +141,11 @@ pub(crate) struct Audit {
     /// records. Without one, the installation is audited; no data is needed.
     pub(crate) config: Option<PathBuf>,
     /// Canaries of a run, unless its configuration says how many.
-    #[arg(long, value_name = "M", default_value_t = DEFAULT_CANARIES, requires = "config")]
-    pub(crate) canaries: NonZeroU32,
+    #[arg(
+        long, value_name = "M", default_value_t = 1000, requires = "config",
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    pub(crate) canaries: u32,
     /// Releases of each part of the audit of an installation.
     #[arg(
         long, value_name = "N", default_value_t = 100_000, conflicts_with = "config",
@@ -153,8 +155,6 @@ pub(crate) struct Audit {
     #[command(flatten)]
     pub(crate) run: RunOptions,
 }
-
-const DEFAULT_CANARIES: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 /// Where a training run charges and writes, and how it goes on.
 #[derive(Debug, Args)]

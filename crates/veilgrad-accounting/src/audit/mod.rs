@@ -8,9 +8,11 @@
 //! - [`RunAudit`]: many canaries in one run. The bounds are looser: an audit of a training run, which costs it nothing.
 //!
 //! # Guarantee
-//! A bound is exceeded by the truth's complement at most as often as its [`Confidence`] says: if a mechanism is as private
-//! as a curve says, the audit contradicts that curve with probability at most `1 - confidence`, whatever else the mechanism
-//! does. No distribution is assumed of what it releases. The proofs stand beside the functions.
+//! If a mechanism is as private as is claimed, an audit contradicts the claim with probability at most
+//! `1 - confidence`, whatever the mechanism does: no distribution is assumed of what it releases. The proofs stand beside
+//! the functions. A bound below the claim proves nothing: a better auditor might find more.
+//!
+//! Nasr et al. (arXiv 2302.07956) audit many releases as [`releases`] does, and show how tight that is.
 
 mod binomial;
 mod confidence;

@@ -2,6 +2,7 @@
 
 mod installation;
 
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -20,7 +21,10 @@ const SCOPE: &str = "clipping, certificate, sum, noise, sampler and release of t
 
 pub(crate) fn run(arguments: &Audit, common: &Common) -> Result<(), Error> {
     match &arguments.config {
-        Some(config) => train::run(config, &arguments.run, Some(arguments.canaries), common),
+        Some(config) => {
+            let canaries = NonZeroU32::new(arguments.canaries);
+            train::run(config, &arguments.run, canaries, common)
+        }
         None if arguments.run.is_default() => of_installation(arguments.releases, common),
         None => Err(Error::usage("this option is about a training run: name its CONFIG")),
     }

@@ -61,7 +61,10 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let claimed = claim.as_ref().ok();
     let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);
     let numerics = if unverified { Numerics::Unverified } else { Numerics::Exact };
-    let records = last.round.sampling().records().or(facts.records);
+    // Batches of a fixed size are drawn from records and canaries together.
+    let canaries = facts.audit.map_or(0, |audit| audit.canaries);
+    let drawn_from = last.round.sampling().records().map(|all| all.saturating_sub(canaries));
+    let records = drawn_from.or(facts.records);
     let head = facts.ledger.head();
     let head = Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() };
     let curves = claimed.map_or(Ok(Curves::default()), |claim| curves(dataset, claim));
