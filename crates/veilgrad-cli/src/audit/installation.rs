@@ -25,9 +25,9 @@ const NOISE: f64 = 1.0 / 3.0;
 const DELTA: f64 = 1e-5;
 /// Rounds of Poisson samples that a trial has, their rate and noise, and the delta of their bound. At a smaller delta, and
 /// with less noise, a test of thresholds needs more trials for a close bound.
-const ROUNDS: u64 = 4;
-const RATE: f64 = 0.5;
-const ROUND_NOISE: f64 = 2.0;
+const ROUNDS: u64 = 2;
+const RATE: f64 = 0.6;
+const ROUND_NOISE: f64 = 1.5;
 const ROUND_DELTA: f64 = 1e-2;
 /// One trial in so many chooses the threshold for all others.
 const PILOT: usize = 5;
@@ -302,11 +302,11 @@ mod tests {
     #[test]
     fn a_tenth_less_noise_is_flagged() {
         let less = Case { actual: 0.9 * NOISE, ..Case::honest(NOISE, 1.0, 1) };
-        for finding in [mechanism(less, RELEASES).unwrap(), engine(less, RELEASES).unwrap()] {
+        for finding in [mechanism(less, 30_000).unwrap(), engine(less, 30_000).unwrap()] {
             assert!(finding.contradicted && finding.epsilon_lower > finding.claimed, "{finding:?}");
         }
         let more = Case { actual: 1.1 * NOISE, ..Case::honest(NOISE, 1.0, 1) };
-        assert!(!mechanism(more, RELEASES).unwrap().contradicted);
+        assert!(!mechanism(more, 30_000).unwrap().contradicted);
     }
 
     #[test]
@@ -316,12 +316,10 @@ mod tests {
         assert!(!finding.contradicted, "{finding:?}");
         let ratio = finding.epsilon_lower / finding.claimed;
         assert!((0.75..=1.05).contains(&ratio), "{finding:?}");
-        for broken in [
-            Case { actual: 0.5 * ROUND_NOISE, ..honest },
-            Case { actual_rate: 2.0 * RATE, ..honest },
-            Case { actual_rate: 1.0, ..honest },
-        ] {
-            let finding = poisson(broken, 10_000).unwrap();
+        for broken in
+            [Case { actual: 0.5 * ROUND_NOISE, ..honest }, Case { actual_rate: 1.0, ..honest }]
+        {
+            let finding = poisson(broken, 20_000).unwrap();
             assert!(finding.contradicted, "{broken:?}: {finding:?}");
         }
     }
