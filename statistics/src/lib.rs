@@ -5,6 +5,7 @@
 //! counts are large enough that the approximation is good to a small factor so far out. A battery of m
 //! checks then raises a false alarm with probability of about m times that.
 
+pub mod audit;
 pub mod karney;
 pub mod law;
 pub mod noise;

@@ -10,6 +10,7 @@
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
+//! - [`audit`]: lower bounds from what was released about canaries, beside the claim.
 //!
 //! Pure computation: no files, threads or clocks. Policies without an analysis here are refused.
 //! The proofs are in [`proof`].
@@ -29,6 +30,7 @@
 pub mod proof {}
 
 pub mod adaptive;
+pub mod audit;
 mod calibration;
 mod composition;
 mod cumulant;

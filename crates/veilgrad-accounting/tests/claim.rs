@@ -135,6 +135,7 @@ fn a_name_cannot_forge_a_paragraph_of_a_statement() {
         public_test: true,
         ledger: LedgerHead { id: "id", sequence: 5, head: "head" },
         since_results: None,
+        audit: None,
     }
     .text();
     let begins = |paragraph: &str| paragraph.split_once(". ").map(|(about, _)| about.to_owned());

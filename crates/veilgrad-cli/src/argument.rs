@@ -61,6 +61,11 @@ pub(crate) enum Command {
     /// Make the model and the report of a run from its checkpoint, when nothing more can or should be charged.
     #[command(after_help = example::FINISH)]
     Finish(Finish),
+    /// Lower bounds of the privacy loss by canaries, beside the claim: of this installation, or of a training run.
+    #[command(
+        after_help = example::AUDIT
+    )]
+    Audit(Audit),
     /// All that is wrong with a configuration, before any budget is touched.
     #[command(after_help = example::CHECK)]
     Check(Check),
@@ -98,6 +103,35 @@ pub(crate) enum Command {
 pub(crate) struct Train {
     /// The configuration, in TOML.
     pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+/// An audit.
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// The configuration of a run, in TOML: it is trained as `train` does, and charged, with canaries beside its
+    /// records. Without one, the installation is audited; no data is needed.
+    pub(crate) config: Option<PathBuf>,
+    /// Canaries of a run, unless its configuration says how many.
+    #[arg(
+        long, value_name = "M", default_value_t = 1000, requires = "config",
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    pub(crate) canaries: u32,
+    /// Releases of each part of the audit of an installation.
+    #[arg(
+        long, value_name = "N", default_value_t = 100_000, conflicts_with = "config",
+        value_parser = clap::value_parser!(u64).range(1000..=100_000_000)
+    )]
+    pub(crate) releases: u64,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+/// Where a training run charges and writes, and how it goes on.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
     /// Where results go; by default runs/ and the configuration's name.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -124,6 +158,15 @@ pub(crate) struct Train {
     /// How many threads; by default, and at most, as many as the machine has.
     #[arg(long)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+impl RunOptions {
+    /// Whether nothing was said about a run.
+    pub(crate) const fn is_default(&self) -> bool {
+        let flags = self.resume || self.overwrite || self.new_budget;
+        let values = self.epsilon.is_some() || self.threads.is_some();
+        !flags && !values && self.out.is_none() && self.ledger.is_none()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -24,6 +24,9 @@ pub(crate) enum Error {
     /// The question has no answer; the reason is printed to stdout as well.
     #[error("no answer: {0}")]
     NoAnswer(String),
+    /// Canaries show more privacy loss than is claimed.
+    #[error("THE AUDIT CONTRADICTS THE CLAIM: {0}")]
+    Contradicted(String),
     /// Somebody stopped it; everything is in order.
     #[error("interrupted; go on with --resume")]
     Interrupted,
@@ -53,6 +56,7 @@ impl Error {
             Self::Ledger(_) => 4,
             Self::Data { .. } => 5,
             Self::NoAnswer(_) => 7,
+            Self::Contradicted(_) => 8,
             Self::Interrupted => 130,
         }
     }
@@ -73,6 +77,7 @@ mod tests {
         assert_eq!(from(LedgerError::BudgetExhausted(busy())).code(), 3);
         assert_eq!(from(LedgerError::Poisoned).code(), 4);
         assert_eq!(Error::NoAnswer("unsupported".to_owned()).code(), 7);
+        assert_eq!(Error::Contradicted("epsilon".to_owned()).code(), 8);
         let data = Error::Data { path: "a.csv".to_owned(), cause: "is not a table".to_owned() };
         assert_eq!(data.code(), 5);
     }

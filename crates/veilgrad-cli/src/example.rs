@@ -14,7 +14,7 @@ pub(crate) const ALL: &str = concat!(
     "  veilgrad statement runs/mnist-eps3\n\n",
     "Exit codes: 0 ok; 1 failure; 2 usage; 3 the budget would be exceeded, nothing was run; 4 the ledger is refused or\n",
     "damaged; 5 a data file is malformed as a whole; 6 the ledger is busy, nothing is lost; 7 no answer, with the reason\n",
-    "(also with --json); 130 interrupted, ledger and checkpoint in order.",
+    "(also with --json); 8 an audit contradicts the claim; 130 interrupted, ledger and checkpoint in order.",
 );
 pub(crate) const TRAIN: &str = examples!(
     "veilgrad train examples/mnist-eps3.toml",
@@ -22,6 +22,10 @@ pub(crate) const TRAIN: &str = examples!(
     "veilgrad train examples/mnist-eps3.toml --resume",
 );
 pub(crate) const FINISH: &str = examples!("veilgrad finish runs/mnist-eps3");
+pub(crate) const AUDIT: &str = examples!(
+    "veilgrad audit",
+    "veilgrad audit examples/mnist-eps3.toml --canaries 5000 --ledger mnist.db",
+);
 pub(crate) const CHECK: &str = examples!(
     "veilgrad check examples/tabular.toml",
     "veilgrad check examples/tabular.toml --show-rows",

@@ -2,7 +2,7 @@
 //!
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage, 3 budget would
 //! be exceeded, 4 ledger refused or damaged, 5 data file malformed as a whole, 6 ledger busy, 7 no answer,
-//! 130 interrupted.
+//! 8 an audit contradicts the claim, 130 interrupted.
 //!
 //! This is a library so that tests reach its readers, in [`input`], without a process for each input. It promises no
 //! stable interface: the command is the interface.
@@ -10,6 +10,7 @@
 mod account;
 mod answer;
 mod argument;
+mod audit;
 mod budget;
 mod check;
 mod claim;
@@ -38,8 +39,9 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     keep_no_core();
     let outcome = match &arguments.command {
-        Command::Train(train) => train::run(train, &arguments.common),
+        Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
+        Command::Audit(audit) => audit::run(audit, &arguments.common),
         Command::Check(check) => check::run(check, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),

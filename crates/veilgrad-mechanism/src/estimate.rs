@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{LedgerKind, RoundPermit};
+use veilgrad_events::{IntegerGrid, LedgerKind, RoundPermit};
 
 use crate::planned::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
 
@@ -68,6 +68,16 @@ impl Estimates {
     #[cfg(feature = "insecure-testing")]
     pub(crate) fn sums(&self) -> &[Vec<i64>] {
         &self.sums
+    }
+
+    /// The noisy sums of canaries' lanes of this length, with their grids.
+    pub(crate) fn lanes(&self, length: usize) -> Vec<(IntegerGrid, &[i64])> {
+        let lanes = self.plan.lanes();
+        let sums = lanes.filter_map(|(index, group, member)| {
+            let sums = self.sums.get(index)?.get(member.range.clone())?;
+            (sums.len() == length).then_some((group.grid, sums))
+        });
+        sums.collect()
     }
 
     pub(crate) fn into_sums(self) -> Vec<Vec<i64>> {

@@ -233,6 +233,22 @@ impl Group {
         Ok(self)
     }
 
+    /// The same group with one more vector, of scale 1. Only for groups of vectors.
+    #[must_use]
+    pub fn with_vector(mut self, vector: impl Into<String>) -> Self {
+        match &mut self.content {
+            Content::Vectors { patterns, .. } => patterns.push((vector.into(), JointScale::ONE)),
+            _ => self.misapplied = Some("joined with a vector"),
+        }
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn of(name: impl Into<String>, content: Content) -> Self {
         let name = name.into();
         let estimator = Estimator::Sum;

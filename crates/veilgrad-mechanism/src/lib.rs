@@ -8,6 +8,7 @@
 //! - [`Structure`]: a record is a list of named vectors, the same for every record.
 //! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
+//! - [`CanaryLane`]: records of an auditor, in extra coordinates of a group.
 //!
 //! # Guarantee
 //! With the sample fixed, adding or removing one record changes the integer sum of each group by an
@@ -28,6 +29,7 @@ pub mod proof {}
 mod accumulator;
 mod adapt;
 mod allocation;
+mod canary;
 mod clip;
 mod estimate;
 pub mod exact;
@@ -54,6 +56,7 @@ mod sum;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
+pub use canary::CanaryLane;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;

@@ -183,6 +183,14 @@ impl PartialSum {
         Ok(())
     }
 
+    /// How long each vector is: its coordinates and 0, or its two factors.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = [usize; 2]> + '_ {
+        self.forms.iter().map(|form| match form {
+            Form::Values(length) => [*length, 0],
+            Form::Outer(left, right) => [*left, *right],
+        })
+    }
+
     /// Adds up what was only collected so far, so that threads share this work.
     pub fn finish(&mut self) {
         for group in &mut self.groups {

@@ -81,6 +81,15 @@ impl Plan {
         self.groups.iter().enumerate().find(|(_, group)| group.name == name)
     }
 
+    /// The lanes of canaries: the groups that have one, and the vector that it is.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &PlannedGroup, &Member)> {
+        self.groups.iter().enumerate().filter_map(|(index, group)| {
+            let vector = self.structure.position(&lane_name(&group.name))?;
+            let mut members = group.members().iter();
+            Some((index, group, members.find(|member| member.vector == vector)?))
+        })
+    }
+
     pub(crate) fn queries(&self) -> Result<Vec<SumQuery>, PlanError> {
         self.groups
             .iter()
@@ -95,6 +104,11 @@ impl Plan {
     pub(crate) fn same_sums(&self, other: &Self) -> bool {
         self.structure == other.structure && self.groups == other.groups
     }
+}
+
+/// The name of the vector in which a group has canaries.
+pub(crate) fn lane_name(group: &str) -> String {
+    format!("canaries of {group}")
 }
 
 impl PlannedGroup {

@@ -129,6 +129,10 @@ impl ClippedSum {
         self.records.add_weighted(vectors, weight)
     }
 
+    pub(crate) const fn part_mut(&mut self) -> &mut PartialSum {
+        &mut self.records
+    }
+
     /// Adds the records of another sum of the same round.
     ///
     /// # Errors

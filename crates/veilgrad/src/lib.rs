@@ -41,6 +41,50 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Audit a custom loop
+//! Canaries go through the loop's own sampler, clipping, sum and noise, in coordinates that no record uses, and show how much
+//! these give away. (They do not go through the code that computes gradients.)
+//!
+//! ```
+//! use veilgrad::accounting::audit::{Confidence, RunAudit};
+//! use veilgrad::events::Folded;
+//! use veilgrad::prelude::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut lane = CanaryLane::new(1000)?; // tosses a coin for each: is it in the data?
+//! let structure = Structure::new([("weight".to_owned(), 3), lane.vector("gradient")])?;
+//! let group = Group::new("gradient", ["weight"], ClipNorm::new(1.0)?);
+//! let groups = vec![group.with_vector(lane.vector("gradient").0)];
+//! let noise = Allocation::Proportional(NoiseMultiplier::new(2.0)?);
+//! let plan = RoundPlan::new(structure, groups, noise)?;
+//! let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
+//!
+//! // Before the run: what is claimed, and how many guesses will be made.
+//! let rounds = Rounds { count: 10, round: plan.round(&sampler)? };
+//! let (claimed, delta) = (Folded::try_from(&rounds)?, Delta::new(1e-5)?);
+//! let (adjacency, confidence) = (Adjacency::AddRemove, Confidence::STANDARD);
+//! let audit = RunAudit::plan(&[claimed], adjacency, delta, lane.count(), confidence)?;
+//!
+//! let mut run = Run::open(MemoryLedger::new(), RunHeader::new(RecordUnit::Example, adjacency))?;
+//! let records = 200;
+//! for permit in run.reserve(&rounds.round, rounds.count)? {
+//!     let sample = Sample::draw(permit, &mut sampler, records + lane.count())?;
+//!     let mut sum = sample.begin(&plan);
+//!     for id in sample.ids() {
+//!         match id.checked_sub(records) {
+//!             Some(canary) => sum.add_canary(&lane, canary)?,
+//!             None => sum.add(&[&[0.3, -0.1, 2.0], lane.zeros()])?, // this record's gradient
+//!         }
+//!     }
+//!     let released = sum.release(sample, Noise::draw(&plan)?)?;
+//!     lane.observe(&released, sampler.policy());
+//! }
+//! let verdict = audit.judge(lane.scores(), lane.included())?;
+//! assert!(!verdict.contradicted && verdict.epsilon_lower < verdict.claimed);
+//! # Ok(())
+//! # }
+//! ```
 
 pub use veilgrad_accounting as accounting;
 #[cfg(feature = "data")]
@@ -62,8 +106,8 @@ pub mod prelude {
         TruncatedPoisson, WeightBound,
     };
     pub use veilgrad_mechanism::{
-        AllRecords, Allocation, ClippedSum, Estimates, FixedSampler, Group, LearningRate, Metric,
-        Noise, PoissonSampler, Private, Quantile, Released, RoundPlan, Sample, Sampler,
-        ShuffleSampler, Structure, TruncatedPoissonSampler,
+        AllRecords, Allocation, CanaryLane, ClippedSum, Estimates, FixedSampler, Group,
+        LearningRate, Metric, Noise, PoissonSampler, Private, Quantile, Released, RoundPlan,
+        Sample, Sampler, ShuffleSampler, Structure, TruncatedPoissonSampler,
     };
 }

@@ -7,8 +7,10 @@ mod curve;
 mod ledger;
 mod price;
 pub mod statement;
+mod verdict;
 
 pub use accountant::{Accountant, Guarantee, Pld, Rdp, Tightest, check_accountant};
 pub use attack::{advantage, true_positive_rate};
 pub use curve::{Profile, spent};
 pub use ledger::of_ledger;
+pub use verdict::RunVerdict;

@@ -3,7 +3,8 @@
 use veilgrad_events::{Adjacency, NoiseMultiplier, Numerics, RecordUnit, Sampling};
 
 use super::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, warnings};
-use crate::display::{claimed_noise_down, up};
+use super::verdict::RunVerdict;
+use crate::display::{claimed_noise_down, down, up};
 
 /// What a statement is about. All of it is public.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct Statement<'a> {
     pub ledger: LedgerHead<'a>,
     /// What the ledger says since the results were written, if they were: one phrase for each change.
     pub since_results: Option<&'a [String]>,
+    /// What canaries say, if the results are those of an audit.
+    pub audit: Option<&'a RunVerdict>,
 }
 
 /// What rounds did.
@@ -78,6 +81,7 @@ impl Statement<'_> {
             Ok(claim) => self.promised(claim),
             Err(reason) => self.nothing(reason),
         }];
+        paragraphs.extend(self.audit.map(audited));
         paragraphs.extend(self.warned());
         paragraphs.extend([self.done(), self.arithmetic().to_owned(), self.assumed()]);
         paragraphs.extend([self.not_covered(), self.as_of()]);
@@ -256,6 +260,29 @@ impl Statement<'_> {
             self.ledger.id, self.ledger.sequence, self.ledger.head
         )
     }
+}
+
+/// What an audit found and what it is about.
+fn audited(audit: &RunVerdict) -> String {
+    let found = format!(
+        "{} of {} guesses about {} canaries were right, which contradicts every epsilon below {} for rounds of this kind \
+         ({} % confidence); {} is claimed for them",
+        audit.correct,
+        audit.guesses,
+        audit.canaries,
+        down(audit.epsilon_lower),
+        100.0 * audit.confidence,
+        up(audit.claimed)
+    );
+    let verdict = match audit.contradicted {
+        true => "THE AUDIT CONTRADICTS THE CLAIM, which must not be relied on",
+        false => "This does not contradict the claim, and does not prove it",
+    };
+    format!(
+        "AUDIT. Artificial records (canaries) took part in this run beside the real ones, in coordinates of their own: \
+         {found}. {verdict}. Tested were sampler, clipping, sum, noise and release as they ran, not the code that \
+         computes gradients."
+    )
 }
 
 fn released(group: &ReleasedGroup<'_>) -> String {

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
+use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
 use veilgrad_events::{Delta, Epsilon, Numerics, Round, Rounds, Sampling, UnitError};
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
-use super::document::{Attacker, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report};
+use super::document::{
+    Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report,
+};
 use crate::answer::{sampling_name, unit_name};
 use crate::error::Error;
 use crate::path;
@@ -33,6 +36,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
     /// Its parameters.
     pub(crate) model: Option<usize>,
+    /// What canaries say, if the run was an audit.
+    pub(crate) audit: Option<RunVerdict>,
 }
 
 pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
@@ -51,7 +56,10 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let claimed = claim.as_ref().ok();
     let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);
     let numerics = if unverified { Numerics::Unverified } else { Numerics::Exact };
-    let records = last.round.sampling().records().or(facts.records);
+    // Batches of a fixed size are drawn from records and canaries together.
+    let canaries = facts.audit.map_or(0, |audit| audit.canaries);
+    let drawn_from = last.round.sampling().records().map(|all| all.saturating_sub(canaries));
+    let records = drawn_from.or(facts.records);
     let head = facts.ledger.head();
     let head = Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() };
     let curves = claimed.map_or(Ok(Curves::default()), |claim| curves(dataset, claim));
@@ -67,6 +75,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         public_test: facts.test_accuracy.is_some(),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
+        audit: facts.audit.as_ref(),
     }
     .text();
     let warnings =
@@ -120,6 +129,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         model: facts
             .model
             .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
+        audit: facts.audit.map(Audit::from),
         statement,
         curves: curves.map_err(Error::failure)?,
     })

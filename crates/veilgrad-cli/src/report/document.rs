@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use veilgrad_accounting::Profile;
-use veilgrad_accounting::display::up;
+use veilgrad_accounting::audit::RunVerdict;
+use veilgrad_accounting::display::{down, up};
 
 use crate::error::Error;
 
@@ -61,6 +62,9 @@ pub(crate) struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) newer: Option<Newer>,
     pub(crate) model: Option<Model>,
+    /// What canaries say, if the run was an audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) audit: Option<Audit>,
     pub(crate) statement: String,
     pub(crate) curves: Curves,
 }
@@ -121,6 +125,53 @@ pub(crate) struct Newer {
 pub(crate) struct Model {
     pub(crate) file: String,
     pub(crate) parameters: usize,
+}
+
+/// What canaries say about the run that they were in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Audit {
+    pub(crate) canaries: u64,
+    /// How many guesses about canaries were made: fixed before the run.
+    pub(crate) guesses: u64,
+    pub(crate) correct: u64,
+    /// The largest epsilon that the guesses contradict, at `delta`.
+    pub(crate) epsilon_lower: f64,
+    pub(crate) confidence: f64,
+    /// What is claimed for the rounds of this run.
+    pub(crate) claimed: f64,
+    pub(crate) delta: f64,
+    pub(crate) contradicted: bool,
+}
+
+impl From<RunVerdict> for Audit {
+    fn from(verdict: RunVerdict) -> Self {
+        let RunVerdict { canaries, guesses, correct, epsilon_lower, confidence, .. } = verdict;
+        let RunVerdict { claimed, delta, contradicted, .. } = verdict;
+        Self { canaries, guesses, correct, epsilon_lower, confidence, claimed, delta, contradicted }
+    }
+}
+
+impl From<Audit> for RunVerdict {
+    fn from(audit: Audit) -> Self {
+        let Audit { canaries, guesses, correct, epsilon_lower, confidence, .. } = audit;
+        let Audit { claimed, delta, contradicted, .. } = audit;
+        Self { canaries, guesses, correct, epsilon_lower, confidence, claimed, delta, contradicted }
+    }
+}
+
+impl Audit {
+    /// The outcome in one line.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "epsilon is at least {} ({} % confidence; {} of {} guesses about {} canaries were right), claimed is {}",
+            down(self.epsilon_lower),
+            100.0 * self.confidence,
+            self.correct,
+            self.guesses,
+            self.canaries,
+            up(self.claimed)
+        )
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -34,12 +34,23 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
         report.adjacency,
         report.accountant.as_deref().unwrap_or("no accountant")
     ));
+    if let Some(audit) = &report.audit {
+        text.push_str(&format!("AUDIT             {}\n", audit.line()));
+    }
     for warning in &report.warnings {
         text.push_str(&format!("warning           {warning}\n"));
     }
     text.push_str(&format!("report            {}\n", out.join("report.html").display()));
     print(&text)?;
     report.claimed()
+}
+
+/// Succeeds unless an audit contradicts what is claimed of its run.
+pub(crate) fn audited(report: &Report) -> Result<(), Error> {
+    match &report.audit {
+        Some(audit) if audit.contradicted => Err(Error::Contradicted(audit.line())),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {

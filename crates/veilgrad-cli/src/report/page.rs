@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use veilgrad_accounting::display::{claimed_noise_down, up};
+use veilgrad_accounting::display::{claimed_noise_down, down, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::document::{Curves, Group, Report};
+use super::document::{Audit, Curves, Group, Report};
 
 const STYLE: &str = "
 :root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--card:#f6f8fa;--blue:#1f5fbf;--red:#b42318}
@@ -31,6 +31,7 @@ th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(
 th:last-child,td:last-child{padding-right:0}
 td:first-child,.w{white-space:nowrap}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .warning{border:2px solid var(--red);color:var(--red);border-radius:8px;padding:.8rem 1rem;font-weight:600}
+.stamp{border:2px solid var(--blue);border-radius:8px;padding:.8rem 1rem;font-weight:600}
 pre{white-space:pre-wrap}code{overflow-wrap:anywhere}
 @media (max-width:30rem){body{padding:1rem .8rem 3rem}table{font-size:.8rem}th,td{padding-right:.5rem}}
 @media print{body{max-width:none;padding:0;font-size:11pt}figure,.number,tr{break-inside:avoid}
@@ -56,9 +57,15 @@ pub(crate) fn page(report: &Report) -> String {
     for warning in &report.warnings {
         let _ = writeln!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }
+    if let Some(audit) = &report.audit {
+        stamp(&mut body, audit);
+    }
     numbers(&mut body, report);
     privacy_figures(&mut body, &report.curves, report.delta);
     groups(&mut body, report);
+    if let Some(audit) = &report.audit {
+        audit_section(&mut body, audit);
+    }
     body.push_str("<h2>Statement</h2>\n");
     for paragraph in report.statement.split("\n\n") {
         // Every paragraph begins with what it is about.
@@ -99,6 +106,42 @@ fn document(title: &str, body: &str) -> String {
          <title>{}</title>\n<style>{STYLE}</style></head>\n<body>\n{body}</body>\n</html>\n",
         escape(title)
     )
+}
+
+/// Says at the top that the run was an audit.
+fn stamp(body: &mut String, audit: &Audit) {
+    let line = escape(&audit.line());
+    let _ = match audit.contradicted {
+        true => writeln!(body, "<p class=\"warning\">THE AUDIT CONTRADICTS THE CLAIM: {line}.</p>"),
+        false => writeln!(body, "<p class=\"stamp\">AUDIT: {line}.</p>"),
+    };
+}
+
+/// What the canaries say, and what they are about.
+fn audit_section(body: &mut String, audit: &Audit) {
+    let _ = write!(
+        body,
+        "<h2 id=\"audit\">Audit</h2>\n<p>{canaries} canaries took part beside the records, each by the toss of a coin: a \
+         canary is an artificial record whose vector is longer than the clip norm, in a coordinate that no other record \
+         uses. From what the rounds released about these coordinates the auditor guessed of {guesses} of them, a number fixed \
+         before the run, whether they are in the data; {correct} guesses were right. With {confidence} % confidence this \
+         contradicts every epsilon below {lower} at delta {delta:e}, for rounds of this kind; claimed is \
+         {claimed}.</p>\n\
+         <p><b>What it tests:</b> sampler, clipping, certificate, sum, noise and release, as they ran in this very run, on \
+         its threads and with its settings. Half the noise, twice the rate or full batches would show.</p>\n\
+         <p><b>What it does not test:</b> the code that computes gradients. Canaries do not go through the model, so \
+         that a gradient that mixes records would not show. Nor does a bound below the claim prove the claim: it is what \
+         this auditor found, not what the best one could.</p>\n\
+         <p>The canaries did not touch the weights. They were charged nothing of their own: the round's noise covers them \
+         as it covers every record.</p>\n",
+        canaries = audit.canaries,
+        guesses = audit.guesses,
+        correct = audit.correct,
+        confidence = 100.0 * audit.confidence,
+        lower = down(audit.epsilon_lower),
+        delta = audit.delta,
+        claimed = up(audit.claimed),
+    );
 }
 
 fn unit(unit: &str) -> String {

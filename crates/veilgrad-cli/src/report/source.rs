@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_events::{Event, Insecure};
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
 use super::compute::{Facts, of_run};
-use super::document::{LedgerPlace, Metric, Model, Newer, Report};
+use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 
@@ -24,6 +25,7 @@ struct Stored {
     #[serde(default)]
     metrics: Vec<Metric>,
     model: Option<Model>,
+    audit: Option<Audit>,
 }
 
 /// The report of a run's directory, of its `report.json`, or of a ledger.
@@ -66,6 +68,7 @@ pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         test_accuracy: stored.test_accuracy,
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
         model: stored.model.map(|model| model.parameters),
+        audit: stored.audit.map(RunVerdict::from),
     })
 }
 
@@ -90,6 +93,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         test_accuracy: None,
         metrics: Vec::new(),
         model: None,
+        audit: None,
     })
 }
 

@@ -131,7 +131,9 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
             return Err(Error::usage("[privacy] has both clip and groups of parameters; give one"));
         }
     };
-    let mut plan = TrainingPlan::new(clipping, noise, expected).unit(unit(config));
+    let canaries = usize::try_from(config.canaries()).map_err(Error::usage)?;
+    let mut plan =
+        TrainingPlan::new(clipping, noise, expected).unit(unit(config)).canaries(canaries);
     if let Some((clip, share)) = statistics {
         plan = plan.statistics(clip, share);
     }
@@ -155,7 +157,9 @@ pub(crate) fn unit(config: &Config) -> Unit {
 /// How records are sampled, from declared numbers alone.
 pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
     let (batch, records) = (config.privacy.expected_batch, config.data.records);
-    let fixed = || FixedBatch::new(records, batch as u64).map_err(Error::usage);
+    // Batches of a fixed size are drawn from records and canaries alike.
+    let all = records.saturating_add(u64::from(config.canaries()));
+    let fixed = || FixedBatch::new(all, batch as u64).map_err(Error::usage);
     Ok(match config.privacy.sampling {
         config::Sampling::Poisson => Sampling::Poisson {
             rate: SampleRate::new(batch / records as f64).map_err(Error::usage)?,

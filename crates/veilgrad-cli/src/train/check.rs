@@ -17,6 +17,8 @@ const MOST_LAYERS: usize = 64;
 const WIDEST: usize = 1 << 24;
 /// Every class has a name in memory.
 const MOST_CLASSES: usize = 1 << 20;
+/// Every canary is a coordinate of all others: their work grows with the square.
+const MOST_CANARIES: u32 = 100_000;
 
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
@@ -166,6 +168,9 @@ impl Config {
 
     fn check_train(&self) -> Result<(), String> {
         let train = &self.train;
+        if self.canaries() > MOST_CANARIES {
+            return Err(format!("[audit] canaries must be {MOST_CANARIES} or fewer"));
+        }
         if train.rounds == 0 {
             return Err("[train] rounds must be 1 or more".to_owned());
         }

@@ -16,6 +16,17 @@ pub(crate) struct Config {
     pub(crate) model: Model,
     pub(crate) privacy: Privacy,
     pub(crate) train: Train,
+    /// Canaries beside the records, if the run is an audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) audit: Option<Audit>,
+}
+
+/// An audit of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Audit {
+    /// How many canaries: each is one more record, in by the toss of a coin.
+    pub(crate) canaries: std::num::NonZeroU32,
 }
 
 /// Where examples are, and what is known about them without looking.
@@ -362,6 +373,11 @@ impl Data {
 }
 
 impl Config {
+    /// How many canaries are beside the records.
+    pub(crate) fn canaries(&self) -> u32 {
+        self.audit.map_or(0, |audit| audit.canaries.get())
+    }
+
     /// What a model of this configuration knows of its data: no paths, and nothing of the run.
     pub(crate) fn declaration(&self) -> Declaration {
         let data = &self.data;

@@ -113,6 +113,7 @@ pub(crate) fn complete(
         test_accuracy,
         metrics: account.metrics,
         model: Some(job.trainer.model().size()),
+        audit: job.audit()?,
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);
     let bytes = model_file::write(&model, job.config.declaration(), &report)?;
@@ -121,5 +122,6 @@ pub(crate) fn complete(
     write("report.html", report::page::page(&report).as_bytes())?;
     write("statement.txt", report.statement.as_bytes())?;
     place.remove_checkpoint();
-    report::finish(&report, &place.0, common)
+    report::finish(&report, &place.0, common)?;
+    report::audited(&report)
 }

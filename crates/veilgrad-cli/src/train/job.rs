@@ -1,5 +1,6 @@
 //! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
 
+use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
 use veilgrad_accounting::{
     Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported,
 };
@@ -89,6 +90,17 @@ impl Job {
         header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
         header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
         Ok(header)
+    }
+
+    /// What canaries say about the run, if it has any. How many guesses are made follows from the plan alone.
+    pub(crate) fn audit(&self) -> Result<Option<RunVerdict>, Error> {
+        let Some(lane) = self.trainer.canaries() else { return Ok(None) };
+        let rounds = [Folded::try_from(&self.rounds).map_err(Error::failure)?];
+        let adjacency = self.config.privacy.adjacency;
+        let plan =
+            RunAudit::plan(&rounds, adjacency, self.delta, lane.count(), Confidence::STANDARD);
+        let verdict = plan.and_then(|audit| audit.judge(lane.scores(), lane.included()));
+        verdict.map(Some).map_err(Error::failure)
     }
 
     /// What training has made: the average of weights, if one was asked for.

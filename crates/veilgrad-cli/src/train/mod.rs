@@ -13,6 +13,7 @@ pub(crate) mod model_file;
 pub(crate) mod place;
 mod progress;
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,22 +24,35 @@ use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
 use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
 
-use crate::argument::{Common, Train};
+use crate::argument::{Common, RunOptions};
 use crate::error::Error;
 use crate::ledger_place;
 use crate::output::{create_directory, print_json, say, table};
-use config::Config;
+use config::{Audit, Config};
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
 use place::Place;
 use progress::Progress;
 
-pub(crate) fn run(arguments: &Train, common: &Common) -> Result<(), Error> {
-    let mut config = Config::read(&arguments.config)?;
+/// Trains; with canaries, if the run is to be an audit.
+pub(crate) fn run(
+    path: &Path,
+    arguments: &RunOptions,
+    canaries: Option<NonZeroU32>,
+    common: &Common,
+) -> Result<(), Error> {
+    let mut config = Config::read(path)?;
+    if let Some(canaries) = canaries {
+        config.audit.get_or_insert(Audit { canaries });
+    }
     if let Some(epsilon) = arguments.epsilon {
         (config.privacy.epsilon, config.privacy.noise_multiplier) = (Some(epsilon.get()), None);
     }
-    let stem = arguments.config.file_stem().unwrap_or_default();
+    let mut stem = path.file_stem().unwrap_or_default().to_owned();
+    if canaries.is_some() {
+        // Beside the results of `train`, not in their place.
+        stem.push("-audit");
+    }
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
     let asked = arguments.threads.map(std::num::NonZeroUsize::get);
     let job = match Job::new(config, asked) {
@@ -145,6 +159,9 @@ impl Session<'_> {
             ("epsilon", format!("{} at delta {:e}", up(job.guarantee.epsilon), job.delta.get())),
             ("accountant", job.guarantee.accountant.to_owned()),
         ];
+        if let Some(audit) = job.config.audit {
+            rows.push(("audit", format!("{} canaries beside the records", audit.canaries)));
+        }
         if let Some(time) = estimate::text(&job.config, job.threads) {
             rows.push(("time", time));
         }
@@ -161,7 +178,10 @@ impl Session<'_> {
     }
 
     /// Opens a new run, unless that would overwrite another.
-    fn begin(&mut self, arguments: &Train) -> Result<(Run<DatasetLedger>, u64, Account), Error> {
+    fn begin(
+        &mut self,
+        arguments: &RunOptions,
+    ) -> Result<(Run<DatasetLedger>, u64, Account), Error> {
         let here = self.place.0.display();
         if self.place.checkpoint().exists() {
             return Err(Error::Usage(format!(

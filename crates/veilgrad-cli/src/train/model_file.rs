@@ -16,6 +16,9 @@ use crate::report::{Head, Report};
 struct Description {
     schema: u32,
     insecure: bool,
+    /// Whether canaries were beside the records that it was trained on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    audit: bool,
     ledger: Head,
     declaration: Declaration,
 }
@@ -28,7 +31,8 @@ pub(crate) fn write(
     report: &Report,
 ) -> Result<Vec<u8>, Error> {
     let (insecure, ledger) = (report.insecure, report.ledger.head.clone());
-    let description = Description { schema: 1, insecure, ledger, declaration };
+    let audit = report.audit.is_some();
+    let description = Description { schema: 1, insecure, audit, ledger, declaration };
     let description = serde_json::to_string(&description).map_err(Error::failure)?;
     model.to_safetensors_with(description).map_err(Error::failure)
 }

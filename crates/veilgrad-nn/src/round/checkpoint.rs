@@ -3,19 +3,21 @@
 use std::path::Path;
 
 use veilgrad_events::{ClipNorm, Hash, Head, History};
-use veilgrad_mechanism::{Adapted, RoundPlan};
+use veilgrad_mechanism::{Adapted, CanaryLane, RoundPlan};
 
 use super::engine::Engine;
 use crate::file::{Arrays, FileError};
 
 const FORMAT: &str = "veilgrad-checkpoint-2";
+/// The name of coins and scores of canaries.
+const CANARIES: &str = "canaries";
 
 /// What every checkpoint of training has: the number of rounds, clip norms, quantile estimates, and
 /// where the ledger's chain ends. The trainer adds weights and optimizer.
 ///
 /// # Guarantee
-/// There is no randomness in it: a resumed run draws new samples and new noise and
-/// charges new rounds, so that an old checkpoint cannot undo a charge or repeat noise.
+/// There is no randomness in it but the coins of canaries, if the run is audited: a resumed run draws new samples and
+/// new noise and charges new rounds, so that an old checkpoint cannot undo a charge or repeat noise.
 pub struct Checkpoint {
     pub(crate) arrays: Arrays,
 }
@@ -186,7 +188,11 @@ impl<M: Send> Engine<M> {
     /// ends. The trainer adds weights and optimizer.
     #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
-        Checkpoint::new(self.round, &self.plan, &self.groups, head)
+        let mut checkpoint = Checkpoint::new(self.round, &self.plan, &self.groups, head);
+        if let Some(lane) = &self.lane {
+            checkpoint.insert(CANARIES, lane.to_bytes());
+        }
+        checkpoint
     }
 
     /// Where a checkpoint of the same plan stands: clip norms that no quantile adapts must be the plan's own.
@@ -195,12 +201,19 @@ impl<M: Send> Engine<M> {
     /// When it does not fit.
     pub fn position(&self, checkpoint: &Checkpoint) -> Result<Position, FileError> {
         let plan = checkpoint.plan(&self.plan, &self.groups)?;
-        Ok(Position { round: checkpoint.round()?, plan })
+        let lane = match self.training().canary_count() {
+            0 => None,
+            count => {
+                let lane = CanaryLane::from_bytes(checkpoint.bytes(CANARIES)?, count);
+                Some(lane.ok_or_else(|| wrong(CANARIES))?)
+            }
+        };
+        Ok(Position { round: checkpoint.round()?, plan, lane })
     }
 
     /// Goes on from there.
     pub fn go_on_from(&mut self, position: Position) {
-        (self.round, self.plan) = (position.round, position.plan);
+        (self.round, self.plan, self.lane) = (position.round, position.plan, position.lane);
         self.estimates = None;
     }
 }
@@ -209,4 +222,5 @@ impl<M: Send> Engine<M> {
 pub struct Position {
     round: u64,
     plan: RoundPlan,
+    lane: Option<CanaryLane>,
 }

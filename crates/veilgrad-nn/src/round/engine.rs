@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
 use veilgrad_mechanism::{
-    ClippedSum, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts, PartialSum,
-    RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
+    CanaryLane, ClippedSum, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts,
+    PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
 };
 
 use super::backend::{Backend, ExampleId};
@@ -58,6 +58,7 @@ pub struct Engine<M> {
     metrics: Vec<Metric>,
     performance: Performance,
     numerics: Numerics,
+    pub(super) lane: Option<CanaryLane>,
     /// Empty while a round is under way.
     workers: Vec<Worker<M>>,
     pub(super) estimates: Option<Released<Estimates>>,
@@ -93,7 +94,11 @@ impl<M: Send> Engine<M> {
         if vectors.statistics.is_empty() == training.has_statistics() {
             return Err(TrainError::Statistics);
         }
-        let (plan, groups) = training.resolve(&vectors)?;
+        let lane = match training.canary_count() {
+            0 => None,
+            count => Some(CanaryLane::new(count).map_err(NoiseError::Random)?),
+        };
+        let (plan, groups) = training.resolve(&vectors, lane.as_ref())?;
         let metrics = training.metrics().cloned().collect();
         let (workers, estimates) = (Vec::new(), None);
         let round = 0;
@@ -106,6 +111,7 @@ impl<M: Send> Engine<M> {
             metrics,
             performance,
             numerics,
+            lane,
             workers,
             estimates,
         })
@@ -149,6 +155,12 @@ impl<M: Send> Engine<M> {
     #[must_use]
     pub const fn estimates(&self) -> Option<&Released<Estimates>> {
         self.estimates.as_ref()
+    }
+
+    /// The canaries of an audit, with their scores so far; none unless the plan has some.
+    #[must_use]
+    pub const fn canaries(&self) -> Option<&CanaryLane> {
+        self.lane.as_ref()
     }
 
     /// The number of rounds so far, of all runs.
@@ -208,9 +220,14 @@ impl<M: Send> Engine<M> {
         }
         let (plan, old) = (self.plan.clone(), self.estimates.take());
         let noise = move || noise(&plan, old);
-        let sample = Sample::draw(permit, sampler, backend.records())?;
-        let sum = self.sum(backend, &sample, noise)?;
+        let (real, policy) = (backend.records(), permit.round().sampling());
+        let records = real.saturating_add(self.lane.as_ref().map_or(0, CanaryLane::count));
+        let sample = Sample::draw(permit, sampler, records)?;
+        let sum = self.sum(backend, real, &sample, noise)?;
         let estimates = sum.release_noisy(sample)?;
+        if let Some(lane) = &mut self.lane {
+            lane.observe(&estimates, policy);
+        }
         self.plan.adapt(&estimates)?;
         self.round = self.round.saturating_add(1);
         let decode = |metric: &Metric| Some((metric.vector().0, metric.decode(&estimates)?));
@@ -225,6 +242,7 @@ impl<M: Send> Engine<M> {
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
+        real: u64,
         sample: &Sample,
         noise: impl FnOnce() -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
@@ -234,7 +252,9 @@ impl<M: Send> Engine<M> {
             workers = (0..self.performance.workers()).map(worker).collect();
         }
         let (training, plan, vectors) = (&self.training, &self.plan, &self.vectors);
-        let shared = Shared { backend, training, plan, vectors, metrics: &self.metrics };
+        let (metrics, lane) = (&self.metrics[..], self.lane.as_ref());
+        let lanes = lane.map_or(0, |_| self.groups.len());
+        let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
         let ids: Vec<u64> = sample.ids().collect();
         // Two tiles or more for each thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
@@ -283,9 +303,20 @@ struct Shared<'a, B> {
     plan: &'a RoundPlan,
     vectors: &'a Vectors,
     metrics: &'a [Metric],
+    lane: Option<&'a CanaryLane>,
+    /// How many groups have canaries.
+    lanes: usize,
+    /// How many records are not canaries.
+    real: u64,
 }
 
 impl<B: Backend> Shared<'_, B> {
+    /// What a real record has where canaries are.
+    fn no_canary(&self) -> impl Iterator<Item = RecordVector<'_>> {
+        let zeros = self.lane.map_or(&[][..], CanaryLane::zeros);
+        std::iter::repeat_n(RecordVector::Values(zeros), self.lanes)
+    }
+
     /// An empty part of the round's sum, in the memory of an earlier one.
     fn begin(&self, sample: &Sample, mut memory: OuterMemory) -> PartialSum {
         let materialised = self.training.is_materialised();
@@ -331,6 +362,16 @@ impl<M> Worker<M> {
         ids: &[u64],
         part: &mut PartialSum,
     ) -> Result<(), SumError> {
+        // Canaries stand behind the real records, and ids ascend.
+        let (ids, canaries) = ids.split_at(ids.partition_point(|id| *id < shared.real));
+        if let Some(lane) = shared.lane {
+            for id in canaries {
+                part.add_canary(lane, id.saturating_sub(shared.real))?;
+            }
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
         if shared.training.is_materialised() {
             return ids.iter().try_for_each(|id| self.add_average(shared, *id, part));
         }
@@ -369,7 +410,7 @@ impl<M> Worker<M> {
         let count = vectors.trained.len() + vectors.statistics.len();
         let gradients = (0..count).map(|vector| backend.vector(memory, vector, row));
         let metrics = self.encoded.iter().map(|values| RecordVector::Values(values));
-        part.add(&gradients.chain(metrics).collect::<Vec<_>>())
+        part.add(&gradients.chain(metrics).chain(shared.no_canary()).collect::<Vec<_>>())
     }
 
     /// Adds one record by the average over its examples, or by where training on them leads.
@@ -403,7 +444,8 @@ impl<M> Worker<M> {
         let weights = moved.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
         let statistics = self.sums.get(trained..).unwrap_or(&[]);
         let all = weights.iter().chain(statistics).chain(&self.encoded);
-        part.add(&all.map(|values| RecordVector::Values(values)).collect::<Vec<_>>())
+        let all = all.map(|values| RecordVector::Values(values));
+        part.add(&all.chain(shared.no_canary()).collect::<Vec<_>>())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit};
-use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure};
+use veilgrad_mechanism::{Allocation, CanaryLane, Group, Metric, PlanError, RoundPlan, Structure};
 
 use super::error::TrainError;
 use super::vector::{Vector, Vectors};
@@ -110,6 +110,7 @@ pub struct TrainingPlan {
     statistics: Option<(ClipNorm, BudgetShare)>,
     metrics: Vec<(Metric, BudgetShare)>,
     groups: Vec<Group>,
+    canaries: usize,
 }
 
 impl TrainingPlan {
@@ -118,8 +119,8 @@ impl TrainingPlan {
     #[must_use]
     pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
         let (unit, materialise, statistics) = (Unit::Example, false, None);
-        let (metrics, groups) = (Vec::new(), Vec::new());
-        Self { unit, materialise, expected, clipping, noise, statistics, metrics, groups }
+        let (metrics, groups, canaries) = (Vec::new(), Vec::new(), 0);
+        Self { unit, materialise, expected, clipping, noise, statistics, metrics, groups, canaries }
     }
 
     /// Sets what a record is.
@@ -149,6 +150,44 @@ impl TrainingPlan {
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
         self
+    }
+
+    /// Audits the run by so many canaries: a [`CanaryLane`] in every group of gradients. They are records behind the
+    /// real ones, so that a sampler that knows the number of records must know of them; the weights do not.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+    /// use veilgrad_mechanism::AllRecords;
+    /// use veilgrad_nn::{
+    ///     Clipping, InMemory, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+    /// };
+    ///
+    /// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+    /// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(10.0)?)
+    ///     .canaries(500);
+    /// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+    /// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+    /// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
+    /// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+    /// let records = InMemory::new(vec![0.5; 20], 2, vec![1.0; 10], 1);
+    /// trainer.train(&mut run, &mut AllRecords, &records, 3, 3, |_, _| ())?;
+    ///
+    /// // Scores and coins, for `veilgrad_accounting::audit::RunAudit::judge`.
+    /// let lane = trainer.canaries().ok_or("no canaries")?;
+    /// assert_eq!((lane.scores().len(), lane.included().len()), (500, 500));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn canaries(mut self, count: usize) -> Self {
+        self.canaries = count;
+        self
+    }
+
+    /// How many canaries there are; none unless the run is audited.
+    #[must_use]
+    pub const fn canary_count(&self) -> usize {
+        self.canaries
     }
 
     /// Holds every record's gradient as one vector, as is done for microbatches and users anyway: slower, for
@@ -188,20 +227,21 @@ impl TrainingPlan {
         self.materialise || self.unit != Unit::Example
     }
 
-    /// The plan for the mechanism, for these vectors, and the names of the groups of gradients. A record's vectors stand in this order: trained,
-    /// statistics, metrics.
+    /// The plan for the mechanism, for these vectors and canaries, and the names of the groups of gradients. A record's
+    /// vectors stand in this order: trained, statistics, metrics, lanes of canaries.
     ///
     /// # Errors
     /// When the groups do not fit the vectors.
     pub(super) fn resolve(
         &self,
         vectors: &Vectors,
+        lane: Option<&CanaryLane>,
     ) -> Result<(RoundPlan, Vec<String>), TrainError> {
         let unit = |error| PlanError::Unit("metric".to_owned(), error);
         let named = |vector: &Vector| (vector.name.clone(), vector.length);
         let (trained, statistics) = (&vectors.trained, &vectors.statistics);
         let vectors = trained.iter().chain(statistics).map(named);
-        let structure = Structure::new(vectors.chain(self.metrics().map(Metric::vector)))?;
+        let vectors: Vec<_> = vectors.chain(self.metrics().map(Metric::vector)).collect();
         let trained = Structure::new(trained.iter().map(named))?;
         let names = || trained.vectors().map(|(name, _)| name);
         let gradients = match &self.clipping {
@@ -214,13 +254,21 @@ impl TrainingPlan {
         // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
         let alone = gradients.iter().cloned().map(average).collect();
         let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
-        let names = alone.group_names().map(str::to_owned).collect();
+        let names: Vec<String> = alone.group_names().map(str::to_owned).collect();
+        let lanes = names.iter().filter_map(|group| Some(lane?.vector(group)));
+        let structure = Structure::new(vectors.into_iter().chain(lanes))?;
         let mut groups = gradients
             .into_iter()
             .map(|group| if group.is_sum() { average(group) } else { group })
             // By name, so that no glob claims a statistic or a metric beside them.
-            .map(|group| group.named(&trained))
-            .collect::<Result<Vec<Group>, _>>()?;
+            .map(|group| {
+                let group = group.named(&trained)?;
+                Ok(match lane.map(|lane| lane.vector(group.name()).0) {
+                    Some(lane) => group.with_vector(lane),
+                    None => group,
+                })
+            })
+            .collect::<Result<Vec<Group>, PlanError>>()?;
         if let Some((clip, share)) = self.statistics {
             let vectors = statistics.iter().map(|vector| &vector.name);
             groups

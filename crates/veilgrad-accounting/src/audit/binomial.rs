@@ -1,0 +1,130 @@
+//! Exact bounds of a probability from successes in independent trials (Clopper and Pearson 1934).
+
+use super::confidence::Confidence;
+
+/// Relative error of a tail, at most: logarithms of factorials of up to 10^9 lose nine digits.
+const TAIL_ERROR: f64 = 1e-6;
+
+/// At most the probability of success, except with the probability of a false alarm: the largest p at which so many
+/// successes or more are no likelier than a false alarm.
+pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -> f64 {
+    let successes = successes.min(trials);
+    if successes == 0 {
+        return 0.0;
+    }
+    let alarm = confidence.false_alarms() / (1.0 + TAIL_ERROR);
+    let (mut low, mut high) = (0.0, successes as f64 / trials as f64);
+    // Halving until the bracket cannot shrink; its lower end keeps the tail below the alarm.
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        let is_rare = at_least(successes, trials, middle) <= alarm;
+        if is_rare { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// At least the probability of success, except with the probability of a false alarm.
+pub(super) fn upper_bound(successes: u64, trials: u64, confidence: Confidence) -> f64 {
+    1.0 - lower_bound(trials.saturating_sub(successes), trials, confidence)
+}
+
+/// `P(Binomial(trials, p) >= successes)`: the incomplete beta function `I_p(successes, trials - successes + 1)`.
+pub(super) fn at_least(successes: u64, trials: u64, p: f64) -> f64 {
+    if successes == 0 || p >= 1.0 {
+        return 1.0;
+    }
+    if successes > trials || p <= 0.0 {
+        return 0.0;
+    }
+    let (a, b) = (successes as f64, (trials - successes) as f64 + 1.0);
+    let log_front =
+        libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * p.ln() + b * libm::log1p(-p);
+    // The continued fraction converges fast on one side of the mean.
+    if p < (a + 1.0) / (a + b + 2.0) {
+        (log_front.exp() * beta_fraction(a, b, p) / a).min(1.0)
+    } else {
+        (1.0 - log_front.exp() * beta_fraction(b, a, 1.0 - p) / b).max(0.0)
+    }
+}
+
+/// The continued fraction of the incomplete beta function, by Lentz's method.
+fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
+    const TINY: f64 = 1e-300;
+    let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let mut c = 1.0;
+    let mut d = 1.0 / away_from_zero(1.0 - (a + b) * x / (a + 1.0));
+    let mut value = d;
+    // About the square root of the number of trials is needed.
+    for m in 1..200_000 {
+        let m = f64::from(m);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        d = 1.0 / away_from_zero(1.0 + even * d);
+        c = away_from_zero(1.0 + even / c);
+        value *= d * c;
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        d = 1.0 / away_from_zero(1.0 + odd * d);
+        c = away_from_zero(1.0 + odd / c);
+        value *= d * c;
+        if (d * c - 1.0).abs() < 1e-15 {
+            break;
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tail, term by term.
+    fn slow_tail(successes: u64, trials: u64, p: f64) -> f64 {
+        let mut term = (1.0 - p).powi(trials as i32);
+        let mut sum = if successes == 0 { term } else { 0.0 };
+        for k in 0..trials {
+            term *= (trials - k) as f64 / (k + 1) as f64 * p / (1.0 - p);
+            if k + 1 >= successes {
+                sum += term;
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn tails_are_sums_of_their_terms() {
+        for trials in [1, 2, 10, 77, 500] {
+            for successes in [0, 1, trials / 3, trials / 2, trials] {
+                for p in [1e-3, 0.1, 0.5, 0.73] {
+                    let (fast, slow) =
+                        (at_least(successes, trials, p), slow_tail(successes, trials, p));
+                    assert!(
+                        (fast - slow).abs() < 1e-11 * slow + 1e-13,
+                        "{successes} of {trials} at {p}: {fast} {slow}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Published intervals: 0 of 10, 5 of 10 and 10 of 10 at 95 % two-sided, which is 97.5 % on each side.
+    #[test]
+    fn bounds_are_those_of_clopper_and_pearson() {
+        let each_side = Confidence::with_false_alarms(0.025).unwrap();
+        for (successes, lower, upper) in
+            [(0, 0.0, 0.308_497_1), (5, 0.187_086_0, 0.812_914_0), (10, 0.691_502_9, 1.0)]
+        {
+            assert!((lower_bound(successes, 10, each_side) - lower).abs() < 1e-6);
+            assert!((upper_bound(successes, 10, each_side) - upper).abs() < 1e-6);
+        }
+    }
+
+    /// The probability that the bound exceeds the truth, summed over all outcomes, is at most that of a false alarm.
+    #[test]
+    fn a_bound_is_wrong_no_more_often_than_it_may() {
+        for (trials, p, alarms) in [(40, 0.3, 0.05), (300, 0.69, 0.05), (300, 0.9, 0.001)] {
+            let confidence = Confidence::with_false_alarms(alarms).unwrap();
+            let first_wrong = (0..=trials).find(|k| lower_bound(*k, trials, confidence) > p);
+            let wrong = first_wrong.map_or(0.0, |k| slow_tail(k, trials, p));
+            assert!(wrong <= alarms && wrong > 0.2 * alarms, "{trials} {p}: {wrong}");
+        }
+    }
+}

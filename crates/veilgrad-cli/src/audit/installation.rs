@@ -1,0 +1,326 @@
+//! The audit of an installation: canaries in many independent releases of the mechanism and the engine that are in use.
+
+use veilgrad_accounting::audit::Confidence;
+use veilgrad_accounting::audit::releases::{self, Answers, best_threshold};
+use veilgrad_accounting::{Accountant, Composition, Tightest};
+use veilgrad_events::{
+    Adjacency, ClipNorm, Delta, Folded, MemoryLedger, NoiseMultiplier, PublicCount, RecordUnit,
+    Round, Run, RunHeader, SampleRate, Sampling,
+};
+use veilgrad_mechanism::{
+    AllRecords, Allocation, CanaryLane, Group, Noise, PoissonSampler, RoundPlan, Sample, Sampler,
+    Structure,
+};
+use veilgrad_nn::{
+    Clipping, InMemory, Layer, Loss, Model, Optimizer, Performance, Schedule, Sgd, Trainer,
+    TrainingPlan,
+};
+
+use crate::error::Error;
+
+/// The noise multiplier of releases without sampling. At mu = 3 the same number of releases bounds mu most closely,
+/// relatively: to 0.4 % for 100,000, one standard deviation.
+const NOISE: f64 = 1.0 / 3.0;
+/// The delta at which epsilons of those are given.
+const DELTA: f64 = 1e-5;
+/// Rounds of Poisson samples that a trial has, their rate and noise, and the delta of their bound. At a smaller delta, and
+/// with less noise, a test of thresholds needs more trials for a close bound.
+const ROUNDS: u64 = 2;
+const RATE: f64 = 0.6;
+const ROUND_NOISE: f64 = 1.5;
+const ROUND_DELTA: f64 = 1e-2;
+/// One trial in so many chooses the threshold for all others.
+const PILOT: usize = 5;
+/// How often an audit of an installation that keeps its claim may accuse it.
+pub(super) const FALSE_ALARMS: f64 = 1e-6;
+
+/// One part of the audit.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Finding {
+    pub(super) what: &'static str,
+    pub(super) threads: usize,
+    pub(super) releases: u64,
+    /// The mu that is claimed and its lower bound, where every record takes part.
+    pub(super) mu: Option<(f64, f64)>,
+    pub(super) delta: f64,
+    pub(super) claimed: f64,
+    pub(super) epsilon_lower: f64,
+    /// Whether even the bound that is wrong once in a million audits exceeds the claim.
+    pub(super) contradicted: bool,
+}
+
+/// What is charged, and what really runs: the same, except in tests of the audit.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    threads: usize,
+    claimed: f64,
+    actual: f64,
+    claimed_rate: f64,
+    actual_rate: f64,
+}
+
+impl Case {
+    const fn honest(noise: f64, rate: f64, threads: usize) -> Self {
+        Self { threads, claimed: noise, actual: noise, claimed_rate: rate, actual_rate: rate }
+    }
+}
+
+/// Audits the mechanism and the native engine, on one thread and on two. Two parts run at a time.
+pub(super) fn audit(releases: u64, done: impl Fn(&Finding) + Sync) -> Result<Vec<Finding>, Error> {
+    let report = |finding: Result<Finding, Error>| {
+        let finding = finding?;
+        done(&finding);
+        Ok(finding)
+    };
+    let unsampled = |threads| Case::honest(NOISE, 1.0, threads);
+    let (first, second) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let samples = poisson(Case::honest(ROUND_NOISE, RATE, 1), releases);
+            [report(engine(unsampled(1), releases)), report(samples)]
+        });
+        let first = [
+            report(mechanism(unsampled(1), releases)),
+            report(mechanism(unsampled(2), releases)),
+            report(engine(unsampled(2), releases)),
+        ];
+        (first, others.join())
+    });
+    let second = second.map_err(|_| Error::Failure("a part of the audit panicked".to_owned()))?;
+    first.into_iter().chain(second).collect()
+}
+
+/// Releases of one canary by the public functions of the mechanism, as a custom loop calls them.
+fn mechanism(case: Case, releases: u64) -> Result<Finding, Error> {
+    let structure = Structure::new([("weight", 3), ("bias", 1)]).map_err(Error::failure)?;
+    let group = Group::new("gradient", ["weight", "bias"], clip()?);
+    let noise = Allocation::Proportional(multiplier(case.actual)?);
+    let plan = RoundPlan::new(structure, vec![group], noise).map_err(Error::failure)?;
+    let round = plan.round(&AllRecords).map_err(Error::failure)?;
+    // Of norm 5, in the direction of (3, 4).
+    let canary: [&[f32]; 2] = [&[3.0, 0.0, 0.0], &[4.0]];
+    let mut run = open()?;
+    let mut right = 0;
+    let coins = coins(releases)?;
+    for (permit, is_in) in run.reserve(&round, releases).map_err(Error::failure)?.zip(&coins) {
+        let sample =
+            Sample::draw(permit, &mut AllRecords, u64::from(*is_in)).map_err(Error::failure)?;
+        let mut sum = sample.begin(&plan);
+        for _ in sample.ids() {
+            sum.add(&canary).map_err(Error::failure)?;
+        }
+        let noise = Noise::draw_on(&plan, case.threads).map_err(Error::failure)?;
+        let released = sum.release(sample, noise).map_err(Error::failure)?;
+        let first = |name| released.vector(name).and_then(|v| v.iter().next()).unwrap_or(0.0);
+        let score = 0.6 * first("weight") + 0.8 * first("bias");
+        right += u64::from((score > 0.5) == *is_in);
+    }
+    gaussian("mechanism", case, right, releases)
+}
+
+/// Releases of one canary by the engine that trains: its gradient is longer than the clip norm.
+fn engine(case: Case, releases: u64) -> Result<Finding, Error> {
+    let mut canary = Canary::new(case, BACKGROUND)?;
+    let round = canary.trainer.event(&AllRecords).map_err(Error::failure)?;
+    let (mut run, mut right) = (open()?, 0);
+    let coins = coins(releases)?;
+    for (permit, is_in) in run.reserve(&round, releases).map_err(Error::failure)?.zip(&coins) {
+        let score = canary.score(permit, &mut AllRecords, *is_in)?;
+        right += u64::from((score > 0.5) == *is_in);
+    }
+    gaussian("engine", case, right, releases)
+}
+
+/// Trials of several rounds by the engine, in each of which the canary is sampled or not.
+fn poisson(case: Case, trials: u64) -> Result<Finding, Error> {
+    let mut canary = Canary::new(case, 0)?;
+    let rate = |rate: f64| SampleRate::new(rate).map_err(Error::failure);
+    let mut sampler = PoissonSampler::new(rate(case.actual_rate)?);
+    let round: Round = canary.trainer.event(&sampler).map_err(Error::failure)?;
+    let all = trials.saturating_mul(ROUNDS);
+    let mut permits = open()?.reserve(&round, all).map_err(Error::failure)?;
+    let squared_mu = 1.0 / (case.claimed * case.claimed);
+    let mut scores = Vec::new();
+    for is_in in coins(trials)? {
+        let mut score = 0.0;
+        for permit in permits.by_ref().take(ROUNDS as usize) {
+            let measured = canary.score(permit, &mut sampler, is_in)?;
+            let likelihood = (squared_mu * (measured - 0.5)).exp();
+            score += (1.0 - case.claimed_rate + case.claimed_rate * likelihood).ln();
+        }
+        scores.push((score, is_in));
+    }
+    let (pilot, others) = scores.split_at(scores.len() / PILOT);
+    let threshold = best_threshold(pilot, ROUND_DELTA, Confidence::STANDARD);
+    let answers = Answers::of_threshold(others, threshold);
+    let sampling = Sampling::Poisson { rate: rate(case.claimed_rate)? };
+    let claimed = epsilon(ROUNDS, sampling, case.claimed, ROUND_DELTA)?;
+    Ok(Finding {
+        what: "engine, Poisson samples",
+        threads: case.threads,
+        releases: all,
+        mu: None,
+        delta: ROUND_DELTA,
+        claimed,
+        epsilon_lower: answers.epsilon(ROUND_DELTA, Confidence::STANDARD),
+        contradicted: answers.epsilon(ROUND_DELTA, rare()?) > claimed,
+    })
+}
+
+/// A model of two classes and one input, and a record whose gradient is known. Its learning rate is 0, so that all rounds
+/// are alike.
+struct Canary {
+    trainer: Trainer<Box<dyn Optimizer>>,
+    there: InMemory,
+    absent: InMemory,
+}
+
+/// Records beside the canary, whose gradients cancel: enough for tiles of two threads.
+const BACKGROUND: usize = 16;
+/// The input of the record. With weights of zero the gradient is `(-x/2, x/2)` of weights and `(-1/2, 1/2)` of biases.
+const INPUT: f32 = 4.0;
+
+impl Canary {
+    fn new(case: Case, background: usize) -> Result<Self, Error> {
+        let mut model = Model::new(&[1], [Layer::linear(2)], 0).map_err(Error::failure)?;
+        let names: Vec<String> = model.parameters().map(|(name, ..)| name.to_owned()).collect();
+        for name in &names {
+            if let Some(values) = model.parameter_mut(name) {
+                values.fill(0.0);
+            }
+        }
+        let one = PublicCount::new(1.0).map_err(Error::failure)?;
+        let plan = TrainingPlan::new(Clipping::Flat(clip()?), multiplier(case.actual)?, one);
+        let performance = Performance { threads: case.threads, ..Performance::default() };
+        let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.0));
+        let optimizer: Box<dyn Optimizer> = Box::new(Sgd::plain());
+        let trainer = Trainer::new(model, loss, plan, optimizer, rate, performance)
+            .map_err(Error::failure)?;
+        // Every other one is of the other class; the canary is behind them.
+        let classes = (0..=background).map(|record| (record % 2) as f32);
+        let there = InMemory::new(vec![INPUT; background + 1], 1, classes.clone().collect(), 1);
+        let absent = classes.take(background).collect();
+        let absent = InMemory::new(vec![INPUT; background], 1, absent, 1);
+        Ok(Self { trainer, there, absent })
+    }
+
+    /// How long the release of a round is in the direction of the canary, in clip norms.
+    fn score(
+        &mut self,
+        permit: veilgrad_events::RoundPermit,
+        sampler: &mut impl Sampler,
+        is_in: bool,
+    ) -> Result<f64, Error> {
+        let records = if is_in { &self.there } else { &self.absent };
+        self.trainer.round(permit, sampler, records).map_err(Error::failure)?;
+        let Some(released) = self.trainer.estimates() else { return Ok(0.0) };
+        let names = self.trainer.model().parameters();
+        let (mut product, mut square) = (0.0, 0.0);
+        for (name, ..) in names {
+            let Some(estimate) = released.vector(name) else { continue };
+            let length = if name.ends_with("bias") { 0.5 } else { f64::from(INPUT) / 2.0 };
+            for (value, direction) in estimate.iter().zip([-length, length]) {
+                product += value * direction;
+                square += direction * direction;
+            }
+        }
+        Ok(product / square.sqrt())
+    }
+}
+
+/// What right guesses about releases without sampling say.
+fn gaussian(what: &'static str, case: Case, right: u64, releases: u64) -> Result<Finding, Error> {
+    let claimed_mu = 1.0 / case.claimed;
+    let mu = releases::mu(right, releases, Confidence::STANDARD);
+    let epsilon_lower = match mu > 0.0 {
+        true => epsilon(1, Sampling::All {}, 1.0 / mu, DELTA)?,
+        false => 0.0,
+    };
+    Ok(Finding {
+        what,
+        threads: case.threads,
+        releases,
+        mu: Some((claimed_mu, mu)),
+        delta: DELTA,
+        claimed: epsilon(1, Sampling::All {}, case.claimed, DELTA)?,
+        epsilon_lower,
+        contradicted: releases::mu(right, releases, rare()?) > claimed_mu,
+    })
+}
+
+fn epsilon(count: u64, sampling: Sampling, noise: f64, delta: f64) -> Result<f64, Error> {
+    let folded = Folded { count, sampling, noise_multiplier: multiplier(noise)? };
+    let composition = Composition::of([folded], Adjacency::AddRemove).map_err(Error::failure)?;
+    let delta = Delta::new(delta).map_err(Error::failure)?;
+    Ok(Tightest.epsilon(&composition, delta).map_err(Error::failure)?.epsilon)
+}
+
+fn rare() -> Result<Confidence, Error> {
+    Confidence::with_false_alarms(FALSE_ALARMS).map_err(Error::failure)
+}
+
+fn clip() -> Result<ClipNorm, Error> {
+    ClipNorm::new(1.0).map_err(Error::failure)
+}
+
+fn multiplier(noise: f64) -> Result<NoiseMultiplier, Error> {
+    NoiseMultiplier::new(noise).map_err(Error::failure)
+}
+
+/// Fair coins from the cryptographic generator.
+fn coins(count: u64) -> Result<Vec<bool>, Error> {
+    let count = usize::try_from(count).map_err(Error::failure)?;
+    Ok(CanaryLane::new(count).map_err(Error::failure)?.included().to_vec())
+}
+
+/// A run of no private data, whose ledger is forgotten.
+fn open() -> Result<Run<MemoryLedger>, Error> {
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    Run::open(MemoryLedger::new(), header).map_err(Error::failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASES: u64 = 100_000;
+
+    #[test]
+    fn mu_of_a_hundred_thousand_releases_is_within_three_percent_on_one_and_two_threads() {
+        for threads in [1, 2] {
+            for finding in [
+                mechanism(Case::honest(NOISE, 1.0, threads), RELEASES).unwrap(),
+                engine(Case::honest(NOISE, 1.0, threads), RELEASES).unwrap(),
+            ] {
+                assert!(!finding.contradicted, "{finding:?}");
+                let (claimed, mu) = finding.mu.unwrap();
+                // One in twenty bounds of 95 % confidence is above; by more than 2.5 % one in 10^8.
+                assert!((0.97..=1.025).contains(&(mu / claimed)), "{finding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenth_less_noise_is_flagged() {
+        let less = Case { actual: 0.9 * NOISE, ..Case::honest(NOISE, 1.0, 1) };
+        for finding in [mechanism(less, 30_000).unwrap(), engine(less, 30_000).unwrap()] {
+            assert!(finding.contradicted && finding.epsilon_lower > finding.claimed, "{finding:?}");
+        }
+        let more = Case { actual: 1.1 * NOISE, ..Case::honest(NOISE, 1.0, 1) };
+        assert!(!mechanism(more, 30_000).unwrap().contradicted);
+    }
+
+    #[test]
+    fn poisson_samples_are_bounded_closely_and_defects_of_the_sampler_are_flagged() {
+        let honest = Case::honest(ROUND_NOISE, RATE, 1);
+        let finding = poisson(honest, 30_000).unwrap();
+        assert!(!finding.contradicted, "{finding:?}");
+        let ratio = finding.epsilon_lower / finding.claimed;
+        assert!((0.75..=1.05).contains(&ratio), "{finding:?}");
+        for broken in
+            [Case { actual: 0.5 * ROUND_NOISE, ..honest }, Case { actual_rate: 1.0, ..honest }]
+        {
+            let finding = poisson(broken, 20_000).unwrap();
+            assert!(finding.contradicted, "{broken:?}: {finding:?}");
+        }
+    }
+}

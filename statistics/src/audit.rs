@@ -1,0 +1,114 @@
+//! Does the audit of a run find what is broken, and accuse nobody else?
+//!
+//! Canaries go through the mechanism as it ships: sampler, clipping, sum, noise, release. What is claimed and what runs may
+//! differ, and then the audit must notice.
+
+use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
+use veilgrad_accounting::{Composition, Target, Tightest};
+use veilgrad_events::{
+    Adjacency, ClipNorm, Delta, Epsilon, Folded, MemoryLedger, NoiseMultiplier, RecordUnit, Run,
+    RunHeader, SampleRate, Sampling,
+};
+use veilgrad_mechanism::{
+    Allocation, CanaryLane, Group, Noise, PoissonSampler, RoundPlan, Sample, Sampler, Structure,
+};
+
+type Error = Box<dyn std::error::Error>;
+
+/// The delta of all claims.
+const DELTA: f64 = 1e-5;
+
+/// Rounds of Poisson samples.
+#[derive(Debug, Clone, Copy)]
+pub struct Rounds {
+    /// The rate.
+    pub rate: f64,
+    /// The noise multiplier.
+    pub noise: f64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Rounds {
+    /// Rounds that cost this epsilon at delta 1e-5.
+    ///
+    /// # Errors
+    /// When no noise keeps it.
+    pub fn of_epsilon(epsilon: f64, rate: f64, count: u64) -> Result<Self, Error> {
+        let (epsilon, delta) = (Epsilon::new(epsilon)?, Delta::new(DELTA)?);
+        let target = Target { epsilon, delta, accountant: &Tightest };
+        let sampling = Sampling::Poisson { rate: SampleRate::new(rate)? };
+        let noise = target.noise_multiplier(|noise_multiplier| {
+            let folded = Folded { count, sampling, noise_multiplier };
+            Composition::of([folded], Adjacency::AddRemove)
+        })?;
+        Ok(Self { rate, noise: noise.get(), count })
+    }
+
+    /// The same rounds with what is broken in them, each under its name.
+    #[must_use]
+    pub const fn broken(self) -> [(&'static str, Self); 3] {
+        [
+            ("noise / 2", Self { noise: 0.5 * self.noise, ..self }),
+            ("rate x 2", Self { rate: 2.0 * self.rate, ..self }),
+            ("full batches", Self { rate: 1.0, ..self }),
+        ]
+    }
+
+    /// The audit of runs that claim to be these rounds.
+    ///
+    /// # Errors
+    /// When no accountant can speak about them.
+    pub fn audit(self, canaries: usize) -> Result<RunAudit, Error> {
+        let sampling = Sampling::Poisson { rate: SampleRate::new(self.rate)? };
+        let noise_multiplier = NoiseMultiplier::new(self.noise)?;
+        let rounds = [Folded { count: self.count, sampling, noise_multiplier }];
+        let (delta, confidence) = (Delta::new(DELTA)?, Confidence::STANDARD);
+        Ok(RunAudit::plan(&rounds, Adjacency::AddRemove, delta, canaries as u64, confidence)?)
+    }
+
+    /// Runs these rounds with canaries and nothing else.
+    ///
+    /// # Errors
+    /// When randomness fails.
+    pub fn run(self, canaries: usize) -> Result<CanaryLane, Error> {
+        let mut lane = CanaryLane::new(canaries)?;
+        let structure = Structure::new([("weight".to_owned(), 1), lane.vector("gradient")])?;
+        let group = Group::new("gradient", ["weight"], ClipNorm::new(1.0)?);
+        let group = group.with_vector(lane.vector("gradient").0);
+        let noise = Allocation::Proportional(NoiseMultiplier::new(self.noise)?);
+        let plan = RoundPlan::new(structure, vec![group], noise)?;
+        let mut sampler = PoissonSampler::new(SampleRate::new(self.rate)?);
+        let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+        let mut run = Run::open(MemoryLedger::new(), header)?;
+        for permit in run.reserve(&plan.round(&sampler)?, self.count)? {
+            let sample = Sample::draw(permit, &mut sampler, lane.count())?;
+            let mut sum = sample.begin(&plan);
+            for canary in sample.ids() {
+                sum.add_canary(&lane, canary)?;
+            }
+            let released = sum.release(sample, Noise::draw_on(&plan, 1)?)?;
+            lane.observe(&released, sampler.policy());
+        }
+        Ok(lane)
+    }
+}
+
+/// What audits of several runs say that claim to be some rounds and are others.
+///
+/// # Errors
+/// When randomness or an accountant fails.
+pub fn verdicts(
+    claimed: Rounds,
+    really: Rounds,
+    canaries: usize,
+    runs: usize,
+) -> Result<Vec<RunVerdict>, Error> {
+    let audit = claimed.audit(canaries)?;
+    (0..runs)
+        .map(|_| {
+            let lane = really.run(canaries)?;
+            Ok(audit.judge(lane.scores(), lane.included())?)
+        })
+        .collect()
+}
