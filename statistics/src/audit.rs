@@ -4,7 +4,7 @@
 //! differ, and then the audit must notice.
 
 use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
-use veilgrad_accounting::{Composition, Target, Tightest};
+use veilgrad_accounting::{Composition, PrivacyTarget, Tightest};
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, Folded, MemoryLedger, NoiseMultiplier, RecordUnit, Run,
     RunHeader, SampleRate, Sampling,
@@ -36,7 +36,7 @@ impl Rounds {
     /// When no noise keeps it.
     pub fn of_epsilon(epsilon: f64, rate: f64, count: u64) -> Result<Self, Error> {
         let (epsilon, delta) = (Epsilon::new(epsilon)?, Delta::new(DELTA)?);
-        let target = Target { epsilon, delta, accountant: &Tightest };
+        let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
         let sampling = Sampling::Poisson { rate: SampleRate::new(rate)? };
         let noise = target.noise_multiplier(|noise_multiplier| {
             let folded = Folded { count, sampling, noise_multiplier };
