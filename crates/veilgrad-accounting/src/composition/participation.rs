@@ -136,7 +136,7 @@ mod tests {
             let sampling = batch.map_or(Sampling::All {}, Sampling::Shuffle);
             let noise_multiplier = NoiseMultiplier::new(*z).unwrap();
             let rounds = Folded { count: *count, sampling, noise_multiplier };
-            match (run.add(&rounds, adjacency).unwrap().cost, batch) {
+            match (run.add(&rounds, adjacency).unwrap().0, batch) {
                 (Cost::Always(squares), Some(_)) => squares,
                 _ => 0.0,
             }
