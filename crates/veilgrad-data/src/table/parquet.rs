@@ -1,10 +1,7 @@
 //! Tables in Parquet, row by row, of the declared columns alone.
 
-mod thrift;
-
 use std::cell::Cell;
 use std::fs::File;
-use std::io::BufReader;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Once};
@@ -55,12 +52,9 @@ fn rows(
     labelled: bool,
     found: &mut dyn FnMut(Defect),
 ) -> Result<Table, DataError> {
-    let open = || File::open(path).map_err(|cause| DataError::file(path, cause));
+    let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let wrong = || damaged(path);
-    if !thrift::footer_is_sound(open()?).map_err(|cause| DataError::file(path, cause))? {
-        return Err(wrong());
-    }
-    let file = SerializedFileReader::new(open()?).map_err(|_| wrong())?;
+    let file = SerializedFileReader::new(file).map_err(|_| wrong())?;
     let all = file.metadata().file_metadata().schema_descr().root_schema();
     let used = |field: &&Arc<Type>| schema.uses(field.name(), labelled);
     let fields: Vec<Arc<Type>> = all.get_fields().iter().filter(used).cloned().collect();
@@ -72,17 +66,6 @@ fn rows(
     let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut rows = Rows::new(schema, path, &header, labelled, found)?;
-    let mut again = BufReader::new(open()?);
-    for column in file.metadata().row_groups().iter().flat_map(|group| group.columns()) {
-        let (start, length) = column.byte_range();
-        let used = column.column_path().parts().first();
-        if used.is_some_and(|name| schema.uses(name, labelled)) {
-            let sound = thrift::pages_are_sound(&mut again, start, length);
-            if !sound.map_err(|cause| DataError::file(path, cause))? {
-                return Err(wrong());
-            }
-        }
-    }
     let projection = Type::group_type_builder(all.name()).with_fields(fields).build();
     let projection = projection.map_err(|_| wrong())?;
     for row in file.get_row_iter(Some(projection)).map_err(|_| wrong())? {
@@ -258,33 +241,6 @@ mod tests {
         let table = other.read(&place.0).unwrap();
         assert!(table.labels.iter().all(|label| label.is_nan()) && table.labels.len() == 3);
         assert!(table.inputs.rows().all(|row| row[1].is_nan()));
-    }
-
-    #[test]
-    fn a_list_of_more_elements_than_bytes_is_refused_without_counting_them() {
-        let (place, whole) = (Place::new("list"), file());
-        // A field that nobody knows, of 2^31 - 1 booleans: which take no byte, so that skipping them takes seconds.
-        let list = [0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07];
-        let length = whole.len() - 8;
-        let footer = u32::from_le_bytes(whole[length..length + 4].try_into().unwrap()) as usize;
-        let mut footers = whole.clone();
-        // Before the end of the footer, whose last byte says that it ends.
-        footers.splice(length - 1..length - 1, list);
-        let place_of_size = length + list.len();
-        let size = ((footer + list.len()) as u32).to_le_bytes();
-        footers[place_of_size..place_of_size + 4].copy_from_slice(&size);
-        assert!(place.read(&footers).is_err());
-        std::fs::write(&place.0, &footers).unwrap();
-        assert!(!thrift::footer_is_sound(File::open(&place.0).unwrap()).unwrap());
-        std::fs::write(&place.0, &whole).unwrap();
-        assert!(thrift::footer_is_sound(File::open(&place.0).unwrap()).unwrap());
-        // A page's header begins behind the four letters of the file.
-        let mut pages = whole.clone();
-        pages.splice(4..4, list);
-        std::fs::write(&place.0, &pages).unwrap();
-        let mut opened = BufReader::new(File::open(&place.0).unwrap());
-        assert!(!thrift::pages_are_sound(&mut opened, 4, 60).unwrap());
-        assert!(place.read(&pages).is_err());
     }
 
     #[test]
