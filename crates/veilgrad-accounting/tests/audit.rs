@@ -3,7 +3,7 @@
 //! Scores are drawn here from what the mechanism would release about a canary, so that nothing but the auditor is tested.
 
 use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
-use veilgrad_accounting::{Composition, Target, Tightest};
+use veilgrad_accounting::{Composition, PrivacyTarget, Tightest};
 use veilgrad_events::{Adjacency, Delta, Epsilon, Folded, NoiseMultiplier, SampleRate, Sampling};
 
 /// Rounds of Poisson samples.
@@ -18,7 +18,7 @@ impl Rounds {
     /// Rounds that cost this epsilon at delta 1e-5.
     fn of_epsilon(epsilon: f64, rate: f64, count: u64) -> Self {
         let (epsilon, delta) = (Epsilon::new(epsilon).unwrap(), Delta::new(1e-5).unwrap());
-        let target = Target { epsilon, delta, accountant: &Tightest };
+        let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
         let rounds = |noise: NoiseMultiplier| {
             let rounds = Self { rate, noise: noise.get(), count };
             Composition::of([rounds.folded()], Adjacency::AddRemove)
