@@ -42,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             }
         }
     }
-    let claimed = Rounds::of_epsilon(3.0, 0.1, 50)?;
+    let claimed = Rounds::of_epsilon(3.0, 0.05, 300)?;
     row(
         "epsilon 3, 5000 canaries: correct".to_owned(),
         claimed,

@@ -13,7 +13,7 @@ fn runs_that_keep_their_claim_are_not_accused() {
 
 #[test]
 fn half_the_noise_twice_the_rate_and_full_batches_are_flagged() {
-    let claimed = Rounds::of_epsilon(3.0, 0.1, 50).unwrap();
+    let claimed = Rounds::of_epsilon(3.0, 0.05, 300).unwrap();
     for (what, really) in claimed.broken() {
         for verdict in verdicts(claimed, really, 5000, 2).unwrap() {
             assert!(verdict.contradicted && verdict.epsilon_lower > 3.0, "{what}: {verdict:?}");
