@@ -302,10 +302,7 @@ where
         }
     }
 
-    fn backend<'a>(
-        &'a mut self,
-        model: &'a M,
-    ) -> Result<(&'a mut Engine<Memory<M>>, BurnRound<'a, M, R, F>), TrainError> {
+    fn backend<'a>(&'a mut self, model: &'a M) -> Result<EngineAndRound<'a, M, R, F>, TrainError> {
         let recorded = !self.engine.training().is_materialised();
         if Parameters::of(model, recorded)?.all() != self.shape.parameters.all() {
             return Err(ModelError::OtherModel.into());
@@ -314,6 +311,8 @@ where
         Ok((&mut self.engine, BurnRound { model, shape, records, loss, recorded }))
     }
 }
+
+type EngineAndRound<'a, M, R, F> = (&'a mut Engine<Memory<M>>, BurnRound<'a, M, R, F>);
 
 /// The engine: the header of a run, the round to charge, the plan, what was released.
 impl<M, R, F> Deref for Trainer<M, R, F> {
