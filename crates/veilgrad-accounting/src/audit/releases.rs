@@ -1,7 +1,7 @@
 //! One canary in each of many independent releases.
 //!
 //! In every trial a coin decides whether the canary is in the data, the mechanism runs with fresh randomness, and the
-//! auditor guesses from what is released. Thresholds are chosen before, by the claim.
+//! auditor guesses from what is released. Thresholds are chosen before: by the claim, or on other trials.
 
 use super::binomial::{lower_bound, upper_bound};
 use super::confidence::Confidence;
@@ -97,6 +97,41 @@ impl Answers {
         let bound = bound(self).max(bound(self.reversed()));
         if bound > 0.0 { bound * (1.0 - 8.0 * f64::EPSILON) } else { 0.0 }
     }
+}
+
+/// The threshold that promises the largest bound of epsilon on so many other trials, as far as these show.
+#[must_use]
+pub fn best_threshold(
+    scores: &[(f64, bool)],
+    others: usize,
+    delta: f64,
+    confidence: Confidence,
+) -> f64 {
+    const CANDIDATES: usize = 200;
+    let mut sorted: Vec<f64> =
+        scores.iter().map(|(score, _)| *score).filter(|s| !s.is_nan()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let candidates = (1..CANDIDATES).filter_map(|i| sorted.get(sorted.len() * i / CANDIDATES));
+    let (these, others) = (scores.len().max(1) as u64, others as u64);
+    let promised = |threshold: f64| {
+        let here = Answers::of_threshold(scores, threshold);
+        let there = |count: u64| count.saturating_mul(others) / these;
+        let answers = Answers {
+            with: there(here.with),
+            true_positives: there(here.true_positives),
+            without: there(here.without),
+            false_positives: there(here.false_positives),
+        };
+        answers.epsilon(delta, confidence)
+    };
+    let mut best = (f64::NEG_INFINITY, 0.0);
+    for threshold in candidates {
+        let bound = promised(*threshold);
+        if bound > best.0 {
+            best = (bound, *threshold);
+        }
+    }
+    best.1
 }
 
 #[cfg(test)]
@@ -196,8 +231,8 @@ mod tests {
             let middle = 0.5 * (exact + high);
             if delta(middle) > 0.01 { exact = middle } else { high = middle }
         }
-        // A little below the score whose likelihood ratio is e^eps, so that there are more counts.
-        let threshold = 0.9 * exact + 0.5;
+        let pilot = gaussian(1.0, 100_000, 7);
+        let threshold = best_threshold(&pilot, 400_000, 0.01, Confidence::STANDARD);
         let answers = Answers::of_threshold(&gaussian(1.0, 400_000, 8), threshold);
         let found = answers.epsilon(0.01, Confidence::STANDARD);
         assert!((0.85..=1.0).contains(&(found / exact)), "{found} {exact}");
