@@ -99,19 +99,34 @@ impl Answers {
     }
 }
 
-/// The threshold with the largest bound of epsilon on these trials: for use on others.
+/// The threshold that promises the largest bound of epsilon on so many other trials, as far as these show.
 #[must_use]
-pub fn best_threshold(scores: &[(f64, bool)], delta: f64, confidence: Confidence) -> f64 {
+pub fn best_threshold(
+    scores: &[(f64, bool)],
+    others: usize,
+    delta: f64,
+    confidence: Confidence,
+) -> f64 {
     const CANDIDATES: usize = 200;
     let mut sorted: Vec<f64> =
         scores.iter().map(|(score, _)| *score).filter(|s| !s.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
     let candidates = (1..CANDIDATES).filter_map(|i| sorted.get(sorted.len() * i / CANDIDATES));
-    let bound =
-        |threshold: f64| Answers::of_threshold(scores, threshold).epsilon(delta, confidence);
+    let (these, others) = (scores.len().max(1) as u64, others as u64);
+    let promised = |threshold: f64| {
+        let here = Answers::of_threshold(scores, threshold);
+        let there = |count: u64| count.saturating_mul(others) / these;
+        let answers = Answers {
+            with: there(here.with),
+            true_positives: there(here.true_positives),
+            without: there(here.without),
+            false_positives: there(here.false_positives),
+        };
+        answers.epsilon(delta, confidence)
+    };
     let mut best = (f64::NEG_INFINITY, 0.0);
     for threshold in candidates {
-        let bound = bound(*threshold);
+        let bound = promised(*threshold);
         if bound > best.0 {
             best = (bound, *threshold);
         }
@@ -217,7 +232,7 @@ mod tests {
             if delta(middle) > 0.01 { exact = middle } else { high = middle }
         }
         let pilot = gaussian(1.0, 100_000, 7);
-        let threshold = best_threshold(&pilot, 0.01, Confidence::STANDARD);
+        let threshold = best_threshold(&pilot, 400_000, 0.01, Confidence::STANDARD);
         let answers = Answers::of_threshold(&gaussian(1.0, 400_000, 8), threshold);
         let found = answers.epsilon(0.01, Confidence::STANDARD);
         assert!((0.85..=1.0).contains(&(found / exact)), "{found} {exact}");

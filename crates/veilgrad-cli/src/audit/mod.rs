@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use veilgrad_accounting::audit::Confidence;
 use veilgrad_accounting::display::{down, up};
 
 use crate::argument::{Audit, Common};
@@ -43,7 +42,6 @@ fn of_installation(releases: u64, common: &Common) -> Result<(), Error> {
         print_json(&json!({
             "schema": 1,
             "audit": "installation",
-            "confidence": Confidence::STANDARD.get(),
             "false_alarms": FALSE_ALARMS,
             "contradicted": contradicted,
             "checks": checks,
@@ -53,8 +51,8 @@ fn of_installation(releases: u64, common: &Common) -> Result<(), Error> {
     } else if !contradicted {
         let seconds = start.elapsed().as_secs_f64();
         print(&format!(
-            "no bound contradicts its claim ({seconds:.0} s)\naudited: {SCOPE}\nbounds hold with 95 % confidence, so \
-             that one in twenty may be above its claim by chance; an alarm is one in a million\n"
+            "no bound contradicts its claim ({seconds:.0} s)\naudited: {SCOPE}\na bound may be above its claim by \
+             chance, as often as its confidence says; the alarm is for what chance does once in a million audits\n"
         ))?;
     }
     match findings.iter().find(|finding| finding.contradicted) {
@@ -64,17 +62,19 @@ fn of_installation(releases: u64, common: &Common) -> Result<(), Error> {
 }
 
 fn line(finding: &Finding) -> String {
-    let Finding { what, threads, releases, mu, delta, claimed, epsilon_lower, contradicted } =
-        finding;
+    let Finding { what, threads, releases, mu, delta, claimed, .. } = finding;
+    let Finding { epsilon_lower, confidence, contradicted, .. } = finding;
     let mu = mu.map_or(String::new(), |(claimed, found)| {
         format!("mu at least {} (claimed {}), ", down(found), up(claimed))
     });
     let verdict = if *contradicted { "CONTRADICTED" } else { "ok" };
     let threads = if *threads == 1 { "1 thread" } else { "2 threads" };
     format!(
-        "{what}, {threads}, {releases} releases: {mu}epsilon at least {} (claimed {}, at delta {delta:e}): {verdict}",
+        "{what}, {threads}, {releases} releases: {mu}epsilon at least {} (claimed {}, at delta {delta:e}), {} \
+         % confidence: {verdict}",
         down(*epsilon_lower),
-        up(*claimed)
+        up(*claimed),
+        100.0 * confidence
     )
 }
 
@@ -88,6 +88,7 @@ fn check(finding: &Finding) -> Value {
         "delta": finding.delta,
         "claimed": finding.claimed,
         "epsilon_lower": finding.epsilon_lower,
+        "confidence": finding.confidence,
         "contradicted": finding.contradicted,
     })
 }
