@@ -20,22 +20,38 @@ fn holds(mut sampler: impl Sampler, records: u64) {
     }
 }
 
-/// About 80 checks at 1e-9.
+const RATES: [(f64, u64); 4] = [(0.01, 400), (0.1, 100), (0.5, 60), (0.9, 40)];
+
+/// About 80 checks at 1e-9, in this test and the three after it.
 #[test]
-fn samplers_draw_what_their_events_say() {
-    for (q, records) in [(0.01, 400), (0.1, 100), (0.5, 60), (0.9, 40)] {
+fn poisson_samples_and_all_records_are_drawn_as_their_events_say() {
+    for (q, records) in RATES {
         holds(PoissonSampler::new(rate(q)), records);
+    }
+    holds(AllRecords, 30);
+}
+
+#[test]
+fn truncated_samples_are_drawn_as_their_events_say() {
+    for (q, records) in RATES {
         let most = (q * records as f64).ceil() as u64;
         let truncated = TruncatedPoisson::new(rate(q), records, most).unwrap();
         holds(TruncatedPoissonSampler::new(truncated), records);
     }
+}
+
+#[test]
+fn batches_of_a_fixed_size_are_drawn_as_their_events_say() {
     for (records, batch) in [(100, 10), (60, 1), (50, 49)] {
         holds(FixedSampler::new(FixedBatch::new(records, batch).unwrap()), records);
     }
+}
+
+#[test]
+fn shuffled_epochs_are_drawn_as_their_events_say() {
     for (records, batch) in [(100, 10), (50, 25), (23, 5)] {
         holds(ShuffleSampler::new(FixedBatch::new(records, batch).unwrap()), records);
     }
-    holds(AllRecords, 30);
 }
 
 /// A sampler that says one thing and draws another.
