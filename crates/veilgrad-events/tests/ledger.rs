@@ -2,8 +2,8 @@
 
 use veilgrad_events::{
     Adjacency, ClipNorm, Event, FixedBatch, LedgerError, LedgerKind, LedgerStore, MemoryLedger,
-    NoiseStd, RecordUnit, Round, Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
-    check_ledger_store,
+    NoiseStd, RecordUnit, Round, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery,
+    TruncatedPoisson, check_ledger_store,
 };
 
 fn round(noise: f64) -> Round {
@@ -137,4 +137,15 @@ fn the_number_of_records_stays_out_of_the_ledger_where_it_is_private() {
             assert!(run.close().is_ok());
         }
     }
+}
+
+#[test]
+fn a_run_with_a_plan_charges_nothing_else_and_no_two_permits_are_alike() {
+    let plan = vec![Rounds { count: 3, round: round(1.0) }];
+    let mut run = Run::open(MemoryLedger::new(), header().with_plan(plan)).unwrap();
+    assert_eq!(run.reserve(&round(2.0), 1).err(), Some(LedgerError::NotPlanned(0)));
+    let mut ids: Vec<u64> = run.reserve(&round(1.0), 3).unwrap().map(|p| p.id()).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    assert_eq!(run.reserve(&round(1.0), 1).err(), Some(LedgerError::NotPlanned(3)));
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use common::*;
 use veilgrad_events::{
-    Adjacency, FixedBatch, MemoryLedger, Permits, RecordUnit, RoundPermit, Run, RunHeader,
-    SampleRate, Sampling, TruncatedPoisson,
+    Adjacency, FixedBatch, LedgerKind, MemoryLedger, Permits, RecordUnit, RoundPermit, Run,
+    RunHeader, SampleRate, Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad_mechanism::{
@@ -306,6 +306,19 @@ fn a_norm_equal_to_the_clip_norm_counts_as_below() {
     assert_close(&[estimates.scalar("bit").unwrap()], &[1.0]);
     plan.adapt(&estimates).unwrap();
     assert_eq!(plan.clip_norm("x").unwrap().get(), 5.0);
+}
+
+#[test]
+fn one_record_moves_a_quantile_by_half_of_one_record_either_way() {
+    let quantile = Quantile::of_norm("x", 0.5, count(10.0), clip(1.0)).unwrap();
+    let groups = vec![Group::new("x", ["x"], clip(5.0)), Group::quantile("bit", quantile)];
+    let plan = plan(&[("x", 1)], groups);
+    for (record, fraction) in [(1.0, 0.55), (9.0, 0.45)] {
+        let estimates = release_of(&plan, &[&[&[record]]]);
+        assert_close(&[estimates.scalar("bit").unwrap()], &[fraction]);
+        // The tests' ledgers are in memory, and estimates say so.
+        assert_eq!(estimates.charged_to(), LedgerKind::Memory);
+    }
 }
 
 #[test]
