@@ -42,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             }
         }
     }
-    let claimed = Rounds::of_epsilon(3.0, 0.05, 300)?;
+    let claimed = Rounds::of_epsilon(3.0, 0.1, 50)?;
     row(
         "epsilon 3, 5000 canaries: correct".to_owned(),
         claimed,
@@ -52,7 +52,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         0,
         runs / 20,
     )?;
-    for (what, really) in claimed.broken() {
+    // Twice the rate shows less than the other two: more rounds show it better.
+    let many = Rounds::of_epsilon(3.0, 0.05, 300)?;
+    for (index, claimed) in [(0, claimed), (1, many), (2, claimed)] {
+        let (what, really) = claimed.broken()[index];
         let name = format!("epsilon 3, 5000 canaries: {what}");
         let few = runs.div_ceil(10);
         row(name, claimed, really, 5000, few, few, few)?;
