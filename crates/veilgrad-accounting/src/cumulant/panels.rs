@@ -146,7 +146,7 @@ mod tests {
         (1e-09, 0.6, 0.001, 1.460_494_256_802_889_3e-20),
     ];
 
-    /// `K(tilt)` of one round, by 60 digits; the last ones have hardly any sampling and hardly any tilt.
+    /// `K(tilt)` of one round, by 60 digits; the last ones have rates and tilts close to 0.
     #[test]
     fn cumulants_are_never_below_the_truth_and_close() {
         for (q, z, tilt, exact) in CASES {
