@@ -1,7 +1,7 @@
 //! Kinds about privacy tuples: events, ledgers, folding, allocation.
 
 use serde_json::Value;
-use veilgrad::events::{rounds_from_jsonl, rounds_to_jsonl};
+use veilgrad::events::{RoundsFile, rounds_to_jsonl};
 use veilgrad::mechanism::GroupSize;
 use veilgrad::prelude::*;
 
@@ -59,7 +59,8 @@ pub(crate) fn ledger(case: &Case<'_>) -> Outcome {
             .collect::<Result<Vec<_>, _>>()?,
         Err(_) => vec![sample(case.input("selection_probability")?, case.input("queries")?)?],
     };
-    let read = rounds_from_jsonl(&rounds_to_jsonl(&samples).map_err(text)?).map_err(text)?;
+    let written = rounds_to_jsonl(&samples).map_err(text)?;
+    let read = RoundsFile::from_jsonl(&written).map_err(text)?.runs.concat();
     let expected = list(case.expected("samples")?)?;
     require(read.len() == expected.len(), "the ledger has another number of samples")?;
     for (rounds, expected) in read.iter().zip(expected) {

@@ -56,12 +56,6 @@ impl ModulePath {
     }
 }
 
-/// The type of Burn that private training refuses wherever it trains, and what to use instead.
-const CROSS_RECORD: (&str, &str) = (
-    "BatchNorm",
-    "it mixes records; use BatchNormConfig::private with TrainingPlan::statistics, or a group norm",
-);
-
 /// Types of Burn with a private layer of their own.
 const WITH_PRIVATE: &[(&str, &str)] = &[
     ("Linear", "LinearConfig::private"),
@@ -136,11 +130,13 @@ impl ModuleVisitor for Parameters {
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
-        let (owner, instead) = CROSS_RECORD;
-        if self.path.owner() == owner && flag.is_enabled() {
+        // Burn's batch norm is refused wherever it trains.
+        if self.path.owner() == "BatchNorm" && flag.is_enabled() {
             // The flag's own name is the last one.
             let name = self.path.name();
-            let layer = format!("'{}', a {owner}", name.rsplit_once('.').map_or("", |(l, _)| l));
+            let layer = format!("'{}', a BatchNorm", name.rsplit_once('.').map_or("", |(l, _)| l));
+            let instead = "it mixes records; use BatchNormConfig::private with \
+                           TrainingPlan::statistics, or a group norm";
             self.refused.get_or_insert((layer, instead.to_owned()));
         }
     }

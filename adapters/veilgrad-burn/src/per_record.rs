@@ -5,7 +5,7 @@ use std::ops::Add;
 use burn::module::Module;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
-use veilgrad_nn::adapter::{Kernel, record_loss};
+use veilgrad_nn::adapter::{Judgement, Kernel};
 use veilgrad_nn::{Layer as Native, Loss};
 
 use crate::layer::{
@@ -52,19 +52,14 @@ impl<const D: usize> PerRecord<D> {
     /// `max(0, x)`.
     #[must_use]
     pub fn relu(self) -> Self {
-        if tape::is_recording() {
-            let layer = Layer {
-                name: "relu",
-                settings: Vec::new(),
-                kernel: &|shape| Kernel::new(&Native::Relu, shape),
-                targets: Vec::new(),
-                values: &Vec::new,
-            };
-            if let Some(y) = tape::record(&self.0, layer) {
-                return Self(y);
-            }
-        }
-        Self(relu(self.0))
+        let layer = Layer {
+            name: "relu",
+            settings: Vec::new(),
+            kernel: &|shape| Kernel::new(&Native::Relu, shape),
+            targets: Vec::new(),
+            values: &Vec::new,
+        };
+        Self(tape::record(&self.0, layer).unwrap_or_else(|| relu(self.0)))
     }
 
     /// The same numbers of each record in another shape, which is that of one record: images
@@ -237,12 +232,12 @@ pub(crate) fn losses<M: PerRecordModel>(model: &M, stack: Stack) -> Outcome {
     let rows = values.chunks_exact(width).zip(gradients.chunks_exact_mut(width));
     let (mut losses, mut right) = (Vec::with_capacity(records), Vec::with_capacity(records));
     for ((row, gradient), target) in rows.zip(&stack.targets) {
-        let (loss, hit) = record_loss(stack.loss, row, target, gradient).unwrap_or_else(|| {
+        let judgement = stack.loss.judge(row, target, gradient).unwrap_or_else(|| {
             gradient.fill(0.0);
-            (f32::NAN, 0.0)
+            Judgement { loss: f32::NAN, right: 0.0 }
         });
-        losses.push(loss);
-        right.push(hit);
+        losses.push(judgement.loss);
+        right.push(judgement.right);
     }
     let column =
         |values: Vec<f32>| Tensor::<1>::from_data(TensorData::new(values, [records]), &device);

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
-use veilgrad_events::{Numerics, Round, RoundPermit};
+use veilgrad_events::{Numerics, RoundPermit};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
 use veilgrad_mechanism::{RecordVector, Sampler};
@@ -341,6 +341,12 @@ where
     R: Records + Sync,
     F: Fn(&M, R::Batch) -> Outcome + Sync,
 {
+    type Memory = Memory<M>;
+
+    fn engine(&self) -> &Engine<Memory<M>> {
+        &self.trainer
+    }
+
     fn round(
         &mut self,
         permit: RoundPermit,
@@ -351,14 +357,6 @@ where
         let progress = self.trainer.round(&self.model, permit, sampler)?;
         self.model = self.trainer.step(&mut self.optimizer, rate, self.model.clone());
         Ok(progress)
-    }
-
-    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        self.trainer.event(sampler)
-    }
-
-    fn rounds(&self) -> u64 {
-        self.trainer.rounds()
     }
 }
 

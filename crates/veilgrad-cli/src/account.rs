@@ -4,10 +4,10 @@ use serde_json::json;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::claimed_noise_down;
 use veilgrad_accounting::{Composition, Guarantee, Tightest, Unsupported, rdp};
-use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile, Sampling};
+use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile};
 use veilgrad_ledger::Ledger;
 
-use crate::answer::{Answer, Outcome, Parameters, sampling_name};
+use crate::answer::{Answer, Outcome, Parameters, rate, sampling_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 use crate::output::{print, print_json, table, with_notice};
@@ -193,15 +193,4 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
 fn common<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)
-}
-
-fn rate(sampling: Sampling) -> Option<f64> {
-    match sampling {
-        Sampling::Poisson { rate } => Some(rate.get()),
-        Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
-            Some(batch.batch() as f64 / batch.records() as f64)
-        }
-        Sampling::All {} => Some(1.0),
-        _ => None,
-    }
 }

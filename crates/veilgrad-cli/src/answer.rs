@@ -73,6 +73,18 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     }
 }
 
+/// Which part of the records a round takes, where its policy says that with one number.
+pub(crate) fn rate(sampling: Sampling) -> Option<f64> {
+    match sampling {
+        Sampling::Poisson { rate } => Some(rate.get()),
+        Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
+            Some(batch.batch() as f64 / batch.records() as f64)
+        }
+        Sampling::All {} => Some(1.0),
+        _ => None,
+    }
+}
+
 fn method_name(method: Method) -> &'static str {
     match method {
         Method::ClosedForm => "closed-form",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
-use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit};
+use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
 use veilgrad_ledger::{Options, Witness};
 
 pub(crate) use store::{
@@ -253,13 +253,13 @@ pub(crate) struct Plan {
     #[arg(long, value_parser = positive)]
     pub(crate) epochs: Option<f64>,
     /// The delta of the guarantee.
-    #[arg(long, value_parser = delta)]
+    #[arg(long, value_parser = checked::<Delta>)]
     pub(crate) delta: Delta,
     /// The epsilon that must not be exceeded.
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
     /// Standard deviation of the noise over the clip norm.
-    #[arg(long, value_parser = noise_multiplier)]
+    #[arg(long, value_parser = checked::<NoiseMultiplier>)]
     pub(crate) noise_multiplier: Option<NoiseMultiplier>,
     /// What to solve for; by default what is missing.
     #[arg(long, value_enum)]
@@ -287,10 +287,10 @@ pub(crate) struct Account {
     #[arg(long)]
     pub(crate) dataset: Option<String>,
     /// Give the epsilon for this delta.
-    #[arg(long, value_parser = delta, required_unless_present = "epsilon", conflicts_with = "epsilon")]
+    #[arg(long, value_parser = checked::<Delta>, required_unless_present = "epsilon", conflicts_with = "epsilon")]
     pub(crate) delta: Option<Delta>,
     /// Give the delta at this epsilon.
-    #[arg(long, value_parser = epsilon)]
+    #[arg(long, value_parser = checked::<Epsilon>)]
     pub(crate) epsilon: Option<Epsilon>,
     #[command(flatten)]
     pub(crate) view: View,
@@ -379,17 +379,14 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-fn delta(text: &str) -> Result<Delta, String> {
-    Delta::new(number(text)?).map_err(|error| error.to_string())
-}
-
-fn epsilon(text: &str) -> Result<Epsilon, String> {
-    Epsilon::new(number(text)?).map_err(|error| error.to_string())
+/// A number with its unit, checked as everywhere.
+fn checked<T: TryFrom<f64, Error = UnitError>>(text: &str) -> Result<T, String> {
+    T::try_from(number(text)?).map_err(|error| error.to_string())
 }
 
 /// An epsilon to be kept: nothing fits 0.
 fn target_epsilon(text: &str) -> Result<Epsilon, String> {
-    match epsilon(text)? {
+    match checked::<Epsilon>(text)? {
         zero if zero.get() == 0.0 => {
             Err("epsilon 0 is not greater than 0: no round fits it".to_owned())
         }
@@ -407,8 +404,4 @@ fn unit(text: &str) -> Result<RecordUnit, String> {
         }
         _ => Err(format!("unit {text:?} is not example, user or microbatch:N")),
     }
-}
-
-fn noise_multiplier(text: &str) -> Result<NoiseMultiplier, String> {
-    NoiseMultiplier::new(number(text)?).map_err(|error| error.to_string())
 }

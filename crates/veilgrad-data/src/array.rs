@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::DataError;
-use crate::number::{Coding, Numbers};
+use crate::number::{self, Coding};
 
 /// Rows of equal shape, one after the other. Not `Debug`: what is in it is private.
 #[derive(Clone, PartialEq)]
@@ -16,14 +16,9 @@ pub struct Array {
 }
 
 impl Array {
-    /// How many numbers a row has.
-    pub fn width(&self) -> usize {
-        self.shape.iter().product()
-    }
-
     /// The rows.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
-        self.values.chunks_exact(self.width().max(1))
+        self.values.chunks_exact(self.shape.iter().product::<usize>().max(1))
     }
 
     /// Reads rows after a header that was read, if they have the declared width.
@@ -39,7 +34,6 @@ impl Array {
         if found != Some(width) {
             return Err(DataError::format(path, "has rows of another shape than the declared one"));
         }
-        let numbers = Numbers { coding, rows, width };
-        Ok(Self { values: numbers.read(path, reader)?, shape })
+        Ok(Self { values: number::read(path, reader, coding, (rows, width))?, shape })
     }
 }

@@ -25,14 +25,6 @@ pub(crate) struct Coding {
     pub(crate) big_endian: bool,
 }
 
-/// The numbers that a file says it has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Numbers {
-    pub(crate) coding: Coding,
-    pub(crate) rows: usize,
-    pub(crate) width: usize,
-}
-
 /// Bytes that are read at once: a multiple of every number's size.
 const CHUNK: usize = 1 << 16;
 
@@ -77,27 +69,30 @@ impl Coding {
     }
 }
 
-impl Numbers {
-    /// Reads all of them, and makes sure that nothing follows.
-    pub(crate) fn read(self, path: &Path, mut reader: impl Read) -> Result<Vec<f32>, DataError> {
-        let size = self.coding.size();
-        let length = self.rows.checked_mul(self.width).and_then(|count| count.checked_mul(size));
-        let length = length.ok_or_else(|| DataError::format(path, "says that it is too large"))?;
-        let (mut values, mut buffer, mut done) = (Vec::new(), vec![0; CHUNK], 0);
-        while done < length {
-            let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
-            let found = fill(&mut reader, part).map_err(|cause| DataError::file(path, cause))?;
-            if found < part.len() {
-                return Err(DataError::format(path, "is shorter than its header says"));
-            }
-            self.coding.decode(part, &mut values);
-            done += found;
+/// Reads `rows` of `width` numbers, and makes sure that nothing follows.
+pub(crate) fn read(
+    path: &Path,
+    mut reader: impl Read,
+    coding: Coding,
+    (rows, width): (usize, usize),
+) -> Result<Vec<f32>, DataError> {
+    let wrong = |why: &str| DataError::format(path, why);
+    let length = rows.checked_mul(width).and_then(|count| count.checked_mul(coding.size()));
+    let length = length.ok_or_else(|| wrong("says that it is too large"))?;
+    let mut next = |part: &mut [u8]| fill(&mut reader, part).map_err(|e| DataError::file(path, e));
+    let (mut values, mut buffer, mut done) = (Vec::new(), vec![0; CHUNK], 0);
+    while done < length {
+        let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
+        if next(part)? < part.len() {
+            return Err(wrong("is shorter than its header says"));
         }
-        match fill(&mut reader, &mut [0]).map_err(|cause| DataError::file(path, cause))? {
-            0 => Ok(values),
-            _ => Err(DataError::format(path, "is longer than its header says")),
-        }
+        coding.decode(part, &mut values);
+        done += part.len();
     }
+    if next(&mut [0])? > 0 {
+        return Err(wrong("is longer than its header says"));
+    }
+    Ok(values)
 }
 
 /// Fills a part of a header.

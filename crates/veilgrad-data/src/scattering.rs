@@ -29,8 +29,7 @@ use crate::wavelet::{average, fold, morlet, turn};
 pub struct Scattering {
     image: (usize, usize),
     padded: (usize, usize),
-    scales: u32,
-    orientations: usize,
+    shape: [usize; 3],
     /// By scale: what is needed where every 2^j-th sample is left.
     levels: Vec<Level>,
 }
@@ -67,11 +66,6 @@ const fn pad(side: usize, scales: u32) -> usize {
     ((side + step) / step + 1) * step
 }
 
-const fn channels(scales: u32, orientations: usize) -> usize {
-    let scales = scales as usize;
-    1 + scales * orientations + orientations * orientations * scales * (scales - 1) / 2
-}
-
 /// Transforms along a side of `rows` and along one of `columns`.
 struct Plans(Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
@@ -86,12 +80,12 @@ impl Scattering {
         scales: u32,
         orientations: usize,
     ) -> Result<Self, ScatteringError> {
-        Self::shape_of(rows, columns, scales, orientations)?;
+        let shape = Self::shape_of(rows, columns, scales, orientations)?;
         let (padded, image) = ((pad(rows, scales), pad(columns, scales)), (rows, columns));
         let step = 1usize << scales;
         let whole: Vec<Vec<Vec<f32>>> = (0..scales)
             .map(|j| {
-                let one = |l| turn(&morlet(padded.0, padded.1, j, l, orientations), padded.1);
+                let one = |l| turn(&morlet(padded, j, l, orientations), padded.1);
                 (0..orientations).map(one).collect()
             })
             .collect();
@@ -104,8 +98,7 @@ impl Scattering {
                 .skip(j as usize)
                 .map(|scale| scale.iter().map(|filter| fold(filter, padded.0, factor)).collect());
             let (width, stride) = (0.8 * f64::from(scales - 1 - j).exp2(), step / factor);
-            let averages =
-                |length, side: usize| average(length, width, stride, stride, side / step);
+            let averages = |length, side: usize| average(length, width, stride, side / step);
             Level {
                 rows,
                 columns,
@@ -116,7 +109,7 @@ impl Scattering {
             }
         };
         let levels = (0..scales).map(&mut level).collect();
-        Ok(Self { image, padded, scales, orientations, levels })
+        Ok(Self { image, padded, shape, levels })
     }
 
     /// The shape of the result of [`new`](Self::new), in no time: nothing is computed or allocated for it.
@@ -144,17 +137,13 @@ impl Scattering {
         if pad(longest, scales) * (longest >> scales) > LARGEST {
             return Err(wrong("the averages along a side would have more than 2^24 numbers"));
         }
-        Ok([channels(scales, orientations), rows >> scales, columns >> scales])
-    }
-
-    /// How many channels there are.
-    pub fn channels(&self) -> usize {
-        channels(self.scales, self.orientations)
+        let (j, l) = (scales as usize, orientations);
+        Ok([1 + j * l + l * l * j * (j - 1) / 2, rows >> scales, columns >> scales])
     }
 
     /// The shape of the result: channels, rows, columns.
     pub fn shape(&self) -> [usize; 3] {
-        [self.channels(), self.image.0 >> self.scales, self.image.1 >> self.scales]
+        self.shape
     }
 
     /// Transforms images of equal size, one after the other; what is not a whole image is left out.
@@ -172,11 +161,11 @@ impl Scattering {
     fn one(&self, work: &mut Work, image: &[f32], features: &mut [f32]) {
         let [_, rows, columns] = self.shape();
         let size = rows * columns;
-        let first = self.scales as usize * self.orientations * size;
-        let (average, rest) = features.split_at_mut(size);
-        let (first, second) = rest.split_at_mut(first);
-        let (mut first, mut second) = (first.chunks_exact_mut(size), second.chunks_exact_mut(size));
         let Some(whole) = self.levels.first() else { return };
+        let wavelets: usize = whole.filters.iter().map(Vec::len).sum();
+        let (average, rest) = features.split_at_mut(size);
+        let (first, second) = rest.split_at_mut(wavelets * size);
+        let (mut first, mut second) = (first.chunks_exact_mut(size), second.chunks_exact_mut(size));
         self.pad(image, &mut work.real);
         whole.average(work, Some(average));
         whole.forward(work);
@@ -445,7 +434,7 @@ mod tests {
         };
         let padded = grid(&|r, c| f64::from(pixels[mirror(r) * SIDE + mirror(c)]));
         let modulus = |signal: &[f64], j, l| {
-            let filter = crate::wavelet::wavelet(TORUS, TORUS, j, l, 3);
+            let filter = crate::wavelet::wavelet((TORUS, TORUS), j, l, 3);
             grid(&|r, c| {
                 let mut sum = Complex::new(0.0, 0.0);
                 for (i, value) in signal.iter().enumerate() {

@@ -12,23 +12,19 @@ const LONGEST_BY_DEFINITION: usize = 512;
 /// How many copies of a filter to each side are summed up on the torus.
 const COPIES: i32 = 2;
 
-/// The transfer function of the Morlet wavelet of scale j and orientation l of `orientations`, on a torus
-/// of these sides. Real, because the wavelet is symmetric; its mean is zero.
-pub(crate) fn morlet(
-    rows: usize,
-    columns: usize,
-    scale: u32,
-    l: usize,
-    orientations: usize,
-) -> Vec<f32> {
-    let filter = wavelet(rows, columns, scale, l, orientations);
-    transform(&filter, rows, columns).iter().map(|value| value.re as f32).collect()
+/// Rows and columns of the torus that signals and filters live on.
+type Torus = (usize, usize);
+
+/// The transfer function of the Morlet wavelet of scale j and orientation l of `orientations`.
+/// Real, because the wavelet is symmetric; its mean is zero.
+pub(crate) fn morlet(torus: Torus, scale: u32, l: usize, orientations: usize) -> Vec<f32> {
+    let filter = wavelet(torus, scale, l, orientations);
+    transform(&filter, torus).iter().map(|value| value.re as f32).collect()
 }
 
 /// The wavelet itself.
 pub(crate) fn wavelet(
-    rows: usize,
-    columns: usize,
+    torus: Torus,
     scale: u32,
     l: usize,
     orientations: usize,
@@ -38,8 +34,8 @@ pub(crate) fn wavelet(
     let width = 0.8 * f64::from(scale).exp2();
     let frequency = 0.75 * PI / f64::from(scale).exp2();
     let slant = 4.0 / orientations as f64;
-    let wave = gabor(rows, columns, width, angle, frequency, slant);
-    let envelope = gabor(rows, columns, width, angle, 0.0, slant);
+    let wave = gabor(torus, width, angle, frequency, slant);
+    let envelope = gabor(torus, width, angle, 0.0, slant);
     let sum = |values: &[Complex<f64>]| values.iter().sum::<Complex<f64>>();
     let share = sum(&wave) / sum(&envelope);
     wave.iter().zip(&envelope).map(|(wave, envelope)| wave - share * envelope).collect()
@@ -47,8 +43,7 @@ pub(crate) fn wavelet(
 
 /// A Gaussian with a wave on it, of unit mass, summed over copies of the torus.
 fn gabor(
-    rows: usize,
-    columns: usize,
+    (rows, columns): Torus,
     width: f64,
     angle: f64,
     frequency: f64,
@@ -75,14 +70,8 @@ fn gabor(
 }
 
 /// A matrix that averages a side of `length` by a Gaussian of this width and keeps the places
-/// `first, first + stride, …`: one row per place kept.
-pub(crate) fn average(
-    length: usize,
-    width: f64,
-    first: usize,
-    stride: usize,
-    count: usize,
-) -> Vec<f32> {
+/// `stride, 2 stride, …`: one row per place kept.
+pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) -> Vec<f32> {
     let weight = |distance: f64| {
         (-COPIES..=COPIES)
             .map(|copy| distance + f64::from(copy) * length as f64)
@@ -91,13 +80,13 @@ pub(crate) fn average(
     };
     let scale = 1.0 / ((2.0 * PI).sqrt() * width);
     let entry = |kept: usize, place: usize| {
-        (scale * weight((first + kept * stride) as f64 - place as f64)) as f32
+        (scale * weight(((kept + 1) * stride) as f64 - place as f64)) as f32
     };
     (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
 }
 
 /// The Fourier transform in both directions, once per filter: by its definition, or fast where lines are long.
-fn transform(values: &[Complex<f64>], rows: usize, columns: usize) -> Vec<Complex<f64>> {
+fn transform(values: &[Complex<f64>], (rows, columns): Torus) -> Vec<Complex<f64>> {
     let mut planner = FftPlanner::new();
     let mut along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
         if length > LONGEST_BY_DEFINITION {
@@ -152,8 +141,8 @@ mod tests {
     #[test]
     fn long_lines_have_the_same_transform_as_by_its_definition() {
         let (rows, columns) = (LONGEST_BY_DEFINITION + 8, 4);
-        let filter = wavelet(rows, columns, 1, 1, 4);
-        let found = transform(&filter, rows, columns);
+        let filter = wavelet((rows, columns), 1, 1, 4);
+        let found = transform(&filter, (rows, columns));
         for (u, v) in [(0, 0), (1, 0), (0, 3), (7, 2), (rows - 1, 1), (rows / 2, 3)] {
             let turns = |row: usize, column: usize| {
                 (row * u) as f64 / rows as f64 + (column * v) as f64 / columns as f64

@@ -22,18 +22,8 @@
 mod charge;
 mod event;
 
-pub use charge::{
-    Hash, Head, History, LedgerError, LedgerKind, LedgerStore, MemoryLedger, Meter, Permits,
-    PlanEnds, Pricing, ProcessIdentity, RoundPermit, Run, RunRounds, UnknownProcess,
-    check_ledger_store,
-};
-pub use event::{
-    Adjacency, BatchError, Budget, BudgetShare, ClipNorm, Close, Delta, Epsilon, Event, FixedBatch,
-    Folded, GridError, Insecure, IntegerGrid, JointScale, LineError, Mode, NoiseMechanism,
-    NoiseMultiplier, NoiseStd, Numerics, PublicCount, QueryError, RecordUnit, Reservation, Round,
-    RoundError, Rounds, RoundsFile, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
-    UnitError, WeightBound, rounds_from_jsonl, rounds_to_jsonl, run_length,
-};
+pub use charge::*;
+pub use event::*;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

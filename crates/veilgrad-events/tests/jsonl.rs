@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use veilgrad_events::{
-    ClipNorm, FixedBatch, IntegerGrid, Mode, NoiseStd, Round, Rounds, RoundsFile, SampleRate,
-    Sampling, SumQuery, rounds_from_jsonl, rounds_to_jsonl,
+    ClipNorm, FixedBatch, IntegerGrid, LineError, Mode, NoiseStd, Round, Rounds, RoundsFile,
+    SampleRate, Sampling, SumQuery, rounds_to_jsonl,
 };
 
 const DOCUMENTED: &str = r#"{"rounds": 14040, "sampling": {"policy": "poisson", "rate": 0.00426666}, "queries": [{"group": "weights", "clip": 1.0, "noise": 1.1}]}
@@ -12,9 +12,14 @@ const DOCUMENTED: &str = r#"{"rounds": 14040, "sampling": {"policy": "poisson", 
 {"rounds": 1, "sampling": {"policy": "all"}, "queries": [{"group": "count", "clip": 1.0, "noise": 8.0}]}
 "#;
 
+/// The rounds of a file, of all runs.
+fn read(text: &str) -> Result<Vec<Rounds>, LineError> {
+    RoundsFile::from_jsonl(text).map(|file| file.runs.concat())
+}
+
 #[test]
 fn the_documented_lines_are_read_and_written_back_the_same() {
-    let rounds = rounds_from_jsonl(DOCUMENTED).unwrap();
+    let rounds = read(DOCUMENTED).unwrap();
     assert_eq!(rounds.len(), 3);
     assert_eq!(rounds[0].count, 14040);
     assert_eq!(rounds[1].round.sampling(), Sampling::Fixed(FixedBatch::new(60000, 256).unwrap()));
@@ -59,7 +64,7 @@ fn a_bad_line_is_refused_by_number_and_reason() {
         ),
         ("{", "EOF"),
     ] {
-        let error = rounds_from_jsonl(&format!("{good}\n\n{bad}\n")).unwrap_err();
+        let error = read(&format!("{good}\n\n{bad}\n")).unwrap_err();
         assert_eq!(error.line(), 3);
         assert!(error.to_string().contains(reason), "{error} lacks {reason:?}");
     }
@@ -69,7 +74,7 @@ fn a_bad_line_is_refused_by_number_and_reason() {
 fn truncating_a_line_at_any_byte_is_refused() {
     let line = DOCUMENTED.lines().nth(1).unwrap();
     for end in 1..line.len() {
-        assert!(rounds_from_jsonl(&line[..end]).is_err(), "{}", &line[..end]);
+        assert!(read(&line[..end]).is_err(), "{}", &line[..end]);
     }
 }
 
@@ -89,7 +94,7 @@ proptest! {
         let query = SumQuery::new(group, ClipNorm::new(clip).unwrap(), NoiseStd::new(noise).unwrap());
         let sampling = Sampling::Poisson { rate: SampleRate::new(rate).unwrap() };
         let before = vec![Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }];
-        let after = rounds_from_jsonl(&rounds_to_jsonl(&before).unwrap()).unwrap();
+        let after = read(&rounds_to_jsonl(&before).unwrap()).unwrap();
         prop_assert_eq!(&after, &before);
         let query = &after[0].round.queries()[0];
         prop_assert_eq!(query.clip().get().to_bits(), clip.to_bits());
@@ -102,7 +107,7 @@ proptest! {
         let grid = IntegerGrid::new(s_int, k).unwrap();
         if let Ok(query) = SumQuery::exact("g", ClipNorm::new(clip).unwrap(), dimension, grid) {
             let before = vec![Rounds { count: 1, round: Round::new(Sampling::All {}, vec![query]).unwrap() }];
-            prop_assert_eq!(rounds_from_jsonl(&rounds_to_jsonl(&before).unwrap()).unwrap(), before);
+            prop_assert_eq!(read(&rounds_to_jsonl(&before).unwrap()).unwrap(), before);
         }
     }
 }
@@ -120,7 +125,7 @@ fn a_file_says_how_rounds_were_chosen_and_where_runs_begin() {
     // Rounds alone are one run, and nothing is said about how they were chosen.
     let plain = RoundsFile::from_jsonl(DOCUMENTED).unwrap();
     assert_eq!((plain.mode, plain.runs.len()), (None, 1));
-    assert_eq!(plain.runs[0], rounds_from_jsonl(DOCUMENTED).unwrap());
+    assert_eq!(plain.runs[0].len(), 3);
     for (bad, number) in [
         (format!("{line}\n{{\"mode\":\"planned\"}}"), 2),
         ("{\"mode\":\"planned\",\"order\":8.0}".to_owned(), 1),

@@ -3,12 +3,6 @@
 use sha2::{Digest, Sha256};
 pub use veilgrad_events::{Hash, Head};
 
-/// Two digits for every byte.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
-    bytes.iter().flat_map(digits).flatten().collect()
-}
-
 /// Hashes of rows.
 pub trait Chained {
     /// `SHA-256(bytes)`.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::chain::Hash;
-use crate::error::{StoreError, not_a_ledger, while_reading};
-use crate::place::{VersionError, beside, check_version, open_unchanging};
+use crate::error::{StoreError, while_reading};
+use crate::place::{beside, check_not_foreign, open_unchanging};
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
@@ -48,13 +48,7 @@ pub(crate) fn prepare(
 ) -> Result<(), StoreError> {
     connection.busy_timeout(patience)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    match check_version(connection) {
-        Err(VersionError::Kind(why)) => Err(not_a_ledger(path, &why)),
-        // Reading rows will show what it is.
-        Err(VersionError::Unreadable | VersionError::Old(_) | VersionError::Backup) | Ok(()) => {
-            Ok(())
-        }
-    }
+    check_not_foreign(path, connection)
 }
 
 /// Puts rows behind the last one, and the head on them.

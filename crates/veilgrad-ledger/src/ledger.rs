@@ -11,14 +11,13 @@ use veilgrad_events::{
 };
 
 use crate::anchor::{self, Anchor};
-use crate::chain::{Chained, Hash, Head, hexadecimal};
+use crate::chain::{Chained, Hash, Head};
 use crate::database::{Rows, insert, open_to_read, prepare};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::hold::is_held;
 use crate::place::{
-    Identity, VersionError, anchor_path, beside, check_file_system, check_kind, check_version,
-    real_path, sync_directory,
+    Identity, VersionError, anchor_path, beside, check_version, find, sync_directory,
 };
 use crate::schema::{STEPS, migrate};
 use crate::state::{State, check};
@@ -121,10 +120,8 @@ impl Ledger {
     /// When it is not a ledger, does not verify, cannot be written, or lies on a network file system, or
     /// forked copies of this process could not be recognised.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = real_path(path)?;
+        let path = find(path, options.allow_network)?;
         let path = path.as_path();
-        check_file_system(path, options.allow_network)?;
-        check_kind(path)?;
         let anchor = Anchor::open(path, true)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
@@ -181,10 +178,8 @@ impl Ledger {
     /// # Errors
     /// When it is not a ledger, does not verify, or lies on a network file system.
     pub fn read(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = real_path(path)?;
+        let path = find(path, options.allow_network)?;
         let path = path.as_path();
-        check_file_system(path, options.allow_network)?;
-        check_kind(path)?;
         let anchor = Anchor::open(path, false)?;
         let connection = open_to_read(path, options.patience)?;
         let mut ledger = Self::with(path, connection, anchor, None, options.patience);
@@ -528,11 +523,12 @@ fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> 
     connection.prepare_cached(statement)?.execute([])
 }
 
+/// 32 hexadecimal digits, drawn at random.
 pub(crate) fn random_id() -> Result<String, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::Refused(format!("no random numbers: {error}")))?;
-    Ok(hexadecimal(&bytes))
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl History for Ledger {

@@ -9,10 +9,13 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{StoreError, file_error, not_a_ledger};
 use crate::schema::{APPLICATION, BACKUP, SCHEMA};
 
-/// The one name of a file, whatever links or relative paths lead to it: the database's own files lie beside
-/// that name.
-pub(crate) fn real_path(path: &Path) -> Result<PathBuf, StoreError> {
-    std::fs::canonicalize(path).map_err(|cause| file_error(path, cause))
+/// The one name of a ledger, whatever links or relative paths lead to it, if it is a ledger on a disk that can be relied
+/// on: the database's own files lie beside that name.
+pub(crate) fn find(path: &Path, allow_network: bool) -> Result<PathBuf, StoreError> {
+    let path = std::fs::canonicalize(path).map_err(|cause| file_error(path, cause))?;
+    check_file_system(&path, allow_network)?;
+    check_kind(&path)?;
+    Ok(path)
 }
 
 /// The one name that a new file will have.
@@ -79,7 +82,7 @@ pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<Fil
 }
 
 /// Refuses a file that is not a ledger of this version, by the file alone: nothing is locked, created or changed.
-pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
+fn check_kind(path: &Path) -> Result<(), StoreError> {
     let metadata = std::fs::metadata(path).map_err(|cause| file_error(path, cause))?;
     let not = |why: &str| not_a_ledger(path, why);
     if !metadata.is_file() {
@@ -89,9 +92,14 @@ pub(crate) fn check_kind(path: &Path) -> Result<(), StoreError> {
         return Err(not("is empty"));
     }
     // Through SQLite: a file that is opened and closed beside it would take its locks away.
-    match check_version(&open_unchanging(path)?) {
-        Err(VersionError::Kind(why)) => Err(not(&why)),
-        // A file that cannot be read alone may be readable with its WAL; opening it will tell.
+    check_not_foreign(path, &open_unchanging(path)?)
+}
+
+/// Refuses a database that says it is not a ledger, or one of a later version. One that cannot be read alone may be
+/// readable with its WAL: reading rows will show what it is.
+pub(crate) fn check_not_foreign(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+    match check_version(connection) {
+        Err(VersionError::Kind(why)) => Err(not_a_ledger(path, &why)),
         Err(VersionError::Unreadable | VersionError::Old(_) | VersionError::Backup) | Ok(()) => {
             Ok(())
         }

@@ -14,9 +14,7 @@ use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::hold::is_in_use;
 use crate::ledger::{Ledger, Options, random_id};
-use crate::place::{
-    VersionError, beside, check_file_system, check_kind, check_version, open_unchanging, real_path,
-};
+use crate::place::{VersionError, beside, check_version, find, open_unchanging};
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
 
@@ -94,9 +92,7 @@ impl Ledger {
                 return Err(StoreError::Refused(why));
             }
         }
-        let path = real_path(damaged)?;
-        check_file_system(&path, options.allow_network)?;
-        check_kind(&path)?;
+        let path = find(damaged, options.allow_network)?;
         if open_unchanging(&path)
             .is_ok_and(|database| matches!(check_version(&database), Err(VersionError::Backup)))
         {
@@ -181,15 +177,11 @@ fn mark(chain: &mut Chain) -> Result<(), StoreError> {
 /// The rows of a database's table, as far as their chain holds.
 fn stored(connection: &Connection) -> Chain {
     let mut chain = Chain::default();
-    let Ok(mut statement) = connection.prepare("SELECT bytes FROM event ORDER BY sequence") else {
-        return chain;
-    };
-    let rows = statement.query_map([], |row| row.get::<_, Vec<u8>>(0));
-    let hashes = connection.prepare("SELECT hash FROM event ORDER BY sequence");
-    let (Ok(rows), Ok(mut hashes)) = (rows, hashes) else { return chain };
-    let Ok(hashes) = hashes.query_map([], |row| row.get::<_, Vec<u8>>(0)) else { return chain };
-    for row in rows.zip(hashes) {
-        let (Ok(bytes), Ok(hash)) = row else { break };
+    let statement = connection.prepare("SELECT bytes, hash FROM event ORDER BY sequence");
+    let Ok(mut statement) = statement else { return chain };
+    let Ok(rows) = statement.query_map([], |row| row.try_into()) else { return chain };
+    for row in rows {
+        let Ok::<(Vec<u8>, Vec<u8>), _>((bytes, hash)) = row else { break };
         let expected = chain.end().after(&bytes);
         if Hash::from_slice(&hash) != Some(expected) || chain.push(&bytes).is_err() {
             break;

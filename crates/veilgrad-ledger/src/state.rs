@@ -300,39 +300,32 @@ impl State {
         match entry {
             Entry::Budget { budget } => {
                 check(budget)?;
-                match (self.datasets.get(&budget.dataset), source) {
-                    (None, _) => {
-                        let dataset = Dataset {
-                            budget: budget.clone(),
-                            created_epsilon: budget.epsilon,
-                            created_delta: budget.delta,
-                            runs: BTreeMap::new(),
-                            numbers: HashMap::new(),
-                            tally: Tally::default(),
-                        };
-                        self.datasets.insert(budget.dataset.clone(), dataset);
-                    }
-                    // They must protect the same. Both promises are kept: the smaller epsilon at the smaller
-                    // delta implies either.
-                    (Some(known), Some(_)) => {
-                        let ours = (known.budget.unit, known.budget.adjacency);
-                        if ours != (budget.unit, budget.adjacency) {
-                            return Err(format!(
-                                "dataset {:?} has another unit or adjacency there",
-                                budget.dataset
-                            ));
-                        }
-                        let ours = &mut self.dataset_mut(&budget.dataset)?.budget;
-                        if budget.epsilon.get() < ours.epsilon.get() {
-                            ours.epsilon = budget.epsilon;
-                        }
-                        if budget.delta.get() < ours.delta.get() {
-                            ours.delta = budget.delta;
-                        }
-                    }
-                    (Some(_), None) => {
-                        return Err(format!("dataset {:?} has a budget", budget.dataset));
-                    }
+                let Some(known) = self.datasets.get_mut(&budget.dataset) else {
+                    let dataset = Dataset {
+                        budget: budget.clone(),
+                        created_epsilon: budget.epsilon,
+                        created_delta: budget.delta,
+                        runs: BTreeMap::new(),
+                        numbers: HashMap::new(),
+                        tally: Tally::default(),
+                    };
+                    self.datasets.insert(budget.dataset.clone(), dataset);
+                    return Ok(());
+                };
+                let (name, ours) = (&budget.dataset, &mut known.budget);
+                if source.is_none() {
+                    return Err(format!("dataset {name:?} has a budget"));
+                }
+                // They must protect the same. Both promises are kept: the smaller epsilon at the smaller
+                // delta implies either.
+                if (ours.unit, ours.adjacency) != (budget.unit, budget.adjacency) {
+                    return Err(format!("dataset {name:?} has another unit or adjacency there"));
+                }
+                if budget.epsilon.get() < ours.epsilon.get() {
+                    ours.epsilon = budget.epsilon;
+                }
+                if budget.delta.get() < ours.delta.get() {
+                    ours.delta = budget.delta;
                 }
             }
             Entry::Tighten { dataset, epsilon } => {

@@ -192,7 +192,7 @@ impl ClippedSum {
     /// # Errors
     /// As for [`ClippedSum::add`]; without a lane in the plan it contributes zero.
     pub fn add_canary(&mut self, lane: &CanaryLane, canary: u64) -> Result<(), SumError> {
-        self.part_mut().add_canary(lane, canary)
+        self.records.add_canary(lane, canary)
     }
 }
 

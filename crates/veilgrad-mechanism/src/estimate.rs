@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use veilgrad_events::{IntegerGrid, LedgerKind, RoundPermit};
 
-use crate::planned::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
+use crate::group::Estimator;
+use crate::planned::{Plan, PlannedContent, PlannedGroup};
 
 /// The noisy integer sums of a round, decoded on demand.
 ///
@@ -13,7 +14,7 @@ use crate::planned::{Plan, PlannedContent, PlannedEstimator, PlannedGroup};
 #[derive(Debug, Clone)]
 pub struct Estimates {
     plan: Arc<Plan>,
-    sums: Vec<Vec<i64>>,
+    pub(crate) sums: Vec<Vec<i64>>,
     insecure: bool,
     charged_to: LedgerKind,
 }
@@ -65,11 +66,6 @@ impl Estimates {
         }
     }
 
-    #[cfg(feature = "insecure-testing")]
-    pub(crate) fn sums(&self) -> &[Vec<i64>] {
-        &self.sums
-    }
-
     /// The noisy sums of canaries' lanes of this length, with their grids.
     pub(crate) fn lanes(&self, length: usize) -> Vec<(IntegerGrid, &[i64])> {
         let lanes = self.plan.lanes();
@@ -78,10 +74,6 @@ impl Estimates {
             (sums.len() == length).then_some((group.grid, sums))
         });
         sums.collect()
-    }
-
-    pub(crate) fn into_sums(self) -> Vec<Vec<i64>> {
-        self.sums
     }
 
     /// The noisy sum of a one-dimensional group.
@@ -97,9 +89,9 @@ impl Estimates {
 
     fn denominator(&self, group: &PlannedGroup) -> f64 {
         match group.estimator {
-            PlannedEstimator::Sum => 1.0,
-            PlannedEstimator::Average(count) => count.get(),
-            PlannedEstimator::AverageOver { group, minimum } => {
+            Estimator::Sum => 1.0,
+            Estimator::Average(count) => count.get(),
+            Estimator::AverageOver { group, minimum } => {
                 self.group_scalar(group).max(minimum.get())
             }
         }

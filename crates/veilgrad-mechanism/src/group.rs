@@ -3,6 +3,8 @@
 use veilgrad_events::{BudgetShare, ClipNorm, JointScale, NoiseStd, PublicCount, WeightBound};
 
 use crate::clip::ClipRule;
+use crate::pattern::{Vector, matching};
+use crate::plan_error::PlanError;
 use crate::{Quantile, Structure};
 
 /// A set of vectors with one clip norm, one noise level and one estimator.
@@ -26,7 +28,7 @@ pub struct Group {
     pub(crate) content: Content,
     pub(crate) noise: Option<NoiseStd>,
     pub(crate) share: Option<BudgetShare>,
-    pub(crate) estimator: Estimator,
+    pub(crate) estimator: Estimator<String>,
     /// An option that does not apply to the content, for the plan to refuse.
     pub(crate) misapplied: Option<&'static str>,
 }
@@ -43,11 +45,12 @@ pub(crate) enum Content {
     Quantile(Quantile),
 }
 
+/// What is made of the sum. `G` says which group's weights are the denominator: by its name, or in a plan by its index.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Estimator {
+pub(crate) enum Estimator<G> {
     Sum,
     Average(PublicCount),
-    AverageOver { group: String, minimum: PublicCount },
+    AverageOver { group: G, minimum: PublicCount },
 }
 
 impl Group {
@@ -74,15 +77,8 @@ impl Group {
         clip: ClipNorm,
     ) -> Self {
         let patterns = vectors.into_iter().map(|(pattern, alpha)| (pattern.into(), alpha));
-        Self::of(
-            name,
-            Content::Vectors {
-                patterns: patterns.collect(),
-                clip,
-                rule: ClipRule::Shorten,
-                weight: None,
-            },
-        )
+        let (patterns, rule, weight) = (patterns.collect(), ClipRule::Shorten, None);
+        Self::of(name, Content::Vectors { patterns, clip, rule, weight })
     }
 
     /// The sum of the records' weights, each clamped into `[0, bound]`: a private count.
@@ -109,7 +105,7 @@ impl Group {
         structure: &Structure,
         pattern: &str,
         total: ClipNorm,
-    ) -> Result<Vec<Self>, crate::PlanError> {
+    ) -> Result<Vec<Self>, PlanError> {
         Self::each(structure, pattern, total, |_| 1.0)
     }
 
@@ -124,7 +120,7 @@ impl Group {
         structure: &Structure,
         pattern: &str,
         total: ClipNorm,
-    ) -> Result<Vec<Self>, crate::PlanError> {
+    ) -> Result<Vec<Self>, PlanError> {
         Self::each(structure, pattern, total, |dimension| dimension as f64)
     }
 
@@ -133,22 +129,18 @@ impl Group {
         pattern: &str,
         total: ClipNorm,
         portion: impl Fn(usize) -> f64,
-    ) -> Result<Vec<Self>, crate::PlanError> {
-        let pattern = crate::pattern::Pattern::new(structure, pattern)?;
-        let chosen: Vec<(&str, usize)> =
-            structure.vectors().filter(|(name, _)| pattern.matches(name)).collect();
-        let whole: f64 = chosen.iter().map(|(_, dimension)| portion(*dimension)).sum();
-        chosen
-            .into_iter()
-            .map(|(name, dimension)| {
-                // Rounded down, so that the squares add up to no more than the total.
-                let clip =
-                    total.get() * (portion(dimension) / whole).sqrt() * (1.0 - 4.0 * f64::EPSILON);
-                let clip = ClipNorm::new(clip)
-                    .map_err(|error| crate::PlanError::Unit(name.to_owned(), error))?;
-                Ok(Self::new(name, [name], clip))
-            })
-            .collect()
+    ) -> Result<Vec<Self>, PlanError> {
+        let chosen = matching(structure, pattern)?;
+        let whole: f64 = chosen.iter().map(|vector| portion(vector.dimension)).sum();
+        let group = |Vector { name, dimension, .. }| {
+            // Rounded down, so that the squares add up to no more than the total.
+            let clip =
+                total.get() * (portion(dimension) / whole).sqrt() * (1.0 - 4.0 * f64::EPSILON);
+            let clip =
+                ClipNorm::new(clip).map_err(|error| PlanError::Unit(name.to_owned(), error))?;
+            Ok(Self::new(name, [name], clip))
+        };
+        chosen.into_iter().map(group).collect()
     }
 
     /// Scales every record to length `S` instead of only shortening the long ones ("automatic"
@@ -220,13 +212,12 @@ impl Group {
     ///
     /// # Errors
     /// When a pattern is not a glob.
-    pub fn named(mut self, structure: &Structure) -> Result<Self, crate::PlanError> {
+    pub fn named(mut self, structure: &Structure) -> Result<Self, PlanError> {
         if let Content::Vectors { patterns, .. } = &mut self.content {
             let mut names = Vec::new();
             for (text, alpha) in patterns.iter() {
-                let pattern = crate::pattern::Pattern::new(structure, text)?;
-                let matching = structure.vectors().filter(|(name, _)| pattern.matches(name));
-                names.extend(matching.map(|(name, _)| (name.to_owned(), *alpha)));
+                let vectors = matching(structure, text)?.into_iter();
+                names.extend(vectors.map(|vector| (vector.name.to_owned(), *alpha)));
             }
             *patterns = names;
         }

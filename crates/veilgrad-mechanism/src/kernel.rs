@@ -101,24 +101,12 @@ impl Part<'_> {
 
 /// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
 pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
-    pulp::Arch::new().dispatch(Flush { narrow, wide });
-}
-
-struct Flush<'a> {
-    narrow: &'a mut [i32],
-    wide: &'a mut [i64],
-}
-
-impl pulp::NullaryFnOnce for Flush<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (narrow, wide) in self.narrow.iter_mut().zip(self.wide) {
+    pulp::Arch::new().dispatch(move || {
+        for (narrow, wide) in narrow.iter_mut().zip(wide) {
             *wide = wide.wrapping_add(i64::from(*narrow));
             *narrow = 0;
         }
-    }
+    });
 }
 
 mod portable {
@@ -169,98 +157,27 @@ mod avx2 {
     use core::arch::x86_64::__m256i;
 
     use pulp::x86::V3;
-    use pulp::{Arch, NullaryFnOnce, cast, f32x4, f32x8, i32x8, u64x4};
+    use pulp::{cast, f32x4, f32x8, i32x8, u64x4};
 
     use super::{Direction, LANES, STEPS, portable};
 
-    struct SquaredNorm<'a> {
-        v3: V3,
-        x: &'a [f32],
-    }
-
-    impl NullaryFnOnce for SquaredNorm<'_> {
-        type Output = f64;
-
-        #[inline(always)]
-        fn call(self) -> f64 {
-            let Self { v3, x } = self;
-            let mut lanes = [v3.splat_f64x4(0.0); 4];
-            let (steps, rest) = x.as_chunks::<LANES>();
-            for step in steps {
-                let quarters: [f32x4; 4] = cast(*step);
-                for (lane, quarter) in lanes.iter_mut().zip(quarters) {
-                    let x = v3.convert_f32x4_to_f64x4(quarter);
-                    // The product is exact, so fusing it with the addition changes nothing.
-                    *lane = v3.mul_add_f64x4(x, x, *lane);
-                }
-            }
-            portable::total(cast(lanes), rest)
-        }
-    }
-
-    struct Quantise<'a> {
-        v3: V3,
-        x: &'a [f32],
-        c: f32,
-        bound: f32,
-        direction: Direction,
-        sums: &'a mut [i32],
-    }
-
-    impl NullaryFnOnce for Quantise<'_> {
-        type Output = u128;
-
-        #[inline(always)]
-        fn call(self) -> u128 {
-            let Self { v3, x, c, bound, direction, sums } = self;
-            let factor = v3.splat_f32x8(c);
-            let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
-            let to_integers = |x: f32x8| {
-                // The minimum of a NaN and `high` is `high`, as in the portable twin.
-                let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
-                let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
-                v3.convert_f32x8_to_i32x8(clamped)
-            };
-            let put = |sum: i32x8, u: i32x8| match direction {
-                Direction::Add => v3.wrapping_add_i32x8(sum, u),
-                Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
-            };
-            // Squares of the even and of the odd coordinates, as 64-bit integers.
-            let squares = |u: i32x8| -> [u64x4; 2] {
-                let even: __m256i = cast(u);
-                let odd = v3.avx2._mm256_srli_epi64::<32>(even);
-                [
-                    cast(v3.avx2._mm256_mul_epi32(even, even)),
-                    cast(v3.avx2._mm256_mul_epi32(odd, odd)),
-                ]
-            };
-
-            let (x_steps, x_rest) = x.as_chunks::<LANES>();
-            let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
-            let mut total = portable::quantise(x_rest, c, bound, direction, sum_rest);
-            for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
-                let mut lanes = [v3.splat_u64x4(0); 4];
-                for (x, sum) in x_steps.iter().zip(sum_steps) {
-                    let [x_0, x_1]: [f32x8; 2] = cast(*x);
-                    let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
-                    let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
-                    *sum = cast([put(sum_0, u_0), put(sum_1, u_1)]);
-                    let [square_0, square_1] = squares(u_0);
-                    let [square_2, square_3] = squares(u_1);
-                    let step = [square_0, square_1, square_2, square_3];
-                    for (lane, square) in lanes.iter_mut().zip(step) {
-                        *lane = v3.wrapping_add_u64x4(*lane, square);
+    pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
+        v3.vectorize(
+            #[inline(always)]
+            move || {
+                let mut lanes = [v3.splat_f64x4(0.0); 4];
+                let (steps, rest) = x.as_chunks::<LANES>();
+                for step in steps {
+                    let quarters: [f32x4; 4] = cast(*step);
+                    for (lane, quarter) in lanes.iter_mut().zip(quarters) {
+                        let x = v3.convert_f32x4_to_f64x4(quarter);
+                        // The product is exact, so fusing it with the addition changes nothing.
+                        *lane = v3.mul_add_f64x4(x, x, *lane);
                     }
                 }
-                let lanes: [u64; LANES] = cast(lanes);
-                total += lanes.iter().map(|&lane| u128::from(lane)).sum::<u128>();
-            }
-            total
-        }
-    }
-
-    pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
-        Arch::V3(v3).dispatch(SquaredNorm { v3, x })
+                portable::total(cast(lanes), rest)
+            },
+        )
     }
 
     pub(super) fn quantise(
@@ -271,7 +188,51 @@ mod avx2 {
         direction: Direction,
         sums: &mut [i32],
     ) -> u128 {
-        Arch::V3(v3).dispatch(Quantise { v3, x, c, bound, direction, sums })
+        v3.vectorize(
+            #[inline(always)]
+            move || {
+                let factor = v3.splat_f32x8(c);
+                let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
+                let to_integers = |x: f32x8| {
+                    // The minimum of a NaN and `high` is `high`, as in the portable twin.
+                    let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
+                    let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
+                    v3.convert_f32x8_to_i32x8(clamped)
+                };
+                let put = |sum: i32x8, u: i32x8| match direction {
+                    Direction::Add => v3.wrapping_add_i32x8(sum, u),
+                    Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
+                };
+                // Squares of the even and of the odd coordinates, as 64-bit integers.
+                let squares = |u: i32x8| -> [u64x4; 2] {
+                    let even: __m256i = cast(u);
+                    let odd = v3.avx2._mm256_srli_epi64::<32>(even);
+                    [even, odd].map(|values| cast(v3.avx2._mm256_mul_epi32(values, values)))
+                };
+
+                let (x_steps, x_rest) = x.as_chunks::<LANES>();
+                let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
+                let mut total = portable::quantise(x_rest, c, bound, direction, sum_rest);
+                for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
+                    let mut lanes = [v3.splat_u64x4(0); 4];
+                    for (x, sum) in x_steps.iter().zip(sum_steps) {
+                        let [x_0, x_1]: [f32x8; 2] = cast(*x);
+                        let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
+                        let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
+                        *sum = cast([put(sum_0, u_0), put(sum_1, u_1)]);
+                        let [square_0, square_1] = squares(u_0);
+                        let [square_2, square_3] = squares(u_1);
+                        let step = [square_0, square_1, square_2, square_3];
+                        for (lane, square) in lanes.iter_mut().zip(step) {
+                            *lane = v3.wrapping_add_u64x4(*lane, square);
+                        }
+                    }
+                    let lanes: [u64; LANES] = cast(lanes);
+                    total += lanes.iter().map(|&lane| u128::from(lane)).sum::<u128>();
+                }
+                total
+            },
+        )
     }
 }
 

@@ -66,8 +66,7 @@ impl Noise {
         threads: usize,
         old: Released<Estimates>,
     ) -> Result<Self, NoiseError> {
-        let old = old.into_inner().into_sums();
-        Self::with_key(plan, &RoundKey::from_os()?, threads, old)
+        Self::with_key(plan, &RoundKey::from_os()?, threads, old.into_inner().sums)
     }
 
     /// `old` is memory to be used again.

@@ -3,26 +3,24 @@
 use crate::plan_error::PlanError;
 use crate::structure::Structure;
 
-/// The name of a vector, or a glob.
-pub(crate) enum Pattern {
-    Exact(String),
-    Glob(glob::Pattern),
+/// A vector of a structure.
+pub(crate) struct Vector<'a> {
+    pub(crate) index: usize,
+    pub(crate) name: &'a str,
+    pub(crate) dimension: usize,
 }
 
-impl Pattern {
-    /// A name that the structure has is that vector and nothing else, whatever characters it holds.
-    pub(crate) fn new(structure: &Structure, text: &str) -> Result<Self, PlanError> {
-        if structure.position(text).is_some() {
-            return Ok(Self::Exact(text.to_owned()));
-        }
-        let glob = glob::Pattern::new(text).map_err(|_| PlanError::Pattern(text.to_owned()))?;
-        Ok(Self::Glob(glob))
+/// The vectors that a name or a glob means. A name that the structure has is that vector and nothing else, whatever
+/// characters it holds.
+pub(crate) fn matching<'a>(
+    structure: &'a Structure,
+    text: &str,
+) -> Result<Vec<Vector<'a>>, PlanError> {
+    let vectors = structure.vectors().enumerate();
+    let vectors = vectors.map(|(index, (name, dimension))| Vector { index, name, dimension });
+    if structure.position(text).is_some() {
+        return Ok(vectors.filter(|vector| vector.name == text).collect());
     }
-
-    pub(crate) fn matches(&self, name: &str) -> bool {
-        match self {
-            Self::Exact(exact) => exact == name,
-            Self::Glob(glob) => glob.matches(name),
-        }
-    }
+    let glob = glob::Pattern::new(text).map_err(|_| PlanError::Pattern(text.to_owned()))?;
+    Ok(vectors.filter(|vector| glob.matches(vector.name)).collect())
 }

@@ -1,8 +1,9 @@
 //! What a plan consists of, once it is resolved.
 
-use veilgrad_events::{ClipNorm, IntegerGrid, JointScale, PublicCount, SumQuery, WeightBound};
+use veilgrad_events::{ClipNorm, IntegerGrid, JointScale, SumQuery, WeightBound};
 
 use crate::clip::ClipRule;
+use crate::group::Estimator;
 use crate::plan_error::PlanError;
 use crate::quantile::Quantile;
 use crate::structure::Structure;
@@ -21,7 +22,7 @@ pub(crate) struct PlannedGroup {
     pub(crate) dimension: usize,
     pub(crate) grid: IntegerGrid,
     pub(crate) content: PlannedContent,
-    pub(crate) estimator: PlannedEstimator,
+    pub(crate) estimator: Estimator<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,13 +45,6 @@ pub(crate) struct Member {
     pub(crate) vector: usize,
     pub(crate) alpha: JointScale,
     pub(crate) range: std::ops::Range<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum PlannedEstimator {
-    Sum,
-    Average(PublicCount),
-    AverageOver { group: usize, minimum: PublicCount },
 }
 
 /// The sensitivity of a shifted quantile bit.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use veilgrad_events::{IntegerGrid, JointScale};
 
 use crate::group::{Content, Estimator};
-use crate::pattern::Pattern;
+use crate::pattern::{Vector, matching};
 use crate::plan_error::PlanError;
-use crate::planned::{Member, PlannedContent, PlannedEstimator, PlannedGroup};
+use crate::planned::{Member, PlannedContent, PlannedGroup};
 use crate::quantile::Source;
 use crate::{Group, Structure};
 
@@ -21,13 +21,16 @@ pub(crate) fn resolve(
     // The first group of each name.
     let names = groups.iter().enumerate().rev().map(|(index, group)| (group.name.as_str(), index));
     let names: HashMap<&str, usize> = names.collect();
-    let position = |name: &str| names.get(name).copied();
+    let content_of = |name: &str| {
+        let index = *names.get(name)?;
+        Some((index, &groups.get(index)?.content))
+    };
     let mut owner: Vec<Option<&str>> = vec![None; structure.vectors().count()];
     let mut observed = Vec::new();
     let mut adapted = vec![false; groups.len()];
     let mut planned = Vec::with_capacity(groups.len());
     for (index, group) in groups.iter().enumerate() {
-        if position(&group.name) != Some(index) {
+        if names.get(group.name.as_str()) != Some(&index) {
             return Err(PlanError::DuplicateGroup(group.name.clone()));
         }
         if let Some(option) = group.misapplied {
@@ -48,14 +51,12 @@ pub(crate) fn resolve(
             Content::Weight(bound) => (PlannedContent::Weight(*bound), 1),
             Content::Quantile(quantile) => match &quantile.source {
                 Source::Norm { group: target, floor } => {
-                    let kind = "a group of vectors";
-                    let target_index = position(target).ok_or_else(|| reference(target, kind))?;
-                    let clip = match groups.get(target_index).map(|group| &group.content) {
-                        Some(Content::Vectors { clip, .. }) => *clip,
-                        _ => return Err(reference(target, kind)),
+                    let Some((target_index, Content::Vectors { clip, .. })) = content_of(target)
+                    else {
+                        return Err(reference(target, "a group of vectors"));
                     };
-                    if clip < *floor {
-                        let (group, floor) = (target.clone(), *floor);
+                    if clip < floor {
+                        let (group, clip, floor) = (target.clone(), *clip, *floor);
                         return Err(PlanError::BelowFloor { group, clip, floor });
                     }
                     match adapted.get_mut(target_index) {
@@ -78,16 +79,13 @@ pub(crate) fn resolve(
             },
         };
         let estimator = match &group.estimator {
-            Estimator::Sum => PlannedEstimator::Sum,
-            Estimator::Average(count) => PlannedEstimator::Average(*count),
+            Estimator::Sum => Estimator::Sum,
+            Estimator::Average(count) => Estimator::Average(*count),
             Estimator::AverageOver { group: target, minimum } => {
-                let kind = "a group of weights";
-                let target_index = position(target).ok_or_else(|| reference(target, kind))?;
-                match groups.get(target_index).map(|group| &group.content) {
-                    Some(Content::Weight(_)) => {}
-                    _ => return Err(reference(target, kind)),
-                }
-                PlannedEstimator::AverageOver { group: target_index, minimum: *minimum }
+                let Some((group, Content::Weight(_))) = content_of(target) else {
+                    return Err(reference(target, "a group of weights"));
+                };
+                Estimator::AverageOver { group, minimum: *minimum }
             }
         };
         let name = group.name.clone();
@@ -111,13 +109,12 @@ fn claim<'a>(
 ) -> Result<Vec<Member>, PlanError> {
     let mut chosen: Vec<(usize, usize, JointScale)> = Vec::new();
     for (text, alpha) in patterns {
-        let pattern = Pattern::new(structure, text)?;
-        let before = chosen.len();
-        for (vector, (name, dimension)) in structure.vectors().enumerate() {
-            if !pattern.matches(name) {
-                continue;
-            }
-            if let Some(slot) = owner.get_mut(vector) {
+        let vectors = matching(structure, text)?;
+        if vectors.is_empty() {
+            return Err(PlanError::NoMatch { group: group.to_owned(), pattern: text.clone() });
+        }
+        for Vector { index, name, dimension } in vectors {
+            if let Some(slot) = owner.get_mut(index) {
                 if let Some(first) = slot {
                     return Err(PlanError::Overlap {
                         vector: name.to_owned(),
@@ -127,10 +124,7 @@ fn claim<'a>(
                 }
                 *slot = Some(group);
             }
-            chosen.push((vector, dimension, *alpha));
-        }
-        if chosen.len() == before {
-            return Err(PlanError::NoMatch { group: group.to_owned(), pattern: text.clone() });
+            chosen.push((index, dimension, *alpha));
         }
     }
     chosen.sort_by_key(|(vector, _, _)| *vector);

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use veilgrad_events::{ProcessIdentity, RoundPermit};
+use veilgrad_events::{ProcessIdentity, RoundPermit, SumQuery};
 
-use crate::accumulator::Accumulator;
 use crate::outer::OuterProducts;
 use crate::partial::{PartialSum, Place, SumError};
 use crate::plan_error::PlanError;
@@ -42,7 +41,7 @@ use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ClippedSum {
-    records: PartialSum,
+    pub(crate) records: PartialSum,
     /// The noise that is in the sum already.
     noise: Option<Origin>,
 }
@@ -129,10 +128,6 @@ impl ClippedSum {
         self.records.add_weighted(vectors, weight)
     }
 
-    pub(crate) const fn part_mut(&mut self) -> &mut PartialSum {
-        &mut self.records
-    }
-
     /// Adds the records of another sum of the same round.
     ///
     /// # Errors
@@ -195,13 +190,12 @@ impl ClippedSum {
     /// drawn for other groups, or it is for tests and the run is not stamped. Nothing is released
     /// then, and the round stays charged.
     pub fn release(
-        self,
+        mut self,
         sample: Sample,
         noise: Noise,
     ) -> Result<Released<Estimates>, ReleaseError> {
-        let mut sum = self;
-        sum.add_noise(noise)?;
-        sum.release_noisy(sample)
+        self.add_noise(noise)?;
+        self.release_noisy(sample)
     }
 
     /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. Records that are added
@@ -244,33 +238,23 @@ impl ClippedSum {
         if noise.process.is_none() && !permit.is_insecure() {
             return Err(ReleaseError::InsecureNoise);
         }
-        let PartialSum { plan, groups, .. } = self.records;
-        let released = groups.into_iter().map(|group| Accumulator::into_sums(group.sums)).collect();
-        let estimates = Estimates::new(plan, released, permit);
-        Ok(Released::new(estimates))
+        let plan = Arc::clone(&self.records.plan);
+        Ok(Released::new(Estimates::new(plan, self.into_integers(), permit)))
     }
 
     /// The integers of each group, as they are.
-    #[cfg(feature = "insecure-testing")]
     pub(crate) fn into_integers(self) -> Vec<Vec<i64>> {
         self.records.groups.into_iter().map(|group| group.sums.into_sums()).collect()
     }
 
     fn check_charged(&self, permit: &RoundPermit) -> Result<(), ReleaseError> {
-        let queries = self.records.plan.queries()?;
-        let charged = permit.round().queries();
-        for (index, query) in queries.iter().enumerate() {
-            let covered = charged.get(index).is_some_and(|charged| {
-                charged.group() == query.group()
-                    && charged.dimension() == query.dimension()
-                    && charged.grid() == query.grid()
-            });
-            if !covered {
-                return Err(ReleaseError::NotCharged(query.group().to_owned()));
-            }
-        }
-        match charged.get(queries.len()) {
-            Some(extra) => Err(ReleaseError::NotCharged(extra.group().to_owned())),
+        let (planned, charged) = (self.records.plan.queries()?, permit.round().queries());
+        let same = |(a, b): &(&SumQuery, &SumQuery)| {
+            (a.group(), a.dimension(), a.grid()) == (b.group(), b.dimension(), b.grid())
+        };
+        let covered = planned.iter().zip(charged).take_while(same).count();
+        match planned.get(covered).or(charged.get(covered)) {
+            Some(other) => Err(ReleaseError::NotCharged(other.group().to_owned())),
             None => Ok(()),
         }
     }

@@ -92,14 +92,6 @@ impl Arrays {
         Ok(found)
     }
 
-    pub(crate) fn write(&self, path: &Path) -> Result<(), FileError> {
-        Ok(write_private(path, &self.to_bytes()?)?)
-    }
-
-    pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
-        Self::from_bytes(&std::fs::read(path)?)
-    }
-
     /// Puts the arrays named `prefix` + parameter into a model: all parameters and no others.
     pub(crate) fn load(&self, prefix: &str, model: &mut Model) -> Result<(), FileError> {
         let ours = self.arrays.iter().filter_map(|(n, a)| Some((n.strip_prefix(prefix)?, a)));

@@ -201,16 +201,21 @@ impl<'a> Right<'a> {
 
 /// Divides the product into blocks that a kernel can do.
 fn each_block(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
-    let blocks = Blocks { kernel: Portable, shape, a, b, start, c, column: 0 };
     #[cfg(target_arch = "x86_64")]
     if let Some(v3) = pulp::x86::V3::try_new() {
-        let mut blocks = blocks.with(v3);
+        let mut blocks = Blocks { kernel: v3, shape, a, b, start, c, column: 0 };
         if let (Left::Rows(rows), Some(v4)) = (a, pulp::x86::V4::try_new()) {
-            blocks = v4.vectorize(wide::Wide { v4, rows, blocks });
+            blocks = v4.vectorize(
+                #[inline(always)]
+                || blocks.wide(v4, rows),
+            );
         }
-        return v3.vectorize(blocks);
+        return v3.vectorize(
+            #[inline(always)]
+            || blocks.run(),
+        );
     }
-    blocks.run();
+    Blocks { kernel: Portable, shape, a, b, start, c, column: 0 }.run();
 }
 
 /// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
@@ -355,22 +360,7 @@ struct Blocks<'a, K> {
     column: usize,
 }
 
-impl<K: Kernel> pulp::NullaryFnOnce for Blocks<'_, K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        self.run();
-    }
-}
-
-impl<'a, K: Kernel> Blocks<'a, K> {
-    /// The same for another kernel.
-    fn with<L>(self, kernel: L) -> Blocks<'a, L> {
-        let Self { shape, a, b, start, c, column, .. } = self;
-        Blocks { kernel, shape, a, b, start, c, column }
-    }
-
+impl<K: Kernel> Blocks<'_, K> {
     #[inline(always)]
     fn run(mut self) {
         let Shape { m, n, k } = self.shape;

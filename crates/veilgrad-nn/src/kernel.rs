@@ -3,7 +3,10 @@
 use std::sync::OnceLock;
 
 use crate::gemm::Panels;
-use crate::layer::{Backward, Compiled, Gradients, Layer, Operation, Packed, Spare, compile};
+use crate::layer::{
+    Backward, Compiled, EPSILON, Gradients, Layer, Operation, Packed, Parameter, Spare,
+    rectified_max_pool,
+};
 use crate::{ModelError, Window};
 
 /// A layer on records of one shape: its values, and its derivatives record by record.
@@ -42,7 +45,16 @@ impl Kernel {
     /// # Errors
     /// When the layer does not fit the shape, or computes nothing.
     pub fn new(layer: &Layer, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(layer.operation(shape)?, shape)
+        Self::with_epsilon(layer, EPSILON, shape)
+    }
+
+    /// A normalisation with a custom epsilon. The parameters of [`Layer::BatchNorm`] are scale, shift, mean and mean
+    /// square; the last two are statistics.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_epsilon(layer: &Layer, epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
+        Self::of(layer.operation(shape, epsilon)?, shape)
     }
 
     /// [`Layer::Relu`] and [`Layer::MaxPool2d`] at once.
@@ -50,32 +62,7 @@ impl Kernel {
     /// # Errors
     /// When the window does not fit the shape.
     pub fn rectified_max_pool(window: Window, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(compile::rectified_max_pool(shape, window)?, shape)
-    }
-
-    /// [`Layer::GroupNorm`] with a custom epsilon.
-    ///
-    /// # Errors
-    /// When the groups do not divide the channels.
-    pub fn group_norm(groups: usize, epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(compile::group_norm(shape, groups, epsilon)?, shape)
-    }
-
-    /// [`Layer::LayerNorm`] with a custom epsilon.
-    ///
-    /// # Errors
-    /// When the shape has no axis.
-    pub fn layer_norm(epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(compile::layer_norm(shape, epsilon)?, shape)
-    }
-
-    /// [`Layer::BatchNorm`] with a custom epsilon. Its parameters are scale, shift, mean and mean
-    /// square; the last two are statistics.
-    ///
-    /// # Errors
-    /// When the shape has no axis.
-    pub fn batch_norm(epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(compile::batch_norm(shape, epsilon)?, shape)
+        Self::of(rectified_max_pool(shape, window)?, shape)
     }
 
     fn of((operation, output): Compiled, shape: &[usize]) -> Result<Self, ModelError> {
@@ -85,7 +72,7 @@ impl Kernel {
         if empty(shape) || empty(&output) {
             return Err(nothing());
         }
-        let lengths = operation.parameters().iter().map(|p| p.shape.iter().product()).collect();
+        let lengths = operation.parameters().iter().map(Parameter::length).collect();
         Ok(Self { operation, inputs: shape.iter().product(), output, lengths })
     }
 
@@ -183,9 +170,9 @@ mod tests {
             Kernel::new(&crate::Conv2d::new(3, 2).into(), &shape).unwrap(),
             Kernel::new(&Layer::linear(7), &shape).unwrap(),
             Kernel::rectified_max_pool(Window { size: 2, stride: 1 }, &shape).unwrap(),
-            Kernel::group_norm(2, 1e-3, &shape).unwrap(),
-            Kernel::layer_norm(1e-3, &shape).unwrap(),
-            Kernel::batch_norm(1e-3, &shape).unwrap(),
+            Kernel::with_epsilon(&Layer::GroupNorm { groups: 2 }, 1e-3, &shape).unwrap(),
+            Kernel::with_epsilon(&Layer::LayerNorm, 1e-3, &shape).unwrap(),
+            Kernel::with_epsilon(&Layer::BatchNorm, 1e-3, &shape).unwrap(),
         ];
         let mut words = Words(3);
         let mut numbers =
@@ -237,7 +224,7 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         assert!(Kernel::new(&Layer::Flatten, &[3]).is_err());
         assert!(Kernel::new(&Layer::linear(2), &[0]).is_err());
-        assert!(Kernel::group_norm(3, 1e-5, &[4]).is_err());
+        assert!(Kernel::new(&Layer::GroupNorm { groups: 3 }, &[4]).is_err());
         let kernel = Kernel::new(&Layer::linear(2), &[3]).unwrap();
         let mut weights = KernelWeights::default();
         assert!(kernel.prepare(&mut weights, &[&[0.0; 6]]).is_err());

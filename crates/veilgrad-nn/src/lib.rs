@@ -62,16 +62,15 @@ mod records;
 #[cfg(test)]
 mod reference;
 pub mod round;
-mod saving;
 #[cfg(test)]
 mod test;
 mod tile;
 mod trainer;
 
-/// What adapters of other frameworks build on: layers one by one, and losses of single records.
+/// What adapters of other frameworks build on: layers one by one, and losses of single records ([`Loss::judge`]).
 pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
-    pub use crate::loss::record_loss;
+    pub use crate::loss::Judgement;
 }
 
 pub use error::ModelError;

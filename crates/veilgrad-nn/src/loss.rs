@@ -14,10 +14,11 @@ pub enum Loss {
 
 /// How a record fared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Judgement {
-    pub(crate) loss: f32,
+pub struct Judgement {
+    /// Its loss.
+    pub loss: f32,
     /// 1 if the prediction is right, else 0; for several logistic outputs the share that is right.
-    pub(crate) right: f32,
+    pub right: f32,
 }
 
 impl Loss {
@@ -30,14 +31,9 @@ impl Loss {
         }
     }
 
-    /// Writes the gradient by the outputs. `None` for a target out of range or a loss that is not
-    /// finite: the record is to contribute zero.
-    pub(crate) fn judge(
-        self,
-        outputs: &[f32],
-        target: &[f32],
-        gradient: &mut [f32],
-    ) -> Option<Judgement> {
+    /// The loss of one record, from its outputs and targets alone; writes the gradient by the outputs. `None` for a
+    /// target out of range or a loss that is not finite: the record is to contribute zero.
+    pub fn judge(self, outputs: &[f32], target: &[f32], gradient: &mut [f32]) -> Option<Judgement> {
         let judgement = match self {
             Self::SoftmaxCrossEntropy => softmax(outputs, class(target, outputs.len())?, gradient),
             Self::Logistic => {
@@ -50,19 +46,6 @@ impl Loss {
         };
         judgement.loss.is_finite().then_some(judgement)
     }
-}
-
-/// The loss of one record, and how far its prediction is right (0 to 1), from its outputs and targets alone;
-/// writes the gradient by the outputs. `None` for a target out of range or a loss that is not finite:
-/// the record is to contribute zero.
-pub fn record_loss(
-    loss: Loss,
-    outputs: &[f32],
-    target: &[f32],
-    gradient: &mut [f32],
-) -> Option<(f32, f32)> {
-    let judgement = loss.judge(outputs, target, gradient)?;
-    Some((judgement.loss, judgement.right))
 }
 
 /// The class that a target names, if there is one.

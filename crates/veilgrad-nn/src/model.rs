@@ -6,7 +6,7 @@ use veilgrad_mechanism::{Estimates, Released};
 
 use crate::error::ModelError;
 use crate::gemm::Panels;
-use crate::layer::{First, Layer, Operation, Packed, Role};
+use crate::layer::{EPSILON, First, Layer, Operation, Packed, Parameter, Role};
 
 /// Layers in a row, with weights.
 ///
@@ -37,7 +37,7 @@ pub(crate) struct Network {
     pub(crate) input: Vec<usize>,
     pub(crate) output: Vec<usize>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) parameters: Vec<Named>,
+    pub(crate) parameters: Vec<Parameter>,
 }
 
 /// An operation, its output's length and its parameters among all.
@@ -46,14 +46,6 @@ pub(crate) struct Step {
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
     pub(crate) parameters: std::ops::Range<usize>,
-}
-
-pub(crate) struct Named {
-    pub(crate) name: String,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) length: usize,
-    pub(crate) role: Role,
-    first: First,
 }
 
 impl Model {
@@ -75,7 +67,7 @@ impl Model {
                 First::Constant(value) => value,
                 First::Uniform(limit) => limit * (2.0 * numbers.unit() - 1.0),
             };
-            (0..parameter.length).map(value).collect()
+            (0..parameter.length()).map(value).collect()
         });
         let values = values.collect();
         Ok(Self { network: Arc::new(network), values })
@@ -97,7 +89,7 @@ impl Model {
     /// The number of trained parameters.
     pub fn size(&self) -> usize {
         let trained = self.network.parameters.iter().filter(|p| p.role == Role::Weight);
-        trained.map(|p| p.length).sum()
+        trained.map(Parameter::length).sum()
     }
 
     /// Moves running statistics towards what a round released.
@@ -151,7 +143,7 @@ impl Network {
             rest = if fused.is_some() { &after[1..] } else { after };
             let (operation, output) = match fused {
                 Some(fused) => fused,
-                None => layer.operation(&shape)?,
+                None => layer.operation(&shape, EPSILON)?,
             };
             check_axes(&output)?;
             let inputs = shape.iter().product();
@@ -161,13 +153,10 @@ impl Network {
             counts.push(name);
             let number = counts.iter().filter(|other| **other == name).count();
             let first = parameters.len();
-            parameters.extend(operation.parameters().into_iter().map(|p| Named {
-                name: format!("{name}{number}.{}", p.name),
-                length: p.shape.iter().product(),
-                shape: p.shape,
-                role: p.role,
-                first: p.first,
-            }));
+            let own = operation.parameters().into_iter();
+            let named =
+                |p: Parameter| Parameter { name: format!("{name}{number}.{}", p.name), ..p };
+            parameters.extend(own.map(named));
             let (outputs, parameters) = (shape.iter().product(), first..parameters.len());
             steps.push(Step { operation, inputs, outputs, parameters });
         }
@@ -208,15 +197,19 @@ impl Prepared {
 }
 
 /// Public numbers from a public seed (SplitMix64); nothing private depends on them.
-struct Numbers(u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    /// In [0, 1).
-    fn unit(&mut self) -> f32 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 24) as f32
+        z ^ (z >> 31)
+    }
+
+    /// In [0, 1).
+    pub(crate) fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }
 }

@@ -32,19 +32,25 @@ impl Measured {
     }
 }
 
-/// A native model, its loss and its records.
-#[derive(Clone, Copy)]
-pub(crate) struct Native<'a> {
-    pub(crate) model: &'a Model,
-    pub(crate) prepared: &'a Prepared,
+/// What is the same in all rounds.
+pub(crate) struct Setup {
     pub(crate) loss: Loss,
-    pub(crate) metrics: &'a [Measured],
-    pub(crate) records: &'a dyn Records,
+    pub(crate) metrics: Vec<Measured>,
+    /// How many examples go through the model at once.
     pub(crate) tile: usize,
     /// Whether gradients are summed over the examples of a record.
     pub(crate) summed: bool,
     /// The parameter of each vector: weights, then statistics.
-    pub(crate) order: &'a [usize],
+    pub(crate) order: Vec<usize>,
+}
+
+/// A native model and its records.
+#[derive(Clone, Copy)]
+pub(crate) struct Native<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) records: &'a dyn Records,
+    pub(crate) setup: &'a Setup,
 }
 
 /// One thread's tile, and a model for local steps.
@@ -68,11 +74,12 @@ impl Backend for Native<'_> {
     const LOCAL_STEPS: bool = true;
 
     fn memory(&self) -> Memory {
-        Memory { tile: Tile::new(self.model, self.loss, self.tile, self.summed), local: None }
+        let Setup { loss, tile, summed, .. } = *self.setup;
+        Memory { tile: Tile::new(self.model, loss, tile, summed), local: None }
     }
 
     fn capacity(&self, memory: &Memory) -> usize {
-        memory.tile.capacity()
+        memory.tile.capacity
     }
 
     fn records(&self) -> u64 {
@@ -97,7 +104,7 @@ impl Backend for Native<'_> {
     ) -> bool {
         let tile = &mut memory.tile;
         let mut exchange = |tile: &mut Tile| {
-            for (sum, parameter) in sums.iter_mut().zip(self.order) {
+            for (sum, parameter) in sums.iter_mut().zip(&self.setup.order) {
                 std::mem::swap(sum, &mut tile.gradients[*parameter]);
             }
         };
@@ -113,7 +120,7 @@ impl Backend for Native<'_> {
     }
 
     fn vector<'m>(&self, memory: &'m Memory, vector: usize, row: usize) -> RecordVector<'m> {
-        let parameter = self.order[vector];
+        let parameter = self.setup.order[vector];
         match memory.tile.factors(parameter, row) {
             Some((left, right)) => RecordVector::Outer(left, right),
             None => RecordVector::Values(memory.tile.gradient(parameter, row)),
@@ -122,7 +129,7 @@ impl Backend for Native<'_> {
 
     fn metric(&self, memory: &Memory, metric: usize, row: usize) -> f64 {
         let Some(judgement) = memory.tile.judgements[row] else { return f64::NAN };
-        match self.metrics[metric] {
+        match self.setup.metrics[metric] {
             Measured::Accuracy => f64::from(judgement.right),
             Measured::Loss => f64::from(judgement.loss),
             Measured::Class { classes } => {
@@ -147,11 +154,9 @@ impl Backend for Native<'_> {
         let fresh = || (self.model.clone(), Prepared::default());
         let (mut local, mut prepared) = memory.local.take().unwrap_or_else(fresh);
         local.values.clone_from(&self.model.values);
-        let mut sums: Vec<Vec<f32>> = self
-            .order
-            .iter()
-            .map(|parameter| vec![0.0; self.model.values[*parameter].len()])
-            .collect();
+        let order = &self.setup.order;
+        let zeros = |parameter: &usize| vec![0.0; self.model.values[*parameter].len()];
+        let mut sums: Vec<Vec<f32>> = order.iter().map(zeros).collect();
         let batch = usize::try_from(batch.get()).unwrap_or(usize::MAX);
         for _ in 0..epochs.get() {
             for first in (0..examples).step_by(batch) {
@@ -161,11 +166,11 @@ impl Backend for Native<'_> {
                 let part = first..first.saturating_add(batch).min(examples);
                 let averages = Averages { sums: &mut sums, encoded: &mut [], metrics: &[] };
                 average(&here, memory, record, part, averages);
-                local.descend(self.order.iter().copied().zip(&sums), rate);
+                local.descend(order.iter().copied().zip(&sums), rate);
             }
         }
-        let weights =
-            self.order.iter().filter(|p| self.model.network.parameters[**p].role == Role::Weight);
+        let parameters = &self.model.network.parameters;
+        let weights = order.iter().filter(|parameter| parameters[**parameter].role == Role::Weight);
         let moved = weights.map(|parameter| {
             let pairs = self.model.values[*parameter].iter().zip(&local.values[*parameter]);
             pairs.map(|(before, after)| before - after).collect()
@@ -180,14 +185,13 @@ impl Backend for Native<'_> {
 pub(crate) fn vectors(model: &Model) -> (Vectors, Vec<usize>) {
     let network = &model.network;
     let outer = |parameter: usize| {
-        let mut steps = network.steps.iter();
-        let owner = steps.find(|step| step.parameters.contains(&parameter))?;
+        let owner = network.steps.iter().find(|step| step.parameters.contains(&parameter))?;
         owner.operation.outer().filter(|_| owner.parameters.start == parameter)
     };
     let with_role = |role: Role| {
         let parameters = network.parameters.iter().enumerate().filter(move |(_, p)| p.role == role);
         let vector = parameters.map(|(index, p)| {
-            (Vector { name: p.name.clone(), length: p.length, outer: outer(index) }, index)
+            (Vector { name: p.name.clone(), length: p.length(), outer: outer(index) }, index)
         });
         vector.unzip::<_, _, Vec<Vector>, Vec<usize>>()
     };

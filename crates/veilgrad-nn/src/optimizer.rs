@@ -64,13 +64,9 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 }
 
 /// The trained parameters of a model, to be moved.
-pub struct Weights<'a>(&'a mut Model);
+pub struct Weights<'a>(pub(crate) &'a mut Model);
 
-impl<'a> Weights<'a> {
-    pub(crate) const fn new(model: &'a mut Model) -> Self {
-        Self(model)
-    }
-
+impl Weights<'_> {
     /// Names and values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
         let parameters = self.0.network.parameters.iter().zip(&mut self.0.values);
@@ -122,10 +118,7 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
         let step = Step { rate: rate as f32, round };
         for (name, weights) in weights.iter_mut() {
             let Some(gradient) = released.vector(name) else { continue };
-            if !self.memory.contains_key(name) {
-                self.memory.insert(name.to_owned(), Vec::new());
-            }
-            let Some(memory) = self.memory.get_mut(name) else { continue };
+            let memory = self.memory.entry(name.to_owned()).or_default();
             memory.resize(weights.len(), [0.0; N]);
             gradient.for_each_run(|first, gradient| {
                 let weights = weights.iter_mut().skip(first).zip(memory.iter_mut().skip(first));
@@ -153,7 +146,8 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
         model: &Model,
     ) -> Result<(), ModelError> {
         let weights = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
-        let lengths: BTreeMap<&str, usize> = weights.map(|p| (p.name.as_str(), p.length)).collect();
+        let lengths: BTreeMap<&str, usize> =
+            weights.map(|p| (p.name.as_str(), p.length())).collect();
         let wrong = |name: &str| ModelError::State(name.to_owned());
         // Before the first step there is no state; after it, every weight has its own.
         if let Some(name) = lengths.keys().find(|n| !state.is_empty() && !state.contains_key(**n)) {
@@ -397,10 +391,6 @@ pub(crate) struct WeightAverage {
 }
 
 impl WeightAverage {
-    pub(crate) fn new(decay: f32, model: &Model) -> Self {
-        Self { decay, values: model.values.clone() }
-    }
-
     pub(crate) fn add(&mut self, model: &Model, round: u64) {
         // Young averages forget the random start faster.
         let young = (1.0 + round as f32) / (10.0 + round as f32);
@@ -410,10 +400,6 @@ impl WeightAverage {
                 *average += (1.0 - decay) * (value - *average);
             }
         }
-    }
-
-    pub(crate) fn model(&self, model: &Model) -> Model {
-        Model { network: model.network.clone(), values: self.values.clone() }
     }
 }
 

@@ -8,6 +8,7 @@ use veilgrad_mechanism::exact::{self, Part};
 use zeroize::Zeroize;
 
 use crate::gemm::{LINE, unaligned};
+use crate::layer::fast;
 
 /// Rows and columns of a block.
 const HEIGHT: usize = 4;
@@ -90,7 +91,7 @@ impl OuterSum {
     fn pair(&mut self, left: &[i16], right: &[i16]) {
         let (pair, first) = (self.waiting / 2, unaligned(&self.right));
         let [single_left, single_right] = &self.single;
-        crate::layer::fast(
+        fast(
             #[inline(always)]
             || {
                 place::<HEIGHT>(&mut self.left, pair, single_left, left);
@@ -144,14 +145,15 @@ impl OuterSum {
                 self.flush();
             }
             self.bound += products;
-            let pairs = first..(first + step).min(pairs);
-            let (left, right) = (&self.left, &self.right[unaligned(&self.right)..]);
-            add(
-                Sizes { inputs: self.inputs, outputs: self.outputs, pairs },
-                left,
-                right,
-                &mut self.narrow,
-            );
+            let products = Products {
+                inputs: self.inputs,
+                outputs: self.outputs,
+                pairs: first..(first + step).min(pairs),
+                left: &self.left,
+                right: &self.right[unaligned(&self.right)..],
+                sums: &mut self.narrow,
+            };
+            products.add();
         }
         (self.waiting, self.products) = (0, 0);
     }
@@ -193,35 +195,15 @@ fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i1
 }
 
 fn largest(factor: &[i16]) -> u16 {
-    let mut most = 0;
-    crate::layer::fast(
+    fast(
         #[inline(always)]
-        || most = factor.iter().fold(0, |most, value| most.max(value.unsigned_abs())),
-    );
-    most
+        || factor.iter().fold(0, |most, value| most.max(value.unsigned_abs())),
+    )
 }
 
-struct Sizes {
-    inputs: usize,
-    outputs: usize,
-    pairs: std::ops::Range<usize>,
-}
-
-/// Adds the products of some pairs to `sums`.
-fn add(sizes: Sizes, left: &[Pair], right: &[Pair], sums: &mut [i32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if let Some(v4) = pulp::x86::V4::try_new() {
-            return v4.vectorize(Add { kernel: v4, sizes, left, right, sums });
-        }
-        if let Some(v3) = pulp::x86::V3::try_new() {
-            return v3.vectorize(Add { kernel: v3, sizes, left, right, sums });
-        }
-    }
-    Add { kernel: Portable, sizes, left, right, sums }.run();
-}
-
-/// The sums of some blocks of rows.
+/// The left factors of B blocks of rows, the right factors of a panel, and the sums of their products.
+type Rows<'a, const B: usize> = [&'a [[Pair; HEIGHT]]; B];
+type Panel<'a> = &'a [[Pair; WIDTH]];
 type Sums<const B: usize> = [[[i32; WIDTH]; HEIGHT]; B];
 
 /// `sums[i][j] = sum over pairs of a_i b_j` for the two records of each pair, and B blocks of rows.
@@ -229,12 +211,7 @@ trait Kernel: Copy {
     /// How many blocks are best at once.
     const BLOCKS: usize;
 
-    fn sum<const B: usize>(
-        self,
-        a: [&[[Pair; HEIGHT]]; B],
-        b: &[[Pair; WIDTH]],
-        sums: &mut Sums<B>,
-    );
+    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>);
 }
 
 #[derive(Clone, Copy)]
@@ -243,12 +220,7 @@ struct Portable;
 impl Kernel for Portable {
     const BLOCKS: usize = 1;
 
-    fn sum<const B: usize>(
-        self,
-        a: [&[[Pair; HEIGHT]]; B],
-        b: &[[Pair; WIDTH]],
-        sums: &mut Sums<B>,
-    ) {
+    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
         *sums = [[[0; WIDTH]; HEIGHT]; B];
         for (a, sums) in a.into_iter().zip(sums) {
             for (a, b) in a.iter().zip(b) {
@@ -269,12 +241,7 @@ impl Kernel for pulp::x86::V3 {
     const BLOCKS: usize = 1;
 
     #[inline(always)]
-    fn sum<const B: usize>(
-        self,
-        a: [&[[Pair; HEIGHT]]; B],
-        b: &[[Pair; WIDTH]],
-        sums: &mut Sums<B>,
-    ) {
+    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
         use core::arch::x86_64::__m256i;
         use pulp::cast;
         let mut lanes: [[[__m256i; 2]; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
@@ -302,12 +269,7 @@ impl Kernel for pulp::x86::V4 {
     const BLOCKS: usize = 4;
 
     #[inline(always)]
-    fn sum<const B: usize>(
-        self,
-        a: [&[[Pair; HEIGHT]]; B],
-        b: &[[Pair; WIDTH]],
-        sums: &mut Sums<B>,
-    ) {
+    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
         use core::arch::x86_64::__m512i;
         use pulp::cast;
         let mut lanes: [[__m512i; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
@@ -328,49 +290,61 @@ impl Kernel for pulp::x86::V4 {
     }
 }
 
-struct Add<'a, K> {
-    kernel: K,
-    sizes: Sizes,
+/// The products of some pairs, and the sums that they are added to.
+struct Products<'a> {
+    inputs: usize,
+    outputs: usize,
+    pairs: std::ops::Range<usize>,
     left: &'a [Pair],
     right: &'a [Pair],
     sums: &'a mut [i32],
 }
 
-impl<K: Kernel> pulp::NullaryFnOnce for Add<'_, K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        self.run();
+impl Products<'_> {
+    fn add(self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(v4) = pulp::x86::V4::try_new() {
+                return v4.vectorize(
+                    #[inline(always)]
+                    || self.add_with(v4),
+                );
+            }
+            if let Some(v3) = pulp::x86::V3::try_new() {
+                return v3.vectorize(
+                    #[inline(always)]
+                    || self.add_with(v3),
+                );
+            }
+        }
+        self.add_with(Portable);
     }
-}
 
-impl<K: Kernel> Add<'_, K> {
     #[inline(always)]
-    fn run(mut self) {
+    fn add_with<K: Kernel>(mut self, kernel: K) {
         // Along rows of the sums, which are larger than any cache near by.
-        let blocks = self.sizes.inputs.div_ceil(HEIGHT);
+        let blocks = self.inputs.div_ceil(HEIGHT);
         let mut block = 0;
         while block < blocks {
             block += match K::BLOCKS.min(blocks - block) {
-                4 => self.rows::<4>(block),
-                _ => self.rows::<1>(block),
+                4 => self.rows::<4>(kernel, block),
+                _ => self.rows::<1>(kernel, block),
             };
         }
     }
 
     /// Adds the rows of B blocks; returns their number.
     #[inline(always)]
-    fn rows<const B: usize>(&mut self, block: usize) -> usize {
-        let Sizes { inputs, outputs, ref pairs } = self.sizes;
+    fn rows<const B: usize>(&mut self, kernel: impl Kernel, block: usize) -> usize {
+        let Self { inputs, outputs, ref pairs, .. } = *self;
         let left = self.left.as_chunks::<HEIGHT>().0;
-        let a: [&[[Pair; HEIGHT]]; B] =
+        let a: Rows<'_, B> =
             std::array::from_fn(|i| &left[(block + i) * (DEPTH / 2)..][pairs.clone()]);
         let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
         for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
             let width = WIDTH.min(outputs - column);
             let mut sums = [[[0; WIDTH]; HEIGHT]; B];
-            self.kernel.sum(a, &b[pairs.clone()], &mut sums);
+            kernel.sum(a, &b[pairs.clone()], &mut sums);
             for (sums, row) in sums.as_flattened().iter().zip(block * HEIGHT..inputs) {
                 let to = &mut self.sums[row * outputs + column..][..width];
                 for (to, sum) in to.iter_mut().zip(sums) {
@@ -385,10 +359,10 @@ impl<K: Kernel> Add<'_, K> {
 /// Rounds `x * factor` to the nearest integers of at most `bound`, which is below 2^15, and returns
 /// the exact sum of their squares.
 pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
-    let mut squares = 0u64;
-    crate::layer::fast(
+    fast(
         #[inline(always)]
         || {
+            let mut squares = 0;
             for (x, integers) in x.chunks(1024).zip(integers.chunks_mut(1024)) {
                 for (x, integer) in x.iter().zip(&mut *integers) {
                     *integer = nearest(*x * factor, bound);
@@ -399,9 +373,9 @@ pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) ->
                     .map(|i| i64::from(i32::from(*i) * i32::from(*i)) as u64)
                     .sum::<u64>();
             }
+            squares
         },
-    );
-    squares
+    )
 }
 
 /// The nearest integer, ties to even, after clamping; 0 for NaN.

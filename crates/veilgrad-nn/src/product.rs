@@ -4,6 +4,7 @@ use veilgrad_mechanism::OuterProducts;
 use veilgrad_mechanism::exact::{self, Part, round_down};
 use zeroize::Zeroize;
 
+use crate::layer::fast;
 use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
 
 /// Sums of outer products whose factors are rounded to integers of 13 and 14 bits.
@@ -88,12 +89,10 @@ impl OuterProducts for RoundedProducts {
 
 /// The largest absolute value. As bits, absolute values have the same order.
 fn largest(x: &[f32]) -> f32 {
-    let mut bits = 0;
-    crate::layer::fast(
+    fast(
         #[inline(always)]
-        || bits = x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max),
-    );
-    f32::from_bits(bits)
+        || f32::from_bits(x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max)),
+    )
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ fn for_each_tile<R: Records>(
     let mut prepared = Prepared::default();
     prepared.prepare(model);
     let ids: Vec<u64> = (0..records.count()).collect();
-    for ids in ids.chunks(tile.capacity()) {
+    for ids in ids.chunks(tile.capacity) {
         tile.load(ids.len(), |index, input, target| records.read(ids[index], 0, input, target));
         visit(&mut tile, &prepared, ids.len());
     }
@@ -121,7 +121,7 @@ impl PublicTrainer {
             let parts = ids.chunks(part).chain(std::iter::repeat(&[][..]));
             let work = |tile: &mut Tile, ids: &[u64]| {
                 tile.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-                for ids in ids.chunks(tile.capacity()) {
+                for ids in ids.chunks(tile.capacity) {
                     let read = |index: usize, input: &mut [f32], target: &mut [f32]| {
                         records.read(ids[index], 0, input, target);
                     };

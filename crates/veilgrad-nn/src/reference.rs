@@ -190,7 +190,7 @@ fn loss_of(model: &Model, layers: &[Layer], (input, class): &(Vec<f32>, f32)) ->
 
 fn flat_plan(model: &Model, clip: f64) -> RoundPlan {
     let trained = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
-    let structure = Structure::new(trained.map(|p| (p.name.as_str(), p.length))).unwrap();
+    let structure = Structure::new(trained.map(|p| (p.name.as_str(), p.length()))).unwrap();
     let group = Group::new("gradient", ["*"], ClipNorm::new(clip).unwrap());
     let group = group.average(PublicCount::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.1).unwrap());
@@ -337,7 +337,7 @@ proptest! {
         }
         let tile = tile_of(&model, &records, 2);
         let trained: Vec<_> = model.network.parameters.iter().filter(|p| p.role == Role::Weight).collect();
-        let structure = Structure::new(trained.iter().map(|p| (p.name.as_str(), p.length))).unwrap();
+        let structure = Structure::new(trained.iter().map(|p| (p.name.as_str(), p.length()))).unwrap();
         let clip = ClipNorm::new(10f64.powf(scale)).unwrap();
         let one = PublicCount::new(1.0).unwrap();
         let alpha = |words: &mut Words| JointScale::new(10f64.powi((words.next() % 7) as i32 - 3)).unwrap();

@@ -1,6 +1,6 @@
 //! A tile: some examples on their way through a model and back.
 
-use crate::layer::{Backward, Gradients, Spare};
+use crate::layer::{Backward, Gradients, Parameter, Spare};
 use crate::loss::Judgement;
 use crate::model::Prepared;
 use crate::round::Performance;
@@ -13,7 +13,7 @@ use crate::{Loss, Model};
 /// are or which; for that, see [`Operation`](crate::layer::Operation). (In a summed pass, gradients
 /// of parameters are sums over the examples.)
 pub(crate) struct Tile {
-    capacity: usize,
+    pub(crate) capacity: usize,
     count: usize,
     /// The input of every step, and the output of the last.
     pub(crate) values: Vec<Vec<f32>>,
@@ -40,7 +40,7 @@ impl Tile {
         let mut widths = vec![network.inputs()];
         widths.extend(network.steps.iter().map(|step| step.outputs));
         let room = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
-        let lengths: Vec<usize> = network.parameters.iter().map(|p| p.length).collect();
+        let lengths: Vec<usize> = network.parameters.iter().map(Parameter::length).collect();
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
         let mut outer = vec![None; lengths.len()];
         for (index, step) in network.steps.iter().enumerate() {
@@ -74,10 +74,6 @@ impl Tile {
         self.targets.fill(0.0);
         self.judgements.fill(None);
         self.count = 0;
-    }
-
-    pub(crate) const fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// Fills the tile: `read` writes the input and the target of example i.
@@ -115,9 +111,8 @@ impl Tile {
         let count = self.count;
         let last = model.network.steps.len();
         let outputs = model.network.outputs();
-        let inputs = self.values[0].len() / self.capacity;
         for row in 0..count {
-            let input = &self.values[0][row * inputs..][..inputs];
+            let input = self.row(&self.values[0], row);
             let output = &self.values[last][row * outputs..][..outputs];
             let slope = &mut self.slopes[last][row * outputs..][..outputs];
             let target = &self.targets[row * self.target..][..self.target];

@@ -1,21 +1,21 @@
 //! Native models in training: the round engine, then the optimizer.
 
 use std::ops::Deref;
+use std::path::Path;
 
-use veilgrad_events::{LedgerStore, Numerics, Round, RoundPermit, Run};
+use veilgrad_events::{Head, History, LedgerStore, Numerics, RoundPermit, Run};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
 use veilgrad_mechanism::Sampler;
 
+use crate::file::FileError;
 use crate::loss::Loss;
 use crate::model::{Model, Prepared};
-use crate::native::{Measured, Memory, Native, vectors};
+use crate::native::{Measured, Memory, Native, Setup, vectors};
 use crate::optimizer::{Optimizer, Schedule, WeightAverage, Weights};
 use crate::records::Records;
-#[cfg(doc)]
-use crate::round::drive;
 use crate::round::{
-    Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
+    Checkpoint, Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
 };
 use crate::tile::{best_tile, tile_of};
 
@@ -49,17 +49,13 @@ use crate::tile::{best_tile, tile_of};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Trainer<O> {
-    pub(crate) model: Model,
-    pub(crate) optimizer: O,
-    pub(crate) average: Option<WeightAverage>,
-    pub(crate) engine: Engine<Memory>,
-    loss: Loss,
+    model: Model,
+    optimizer: O,
+    average: Option<WeightAverage>,
+    engine: Engine<Memory>,
     schedule: Schedule,
-    metrics: Vec<Measured>,
+    setup: Setup,
     prepared: Prepared,
-    tile: usize,
-    /// The parameter of each vector of a round.
-    order: Vec<usize>,
     momentum: f32,
 }
 
@@ -84,16 +80,13 @@ impl<O: Optimizer> Trainer<O> {
         let summed = engine.training().is_materialised();
         let tile = if summed { best_tile(&model) } else { tile_of(performance, &model) };
         Ok(Self {
-            tile,
             model,
             optimizer,
             average: None,
             engine,
-            loss,
             schedule,
-            metrics,
+            setup: Setup { loss, metrics, tile, summed, order },
             prepared: Prepared::default(),
-            order,
             momentum: 0.1,
         })
     }
@@ -102,7 +95,7 @@ impl<O: Optimizer> Trainer<O> {
     /// the weights themselves.
     #[must_use]
     pub fn averaging(mut self, decay: f32) -> Self {
-        self.average = Some(WeightAverage::new(decay, &self.model));
+        self.average = Some(WeightAverage { decay, values: self.model.values.clone() });
         self
     }
 
@@ -120,7 +113,8 @@ impl<O: Optimizer> Trainer<O> {
 
     /// The model with averaged weights, if [`averaging`](Self::averaging) was asked for.
     pub fn averaged_model(&self) -> Option<Model> {
-        Some(self.average.as_ref()?.model(&self.model))
+        let values = self.average.as_ref()?.values.clone();
+        Some(Model { network: self.model.network.clone(), values })
     }
 
     /// Runs one charged round.
@@ -153,7 +147,7 @@ impl<O: Optimizer> Trainer<O> {
 
     /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
     /// that a crash leaves unused stay charged; 32 is a good size. For checkpoints, and to stop in order,
-    /// see [`drive`].
+    /// see [`drive`](crate::drive).
     ///
     /// # Errors
     /// When the budget is spent (no data was touched for it), or anything fails.
@@ -170,6 +164,74 @@ impl<O: Optimizer> Trainer<O> {
         drive_shown(self, run, sampler, records, &pace, show)
     }
 
+    /// Weights, running statistics, optimizer state, averages, clip norms, quantile estimates, the number
+    /// of rounds, and where the ledger's chain ends.
+    ///
+    /// # Guarantee
+    /// All of it is released or public; see [`Checkpoint`].
+    pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
+        let Checkpoint { mut arrays } = self.engine.checkpoint(head);
+        for (name, shape, values) in self.model.parameters() {
+            arrays.insert(format!("model/{name}"), shape, values);
+        }
+        if let Some(average) = self.averaged_model() {
+            for (name, shape, values) in average.parameters() {
+                arrays.insert(format!("average/{name}"), shape, values);
+            }
+        }
+        for (name, values) in self.optimizer.state() {
+            arrays.insert(format!("optimizer/{name}"), &[values.len()], &values);
+        }
+        arrays.texts.insert("optimizer".to_owned(), self.optimizer.kind());
+        Checkpoint { arrays }
+    }
+
+    /// Writes a [`checkpoint`](Self::checkpoint).
+    ///
+    /// # Errors
+    /// When the file cannot be written; what was there before is there still.
+    pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
+        self.checkpoint(head).write(path)
+    }
+
+    /// Resumes from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
+    /// quantile adapts must be the plan's own. A checkpoint that names a ledger needs that ledger, and the ledger
+    /// must contain what was charged when the checkpoint was written.
+    ///
+    /// # Errors
+    /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
+    /// Nothing was changed then.
+    pub fn resume(&mut self, path: &Path, ledger: Option<&dyn History>) -> Result<(), FileError> {
+        self.restore(&Checkpoint::read(path, ledger)?)
+    }
+
+    /// The same for a checkpoint that was read before.
+    ///
+    /// # Errors
+    /// When it does not fit. Nothing was changed then.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), FileError> {
+        let arrays = &checkpoint.arrays;
+        let mut model = self.model.clone();
+        arrays.load("model/", &mut model)?;
+        if checkpoint.text("optimizer").is_none_or(|kind| *kind != self.optimizer.kind()) {
+            return Err(FileError::Format("'optimizer' is missing or wrong".to_owned()));
+        }
+        let average = self.average.as_ref().map(|average| {
+            let mut averaged = model.clone();
+            arrays.load("average/", &mut averaged)?;
+            Ok::<_, FileError>(WeightAverage { values: averaged.values, ..*average })
+        });
+        let average = average.transpose()?;
+        let state = arrays.arrays.iter().filter_map(|(name, (_, values))| {
+            Some((name.strip_prefix("optimizer/")?.to_owned(), values.clone()))
+        });
+        let position = self.engine.position(checkpoint)?;
+        self.optimizer.restore(state.collect(), &model)?;
+        self.engine.go_on_from(position);
+        (self.model, self.average) = (model, average);
+        Ok(())
+    }
+
     /// A round, and what follows from what it released: the optimizer, running statistics, the average.
     fn step<R: Records>(
         &mut self,
@@ -177,20 +239,12 @@ impl<O: Optimizer> Trainer<O> {
         round: impl FnOnce(&mut Engine<Memory>, &Native<'_>) -> Result<Progress, TrainError>,
     ) -> Result<Progress, TrainError> {
         self.prepared.prepare(&self.model);
-        let backend = Native {
-            model: &self.model,
-            prepared: &self.prepared,
-            loss: self.loss,
-            metrics: &self.metrics,
-            records,
-            tile: self.tile,
-            summed: self.engine.training().is_materialised(),
-            order: &self.order,
-        };
+        let (model, prepared, setup) = (&self.model, &self.prepared, &self.setup);
+        let backend = Native { model, prepared, records, setup };
         let rate = self.schedule.rate(self.engine.rounds());
         let progress = round(&mut self.engine, &backend)?;
         if let Some(estimates) = self.engine.estimates() {
-            self.optimizer.step(Weights::new(&mut self.model), estimates, rate, progress.round);
+            self.optimizer.step(Weights(&mut self.model), estimates, rate, progress.round);
             self.model.follow(estimates, self.momentum);
         }
         if let Some(average) = &mut self.average {
@@ -210,12 +264,10 @@ impl<O> Deref for Trainer<O> {
 }
 
 impl<O: Optimizer, R: Records> Trains<R> for Trainer<O> {
-    fn rounds(&self) -> u64 {
-        self.engine.rounds()
-    }
+    type Memory = Memory;
 
-    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
-        self.engine.event(sampler)
+    fn engine(&self) -> &Engine<Memory> {
+        &self.engine
     }
 
     fn round(

@@ -23,22 +23,18 @@ private_config!(LinearConfig, burn::nn::Linear => PrivateLinear { weight, bias }
 impl PrivateLinear {
     /// `x W + b` over the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        if tape::is_recording() {
-            let [_, outputs] = self.weight.dims();
-            let layer = Layer {
-                name: "PrivateLinear",
-                settings: Vec::new(),
-                kernel: &|shape| Kernel::new(&Native::linear(outputs), shape),
-                targets: vec![same(&self.weight), self.bias.as_ref().and_then(same)],
-                values: &|| {
-                    let bias = values(self.bias.as_ref(), outputs, 0.0);
-                    vec![operation::values(self.weight.val()), bias]
-                },
-            };
-            if let Some(y) = tape::record(&x, layer) {
-                return y;
-            }
-        }
-        linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        let [_, outputs] = self.weight.dims();
+        let layer = Layer {
+            name: "PrivateLinear",
+            settings: Vec::new(),
+            kernel: &|shape| Kernel::new(&Native::linear(outputs), shape),
+            targets: vec![same(&self.weight), self.bias.as_ref().and_then(same)],
+            values: &|| {
+                let bias = values(self.bias.as_ref(), outputs, 0.0);
+                vec![operation::values(self.weight.val()), bias]
+            },
+        };
+        tape::record(&x, layer)
+            .unwrap_or_else(|| linear(x, self.weight.val(), self.bias.as_ref().map(Param::val)))
     }
 }

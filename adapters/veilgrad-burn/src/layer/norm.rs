@@ -2,6 +2,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::nn::{BatchNormConfig, GroupNormConfig, LayerNormConfig};
 use burn::tensor::module::layer_norm;
 use burn::tensor::{Device, Tensor};
+use veilgrad_nn::Layer as Native;
 use veilgrad_nn::adapter::Kernel;
 
 use super::{PrivateConfig, same, values};
@@ -31,23 +32,20 @@ impl PrivateConfig for LayerNormConfig {
 impl PrivateLayerNorm {
     /// Normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        if tape::is_recording() {
-            let [channels] = self.gamma.dims();
-            let layer = Layer {
-                name: "PrivateLayerNorm",
-                settings: vec![self.epsilon.to_bits() as usize],
-                kernel: &|shape| Kernel::layer_norm(self.epsilon as f32, shape),
-                targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
-                values: &|| {
-                    let gamma = operation::values(self.gamma.val());
-                    vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
-                },
-            };
-            if let Some(y) = tape::record(&x, layer) {
-                return y;
-            }
-        }
-        layer_norm(x, self.gamma.val(), self.beta.as_ref().map(Param::val), self.epsilon)
+        let [channels] = self.gamma.dims();
+        let layer = Layer {
+            name: "PrivateLayerNorm",
+            settings: vec![self.epsilon.to_bits() as usize],
+            kernel: &|shape| Kernel::with_epsilon(&Native::LayerNorm, self.epsilon as f32, shape),
+            targets: vec![same(&self.gamma), self.beta.as_ref().and_then(same)],
+            values: &|| {
+                let gamma = operation::values(self.gamma.val());
+                vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
+            },
+        };
+        tape::record(&x, layer).unwrap_or_else(|| {
+            layer_norm(x, self.gamma.val(), self.beta.as_ref().map(Param::val), self.epsilon)
+        })
     }
 }
 
@@ -74,20 +72,19 @@ impl PrivateGroupNorm {
     /// Normalises groups of channels, `[records, channels, …]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let channels = self.num_channels;
-        if tape::is_recording() {
-            let layer = Layer {
-                name: "PrivateGroupNorm",
-                settings: vec![channels, self.num_groups, self.epsilon.to_bits() as usize],
-                kernel: &|shape| Kernel::group_norm(self.num_groups, self.epsilon as f32, shape),
-                targets: [&self.gamma, &self.beta].map(|p| p.as_ref().and_then(same)).into(),
-                values: &|| {
-                    let gamma = values(self.gamma.as_ref(), channels, 1.0);
-                    vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
-                },
-            };
-            if let Some(y) = channels_last(&x, layer) {
-                return y;
-            }
+        let norm = Native::GroupNorm { groups: self.num_groups };
+        let layer = Layer {
+            name: "PrivateGroupNorm",
+            settings: vec![channels, self.num_groups, self.epsilon.to_bits() as usize],
+            kernel: &|shape| Kernel::with_epsilon(&norm, self.epsilon as f32, shape),
+            targets: [&self.gamma, &self.beta].map(|p| p.as_ref().and_then(same)).into(),
+            values: &|| {
+                let gamma = values(self.gamma.as_ref(), channels, 1.0);
+                vec![gamma, values(self.beta.as_ref(), channels, 0.0)]
+            },
+        };
+        if let Some(y) = channels_last(&x, layer) {
+            return y;
         }
         // As Burn does it.
         let layer = burn::nn::GroupNorm {
@@ -102,8 +99,11 @@ impl PrivateGroupNorm {
     }
 }
 
-/// Records a layer with channels as the second axis.
+/// Records a layer with channels as the second axis; none if no tape runs, or the layer does not fit.
 fn channels_last<const D: usize>(x: &Tensor<D>, layer: Layer<'_>) -> Option<Tensor<D>> {
+    if !tape::is_recording() {
+        return None;
+    }
     let y: Tensor<D> = tape::record(&x.clone().movedim(1, D - 1), layer)?;
     Some(y.movedim(D - 1, 1))
 }
@@ -146,24 +146,20 @@ impl PrivateConfig for BatchNormConfig {
 impl PrivateBatchNorm {
     /// Normalises each channel, `[records, channels, …]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        if tape::is_recording() {
-            let layer = Layer {
-                name: "PrivateBatchNorm",
-                settings: vec![self.epsilon.to_bits() as usize],
-                kernel: &|shape| Kernel::batch_norm(self.epsilon as f32, shape),
-                targets: [&self.gamma, &self.beta, &self.running_mean, &self.running_var]
-                    .map(same)
-                    .into(),
-                values: &|| {
-                    let (mean, variance) = (self.running_mean.val(), self.running_var.val());
-                    let mean_square = variance + mean.clone() * mean.clone();
-                    let parameters = [self.gamma.val(), self.beta.val(), mean, mean_square];
-                    parameters.map(operation::values).into()
-                },
-            };
-            if let Some(y) = channels_last(&x, layer) {
-                return y;
-            }
+        let parameters = [&self.gamma, &self.beta, &self.running_mean, &self.running_var];
+        let layer = Layer {
+            name: "PrivateBatchNorm",
+            settings: vec![self.epsilon.to_bits() as usize],
+            kernel: &|shape| Kernel::with_epsilon(&Native::BatchNorm, self.epsilon as f32, shape),
+            targets: parameters.map(same).into(),
+            values: &|| {
+                let [gamma, beta, mean, variance] = parameters.map(Param::val);
+                let mean_square = variance + mean.clone() * mean.clone();
+                [gamma, beta, mean, mean_square].map(operation::values).into()
+            },
+        };
+        if let Some(y) = channels_last(&x, layer) {
+            return y;
         }
         let [channels] = self.gamma.dims();
         let mut shape = [1; D];

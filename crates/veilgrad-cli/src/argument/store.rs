@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use veilgrad_events::{Delta, Epsilon, RecordUnit};
 use veilgrad_ledger::Head;
 
-use super::{Neighbours, delta, epsilon, target_epsilon, unit};
+use super::{Neighbours, checked, target_epsilon, unit};
 use crate::error::Error;
 use crate::{example, ledger_place};
 
@@ -58,7 +58,7 @@ pub(crate) struct TightenBudget {
     /// The dataset.
     pub(crate) dataset: String,
     /// The new, smaller cap.
-    #[arg(long, value_parser = epsilon)]
+    #[arg(long, value_parser = checked::<Epsilon>)]
     pub(crate) epsilon: Epsilon,
     #[command(flatten)]
     pub(crate) file: LedgerFile,
@@ -72,7 +72,7 @@ pub(crate) struct CreateBudget {
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Epsilon,
     /// The delta of the promise.
-    #[arg(long, value_parser = delta)]
+    #[arg(long, value_parser = checked::<Delta>)]
     pub(crate) delta: Delta,
     /// Which datasets are neighbours.
     #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]

@@ -12,7 +12,7 @@ use veilgrad_ledger::{Dataset, Ledger, StoreError};
 use super::document::{
     Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report,
 };
-use crate::answer::{sampling_name, unit_name};
+use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
 use crate::path;
 
@@ -102,7 +102,8 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         adjacency: budget.adjacency.name().to_owned(),
         unit: unit_name(budget.unit),
         sampling: done.sampling.map_or("mixed", sampling_name).to_owned(),
-        rate: done.sampling.and_then(rate),
+        // All records are not a sample.
+        rate: done.sampling.filter(|sampling| *sampling != Sampling::All {}).and_then(rate),
         numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
         insecure: dataset.insecure().is_some(),
         rounds: facts.done.map_or(done.rounds, |rounds| rounds.min(done.rounds)),
@@ -200,14 +201,4 @@ fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
     let profile = Profile::new(&composition, Epsilon::new(1.5 * claim.epsilon)?, POINTS as usize);
     let spent = spent(plan, adjacency, delta, &Tightest, POINTS)?;
     Ok(Curves::new(&spent, &profile))
-}
-
-fn rate(sampling: Sampling) -> Option<f64> {
-    match sampling {
-        Sampling::Poisson { rate } => Some(rate.get()),
-        Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
-            Some(batch.batch() as f64 / batch.records() as f64)
-        }
-        _ => None,
-    }
 }

@@ -55,19 +55,15 @@ impl Config {
 
     fn check_privacy(&self) -> Result<(), String> {
         let (data, privacy) = (&self.data, &self.privacy);
-        match (privacy.epsilon, privacy.noise_multiplier) {
-            (None, None) => return Err("[privacy] needs epsilon, or noise_multiplier".to_owned()),
-            (Some(_), Some(_)) => {
-                return Err("[privacy] has both epsilon and noise_multiplier; give one".to_owned());
-            }
-            (Some(epsilon), None) if !(epsilon > 0.0 && epsilon.is_finite()) => {
-                return Err(format!("[privacy] epsilon {epsilon} is not a number greater than 0"));
-            }
-            _ => {}
+        let given = [privacy.epsilon, privacy.noise_multiplier].iter().flatten().count();
+        refuse([
+            (given == 0, "[privacy] needs epsilon, or noise_multiplier"),
+            (given == 2, "[privacy] has both epsilon and noise_multiplier; give one"),
+        ])?;
+        if let Some(epsilon) = privacy.epsilon.filter(|e| !(*e > 0.0 && e.is_finite())) {
+            return Err(format!("[privacy] epsilon {epsilon} is not a number greater than 0"));
         }
-        if data.records == 0 {
-            return Err("[data] records must be 1 or more".to_owned());
-        }
+        refuse([(data.records == 0, "[data] records must be 1 or more")])?;
         let rate = privacy.expected_batch / data.records as f64;
         if !(rate > 0.0 && rate <= 1.0) {
             return Err(format!(
@@ -171,12 +167,11 @@ impl Config {
         if self.canaries() > MOST_CANARIES {
             return Err(format!("[audit] canaries must be {MOST_CANARIES} or fewer"));
         }
-        if train.rounds == 0 {
-            return Err("[train] rounds must be 1 or more".to_owned());
-        }
-        if train.ema.is_some_and(|decay| !(0.0..1.0).contains(&decay)) {
-            return Err("[train] ema is not in [0, 1)".to_owned());
-        }
+        let bad_ema = train.ema.is_some_and(|decay| !(0.0..1.0).contains(&decay));
+        refuse([
+            (train.rounds == 0, "[train] rounds must be 1 or more"),
+            (bad_ema, "[train] ema is not in [0, 1)"),
+        ])?;
         let lr = train.optimizer.learning_rate();
         if !(lr > 0.0 && lr.is_finite()) {
             return Err(format!("[train] optimizer: lr {lr} is not a positive number"));

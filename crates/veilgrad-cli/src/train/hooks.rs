@@ -94,7 +94,7 @@ pub(crate) struct RunHooks {
 
 impl RunHooks {
     pub(crate) fn account(&self) -> Account {
-        let mut metrics = self.progress.metrics();
+        let mut metrics = self.progress.metrics.clone();
         if metrics.is_empty() {
             metrics.clone_from(&self.earlier.metrics);
         }

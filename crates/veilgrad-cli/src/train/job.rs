@@ -62,14 +62,6 @@ impl Job {
         Ok(Self { config, threads, delta, trainer, sampler, rounds, guarantee })
     }
 
-    pub(crate) fn noise(&self) -> f64 {
-        self.trainer.plan().noise_multiplier().map_or(f64::NAN, NoiseMultiplier::get)
-    }
-
-    pub(crate) fn unit(&self) -> String {
-        build::unit(&self.config).record().to_string()
-    }
-
     /// The terms of a budget that is begun with this run: what the run may cost, and no more.
     pub(crate) fn budget(&self) -> Result<Budget, Error> {
         let epsilon = self.config.privacy.epsilon.unwrap_or(self.guarantee.epsilon);

@@ -151,11 +151,12 @@ impl Session<'_> {
             return;
         }
         use veilgrad_accounting::display::{claimed_noise_down, up};
-        let job = &self.job;
+        let (job, unit) = (&self.job, build::unit(&self.job.config).record());
+        let noise = job.trainer.plan().noise_multiplier().map_or(f64::NAN, |noise| noise.get());
         let mut rows = vec![
-            ("dataset", format!("{} ({})", job.config.dataset(), job.unit())),
+            ("dataset", format!("{} ({unit})", job.config.dataset())),
             ("rounds", job.rounds.count.to_string()),
-            ("noise multiplier", claimed_noise_down(job.noise())),
+            ("noise multiplier", claimed_noise_down(noise)),
             ("epsilon", format!("{} at delta {:e}", up(job.guarantee.epsilon), job.delta.get())),
             ("accountant", job.guarantee.accountant.to_owned()),
         ];

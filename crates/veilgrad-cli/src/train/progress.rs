@@ -21,7 +21,8 @@ pub(crate) struct Progress {
     last: Option<Instant>,
     done: u64,
     shown: bool,
-    metrics: Vec<(String, Vec<f64>)>,
+    /// The last private estimate of every metric.
+    pub(crate) metrics: Vec<(String, Vec<f64>)>,
 }
 
 impl Progress {
@@ -72,10 +73,6 @@ impl Progress {
         if self.shown {
             say("\n");
         }
-    }
-
-    pub(crate) fn metrics(&self) -> Vec<(String, Vec<f64>)> {
-        self.metrics.clone()
     }
 }
 

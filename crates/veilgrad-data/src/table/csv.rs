@@ -31,7 +31,6 @@ pub(super) fn read(
     let width = cells.count();
     let header: Vec<String> =
         (0..width).map(|place| cells.get(place).unwrap_or_default().to_owned()).collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut rows = Rows::new(schema, path, &header, labelled, found)?;
     while next(&mut line)? > 0 {
         if !cells.split(without_end(&line)) {

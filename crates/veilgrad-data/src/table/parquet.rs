@@ -64,7 +64,6 @@ fn rows(
         return Err(DataError::format(path, why));
     }
     let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut rows = Rows::new(schema, path, &header, labelled, found)?;
     let projection = Type::group_type_builder(all.name()).with_fields(fields).build();
     let projection = projection.map_err(|_| wrong())?;

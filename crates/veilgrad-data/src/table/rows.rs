@@ -36,12 +36,12 @@ impl<'a> Rows<'a> {
     pub(crate) fn new(
         schema: &'a Schema,
         path: &Path,
-        header: &[&str],
+        header: &[String],
         labelled: bool,
         found: &'a mut dyn FnMut(Defect),
     ) -> Result<Self, DataError> {
         let place = |name: &str| {
-            let mut places = (0..).zip(header).filter(|(_, cell)| **cell == name);
+            let mut places = (0..).zip(header).filter(|(_, cell)| *cell == name);
             match (places.next(), places.next()) {
                 (Some((place, _)), None) => Ok(place),
                 (None, _) => Err(DataError::format(path, format!("has no column {name:?}"))),

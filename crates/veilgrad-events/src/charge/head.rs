@@ -68,17 +68,13 @@ impl FromStr for Head {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a head: id:sequence:hash");
-        let mut parts = text.trim().split(':');
-        let (Some(id), Some(sequence), Some(hash), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(wrong());
-        };
+        let parts: Vec<&str> = text.trim().split(':').collect();
+        let [id, sequence, hash] = parts.as_slice() else { return Err(wrong()) };
         if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }
         let sequence = sequence.parse().map_err(|_| wrong())?;
-        Ok(Self { id: id.to_owned(), sequence, hash: hash.parse()? })
+        Ok(Self { id: (*id).to_owned(), sequence, hash: hash.parse()? })
     }
 }
 

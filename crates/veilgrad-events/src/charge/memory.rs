@@ -63,21 +63,16 @@ impl MemoryLedger {
 
 impl LedgerStore for MemoryLedger {
     fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
-        let mut charged = Some(self.charged);
-        for event in events {
-            if let Event::Reserve(reservation) = event {
-                charged = charged.and_then(|sum| sum.checked_add(reservation.charge.count));
-            }
-        }
-        match (charged, self.round_limit) {
-            (Some(sum), limit) if limit.is_none_or(|limit| sum <= limit) => self.charged = sum,
-            _ => {
-                return Err(LedgerError::BudgetExhausted(format!(
-                    "more rounds after {} exceed the limit",
-                    self.charged
-                )));
-            }
-        }
+        let mut counts = events.iter().map(|event| match event {
+            Event::Reserve(reservation) => reservation.charge.count,
+            _ => 0,
+        });
+        let charged = counts.try_fold(self.charged, u64::checked_add);
+        let fits = |sum: &u64| self.round_limit.is_none_or(|limit| *sum <= limit);
+        self.charged = charged.filter(fits).ok_or_else(|| {
+            let why = format!("more rounds after {} exceed the limit", self.charged);
+            LedgerError::BudgetExhausted(why)
+        })?;
         self.events.extend_from_slice(events);
         Ok(())
     }

@@ -84,12 +84,10 @@ impl RoundsFile {
             if !first {
                 return Err(serde_json::Error::custom("the mode is for the first line"));
             }
-            if order
-                .is_some_and(|order| mode != Mode::Adaptive || !(order > 1.0 && order.is_finite()))
-            {
-                return Err(serde_json::Error::custom(
-                    "an order is above 1, and for adaptive rounds",
-                ));
+            let is_usable = |order: f64| mode == Mode::Adaptive && order > 1.0 && order.is_finite();
+            if order.is_some_and(|order| !is_usable(order)) {
+                let rule = "an order is above 1, and for adaptive rounds";
+                return Err(serde_json::Error::custom(rule));
             }
             (self.mode, self.order) = (Some(mode), order);
         } else if keys.run.is_some() {
@@ -125,24 +123,6 @@ impl RoundsFile {
         }
         Ok(text)
     }
-}
-
-/// Reads rounds, one JSON object per line; blank lines are passed over.
-///
-/// # Guarantee
-/// Every f64 comes back with the bits that [`rounds_to_jsonl`] wrote. A line with an unknown policy,
-/// an unknown field or a value out of range is refused, never guessed at.
-///
-/// # Errors
-/// Names the first line that is wrong and why.
-pub fn rounds_from_jsonl(text: &str) -> Result<Vec<Rounds>, LineError> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(index, line)| {
-            serde_json::from_str(line).map_err(|cause| LineError { line: index + 1, cause })
-        })
-        .collect()
 }
 
 /// Writes rounds, one JSON object per line.

@@ -13,7 +13,7 @@ mod unit;
 pub use budget::Budget;
 pub use entry::{Close, Event, Insecure, Mode, NoiseMechanism, Numerics, Reservation, RunHeader};
 pub use grid::{GridError, IntegerGrid};
-pub use jsonl::{LineError, RoundsFile, rounds_from_jsonl, rounds_to_jsonl};
+pub use jsonl::{LineError, RoundsFile, rounds_to_jsonl};
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
 pub use round::{Folded, Round, RoundError, Rounds, run_length};

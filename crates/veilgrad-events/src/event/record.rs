@@ -21,20 +21,6 @@ pub enum RecordUnit {
     User,
 }
 
-impl RecordUnit {
-    /// How far one *example* can move a record's clipped vector, in multiples of the clip norm `S`.
-    ///
-    /// An example that is a record can be absent: `S`. An example inside a larger record can at most
-    /// turn one vector of norm `S` into another: `2 S`, however many examples share the record.
-    #[must_use]
-    pub const fn example_sensitivity(self) -> u32 {
-        match self {
-            Self::Example => 1,
-            Self::Microbatch { .. } | Self::User => 2,
-        }
-    }
-}
-
 impl fmt::Display for RecordUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,7 +96,6 @@ mod tests {
     #[test]
     fn a_microbatch_says_what_it_protects() {
         let unit = RecordUnit::Microbatch { examples: NonZeroU32::new(10).unwrap() };
-        assert_eq!(unit.example_sensitivity(), 2);
         assert!(unit.to_string().contains("twice the clip norm"));
         let json = serde_json::to_string(&unit).unwrap();
         assert_eq!(serde_json::from_str::<RecordUnit>(&json).unwrap(), unit);

@@ -7,57 +7,50 @@ use pulp::{cast, f32x16};
 
 use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
 
-/// Does the columns of as many wide panels as there are, and returns the other blocks.
-pub(super) struct Wide<'a, K> {
-    pub(super) v4: V4,
-    pub(super) rows: &'a [f32],
-    pub(super) blocks: Blocks<'a, K>,
-}
-
-impl<'a, K> pulp::NullaryFnOnce for Wide<'a, K> {
-    type Output = Blocks<'a, K>;
-
+// With indices, the compiler sees that all rows have one length.
+#[allow(clippy::needless_range_loop)]
+impl<K> Blocks<'_, K> {
+    /// Does the columns of as many wide panels as there are, and returns the other blocks.
     #[inline(always)]
-    fn call(mut self) -> Blocks<'a, K> {
-        let Shape { m, n, k } = self.blocks.shape;
-        while n - self.blocks.column >= WIDE * WIDTH && self.panel().1 >= WIDE * WIDTH {
+    pub(super) fn wide(mut self, v4: V4, rows: &[f32]) -> Self {
+        let Shape { m, n, k } = self.shape;
+        while n - self.column >= WIDE * WIDTH
+            && self.b.panel(self.shape, self.column).1 >= WIDE * WIDTH
+        {
             for first in (0..k).step_by(DEPTH) {
                 let part = first..(first + DEPTH).min(k);
                 let mut row = 0;
                 while row < m {
                     row += match m - row {
-                        1 => self.block::<1>(row, &part),
-                        2 | 3 => self.block::<2>(row, &part),
-                        4 | 5 => self.block::<4>(row, &part),
-                        _ => self.block::<HEIGHT>(row, &part),
+                        1 => self.wide_block::<1>(v4, rows, row, &part),
+                        2 | 3 => self.wide_block::<2>(v4, rows, row, &part),
+                        4 | 5 => self.wide_block::<4>(v4, rows, row, &part),
+                        _ => self.wide_block::<HEIGHT>(v4, rows, row, &part),
                     };
                 }
             }
-            self.blocks.column += WIDE * WIDTH;
+            self.column += WIDE * WIDTH;
         }
-        self.blocks
-    }
-}
-
-// With indices, the compiler sees that all rows have one length.
-#[allow(clippy::needless_range_loop)]
-impl<K> Wide<'_, K> {
-    fn panel(&self) -> (&[f32], usize) {
-        self.blocks.b.panel(self.blocks.shape, self.blocks.column)
+        self
     }
 
     /// H rows of a wide panel; returns H.
     #[inline(always)]
-    fn block<const H: usize>(&mut self, row: usize, part: &Range<usize>) -> usize {
-        let (Self { v4, rows, .. }, Shape { n, k, .. }) = (&self, self.blocks.shape);
-        let column = self.blocks.column;
-        let start = if part.start == 0 { self.blocks.start } else { Start::Existing };
+    fn wide_block<const H: usize>(
+        &mut self,
+        v4: V4,
+        rows: &[f32],
+        row: usize,
+        part: &Range<usize>,
+    ) -> usize {
+        let (Shape { n, k, .. }, column) = (self.shape, self.column);
+        let start = if part.start == 0 { self.start } else { Start::Existing };
         let mut sums = [[v4.splat_f32x16(0.0); WIDE]; H];
         for i in 0..H {
             let from = match start {
                 Start::Zero => break,
                 Start::Bias(bias) => &bias[column..],
-                Start::Existing => &self.blocks.c[(row + i) * n + column..],
+                Start::Existing => &self.c[(row + i) * n + column..],
             };
             let from = &from[..WIDE * WIDTH];
             for j in 0..WIDE {
@@ -70,7 +63,7 @@ impl<K> Wide<'_, K> {
         for i in 0..H {
             a[i] = &rows[(row + i) * k + part.start..][..length];
         }
-        let (b, stride) = self.panel();
+        let (b, stride) = self.b.panel(self.shape, column);
         for (p, numbers) in (0..length).zip(b[part.start * stride..].chunks(stride)) {
             let numbers = &numbers[..WIDE * WIDTH];
             let mut right = [v4.splat_f32x16(0.0); WIDE];
@@ -85,7 +78,7 @@ impl<K> Wide<'_, K> {
             }
         }
         for i in 0..H {
-            let to = &mut self.blocks.c[(row + i) * n + column..][..WIDE * WIDTH];
+            let to = &mut self.c[(row + i) * n + column..][..WIDE * WIDTH];
             for (to, sums) in to.as_chunks_mut::<WIDTH>().0.iter_mut().zip(sums[i]) {
                 *to = cast(sums);
             }

@@ -214,14 +214,15 @@ impl Conv {
 
 impl Operation for Conv {
     fn parameters(&self) -> Vec<Parameter> {
-        let (kernel, patch) = ((self.down.kernel, self.right.kernel), self.patch());
-        let fans = patch + kernel.0 * kernel.1 * self.filters;
-        let limit = (6.0 / fans as f32).sqrt();
-        let shape = vec![kernel.0, kernel.1, self.channels, self.filters];
-        let (role, first) = (Role::Weight, First::Uniform(limit));
-        let weight = Parameter { name: "weight", shape, role, first };
-        let (shape, first) = (vec![self.filters], First::Constant(0.0));
-        vec![weight, Parameter { name: "bias", shape, role, first }]
+        let (height, width) = (self.down.kernel, self.right.kernel);
+        // Glorot and Bengio 2010.
+        let fans = self.patch() + height * width * self.filters;
+        let first = First::Uniform((6.0 / fans as f32).sqrt());
+        let shape = vec![height, width, self.channels, self.filters];
+        vec![
+            Parameter::new("weight", shape, Role::Weight, first),
+            Parameter::new("bias", vec![self.filters], Role::Weight, First::Constant(0.0)),
+        ]
     }
 
     fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {

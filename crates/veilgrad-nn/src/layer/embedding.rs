@@ -35,7 +35,7 @@ impl Operation for Embedding {
     fn parameters(&self) -> Vec<Parameter> {
         let shape = vec![self.entries, self.dimension];
         let first = First::Uniform((3.0 / self.dimension as f32).sqrt());
-        vec![Parameter { name: "weight", shape, role: Role::Weight, first }]
+        vec![Parameter::new("weight", shape, Role::Weight, first)]
     }
 
     fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {

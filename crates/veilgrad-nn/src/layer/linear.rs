@@ -28,11 +28,11 @@ impl Operation for Linear {
     fn parameters(&self) -> Vec<Parameter> {
         let (inputs, outputs) = (self.inputs, self.outputs);
         // Glorot and Bengio 2010.
-        let limit = (6.0 / (inputs + outputs) as f32).sqrt();
-        let weight = (vec![inputs, outputs], First::Uniform(limit));
-        let bias = (vec![outputs], First::Constant(0.0));
-        let parameter = |name, (shape, first)| Parameter { name, shape, role: Role::Weight, first };
-        vec![parameter("weight", weight), parameter("bias", bias)]
+        let first = First::Uniform((6.0 / (inputs + outputs) as f32).sqrt());
+        vec![
+            Parameter::new("weight", vec![inputs, outputs], Role::Weight, first),
+            Parameter::new("bias", vec![outputs], Role::Weight, First::Constant(0.0)),
+        ]
     }
 
     fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {

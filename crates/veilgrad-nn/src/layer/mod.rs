@@ -13,9 +13,10 @@ use crate::error::ModelError;
 
 pub use conv::{Conv2d, Padding};
 pub(crate) use operation::{
-    Backward, Compiled, First, Gradients, Operation, Packed, Role, Spare, fast,
+    Backward, Compiled, First, Gradients, Operation, Packed, Parameter, Role, Spare, fast,
 };
 pub use pool::Window;
+pub(crate) use pool::rectified_max_pool;
 
 /// One layer of a model. Images are `[height, width, channels]`, sequences `[length, features]`.
 ///
@@ -101,21 +102,22 @@ impl Layer {
         }
     }
 
-    /// The operation on records of this shape, and the shape of its output. `Flatten` needs none.
-    pub(crate) fn operation(&self, shape: &[usize]) -> Result<Compiled, ModelError> {
+    /// The operation on records of this shape, and the shape of its output. `Flatten` needs none. `epsilon` keeps the
+    /// division of a normalisation away from zero.
+    pub(crate) fn operation(&self, shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
         match self {
             Self::Linear { outputs } => linear::compile(shape, *outputs),
             Self::Conv2d(conv) => conv.compile(shape),
-            Self::Relu => Ok(activation::compile(shape, activation::Relu)),
-            Self::Tanh => Ok(activation::compile(shape, activation::Tanh)),
-            Self::Gelu => Ok(activation::compile(shape, activation::Gelu)),
+            Self::Relu => Ok(activation::relu(shape)),
+            Self::Tanh => Ok(activation::tanh(shape)),
+            Self::Gelu => Ok(activation::gelu(shape)),
             Self::MaxPool2d(window) => pool::compile(shape, *window, pool::MAX),
             Self::AveragePool2d(window) => pool::compile(shape, *window, pool::AVERAGE),
             Self::GlobalAverage => pool::compile_global(shape),
             Self::Flatten => Ok((None, vec![shape.iter().product()])),
-            Self::GroupNorm { groups } => compile::group_norm(shape, *groups, EPSILON),
-            Self::LayerNorm => compile::layer_norm(shape, EPSILON),
-            Self::BatchNorm => compile::batch_norm(shape, EPSILON),
+            Self::GroupNorm { groups } => normalise::compile_group(shape, *groups, epsilon),
+            Self::LayerNorm => normalise::compile_layer(shape, epsilon),
+            Self::BatchNorm => statistics::compile(shape, epsilon),
             Self::Embedding { entries, dimension } => {
                 embedding::compile(shape, *entries, *dimension)
             }
@@ -125,16 +127,9 @@ impl Layer {
     /// `Relu` followed by `MaxPool2d` as one operation.
     pub(crate) fn fused(&self, next: &Self, shape: &[usize]) -> Option<Compiled> {
         let (Self::Relu, Self::MaxPool2d(window)) = (self, next) else { return None };
-        compile::rectified_max_pool(shape, *window).ok()
+        rectified_max_pool(shape, *window).ok()
     }
 }
 
-/// Operations with settings that no [`Layer`] has.
-pub(crate) mod compile {
-    pub(crate) use super::normalise::{compile_group as group_norm, compile_layer as layer_norm};
-    pub(crate) use super::pool::rectified_max_pool;
-    pub(crate) use super::statistics::compile as batch_norm;
-}
-
-/// Keeps the division of a normalisation away from zero.
-const EPSILON: f32 = 1e-5;
+/// The epsilon of normalisations, unless told otherwise.
+pub(crate) const EPSILON: f32 = 1e-5;

@@ -16,7 +16,7 @@ struct Normalise {
     epsilon: f32,
 }
 
-pub(crate) fn compile_group(
+pub(super) fn compile_group(
     shape: &[usize],
     groups: usize,
     epsilon: f32,
@@ -30,7 +30,7 @@ pub(crate) fn compile_group(
     Ok((Some(Box::new(normalise)), shape.to_vec()))
 }
 
-pub(crate) fn compile_layer(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
+pub(super) fn compile_layer(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
     let normalise = Normalise { positions, channels, sets: positions, per_position: true, epsilon };
     Ok((Some(Box::new(normalise)), shape.to_vec()))
@@ -38,10 +38,8 @@ pub(crate) fn compile_layer(shape: &[usize], epsilon: f32) -> Result<Compiled, M
 
 /// One parameter per channel for scale, and one for shift.
 pub(super) fn scale_and_shift(channels: usize) -> Vec<Parameter> {
-    let parameter = |name, first| {
-        let (shape, first) = (vec![channels], First::Constant(first));
-        Parameter { name, shape, role: Role::Weight, first }
-    };
+    let parameter =
+        |name, first| Parameter::new(name, vec![channels], Role::Weight, First::Constant(first));
     vec![parameter("scale", 1.0), parameter("shift", 0.0)]
 }
 

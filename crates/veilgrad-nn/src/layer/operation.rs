@@ -5,11 +5,22 @@ use crate::gemm::{Panels, Start};
 
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
 
+/// A parameter of an operation, or of a model, where the name of its layer is before its own.
 pub(crate) struct Parameter {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) role: Role,
     pub(crate) first: First,
+}
+
+impl Parameter {
+    pub(crate) fn new(name: &str, shape: Vec<usize>, role: Role, first: First) -> Self {
+        Self { name: name.to_owned(), shape, role, first }
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.shape.iter().product()
+    }
 }
 
 /// Whether a parameter is trained or follows a statistic of the records.
@@ -139,18 +150,10 @@ pub(crate) trait Operation: Send + Sync {
     }
 }
 
-/// `Arch::dispatch` for closures: the body is compiled for the best instructions of the machine.
+/// Runs `body`, compiled for the best instructions of the machine. It must be `#[inline(always)]`.
 #[inline(always)]
-pub(crate) fn fast(body: impl FnOnce()) {
-    struct Body<F>(F);
-    impl<F: FnOnce()> pulp::NullaryFnOnce for Body<F> {
-        type Output = ();
-        #[inline(always)]
-        fn call(self) {
-            (self.0)();
-        }
-    }
-    pulp::Arch::new().dispatch(Body(body));
+pub(crate) fn fast<T>(body: impl FnOnce() -> T) -> T {
+    pulp::Arch::new().dispatch(body)
 }
 
 /// The last axis and the number of positions before it.

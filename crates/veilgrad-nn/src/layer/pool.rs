@@ -212,9 +212,6 @@ struct Global {
 
 pub(super) fn compile_global(shape: &[usize]) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
-    if positions == 0 {
-        return Err(ModelError::Shape("there are no positions to average".to_owned()));
-    }
     Ok((Some(Box::new(Global { positions, channels })), vec![channels]))
 }
 

@@ -13,11 +13,8 @@ struct BatchNorm {
     epsilon: f32,
 }
 
-pub(crate) fn compile(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
+pub(super) fn compile(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
-    if positions == 0 {
-        return Err(ModelError::Shape("there is nothing to normalise".to_owned()));
-    }
     Ok((Some(Box::new(BatchNorm { positions, channels, epsilon })), shape.to_vec()))
 }
 
@@ -34,8 +31,7 @@ impl BatchNorm {
 impl Operation for BatchNorm {
     fn parameters(&self) -> Vec<Parameter> {
         let statistic = |name, first| {
-            let (shape, first) = (vec![self.channels], First::Constant(first));
-            Parameter { name, shape, role: Role::Statistic, first }
+            Parameter::new(name, vec![self.channels], Role::Statistic, First::Constant(first))
         };
         let mut parameters = scale_and_shift(self.channels);
         parameters.extend([statistic("mean", 0.0), statistic("mean_square", 1.0)]);

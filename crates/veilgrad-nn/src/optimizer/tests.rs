@@ -79,10 +79,10 @@ fn averages_forget_at_their_decay_and_faster_while_young() {
     // (1 + t) / (10 + t) is 2/11 in round 1 and beyond 0.75 after round 26.
     for (round, decay) in [(1, 2.0 / 11.0), (8, 0.5), (27, 0.75), (1000, 0.75)] {
         model.values = vec![vec![4.0], vec![-1.0]];
-        let mut average = WeightAverage::new(0.75, &model);
+        let mut average = WeightAverage { decay: 0.75, values: model.values.clone() };
         model.values = vec![vec![8.0], vec![0.0]];
         average.add(&model, round);
-        let found = average.model(&model).values;
+        let found = average.values;
         assert!((found[0][0] - (8.0 - 4.0 * decay)).abs() < 1e-6, "{round}: {found:?}");
         assert!((found[1][0] + decay).abs() < 1e-6, "{round}: {found:?}");
     }

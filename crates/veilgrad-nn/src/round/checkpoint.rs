@@ -6,7 +6,7 @@ use veilgrad_events::{ClipNorm, Hash, Head, History};
 use veilgrad_mechanism::{Adapted, CanaryLane, RoundPlan};
 
 use super::engine::Engine;
-use crate::file::{Arrays, FileError};
+use crate::file::{Arrays, FileError, write_private};
 
 const FORMAT: &str = "veilgrad-checkpoint-2";
 /// The name of coins and scores of canaries.
@@ -34,7 +34,7 @@ impl UnverifiedCheckpoint {
     /// # Errors
     /// When the file cannot be read, or is not a checkpoint.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let checkpoint = Checkpoint { arrays: Arrays::read(path)? };
+        let checkpoint = Checkpoint { arrays: Arrays::from_bytes(&std::fs::read(path)?)? };
         let text = |name: &str| checkpoint.text(name);
         if text("format").is_none_or(|format| format != FORMAT) {
             return Err(wrong("format"));
@@ -92,30 +92,6 @@ fn wrong(name: &str) -> FileError {
 }
 
 impl Checkpoint {
-    fn new(round: u64, plan: &RoundPlan, groups: &[String], head: Option<&Head>) -> Self {
-        let mut arrays = Arrays::default();
-        let mut text = |name: String, value: String| arrays.texts.insert(name, value);
-        text("format".to_owned(), FORMAT.to_owned());
-        text("round".to_owned(), round.to_string());
-        let bits = |value: f64| format!("{:016x}", value.to_bits());
-        for group in groups {
-            if let Some(clip) = plan.clip_norm(group) {
-                text(format!("clip/{group}"), bits(clip.get()));
-            }
-        }
-        let adapted = plan.adapted();
-        text("adapted".to_owned(), adapted.rounds.to_string());
-        for (group, estimate) in adapted.estimates {
-            text(format!("quantile/{group}"), bits(estimate));
-        }
-        if let Some(head) = head {
-            text("ledger".to_owned(), head.id.clone());
-            text("sequence".to_owned(), head.sequence.to_string());
-            text("hash".to_owned(), head.hash.to_string());
-        }
-        Self { arrays }
-    }
-
     /// Adds bytes under a name. They must be released or public.
     pub fn insert(&mut self, name: &str, bytes: Vec<u8>) {
         self.arrays.bytes.insert(name.to_owned(), bytes);
@@ -134,7 +110,7 @@ impl Checkpoint {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
-        self.arrays.write(path)
+        Ok(write_private(path, &self.arrays.to_bytes()?)?)
     }
 
     /// Reads a checkpoint. One that names a ledger needs that ledger, and the ledger must contain what
@@ -155,29 +131,6 @@ impl Checkpoint {
         round.ok_or_else(|| wrong("round"))
     }
 
-    /// The plan where the checkpoint stands.
-    fn plan(&self, plan: &RoundPlan, groups: &[String]) -> Result<RoundPlan, FileError> {
-        let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
-        let rounds = self.text("adapted").and_then(|rounds| rounds.parse().ok());
-        let rounds = rounds.ok_or_else(|| wrong("adapted"))?;
-        let texts = self.arrays.texts.iter();
-        let quantiles = texts.filter_map(|(n, bits)| Some((n.strip_prefix("quantile/")?, bits)));
-        let estimates = quantiles
-            .map(|(name, bits)| Ok((name.to_owned(), number(bits).ok_or_else(|| wrong(name))?)))
-            .collect::<Result<_, FileError>>()?;
-        let mut plan = plan.clone();
-        plan.restore(&Adapted { rounds, estimates })
-            .map_err(|error| FileError::Format(error.to_string()))?;
-        for group in groups {
-            let name = format!("clip/{group}");
-            let clip = self.text(&name).and_then(number);
-            if clip.is_none() || clip != plan.clip_norm(group).map(ClipNorm::get) {
-                return Err(wrong(&name));
-            }
-        }
-        Ok(plan)
-    }
-
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.arrays.texts.get(name).map(String::as_str)
     }
@@ -188,7 +141,27 @@ impl<M: Send> Engine<M> {
     /// ends. The trainer adds weights and optimizer.
     #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
-        let mut checkpoint = Checkpoint::new(self.round, &self.plan, &self.groups, head);
+        let mut arrays = Arrays::default();
+        let mut text = |name: &str, value: String| arrays.texts.insert(name.to_owned(), value);
+        text("format", FORMAT.to_owned());
+        text("round", self.round.to_string());
+        let bits = |value: f64| format!("{:016x}", value.to_bits());
+        for group in &self.groups {
+            if let Some(clip) = self.plan.clip_norm(group) {
+                text(&format!("clip/{group}"), bits(clip.get()));
+            }
+        }
+        let adapted = self.plan.adapted();
+        text("adapted", adapted.rounds.to_string());
+        for (group, estimate) in adapted.estimates {
+            text(&format!("quantile/{group}"), bits(estimate));
+        }
+        if let Some(head) = head {
+            text("ledger", head.id.clone());
+            text("sequence", head.sequence.to_string());
+            text("hash", head.hash.to_string());
+        }
+        let mut checkpoint = Checkpoint { arrays };
         if let Some(lane) = &self.lane {
             checkpoint.insert(CANARIES, lane.to_bytes());
         }
@@ -200,8 +173,25 @@ impl<M: Send> Engine<M> {
     /// # Errors
     /// When it does not fit.
     pub fn position(&self, checkpoint: &Checkpoint) -> Result<Position, FileError> {
-        let plan = checkpoint.plan(&self.plan, &self.groups)?;
-        let lane = match self.training().canary_count() {
+        let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
+        let rounds = checkpoint.text("adapted").and_then(|rounds| rounds.parse().ok());
+        let rounds = rounds.ok_or_else(|| wrong("adapted"))?;
+        let texts = checkpoint.arrays.texts.iter();
+        let quantiles = texts.filter_map(|(n, bits)| Some((n.strip_prefix("quantile/")?, bits)));
+        let estimates = quantiles
+            .map(|(name, bits)| Ok((name.to_owned(), number(bits).ok_or_else(|| wrong(name))?)))
+            .collect::<Result<_, FileError>>()?;
+        let mut plan = self.plan.clone();
+        plan.restore(&Adapted { rounds, estimates })
+            .map_err(|error| FileError::Format(error.to_string()))?;
+        for group in &self.groups {
+            let name = format!("clip/{group}");
+            let clip = checkpoint.text(&name).and_then(number);
+            if clip.is_none() || clip != plan.clip_norm(group).map(ClipNorm::get) {
+                return Err(wrong(&name));
+            }
+        }
+        let lane = match self.training().canaries {
             0 => None,
             count => {
                 let lane = CanaryLane::from_bytes(checkpoint.bytes(CANARIES)?, count);

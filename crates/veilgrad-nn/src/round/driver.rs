@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use veilgrad_events::{LedgerError, LedgerStore, Permits, Round, RoundPermit, Run};
+use veilgrad_events::{LedgerError, LedgerStore, Permits, RoundPermit, Run};
 use veilgrad_mechanism::Sampler;
 
-use super::engine::Progress;
+use super::engine::{Engine, Progress};
 use super::error::TrainError;
 use crate::file::FileError;
 
@@ -30,14 +30,11 @@ pub struct Pace {
 
 /// Anything that trains by charged rounds on data of type `D`.
 pub trait Trains<D: ?Sized> {
-    /// The number of rounds so far, of all runs.
-    fn rounds(&self) -> u64;
+    /// One thread's memory of its backend.
+    type Memory: Send;
 
-    /// The round as the ledger is to charge it.
-    ///
-    /// # Errors
-    /// When its event cannot be written.
-    fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError>;
+    /// What runs its rounds.
+    fn engine(&self) -> &Engine<Self::Memory>;
 
     /// Runs one charged round.
     ///
@@ -129,7 +126,7 @@ where
     H: Hooks<T, S>,
 {
     fn is_due(&self) -> bool {
-        let since = self.trainer.rounds().saturating_sub(self.saved.unwrap_or(0));
+        let since = self.trainer.engine().rounds().saturating_sub(self.saved.unwrap_or(0));
         let most = self.pace.block.max(1).saturating_mul(MOST_BLOCKS);
         match self.pace.checkpoint_rounds {
             Some(every) => since >= every.get(),
@@ -139,7 +136,7 @@ where
 
     /// Saves a checkpoint unless it would be the one that was saved last.
     fn save(&mut self) -> Result<(), DriveError> {
-        let (round, saved) = (self.trainer.rounds(), self.saved);
+        let (round, saved) = (self.trainer.engine().rounds(), self.saved);
         if saved == Some(round) {
             return Ok(());
         }
@@ -155,7 +152,7 @@ where
     /// Charges a block. Waits for a busy ledger as long as the hooks say, with all rounds so far in a
     /// checkpoint; without permits if they want to stop meanwhile.
     fn reserve(&mut self) -> Result<Option<Permits>, DriveError> {
-        let round = self.trainer.event(self.sampler)?;
+        let round = self.trainer.engine().event(self.sampler)?;
         let block = self.left.min(self.pace.block.max(1));
         while !self.hooks.stop() {
             match self.run.reserve(&round, block) {
@@ -252,20 +249,21 @@ pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     let (saved, when) = (None, Instant::now());
     let mut driver = Driver { trainer, run, sampler, data, pace, hooks, left, saved, when, took };
     driver.save()?;
-    match driver.run() {
-        Ok(()) => driver.save()?,
-        // A checkpoint that could not be written is not tried again.
-        Err(error @ DriveError::Checkpoint { .. }) => return Err(error),
-        Err(DriveError::Train(error)) => match driver.save() {
-            Ok(()) => return Err(error.into()),
-            Err(DriveError::Checkpoint { round, saved, cause, .. }) => {
-                let train = Some(Box::new(error));
-                return Err(DriveError::Checkpoint { round, saved, cause, train });
-            }
-            Err(DriveError::Train(_)) => return Err(error.into()),
-        },
+    let ended = driver.run();
+    // A checkpoint that could not be written is not tried again.
+    if let Err(error @ DriveError::Checkpoint { .. }) = ended {
+        return Err(error);
     }
-    Ok(driver.left)
+    match (ended, driver.save()) {
+        (
+            Err(DriveError::Train(error)),
+            Err(DriveError::Checkpoint { round, saved, cause, .. }),
+        ) => {
+            let train = Some(Box::new(error));
+            Err(DriveError::Checkpoint { round, saved, cause, train })
+        }
+        (ended, saved) => ended.and(saved).map(|()| driver.left),
+    }
 }
 
 /// As [`drive`], without checkpoints: shows each round, and does not stop before the last.

@@ -91,10 +91,10 @@ impl<M: Send> Engine<M> {
         performance: Performance,
         numerics: Numerics,
     ) -> Result<Self, TrainError> {
-        if vectors.statistics.is_empty() == training.has_statistics() {
+        if vectors.statistics.is_empty() == training.statistics.is_some() {
             return Err(TrainError::Statistics);
         }
-        let lane = match training.canary_count() {
+        let lane = match training.canaries {
             0 => None,
             count => Some(CanaryLane::new(count).map_err(NoiseError::Random)?),
         };

@@ -107,10 +107,10 @@ pub struct TrainingPlan {
     expected: PublicCount,
     clipping: Clipping,
     noise: NoiseMultiplier,
-    statistics: Option<(ClipNorm, BudgetShare)>,
+    pub(super) statistics: Option<(ClipNorm, BudgetShare)>,
     metrics: Vec<(Metric, BudgetShare)>,
     groups: Vec<Group>,
-    canaries: usize,
+    pub(super) canaries: usize,
 }
 
 impl TrainingPlan {
@@ -184,12 +184,6 @@ impl TrainingPlan {
         self
     }
 
-    /// How many canaries there are; none unless the run is audited.
-    #[must_use]
-    pub const fn canary_count(&self) -> usize {
-        self.canaries
-    }
-
     /// Holds every record's gradient as one vector, as is done for microbatches and users anyway: slower, for
     /// any model, and the reference for the other way.
     #[must_use]
@@ -207,12 +201,6 @@ impl TrainingPlan {
     /// The metrics, in order.
     pub fn metrics(&self) -> impl Iterator<Item = &Metric> {
         self.metrics.iter().map(|(metric, _)| metric)
-    }
-
-    /// Whether statistics are released.
-    #[must_use]
-    pub const fn has_statistics(&self) -> bool {
-        self.statistics.is_some()
     }
 
     /// Whether users train on their examples alone.
