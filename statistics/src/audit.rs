@@ -30,6 +30,19 @@ pub struct Rounds {
 }
 
 impl Rounds {
+    /// The rounds that audits are measured on: epsilon 3 of many rounds, of which each tells little (noise multiplier
+    /// above 2).
+    ///
+    /// There, a run is about as private as one Gaussian release with `mu = q sqrt(T (e^(1/z^2) - 1))` (arXiv 1911.11607),
+    /// so that twice the rate q doubles mu, half the noise z more than doubles it, and full batches make it ten times as
+    /// large. Of few rounds with less noise, twice the rate shows less, because single rounds count for more.
+    ///
+    /// # Errors
+    /// When no noise keeps the epsilon.
+    pub fn reference() -> Result<Self, Error> {
+        Self::of_epsilon(3.0, 0.1, 250)
+    }
+
     /// Rounds that cost this epsilon at delta 1e-5.
     ///
     /// # Errors

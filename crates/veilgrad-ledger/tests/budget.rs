@@ -8,10 +8,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{Directory, budget, charged, create, header, open, round, run};
 use veilgrad_accounting::{Composition, Tightest, rdp};
 use veilgrad_events::{
-    Adjacency, Budget, Delta, Epsilon, FixedBatch, Folded, LedgerError, Meter, Mode, Pricing,
-    RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, Sampling,
+    Adjacency, Budget, Delta, Epsilon, Event, FixedBatch, Folded, LedgerError, LedgerStore, Meter,
+    Mode, Pricing, RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, Sampling,
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
+
+#[test]
+fn a_store_shows_the_events_of_its_own_dataset_alone() {
+    let directory = Directory::new();
+    let mut ledger = create(&directory.ledger(), 8.0);
+    ledger.create_budget(budget("other", 8.0, Mode::Planned)).unwrap();
+    drop(ledger);
+    for (name, count) in [("data", 3), ("other", 5)] {
+        let store = open(&directory).unwrap().dataset(name, Arc::new(Tightest)).unwrap();
+        Run::open(store, header()).unwrap().reserve(&round(0.01, 1.0), count).unwrap();
+    }
+    for (name, count) in [("data", 3), ("other", 5)] {
+        let store = open(&directory).unwrap().dataset(name, Arc::new(Tightest)).unwrap();
+        let mut charged = 0;
+        let add = &mut |event: &Event| {
+            if let Event::Reserve(reservation) = event {
+                charged += reservation.charge.count;
+            }
+        };
+        store.visit(add).unwrap();
+        assert_eq!(charged, count, "{name}");
+    }
+}
 
 #[test]
 fn a_budget_is_kept_to_the_last_round_and_not_beyond() {

@@ -119,9 +119,25 @@ impl Panels {
         }
     }
 
+    /// Overwrites the matrix.
+    pub(crate) fn wipe(&mut self) {
+        wipe(&mut self.values);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
+    }
+
     fn right(&self) -> Right<'_> {
         Right::Panels { values: &self.values[unaligned(&self.values)..], wide: self.wide }
     }
+}
+
+/// Overwrites all of a vector's memory, also what a longer one left behind its end.
+pub(crate) fn wipe(values: &mut Vec<f32>) {
+    values.clear();
+    values.resize(values.capacity(), 0.0);
 }
 
 /// Whether this machine has a kernel for wide panels.

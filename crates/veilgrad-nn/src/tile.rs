@@ -68,11 +68,13 @@ impl Tile {
         }
     }
 
+    /// Overwrites everything that was computed of examples.
     pub(crate) fn wipe(&mut self) {
         let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
         rows.for_each(|values| values.fill(0.0));
         self.targets.fill(0.0);
         self.judgements.fill(None);
+        self.spare.wipe();
         self.count = 0;
     }
 
@@ -204,4 +206,37 @@ pub(crate) fn best_tile(model: &Model) -> usize {
     let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
     let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
     tile.min(HELD / held.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Conv2d, Layer};
+
+    #[test]
+    fn a_wiped_tile_holds_nothing_of_its_records() {
+        let layers = [Conv2d::new(2, 3).into(), Layer::Relu, Layer::Flatten, Layer::linear(4)];
+        let model = Model::new(&[5, 5, 1], layers, 1).unwrap();
+        let mut prepared = Prepared::default();
+        prepared.prepare(&model);
+        for summed in [false, true] {
+            let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 3, summed);
+            tile.load(3, |row, input, target| {
+                input.fill(0.5 + row as f32);
+                target.fill(1.0);
+            });
+            tile.forward(&model, &prepared);
+            tile.backward(&model, &prepared);
+            let kept = |tile: &Tile| {
+                let rows = tile.values.iter().chain(&tile.slopes).chain(&tile.gradients);
+                let all = rows.chain([&tile.targets]).flatten();
+                all.filter(|value| **value != 0.0).count()
+            };
+            assert!(kept(&tile) > 50 && tile.judgements.iter().all(Option::is_some));
+            assert!(!tile.spare.is_wiped());
+            tile.wipe();
+            assert_eq!(kept(&tile), 0);
+            assert!(tile.spare.is_wiped() && tile.judgements.iter().all(Option::is_none));
+        }
+    }
 }

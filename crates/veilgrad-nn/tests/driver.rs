@@ -177,7 +177,7 @@ fn a_run_that_is_stopped_is_saved_and_says_what_is_left() {
     assert_eq!(drive(pace(12, 4, 1000), never(), &mut told).unwrap(), 7);
     assert_eq!(told.saved, [0, 5]);
     // Also while it waits for a busy ledger.
-    let mut told = Told { stop_after: Some(0), patience: usize::MAX, ..Told::default() };
+    let mut told = Told { stop_after: Some(0), patience: 1000, ..Told::default() };
     let busy = (0, usize::MAX / 2, LedgerError::Busy("held".to_owned()));
     told.shown.push(0);
     assert_eq!(drive(pace(12, 4, 1000), busy, &mut told).unwrap(), 12);

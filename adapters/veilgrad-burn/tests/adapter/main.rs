@@ -3,6 +3,7 @@
 
 mod common;
 
+mod canaries;
 mod checkpoints;
 mod document;
 mod isolation;

@@ -1,14 +1,20 @@
 //! Tables in Parquet, row by row, of the declared columns alone.
 
+mod header;
+
 use std::cell::Cell;
 use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
-use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::errors::{ParquetError, Result as ParquetResult};
+use ::parquet::file::FOOTER_SIZE;
+use ::parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use ::parquet::record::Field;
 use ::parquet::schema::types::Type;
+use bytes::Bytes;
 
 use super::rows::{Rows, Value};
 use super::schema::{Defect, Schema, Table};
@@ -46,6 +52,61 @@ fn damaged(path: &Path) -> DataError {
     DataError::format(path, "is not a Parquet file, or is damaged")
 }
 
+/// A file whose headers are checked before the library parses them.
+struct Checked(File);
+
+/// Where the library expects the header of a page, or the end of the file.
+struct CheckedRead {
+    file: File,
+    start: u64,
+    /// None until the library reads from it: of a header that it has read already, it asks for the place again.
+    reader: Option<BufReader<File>>,
+}
+
+impl Length for Checked {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl ChunkReader for Checked {
+    type T = CheckedRead;
+
+    fn get_read(&self, start: u64) -> ParquetResult<CheckedRead> {
+        Ok(CheckedRead { file: self.0.try_clone()?, start, reader: None })
+    }
+
+    /// The whole footer, or the content of a page.
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let left = self.len().checked_sub(start).and_then(|left| left.checked_sub(length as u64));
+        let unsound = || ParquetError::General("a header claims what it cannot hold".to_owned());
+        // Before the library makes room for it.
+        let left = left.ok_or_else(unsound)?;
+        let bytes = self.0.get_bytes(start, length)?;
+        if left == FOOTER_SIZE as u64 && !header::is_sound_footer(&bytes) {
+            return Err(unsound());
+        }
+        Ok(bytes)
+    }
+}
+
+impl Read for CheckedRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => {
+                let left = self.file.len().saturating_sub(self.start);
+                let header = self.file.get_read(self.start)?;
+                if left != FOOTER_SIZE as u64 && !header::is_sound_page(header, left) {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                none.insert(self.file.get_read(self.start)?)
+            }
+        };
+        reader.read(buffer)
+    }
+}
+
 fn rows(
     schema: &Schema,
     path: &Path,
@@ -54,7 +115,7 @@ fn rows(
 ) -> Result<Table, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let wrong = || damaged(path);
-    let file = SerializedFileReader::new(file).map_err(|_| wrong())?;
+    let file = SerializedFileReader::new(Checked(file)).map_err(|_| wrong())?;
     let all = file.metadata().file_metadata().schema_descr().root_schema();
     let used = |field: &&Arc<Type>| schema.uses(field.name(), labelled);
     let fields: Vec<Arc<Type>> = all.get_fields().iter().filter(used).cloned().collect();
@@ -240,6 +301,62 @@ mod tests {
         let table = other.read(&place.0).unwrap();
         assert!(table.labels.iter().all(|label| label.is_nan()) && table.labels.len() == 3);
         assert!(table.inputs.rows().all(|row| row[1].is_nan()));
+    }
+
+    /// The file with these bytes before the end of its footer.
+    fn with_footer(more: &[u8]) -> Vec<u8> {
+        let mut bytes = file();
+        let size = bytes.len() - 8;
+        let footer = u32::from_le_bytes(bytes[size..size + 4].try_into().unwrap());
+        // The last byte of the footer says that it ends.
+        bytes.splice(size - 1..size - 1, more.iter().copied());
+        let size = size + more.len();
+        bytes[size..size + 4].copy_from_slice(&(footer + more.len() as u32).to_le_bytes());
+        bytes
+    }
+
+    /// Each of these keeps the library busy for seconds. The last field of the footer is number 7.
+    #[test]
+    fn more_elements_than_bytes_are_refused_without_counting_them() {
+        const COUNT: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x07]; // 2^31 - 1
+        let place = Place::new("elements");
+        let refused = |more: &[&[u8]]| {
+            let bytes = with_footer(&more.concat());
+            std::fs::write(&place.0, &bytes).unwrap();
+            let checked = Checked(File::open(&place.0).unwrap());
+            let length = bytes.len() - 8;
+            let size = u32::from_le_bytes(bytes[length..length + 4].try_into().unwrap()) as usize;
+            checked.get_bytes((length - size) as u64, size).is_err() && place.read(&bytes).is_err()
+        };
+        // Fields that nobody knows: a list of booleans, a set, a map, and a list in a list in a structure.
+        assert!(refused(&[&[0xf9, 0xf1], &COUNT]));
+        assert!(refused(&[&[0xfa, 0xf2], &COUNT]));
+        assert!(refused(&[&[0xfb], &COUNT, &[0x11]]));
+        assert!(refused(&[&[0xfc, 0x19, 0x19, 0xf1], &COUNT, &[0]]));
+        // Field 8 is a structure. Declared as bytes, it would hide what the library finds in it.
+        assert!(refused(&[&[0x18, 8, 0x19, 0xf1], &COUNT, &[0]]));
+        // Field 6, once more: its text would be read as the length of one.
+        assert!(refused(&[&[0x09, 12, 0xf1], &COUNT]));
+        // What a newer writer may add is none of these.
+        let unknown =
+            [0xf5, 4, 0x19, 0x25, 2, 4, 0x1c, 0x18, 1, b'x', 0, 0x1b, 1, 0x58, 2, 1, b'y'];
+        assert!(place.read(&with_footer(&unknown)).is_ok());
+    }
+
+    #[test]
+    fn headers_of_pages_are_checked_where_the_library_reads_them() {
+        let (place, whole) = (Place::new("pages"), file());
+        // The first page begins behind the four letters of the file: its kind, and its size.
+        assert_eq!(whole[..6], *b"PAR1\x15\x04");
+        for (at, byte) in [(4, 0x18), (6, 0x19), (6, 0x12)] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            std::fs::write(&place.0, &bytes).unwrap();
+            let checked = Checked(File::open(&place.0).unwrap());
+            let read = |start| checked.get_read(start).unwrap().read(&mut [0]);
+            assert!(read(4).is_err() && place.read(&bytes).is_err(), "{at}");
+            assert!(read(whole.len() as u64 - 8).is_ok());
+        }
     }
 
     #[test]

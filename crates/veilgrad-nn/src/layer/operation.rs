@@ -1,7 +1,7 @@
 //! Operations on tiles of records: what layers become for one shape of input.
 
 use crate::error::ModelError;
-use crate::gemm::{Panels, Start};
+use crate::gemm::{Panels, Start, wipe};
 
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
 
@@ -68,6 +68,21 @@ pub(crate) struct Spare {
     pub(crate) values: Vec<f32>,
     pub(crate) more: Vec<f32>,
     pub(crate) panels: Panels,
+}
+
+impl Spare {
+    /// Overwrites what operations left.
+    pub(crate) fn wipe(&mut self) {
+        wipe(&mut self.values);
+        wipe(&mut self.more);
+        self.panels.wipe();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_wiped(&self) -> bool {
+        let mut left = self.values.iter().chain(&self.more).chain(self.panels.values());
+        left.all(|value| *value == 0.0)
+    }
 }
 
 /// Where the gradients of an operation's parameters go: one row per record, or one for all.

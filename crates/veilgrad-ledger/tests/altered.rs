@@ -1,0 +1,79 @@
+//! Rows, hashes and anchors that somebody altered, where only one check is left to notice it.
+
+mod common;
+
+use common::{Directory, create, open, round, run};
+use veilgrad_events::{Event, LedgerStore};
+use veilgrad_ledger::Ledger;
+
+/// Runs SQL on a ledger that nobody has open, past the triggers that protect its rows.
+fn alter(directory: &Directory, statements: &str) {
+    let database = rusqlite::Connection::open(directory.ledger()).unwrap();
+    database.execute_batch("DROP TRIGGER event_update; DROP TRIGGER event_delete").unwrap();
+    database.execute_batch(statements).unwrap();
+}
+
+/// The hash that is stored with a row is the one that published heads are compared with, so that a wrong one
+/// could pass for a head that this ledger never had.
+#[test]
+fn a_row_with_the_hash_of_another_row_is_refused() {
+    let directory = Directory::new();
+    let mut charging = run(create(&directory.ledger(), 8.0));
+    charging.reserve(&round(0.01, 1.0), 5).unwrap();
+    drop(charging);
+    alter(
+        &directory,
+        "UPDATE event SET hash = (SELECT hash FROM event WHERE sequence = 2) WHERE sequence = 3",
+    );
+    let error = open(&directory).err().unwrap().to_string();
+    assert!(error.contains("row 3 does not have its hash"), "{error}");
+}
+
+/// The last row was not anchored yet, so that its bytes and hash fit, and the head that the database names as well.
+#[test]
+fn rows_with_a_gap_in_their_numbers_are_refused_even_if_every_hash_fits() {
+    let directory = Directory::new();
+    let mut charging = run(create(&directory.ledger(), 8.0));
+    let anchor = Ledger::anchor_path(&directory.ledger());
+    let before = std::fs::read(&anchor).unwrap();
+    charging.reserve(&round(0.01, 1.0), 5).unwrap();
+    let last = charging.store().ledger().head().sequence;
+    drop(charging);
+    std::fs::write(&anchor, before).unwrap();
+    alter(&directory, &format!("UPDATE event SET sequence = {last} + 1 WHERE sequence = {last}"));
+    let error = open(&directory).err().unwrap().to_string();
+    assert!(error.contains(&format!("row {last} is missing")), "{error}");
+}
+
+/// No row is new to an open handle, so that none is compared with what the anchor names.
+#[test]
+fn an_open_handle_refuses_the_anchor_of_another_ledger() {
+    let (here, there) = (Directory::new(), Directory::new());
+    let mut charging = run(create(&here.ledger(), 8.0));
+    charging.reserve(&round(0.01, 1.0), 5).unwrap();
+    drop(create(&there.ledger(), 8.0));
+    let foreign = std::fs::read(Ledger::anchor_path(&there.ledger())).unwrap();
+    // Written into the file that is open: another file in its place is noticed by its number.
+    std::fs::write(Ledger::anchor_path(&here.ledger()), foreign).unwrap();
+    let error = charging.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
+    assert!(error.contains("another ledger's"), "{error}");
+}
+
+/// A run gives its store back when it is closed; whoever writes to that store himself is refused.
+#[test]
+fn a_closed_run_is_charged_no_more() {
+    let directory = Directory::new();
+    let mut charging = run(create(&directory.ledger(), 8.0));
+    charging.reserve(&round(0.01, 1.0), 5).unwrap();
+    let mut store = charging.close().unwrap();
+    let mut charges = Vec::new();
+    store
+        .visit(&mut |event| {
+            charges.extend(matches!(event, Event::Reserve(_)).then(|| event.clone()))
+        })
+        .unwrap();
+    assert_eq!(charges.len(), 1);
+    let error = store.append(&charges).err().unwrap().to_string();
+    assert!(error.contains("is closed"), "{error}");
+    assert_eq!(common::charged(store.ledger()), 5);
+}
