@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use veilgrad_accounting::{
-    Accountant, Composition, Pld, Rdp, Tightest, Unsupported, check_accountant, profile, rdp,
+    Accountant, Composition, Pld, Rdp, Tightest, Unsupported, check_accountant, profile, rdp, work,
 };
 use veilgrad_events::{
     Adjacency, ClipNorm, Delta, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds,
@@ -264,10 +264,54 @@ fn rare_distinct_rounds_with_noise_over_six_decades_cost_a_thousandth_more_at_mo
     assert!(all >= some * (1.0 - 1e-4) && all <= some * (1.0 + 1e-3), "{all} {some}");
 }
 
-/// The same rounds, above and below the number of distinct ones from which on cumulants are added up: large losses,
+/// Rates and noises that scatter over decades: interpolating between few rounds agrees with taking every one, and takes
+/// bounded work. Every second round is a hair dearer than the one before, so that half of them are few enough to be taken
+/// one by one.
+#[test]
+fn scattered_rounds_are_within_a_thousandth_of_steps_one_by_one() {
+    for (low, high, quiet, loud, count) in
+        [(1e-6, 1e-3, 0.3, 1.0, 60), (1e-4, 1e-1, 0.5, 3.0, 20), (1e-7, 1e-1, 0.05, 5.0, 5)]
+    {
+        for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+            // Every round by itself takes long with so little noise.
+            if quiet < 0.1 && adjacency == Adjacency::ReplaceOne {
+                continue;
+            }
+            // Two sequences that fill the square evenly.
+            let each = |i: u32, dearer: f64, count: u64| {
+                let part = |irrational: f64| (f64::from(i) * irrational).fract();
+                let (a, b) = (part(0.754_877_666_246_693), part(0.569_840_290_998_053));
+                let q = low * f64::powf(high / low, a) * (1.0 + dearer);
+                rounds(sampled(q), &[(1.0, quiet * f64::powf(loud / quiet, b))], count)
+            };
+            let half = |dearer: f64, count: u64| (1..=1100).map(move |i| each(i, dearer, count));
+            let few: Vec<Rounds> = half(0.0, 2 * count).collect();
+            let many: Vec<Rounds> = half(0.0, count).chain(half(1e-9, count)).collect();
+            let epsilon = |lines: &[Rounds]| {
+                let composition = Composition::fold(lines, adjacency).unwrap();
+                (composition.steps().len(), Pld.epsilon(&composition, delta(1e-6)).unwrap())
+            };
+            let (distinct, exact) = epsilon(&few);
+            assert_eq!(distinct, 1100);
+            let before = work::spent();
+            let (distinct, found) = epsilon(&many);
+            let spent = work::spent() - before;
+            assert_eq!(distinct, 2200);
+            let what = format!("{low} {quiet} {adjacency}: {exact:?} {found:?} {spent}");
+            assert!(found.epsilon >= exact.epsilon_lower.unwrap(), "{what}");
+            assert!(found.epsilon <= exact.epsilon * (1.0 + 1e-3), "{what}");
+            let lower = found.epsilon_lower.unwrap();
+            assert!(lower <= exact.epsilon * (1.0 + 1e-7), "{what}");
+            assert!(lower >= found.epsilon * (1.0 - 1e-3), "{what}");
+            assert!(spent < 600_000_000, "{what}");
+        }
+    }
+}
+
+/// The same rounds, above and below the number of distinct ones from which on they are interpolated: large losses,
 /// heavy tails, several neighbours and rounds that are always sampled among them.
 #[test]
-fn adding_up_cumulants_agrees_with_steps_one_by_one() {
+fn interpolation_agrees_with_steps_one_by_one() {
     for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
         let each = |i: u32| {
             let (a, b) = (f64::from(i * 37 % 300) / 300.0, f64::from(i) / 300.0);
@@ -286,7 +330,7 @@ fn adding_up_cumulants_agrees_with_steps_one_by_one() {
             let what = format!("{adjacency} {d}: {one:?} {other:?}");
             assert!(other.epsilon >= one.epsilon_lower.unwrap(), "{what}");
             assert!(other.epsilon_lower.unwrap() <= one.epsilon * (1.0 + 1e-8), "{what}");
-            assert!((other.epsilon / one.epsilon - 1.0).abs() < 1e-4, "{what}");
+            assert!((other.epsilon / one.epsilon - 1.0).abs() < 1e-3, "{what}");
             assert!(other.epsilon_lower.unwrap() > 0.999 * one.epsilon, "{what}");
             let (one, other) =
                 (rdp::epsilon(&few, delta(d)).unwrap(), rdp::epsilon(&many, delta(d)).unwrap());

@@ -2,19 +2,20 @@
 
 mod closed_bound;
 mod jet;
+mod moments;
 mod panels;
 pub(crate) mod quadrature;
-pub(crate) mod series;
 mod trapezoid;
 pub(crate) mod truncation;
 
 pub(crate) use jet::{Jet, payoff};
+pub(crate) use moments::{Moments, Scratch, moments};
 pub(crate) use quadrature::LEAST_NOISE;
 
 use closed_bound::ClosedBound;
 use jet::gaussian_jet;
+use moments::quick_jet;
 use panels::Panels;
-use series::{Scratch, StepSeries};
 use trapezoid::Nodes;
 use truncation::Truncated;
 
@@ -189,14 +190,7 @@ pub(crate) fn cumulant_step_by_step(
     let mut scratch = Scratch::default();
     let (mut sum, mut size) = (Jet::default(), 0.0);
     for (step, count) in composition.steps() {
-        let jet = match step.z >= LEAST_NOISE {
-            true => StepSeries::jet(*step, direction, tilt, &mut scratch),
-            false => None,
-        };
-        let jet = match jet {
-            Some(jet) => jet,
-            None => Cumulant::new(&Composition::of_step(*step), direction).at(tilt),
-        };
+        let jet = cumulant_of_step(*step, direction, tilt, &mut scratch);
         sum.add_scaled(*count as f64, jet);
         size += *count as f64 * jet.value.abs();
     }
@@ -205,4 +199,16 @@ pub(crate) fn cumulant_step_by_step(
         sum.value = f64::INFINITY;
     }
     sum
+}
+
+/// The same of one step.
+pub(crate) fn cumulant_of_step(
+    step: Step,
+    direction: Direction,
+    tilt: f64,
+    scratch: &mut Scratch,
+) -> Jet {
+    let quick =
+        if step.z >= LEAST_NOISE { quick_jet(step, direction, tilt, scratch) } else { None };
+    quick.unwrap_or_else(|| Cumulant::new(&Composition::of_step(step), direction).at(tilt))
 }

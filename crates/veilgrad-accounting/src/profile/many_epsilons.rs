@@ -16,7 +16,7 @@ use crate::{Composition, Interval};
 
 /// How close points of whole profiles have to be, and how close where there are thousands of distinct steps.
 const SKETCH_CLOSE: f64 = 5e-4;
-const MANY_CLOSE: f64 = 2e-3;
+const MANY_CLOSE: f64 = 3e-2;
 
 /// Upper bounds of delta at many epsilons; neighbouring ones share a transform.
 pub(crate) struct Deltas<'a> {

@@ -14,6 +14,11 @@ use crate::{Composition, Interval, Sampled, Step, rdp};
 
 /// The contour's answer is taken where its bounds are this close, relatively.
 const CLOSE: f64 = 1e-4;
+/// The same where there are thousands of distinct steps: other methods, which join them, are hardly ever closer.
+const MANY_CLOSE: f64 = 0.03;
+/// There, bounds of epsilon are at most about a thousandth apart if the log of the transform is off by this times the tilt
+/// and epsilon; for delta the log is off by at most the second number.
+const INTERPOLATED: (f64, f64) = (1.7e-4, 1e-3);
 /// The same for the other methods. The upper bound of a smoothed contour is far closer to the truth than its
 /// lower one.
 const SMOOTHED_CLOSE: f64 = 3e-4;
@@ -88,11 +93,12 @@ pub(crate) fn delta_towards(
     };
     let contour = match rarely_sampled(composition) {
         true => None,
-        false => first_contour(composition, direction, &mut cumulant, tilt),
+        false => first_contour(composition, direction, &mut cumulant, tilt, INTERPOLATED.1),
     };
     let bounds = contour.as_ref().map_or(Interval::UNKNOWN, |contour| contour.delta(epsilon));
     let mut best = Certified { bounds, method: Method::Contour };
-    if bounds.width() <= CLOSE * bounds.upper {
+    let enough = if composition.sample().is_some() { MANY_CLOSE } else { CLOSE };
+    if bounds.width() <= enough * bounds.upper {
         return (best, contour.map(Transform::Contour));
     }
     if composition.sample().is_some() {
@@ -135,6 +141,7 @@ pub(crate) fn coarse_delta(
     how_close: (f64, usize),
 ) -> (Certified, Option<Transform>) {
     let coarse = composition.coarse();
+    let _allowance = Allowance::for_steps(work::QUESTION / 4, coarse.steps().len());
     let (found, transform) = delta_towards(coarse, direction, epsilon, how_close);
     (found.with_lower(0.0), transform.map(|found| Transform::UpperOnly(Box::new(found))))
 }
@@ -153,11 +160,14 @@ pub(crate) fn epsilon_towards(
     }
     let bounds = contour_epsilon(composition, direction, delta).unwrap_or(Interval::UNKNOWN);
     let mut best = Certified { bounds, method: Method::Contour };
-    if bounds.width() <= CLOSE * bounds.upper.max(0.01) {
+    let enough = if composition.sample().is_some() { MANY_CLOSE } else { CLOSE };
+    if bounds.width() <= enough * bounds.upper.max(0.01) {
         return best;
     }
     if composition.sample().is_some() {
-        let found = epsilon_towards(composition.coarse(), direction, delta);
+        let coarse = composition.coarse();
+        let _allowance = Allowance::for_steps(work::QUESTION, coarse.steps().len());
+        let found = epsilon_towards(coarse, direction, delta);
         let lower = match composition.attained() && found.bounds.upper.is_finite() {
             true => epsilon_towards(composition.coarse_below(), direction, delta).bounds.lower,
             false => 0.0,
@@ -198,10 +208,11 @@ fn first_contour(
     direction: Direction,
     cumulant: &mut Cumulant,
     tilt: f64,
+    close: f64,
 ) -> Option<Contour> {
     let _part = part_for_attempt(composition.sample().is_none());
     match composition.sample() {
-        Some(sample) => many::contour(composition, sample, direction, tilt),
+        Some(sample) => many::contour(composition, sample, direction, tilt, close),
         None => Contour::new(composition, direction, cumulant, tilt, Smoothing::default()),
     }
 }
@@ -263,7 +274,9 @@ fn contour_epsilon(
     let tilt = search.best_ratio(extra);
     let guess = (search.at(tilt).value + extra(tilt).value) / tilt;
     let mut cumulant = Cumulant::new(composition, direction);
-    let contour = first_contour(composition, direction, &mut cumulant, tilt)?;
+    // The log of delta falls by about the tilt per unit of epsilon.
+    let close = INTERPOLATED.0 * (tilt * guess).max(0.5);
+    let contour = first_contour(composition, direction, &mut cumulant, tilt, close)?;
     solve(&contour, delta, guess, 1.0 / tilt)
 }
 

@@ -30,10 +30,10 @@ const MOST_SMOOTHED: usize = 1 << 21;
 pub(crate) const MOST_CUT_OFF: f64 = 1e-3;
 /// It is also given up if the transform has not decayed by e^-LEAST_DECAY at its last frequency: a smoothed contour
 /// (`smoothing.rs`) is tighter there.
-pub(crate) const LEAST_DECAY: f64 = 14.0;
+const LEAST_DECAY: f64 = 14.0;
 /// The number of pieces of the step function that bounds a loss's density from below; FINE_PIECES with fewer than
 /// FEW_ROUNDS rounds, because few factors have to prove the decay.
-pub(crate) const PIECES: u32 = 160;
+const PIECES: u32 = 160;
 const FINE_PIECES: u32 = 2_000;
 const FEW_ROUNDS: u64 = 200;
 /// At most this many products of a frequency and a node; the second limit is for smoothed contours.
@@ -96,33 +96,44 @@ impl Contour {
     fn along(
         composition: &Composition,
         direction: Direction,
-        Line { tilt, k, period, wraps, smoothing }: Line,
-        (most, most_work): (usize, f64),
+        line: Line,
+        most: (usize, f64),
         most_cut_off: f64,
     ) -> Option<Self> {
-        let most_work = most_work.min(work::PRODUCTS.saturating_mul(work::left()) as f64);
-        let most = most.min((work::left() / READINGS) as usize);
-        let spacing = 2.0 * std::f64::consts::PI / period;
         // What a minorant misses of a density counts once per round: with few rounds it has to be close.
         let rounds = composition.steps().iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         let pieces = if rounds < FEW_ROUNDS { FINE_PIECES } else { PIECES };
-        let mut gaussian = smoothing.variance;
-        let mut smooth = Vec::new();
+        let (mut gaussian, mut smooth) = (line.smoothing.variance, Vec::new());
         for (step, count) in composition.steps() {
             if step.sampled == Sampled::Always {
                 gaussian += *count as f64 / (step.z * step.z);
             } else if step.z < LEAST_NOISE {
                 return None;
             } else {
-                let step = TiltedStep::new(*step, direction, tilt, pieces, smoothing.tail)?;
+                let tail = line.smoothing.tail;
+                let step = TiltedStep::new(*step, direction, line.tilt, pieces, tail)?;
                 smooth.push((step, *count as f64));
             }
         }
-        // What is cut off must not count: |value| there is at most e^-decay / t^2.
-        let decay = |t: f64| {
-            let steps = smooth.iter().map(|(step, n)| n * step.decay(t)).sum::<f64>();
-            steps + 0.5 * gaussian * t * t * (1.0 - 1e-12)
-        };
+        let decay = |t: f64| smooth.iter().map(|(step, n)| n * step.decay(t)).sum::<f64>();
+        Self::of_product(&smooth, gaussian, line, most, (most_cut_off, 0.0), &decay, &|_| 0.0)
+    }
+
+    /// The contour of rounds whose transform is about the product of those of these steps, each to its power: at
+    /// frequency t the logs of both are at most `off(t)` apart. `decay(t)` is at most `-log` of the modulus of the rounds'
+    /// characteristic function from t on, without what is always sampled.
+    pub(crate) fn of_product(
+        smooth: &[(TiltedStep, f64)],
+        gaussian: f64,
+        Line { tilt, k, period, wraps, smoothing }: Line,
+        (most, most_work): (usize, f64),
+        (most_cut_off, enough): (f64, f64),
+        decay: &dyn Fn(f64) -> f64,
+        off: &dyn Fn(f64) -> f64,
+    ) -> Option<Self> {
+        let most_work = most_work.min(work::PRODUCTS.saturating_mul(work::left()) as f64);
+        let most = most.min((work::left() / READINGS) as usize);
+        let spacing = 2.0 * std::f64::consts::PI / period;
         let wanted = 28.0 + libm::log1p(tilt * tilt) + libm::log1p(k.second.sqrt());
         let work = |count: usize| {
             let last = count as f64 * spacing;
@@ -130,22 +141,46 @@ impl Contour {
         };
         // Where losses come in very different sizes delta is far below the saddle point's bound.
         let wanted = if smoothing == Smoothing::default() { wanted } else { wanted + 14.0 };
+        // What is cut off must not count: |value| there is at most e^-decay / t^2.
         let mut count = 16;
-        while count < most && work(count) < most_work && decay(count as f64 * spacing) < wanted {
+        let mut decays = vec![(count, decay(count as f64 * spacing))];
+        // The bound of the frequencies that are cut off, against a saddle-point estimate of delta.
+        let estimate = payoff(tilt).value.exp() / (1.0 + k.second.sqrt());
+        let cut_at = |count: usize, decayed: f64| {
+            let last = count as f64 * spacing;
+            let decayed = decayed + 0.5 * gaussian * last * last * (1.0 - 1e-12);
+            (decayed, (off(0.0) - decayed).exp() / last * (1.0 + spacing / last))
+        };
+        let (mut decayed, mut cut) = cut_at(count, decays.last().map_or(0.0, |(_, decay)| *decay));
+        while count < most
+            && work(count) < most_work
+            && decayed < wanted
+            && !(cut <= enough * estimate)
+        {
             count = (count + count / 8 + 1).min(most);
+            let found = decay(count as f64 * spacing);
+            decays.push((count, found));
+            (decayed, cut) = cut_at(count, found);
         }
-        let last = count as f64 * spacing;
-        let cut = (-decay(last)).exp() / last * (1.0 + spacing / last);
-        if decay(last) < LEAST_DECAY && most_cut_off.is_finite() {
+        if decayed < LEAST_DECAY && most_cut_off.is_finite() && enough == 0.0 {
             return None;
         }
-        // The bound of the frequencies that are cut off, against a saddle-point estimate of delta.
-        if cut > most_cut_off * payoff(tilt).value.exp() / (1.0 + k.second.sqrt()) {
+        if !(cut <= most_cut_off * estimate) {
             return None;
         }
         let mut products = vec![CharacteristicProduct::default(); count];
-        for (step, n) in &smooth {
+        for (step, n) in smooth {
             multiply(&mut products, spacing, &step.nodes(spacing * count as f64)?, *n);
+        }
+        for (index, product) in products.iter_mut().enumerate() {
+            // The product and the rounds' transform are no farther apart than both moduli together.
+            let known = decays.iter().rev().find(|(from, _)| *from <= index);
+            let modulus = off(0.0) - known.map_or(0.0, |(_, decay)| *decay);
+            let farthest = libm::log(2.0 + (modulus - product.bound).exp());
+            let off = off(index as f64 * spacing);
+            let off = if off < farthest { off } else { farthest };
+            product.bound += off;
+            product.relative += -libm::expm1(-off);
         }
         // Constants of the steps, which cancel, so only their sum is rounded.
         let moments = || smooth.iter().map(|(step, n)| n * step.log_moment);
@@ -171,7 +206,7 @@ impl Contour {
         contour.error.is_finite().then_some(contour)
     }
 
-    pub(crate) fn fill(&mut self, products: &[CharacteristicProduct], gaussian: f64) {
+    fn fill(&mut self, products: &[CharacteristicProduct], gaussian: f64) {
         let mut error = 0.0;
         for (index, product) in products.iter().enumerate() {
             let CharacteristicProduct { log_modulus, phase, bound, relative, size, terms } =
@@ -301,7 +336,7 @@ pub(crate) fn period(cumulant: &mut Cumulant, tilt: f64, k: Jet) -> Option<(f64,
 }
 
 /// The log of what does not count against delta at the saddle point, both without their common factor.
-pub(crate) fn negligible(tilt: f64, k: Jet) -> f64 {
+fn negligible(tilt: f64, k: Jet) -> f64 {
     payoff(tilt).value - libm::log1p(k.second.max(0.0).sqrt()) - 30.0
 }
 

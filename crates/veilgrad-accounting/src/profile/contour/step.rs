@@ -21,6 +21,7 @@ pub(crate) const BLOCK: usize = 32;
 pub(crate) struct TiltedStep {
     parts: Parts,
     tilt: f64,
+    digits: f64,
     /// Log of the tilted moment, and at least its error.
     pub(crate) log_moment: f64,
     pub(crate) moment_error: f64,
@@ -66,6 +67,18 @@ impl TiltedStep {
         pieces: u32,
         tail: f64,
     ) -> Option<Self> {
+        Self::with_digits(step, direction, tilt, pieces, tail, DIGITS)
+    }
+
+    /// The same with quadratures whose error is e^-digits.
+    pub(crate) fn with_digits(
+        step: Step,
+        direction: Direction,
+        tilt: f64,
+        pieces: u32,
+        tail: f64,
+        digits: f64,
+    ) -> Option<Self> {
         let mut infinite = 0.0;
         let parts = match step.sampled {
             Sampled::FixedReplaced(q) => {
@@ -74,7 +87,7 @@ impl TiltedStep {
                 let add = Pair::analytic(poisson, Direction::Add)?;
                 let kink = 0.5 / step.z;
                 let right =
-                    ends(&remove, tilt, DIGITS).1.max(ends(&add, tilt, DIGITS).1).max(kink + 1.0);
+                    ends(&remove, tilt, digits).1.max(ends(&add, tilt, digits).1).max(kink + 1.0);
                 let atom = (1.0 - q) * (1.0 - 2.0 * upper_tail(kink));
                 Parts::FixedSize { pairs: [remove, add], kink, right, atom }
             }
@@ -84,14 +97,15 @@ impl TiltedStep {
                     infinite = truncated.infinite();
                     Parts::Truncated(truncated)
                 } else {
-                    let (left, right) = ends(&pair, tilt, DIGITS);
+                    let (left, right) = ends(&pair, tilt, digits);
                     Parts::Line { pair, left, right }
                 }
             }
         };
         let (log_moment, centre, moment_error) = (0.0, 0.0, f64::INFINITY);
         let layers = Vec::new();
-        let mut step = Self { parts, tilt, log_moment, moment_error, centre, layers, infinite };
+        let mut step =
+            Self { parts, tilt, digits, log_moment, moment_error, centre, layers, infinite };
         let (nodes, log_error) = step.quadrature(0.0)?;
         let top = nodes.iter().map(|n| n.log_mass.re).fold(f64::MIN, f64::max);
         let (mut sum, mut first, mut rounding) = (0.0, 0.0, 0.0);
@@ -136,7 +150,7 @@ impl TiltedStep {
                 let moment = (largest + (count + 1.0).ln()).max(self.log_moment);
                 let off = pair.log_growth(shift, self.tilt, 0.0);
                 let ends = log_left.max(log_right) + off;
-                Some((nodes, (moment - DIGITS).max(ends) + 24f64.ln()))
+                Some((nodes, (moment - self.digits).max(ends) + 24f64.ln()))
             }
             Parts::Truncated(truncated) => truncated.quadrature(self.tilt, last),
             Parts::FixedSize { pairs, kink, right, atom } => {
@@ -178,8 +192,9 @@ impl TiltedStep {
     /// Beside it, in the middle of a strip that has the real line for one edge, `e^{i t loss}` has a
     /// modulus of at most 1 whatever the frequency, so that nothing has to follow its oscillation.
     fn rule(&self, pair: &Pair, last: f64) -> Rule {
-        let spacing =
-            |distance: f64, growth: f64| 2.0 * std::f64::consts::PI * distance / (DIGITS + growth);
+        let spacing = |distance: f64, growth: f64| {
+            2.0 * std::f64::consts::PI * distance / (self.digits + growth)
+        };
         let strip = pair.strip(self.tilt);
         let on = spacing(strip, pair.log_growth(strip, self.tilt, last));
         let strip = pair.one_sided_strip(self.tilt);
@@ -299,15 +314,43 @@ struct Rule {
 }
 
 /// An interval of losses, and at most their density there.
+#[derive(Clone)]
 struct Piece {
     low: f64,
     high: f64,
     height: f64,
 }
 
-/// Neighbouring pieces as a stack of uniform layers (width, mass): from the highest piece outwards they
-/// are made to fall.
+/// Neighbouring pieces as uniform layers (width, mass): a stack around the highest piece, from which outwards pieces
+/// are made to fall, and another one of what that leaves, because large losses may be far from the others.
 fn stack(mut pieces: Vec<Piece>) -> Vec<(f64, f64)> {
+    let mut layers = Vec::with_capacity(2 * pieces.len());
+    for _ in 0..2 {
+        let mut falling = pieces.clone();
+        fall(&mut falling);
+        for (piece, used) in pieces.iter_mut().zip(&falling) {
+            piece.height -= used.height;
+        }
+        let mut rest = falling.as_slice();
+        let mut level = 0.0;
+        while let (Some(first), Some(last)) = (rest.first(), rest.last()) {
+            // Losses run up or down with outputs.
+            let width = first.high.max(last.high) - first.low.min(last.low);
+            let height = first.height.min(last.height);
+            if height > level {
+                layers.push((width, (height - level) * width));
+                level = height;
+            }
+            let lower = first.height <= last.height;
+            let keep = if lower { rest.get(1..) } else { rest.get(..rest.len() - 1) };
+            rest = keep.unwrap_or_default();
+        }
+    }
+    layers
+}
+
+/// Lowers pieces so that they fall from the highest one outwards.
+fn fall(pieces: &mut [Piece]) {
     let highest = pieces.iter().map(|piece| piece.height).fold(0.0, f64::max);
     let peak = pieces.iter().position(|piece| piece.height >= highest).unwrap_or(0);
     let (before, after) = pieces.split_at_mut(peak);
@@ -318,22 +361,6 @@ fn stack(mut pieces: Vec<Piece>) -> Vec<(f64, f64)> {
     let (mut left, mut right) = (f64::INFINITY, f64::INFINITY);
     before.iter_mut().rev().for_each(|piece| outwards(piece, &mut left));
     after.iter_mut().for_each(|piece| outwards(piece, &mut right));
-    let mut layers = Vec::with_capacity(pieces.len());
-    let mut rest = pieces.as_slice();
-    let mut level = 0.0;
-    while let (Some(first), Some(last)) = (rest.first(), rest.last()) {
-        // Losses run up or down with outputs.
-        let width = first.high.max(last.high) - first.low.min(last.low);
-        let height = first.height.min(last.height);
-        if height > level {
-            layers.push((width, (height - level) * width));
-            level = height;
-        }
-        let lower = first.height <= last.height;
-        let keep = if lower { rest.get(1..) } else { rest.get(..rest.len() - 1) };
-        rest = keep.unwrap_or_default();
-    }
-    layers
 }
 
 /// At least `|sin x / x|` for every argument from x on.
