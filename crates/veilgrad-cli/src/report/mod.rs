@@ -18,6 +18,10 @@ pub(crate) use compute::{Facts, of_run};
 pub(crate) use document::{Curves, Head, Report};
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
+    if common.watch.is_some() {
+        // Who watches reads the files.
+        return report.claimed();
+    }
     if common.json {
         print_json(&report.json()?)?;
         return report.claimed();
