@@ -27,6 +27,7 @@ mod plan;
 mod predict;
 mod report;
 mod train;
+mod trained;
 mod watch;
 
 use std::ffi::OsString;
@@ -37,6 +38,8 @@ use std::sync::Arc;
 use clap::Parser;
 
 use argument::{Arguments, Command};
+pub use claim::of as claim;
+pub use trained::{Trained, report};
 pub use watch::Watch;
 
 /// Does what the command line asks for.
