@@ -125,7 +125,7 @@ def _values(field: _Schema, array: _Array, skipped: int, length: int) -> npt.NDA
         known = _values(field.dictionary.contents, words, 0, words.length)
         return _known(array, start, known[np.clip(indices, 0, len(known) - 1)])
     if form in _NUMBERS:
-        return _known(array, start, _numbers(_NUMBERS[form], array, 1, start, length).copy())
+        return _known(array, start, _numbers(_NUMBERS[form], array, 1, start, length))
     if form == "b":
         return _known(array, start, _bits(array.buffers[1], start, length).astype(np.float64))
     if form in ("u", "U"):
@@ -148,14 +148,14 @@ def _numbers(
     if length == 0:
         return np.empty(0, dtype)
     place = array.buffers[buffer] + start * dtype.itemsize
-    memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(place)
-    return np.frombuffer(memory, dtype)
+    found: npt.NDArray[Any] = np.frombuffer(ctypes.string_at(place, length * dtype.itemsize), dtype)
+    return found
 
 
 def _bits(place: int, start: int, length: int) -> npt.NDArray[np.bool_]:
-    memory = (ctypes.c_uint8 * ((start + length + 7) // 8)).from_address(place)
-    bits = np.unpackbits(np.frombuffer(memory, np.uint8), bitorder="little")
-    return bits[start : start + length].astype(bool)
+    packed = np.frombuffer(ctypes.string_at(place, (start + length + 7) // 8), np.uint8)
+    bits = np.unpackbits(packed, bitorder="little")
+    return bits[start : start + length].astype(np.bool_)
 
 
 def _known(array: _Array, start: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

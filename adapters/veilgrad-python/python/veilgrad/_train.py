@@ -41,7 +41,7 @@ class Result:
     @property
     def ledger(self) -> Path:
         """The ledger that was charged."""
-        return self.directory / self.report["ledger"]["path"]
+        return self.directory / str(self.report["ledger"]["path"])
 
     @cached_property
     def model(self) -> _native.Model:
@@ -76,7 +76,8 @@ class Result:
     def predict(self, data: Any) -> npt.NDArray[Any]:
         """The name of the most likely class of each example."""
         found = self.predict_proba(data)
-        return np.asarray(self.classes)[np.nan_to_num(found).argmax(axis=1)]
+        names: npt.NDArray[Any] = np.asarray(self.classes)[np.nan_to_num(found).argmax(axis=1)]
+        return names
 
     def _repr_html_(self) -> str:
         page = html.escape((self.directory / "report.html").read_text(), quote=True)

@@ -50,7 +50,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         batch: float | None = None,
         rounds: int = 200,
         clip: float = 1.0,
-        learning_rate: float = 1.0,
+        learning_rate: float = 0.5,
         momentum: float = 0.9,
         average: float | None = 0.9,
         hidden: Sequence[int] = (),
@@ -298,7 +298,7 @@ class VeilgradClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         batch: float | None = None,
         rounds: int = 200,
         clip: float = 1.0,
-        learning_rate: float = 1.0,
+        learning_rate: float = 0.5,
         momentum: float = 0.9,
         average: float | None = 0.9,
         hidden: Sequence[int] = (),
@@ -365,7 +365,8 @@ class VeilgradClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class."""
-        found: npt.NDArray[Any] = self.classes_[np.nan_to_num(self._outputs(X)).argmax(axis=1)]
+        outputs = self._outputs(X)
+        found: npt.NDArray[Any] = self.classes_[np.nan_to_num(outputs).argmax(axis=1)]
         return found
 
 
