@@ -159,8 +159,7 @@ pub(crate) fn calibrate(
     let (epsilon, delta) = (unit::epsilon(epsilon)?, unit::delta(delta)?);
     let accountant: &(dyn Accountant + Send + Sync) = unit::accountant(accountant)?;
     let rate = if policy == Policy::All { Some(1.0) } else { rate };
-    let known =
-        Parameters { policy, records, adjacency, rate, rounds, noise: noise_multiplier };
+    let known = Parameters { policy, records, adjacency, rate, rounds, noise: noise_multiplier };
     let find = find.to_owned();
     let found = interruptible(py, move || -> Result<_, Unsupported> {
         let target = PrivacyTarget { epsilon, delta, accountant };
@@ -237,7 +236,8 @@ pub(crate) fn tradeoff<'py>(
     let small = unit::delta(CURVE_DELTA)?;
     let found = interruptible(py, move || -> Result<Vec<f64>, Unsupported> {
         let composition = source.planned(adjacency)?;
-        let last = unit::accountant("best").ok().and_then(|best| best.epsilon(&composition, small).ok());
+        let last =
+            unit::accountant("best").ok().and_then(|best| best.epsilon(&composition, small).ok());
         let last = last.map_or(CURVE_LAST, |found| found.epsilon.clamp(1e-3, CURVE_LAST));
         let profile = Profile::new(&composition, Epsilon::new(last)?, CURVE_POINTS);
         Ok(rates.iter().map(|rate| profile.true_positive_rate(*rate)).collect())
@@ -282,7 +282,6 @@ pub(crate) fn spent<'py>(
     let found = interruptible(py, move || {
         veilgrad_accounting::spent(&run, adjacency, delta, accountant, points)
     })?;
-    let (rounds, epsilons): (Vec<u64>, Vec<f64>) =
-        found.map_err(Raise::raise)?.into_iter().unzip();
+    let (rounds, epsilons): (Vec<u64>, Vec<f64>) = found.map_err(Raise::raise)?.into_iter().unzip();
     Ok((PyArray1::from_vec(py, rounds), PyArray1::from_vec(py, epsilons)))
 }

@@ -47,7 +47,8 @@ impl<'py> Array<'py> {
         if !is_array && values.is_instance(&numpy.getattr("ma")?.getattr("MaskedArray")?)? {
             return Err(PyTypeError::new_err("masked arrays are not supported: fill them first"));
         }
-        let array = if is_array { values.clone() } else { numpy.call_method1("asarray", (values,))? };
+        let array =
+            if is_array { values.clone() } else { numpy.call_method1("asarray", (values,))? };
         let untyped = array.cast::<PyUntypedArray>().map_err(PyErr::from)?;
         let kind = untyped.dtype();
         if !(kind.is_equiv_to(&numpy::dtype::<f32>(array.py()))

@@ -10,7 +10,7 @@ use veilgrad_mechanism::Released;
 
 use crate::capability::{Capability, Owner, object};
 use crate::error::invalid;
-use crate::plan::Shapes;
+use crate::vectors::Shapes;
 
 /// The estimates that a round released: sums or averages, as each group says. Reading them is post-processing.
 #[pyclass(frozen, extends = Capability, mapping, module = "veilgrad")]
@@ -49,12 +49,7 @@ impl Estimates {
 
     /// The estimate of one vector, in the shape of the structure. ``dtype`` is ``"float32"`` or ``"float64"``.
     #[pyo3(signature = (name, dtype="float32"))]
-    fn vector<'py>(
-        &self,
-        py: Python<'py>,
-        name: &str,
-        dtype: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn vector<'py>(&self, py: Python<'py>, name: &str, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let shape = self.shape(name)?.to_vec();
         let estimate = self.released()?.vector(name);
         let estimate = estimate.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;

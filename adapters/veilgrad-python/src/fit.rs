@@ -112,7 +112,8 @@ impl Job {
             let trainer = self.trainer(noise)?;
             let round = trainer.event(&sampler).map_err(Raise::raise)?;
             let plan = vec![Rounds { count: self.rounds, round }];
-            let composition = Composition::fold(&plan, Adjacency::AddRemove).map_err(Raise::raise)?;
+            let composition =
+                Composition::fold(&plan, Adjacency::AddRemove).map_err(Raise::raise)?;
             let cost = Tightest.epsilon(&composition, self.delta).map_err(Raise::raise)?.epsilon;
             match self.epsilon {
                 Some(target) if cost > target.get() => {
@@ -135,16 +136,18 @@ impl Job {
             return Err(refused("interrupted; what was charged stays charged"));
         }
         let claim = match run.close().map_err(Raise::raise)? {
-            Store::Memory(ledger) => of_ledger(&ledger, self.delta).map(Claim::new).map_err(Raise::raise)?,
+            Store::Memory(ledger) => {
+                of_ledger(&ledger, self.delta).map(Claim::new).map_err(Raise::raise)?
+            }
             Store::Durable(store) => {
                 let dataset = self.terms.dataset.as_deref().unwrap_or_default();
                 claim_of(store.ledger(), dataset, None)?
             }
         };
         let model = trainer.averaged_model().unwrap_or_else(|| trainer.model().clone());
-        let weights = model.parameters().map(|(name, shape, values)| {
-            (name.to_owned(), (shape.to_vec(), values.to_vec()))
-        });
+        let weights = model
+            .parameters()
+            .map(|(name, shape, values)| (name.to_owned(), (shape.to_vec(), values.to_vec())));
         Ok((weights.collect(), claim))
     }
 }
@@ -217,7 +220,10 @@ pub(crate) fn fit<'py>(
         loss,
         seed,
         epsilon: epsilon.map(Epsilon::new).transpose().map_err(invalid)?,
-        noise_multiplier: noise_multiplier.map(NoiseMultiplier::new).transpose().map_err(invalid)?,
+        noise_multiplier: noise_multiplier
+            .map(NoiseMultiplier::new)
+            .transpose()
+            .map_err(invalid)?,
         delta: Delta::new(delta).map_err(invalid)?,
         rate: SampleRate::new((batch / records as f64).min(1.0)).map_err(invalid)?,
         batch: PublicCount::new(batch).map_err(invalid)?,

@@ -21,6 +21,7 @@ mod sample;
 mod sampler;
 mod sum;
 mod unit;
+mod vectors;
 
 use pyo3::prelude::*;
 
@@ -33,9 +34,7 @@ mod _native {
     #[pymodule_export]
     use crate::command::{command, run_training, toml};
     #[pymodule_export]
-    use crate::error::{
-        BudgetExhausted, Consumed, OtherProcess, Unsupported, VeilgradError,
-    };
+    use crate::error::{BudgetExhausted, Consumed, OtherProcess, Unsupported, VeilgradError};
     #[pymodule_export]
     use crate::estimates::Estimates;
     #[pymodule_export]

@@ -38,7 +38,8 @@ fn lines(rounds: &Bound<'_, PyAny>) -> PyResult<String> {
     let dumps = rounds.py().import("json")?.getattr("dumps")?;
     let mut text = String::new();
     let mut line = |entry: &Bound<'_, PyAny>| -> PyResult<()> {
-        let entry = if entry.hasattr("to_dict")? { entry.call_method0("to_dict")? } else { entry.clone() };
+        let entry =
+            if entry.hasattr("to_dict")? { entry.call_method0("to_dict")? } else { entry.clone() };
         text.push_str(&dumps.call1((entry,))?.extract::<String>()?);
         text.push('\n');
         Ok(())

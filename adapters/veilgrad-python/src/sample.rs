@@ -8,10 +8,7 @@ use pyo3::prelude::*;
 use crate::capability::{Capability, Owner, lock, object};
 use crate::error::{consumed, invalid};
 use crate::plan::Plan;
-use crate::sum::Sum;
-
-/// A sample, until it is released or left.
-pub(crate) type Slot = Arc<Mutex<Option<veilgrad_mechanism::Sample>>>;
+use crate::sum::{Slot, Sum};
 
 /// The sample of one charged round, good for one release. Use it in a ``with`` block: leaving it without a release keeps
 /// the charge. It has no length, because the size of a sample is private.

@@ -5,19 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use pyo3::prelude::*;
-use veilgrad_mechanism::{ClippedSum, Noise, NoiseError, RoundPlan, SumError};
+use veilgrad_mechanism::{ClippedSum, Noise, NoiseError, RoundPlan, Sample, SumError};
 
 use crate::array::{Array, Numbers};
 use crate::capability::{Capability, Owner, lock, object, take};
 use crate::error::{Raise, consumed, invalid, panicked, refused};
 use crate::estimates::Estimates;
-use crate::plan::{Shapes, Vectors};
-use crate::sample::Slot;
+use crate::vectors::{Shapes, Vectors};
 
 /// Batches of fewer numbers than this are added by one thread: others would cost more than they save.
 const FEW_NUMBERS: usize = 1 << 18;
 /// Noise of fewer coordinates than this is drawn when it is needed, not ahead on another thread.
 const FEW_COORDINATES: usize = 1 << 14;
+
+/// A sample, until it is released or left.
+pub(crate) type Slot = Arc<Mutex<Option<Sample>>>;
 
 /// The running sum of one round. What goes in is clipped and certified in exact arithmetic; `release` adds the noise, and
 /// the sum without it cannot be read.
@@ -93,7 +95,9 @@ impl Sum {
             Some(weights) => {
                 let weights = Array::new(weights)?;
                 if weights.shape() != [records] {
-                    return Err(invalid(format!("there are not {records} weights, one for each record")));
+                    return Err(invalid(format!(
+                        "there are not {records} weights, one for each record"
+                    )));
                 }
                 weights.to_singles()?.into_iter().map(f64::from).collect()
             }
