@@ -1,7 +1,10 @@
 """Estimators: what scikit-learn asks of them, what they promise, and tables from anywhere."""
 
 import gzip
+import os
 import pickle
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +203,15 @@ def test_mnist_3_against_8_at_epsilon_1():
     model = VeilgradClassifier(1.0, 1e-5, classes=[3, 8], bounds=(0, 255), records=12000)
     accuracy = model.fit(X, y).score(test, labels)
     assert model.report_()["epsilon"] <= 1.0 and accuracy >= 0.95, accuracy
+
+
+def test_ctrl_c_stops_a_fit_and_keeps_what_was_charged(tmp_path):
+    X, y = points()
+    ledger = tmp_path / "ledger.db"
+    model = classifier(rounds=100_000, ledger=ledger, dataset="points")
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    timer.join()
+    assert veilgrad.claim(ledger).spent > 0
