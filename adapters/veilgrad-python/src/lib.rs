@@ -9,6 +9,7 @@ mod capability;
 mod command;
 mod error;
 mod estimates;
+mod factors;
 mod fit;
 mod group;
 mod interrupt;

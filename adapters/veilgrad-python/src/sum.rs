@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use pyo3::prelude::*;
-use veilgrad_mechanism::{ClippedSum, Noise, NoiseError, RoundPlan, Sample, SumError};
+use veilgrad_mechanism::{ClippedSum, Noise, NoiseError, PartialSum, RoundPlan, Sample, SumError};
 
 use crate::array::{Array, Numbers};
 use crate::capability::{Capability, Owner, lock, object, take};
 use crate::error::{Raise, consumed, invalid, panicked, refused};
 use crate::estimates::Estimates;
+use crate::factors::{self, FactorBatch};
 use crate::vectors::{Shapes, Vectors};
 
 /// Batches of fewer numbers than this are added by one thread: others would cost more than they save.
@@ -36,6 +37,8 @@ pub(crate) struct Sum {
 struct State {
     /// One for each thread, at least one. They are merged at the end: the result has the same bits for any number.
     sums: Vec<ClippedSum>,
+    /// The batches in which some vectors came as factors, and which ones.
+    factors: Option<(Vec<bool>, PartialSum)>,
     /// Noise that is drawn while records are computed.
     noise: Option<JoinHandle<Result<Noise, NoiseError>>>,
 }
@@ -56,9 +59,25 @@ impl Sum {
             let plan = plan.clone();
             std::thread::spawn(move || Noise::draw_on(&plan, 1))
         });
-        let state = Mutex::new(Some(State { sums: vec![sum], noise }));
+        let state = Mutex::new(Some(State { sums: vec![sum], factors: None, noise }));
         let owner = Owner::this()?;
         object(py, Self { owner, sample, plan, shapes, threads, state })
+    }
+
+    fn add_factors(&self, py: Python<'_>, batch: &FactorBatch<'_>) -> PyResult<()> {
+        let mut state = lock(&self.state, "sum")?;
+        let state = state.as_mut().ok_or_else(|| consumed("sum"))?;
+        let forms = batch.forms();
+        if state.factors.is_none() {
+            let sample = lock(&self.sample, "sample")?;
+            let sample = sample.as_ref().ok_or_else(|| consumed("sample"))?;
+            let part = factors::begin(sample, &self.plan, &self.shapes, &forms);
+            state.factors = Some((forms.clone(), part));
+        }
+        match &mut state.factors {
+            Some((known, part)) if *known == forms => batch.add_to(py, part)?.map_err(Raise::raise),
+            _ => Err(invalid("the same vectors must come as factors in all batches of a sum")),
+        }
     }
 }
 
@@ -80,6 +99,10 @@ impl Sum {
     /// Clips the records of a batch one by one and adds them: the same arrays with one axis more, the first. ``weights``
     /// has one number for each record, 1 by default. Arrays are float32 or float64; each record is copied before it is
     /// read, so that other threads cannot change it meanwhile.
+    ///
+    /// In a dict, a matrix may come as a tuple of two arrays, ``(left, right)``: record i has the outer product of
+    /// ``left[i]`` and ``right[i]``, as the gradients of linear layers are. They are not written out, which saves most of
+    /// the time; the same vectors must come so in all batches of a sum, with no weights.
     #[pyo3(signature = (arrays, weights=None))]
     fn add_batch(
         &self,
@@ -88,6 +111,12 @@ impl Sum {
         weights: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.owner.check_quickly()?;
+        if let Some(arrays) = factors::has_factors(arrays) {
+            if weights.is_some() {
+                return Err(invalid("batches with factors have no weights"));
+            }
+            return self.add_factors(py, &FactorBatch::new(&self.shapes, arrays)?);
+        }
         let vectors = Vectors::batch(&self.shapes, arrays)?;
         let records = vectors.records;
         let weights = match weights {
@@ -144,13 +173,14 @@ impl Sum {
         let state = state.as_mut().ok_or_else(|| consumed("sum"))?;
         let sum = state.sums.first_mut().ok_or_else(|| consumed("sum"))?;
         let other = take(&other.get().state, "sum")?;
-        other.sums.into_iter().try_for_each(|part| sum.merge(part)).map_err(Raise::raise)
+        other.sums.into_iter().try_for_each(|part| sum.merge(part)).map_err(Raise::raise)?;
+        other.factors.map_or(Ok(()), |(_, part)| sum.absorb(part).map(drop)).map_err(Raise::raise)
     }
 
     /// Adds noise and releases the estimates of all groups. Uses up the sum, the sample and its permit.
     fn release(&self, py: Python<'_>) -> PyResult<Py<Estimates>> {
         self.owner.check()?;
-        let State { sums, noise } = take(&self.state, "sum")?;
+        let State { sums, factors, noise } = take(&self.state, "sum")?;
         let sample = take(&self.sample, "sample")?;
         let (plan, threads) = (&self.plan, self.threads);
         let released = py.detach(move || -> PyResult<_> {
@@ -162,6 +192,9 @@ impl Sum {
             let mut sums = sums.into_iter();
             let mut sum = sums.next().ok_or_else(|| refused("the sum is empty"))?;
             sums.try_for_each(|part| sum.merge(part)).map_err(Raise::raise)?;
+            if let Some((_, part)) = factors {
+                sum.absorb(part).map_err(Raise::raise)?;
+            }
             sum.release(sample, noise).map_err(Raise::raise)
         })?;
         Estimates::wrap(py, released, Arc::clone(&self.shapes))

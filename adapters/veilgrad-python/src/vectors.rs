@@ -69,7 +69,7 @@ impl<'py> Vectors<'py> {
     }
 }
 
-fn check_shape(name: &str, shape: &[usize], found: &[usize]) -> PyResult<()> {
+pub(crate) fn check_shape(name: &str, shape: &[usize], found: &[usize]) -> PyResult<()> {
     let flat = [shape.iter().product::<usize>()];
     if found == shape || found == flat {
         return Ok(());

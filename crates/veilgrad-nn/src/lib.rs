@@ -68,10 +68,11 @@ mod test;
 mod tile;
 mod trainer;
 
-/// What adapters of other frameworks build on: layers one by one, and losses of single records.
+/// What adapters of other frameworks build on: layers one by one, losses of single records, sums of outer products.
 pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
     pub use crate::loss::record_loss;
+    pub use crate::product::outer_products;
 }
 
 pub use error::ModelError;

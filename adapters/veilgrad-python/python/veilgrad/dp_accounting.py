@@ -191,10 +191,9 @@ def to_event(
     SelfComposedDpEvent(event=PoissonSampledDpEvent(sampling_probability=0.01, event=GaussianDpEvent(noise_multiplier=1.1)), count=1000)
     """
     factor = _factor(neighboring_relation, noise_relative_to)
-    if isinstance(rounds, Mapping) or hasattr(rounds, "to_dict"):
-        rounds = [rounds]
+    entries: Any = [rounds] if isinstance(rounds, Mapping) or hasattr(rounds, "to_dict") else rounds
     events = []
-    for entry in rounds:
+    for entry in entries:
         line = entry if isinstance(entry, Mapping) else entry.to_dict()
         if (count := line["rounds"]) > 0:
             event = _sampled(line["sampling"], [_gaussian(query, factor) for query in line["queries"]])

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -38,7 +38,7 @@ from veilgrad._accounting import Adjacency
 __all__ = ["ExactOptimizer", "PrivateLoader", "PrivateTraining", "VeilgradAccountant", "make_private", "register"]
 
 
-class VeilgradAccountant(IAccountant):  # type: ignore[misc, unused-ignore]
+class VeilgradAccountant(IAccountant):
     """An accountant of Opacus with certified bounds: epsilon is never below the truth, and tight to about 1e-7."""
 
     def __init__(self) -> None:
@@ -82,8 +82,12 @@ def register() -> None:
     register_accountant(VeilgradAccountant.mechanism(), VeilgradAccountant, force=True)
 
 
-class _PerSampleModule(GradSampleModule):  # type: ignore[misc, unused-ignore]
-    """A `GradSampleModule` that does not copy the gradients of layers that are used once per pass."""
+class _PerSampleModule(GradSampleModule):
+    """A `GradSampleModule` that writes out fewer gradients.
+
+    Those of layers that are used once per pass are not copied. Those of the weights of linear layers are not computed at
+    all: they are outer products of what Opacus keeps for them, which `grad_factors` holds.
+    """
 
     def capture_backprops_hook(
         self, module: nn.Module, _forward_input: Any, forward_output: Any, loss_reduction: str, batch_first: bool
@@ -91,15 +95,23 @@ class _PerSampleModule(GradSampleModule):  # type: ignore[misc, unused-ignore]
         """Called by torch after the backward pass of a layer."""
         parameters = [parameter for parameter in module.parameters(recurse=False) if parameter.requires_grad]
         sampler = self.GRAD_SAMPLERS.get(type(module))
-        used_once = all(p._forward_counter == 1 and p.grad_sample is None for p in parameters)
+        used_once = all(p._forward_counter == 1 and not hasattr(p, "_current_grad_sample") for p in parameters)
         if not (self.hooks_enabled and sampler and used_once and len(module.activations) == 1):
             super().capture_backprops_hook(module, _forward_input, forward_output, loss_reduction, batch_first)
             return
+        if any(p.grad_sample is not None or getattr(p, "grad_factors", None) is not None for p in parameters):
+            raise veilgrad.VeilgradError("there is one backward pass for each batch of the loader, and one step()")
         activations, backprops = self.rearrange_grad_samples(
             module=module, backprops=forward_output[0].detach(), loss_reduction=loss_reduction, batch_first=batch_first
         )
-        for parameter, gradient in sampler(module, activations, backprops).items():
-            parameter.grad_sample = gradient
+        if type(module) is nn.Linear and backprops.dim() == 2:
+            if module.weight.requires_grad:
+                module.weight.grad_factors = (backprops, activations[0])
+            if module.bias is not None and module.bias.requires_grad:
+                module.bias.grad_sample = backprops
+        else:
+            for parameter, gradient in sampler(module, activations, backprops).items():
+                parameter.grad_sample = gradient
         for parameter in parameters:
             parameter._forward_counter = 0
         del module.max_batch_len
@@ -214,7 +226,7 @@ def make_private(
     )
     exact = ExactOptimizer(optimizer, parameters, chunk, numerics)
     permits = _charged(run, plan, sampler, steps, charge_ahead)
-    source = _Source(permits, plan, sampler, len(dataset), chunk)  # type: ignore[arg-type]
+    source = _Source(permits, plan, sampler, len(dataset), chunk)
     loader = PrivateLoader(dataset, source, collate, exact, rate, steps, num_workers)
     return PrivateTraining(private, exact, loader, run)
 
@@ -242,6 +254,18 @@ def _trained(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 def _forget(parameter: torch.Tensor) -> None:
     parameter.grad = None
+
+
+def _per_sample(parameter: Any) -> tuple[Any, ...]:
+    """The gradients of a parameter per sample: one tensor, two factors, or none."""
+    factors: tuple[Any, ...] = getattr(parameter, "grad_factors", None) or ()
+    gradient = getattr(parameter, "grad_sample", None)
+    return factors if gradient is None else (*factors, gradient)
+
+
+def _clear(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        parameter.grad = parameter.grad_sample = parameter.grad_factors = None
 
 
 def _charged(
@@ -354,7 +378,7 @@ class PrivateLoader:
         self._source, self._optimizer = source, optimizer
         self._steps_per_pass, self._left = max(1, round(1 / rate)), steps
         self._batches = DataLoader(
-            dataset, batch_sampler=source, collate_fn=collate, num_workers=num_workers  # type: ignore[arg-type]
+            dataset, batch_sampler=source, collate_fn=collate, num_workers=num_workers
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -414,7 +438,7 @@ class ExactOptimizer(torch.optim.Optimizer):
     def _abandon(self) -> None:
         self._current = None
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         """Adds the gradients of the current batch; after the last batch of a sample, releases the sum and steps."""
         if closure is not None:
             raise veilgrad.Unsupported("closures compute gradients again, after the noise: call step() without one")
@@ -440,30 +464,30 @@ class ExactOptimizer(torch.optim.Optimizer):
             self.releases += 1
             self.original_optimizer.step()
 
-    def _gradients(self, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-        found: dict[str, np.ndarray[Any, Any]] = {}
+    def _gradients(self, rows: int) -> dict[str, Any]:
+        """The gradients of the first rows, as arrays or, where they are outer products, as pairs of arrays."""
+        found: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
-            gradient = getattr(parameter, "grad_sample", None)
-            if gradient is None:
-                continue
-            if not isinstance(gradient, torch.Tensor) or len(gradient) != self._chunk:
+            tensors = _per_sample(parameter)
+            if any(not isinstance(tensor, torch.Tensor) or len(tensor) != self._chunk for tensor in tensors):
                 raise veilgrad.VeilgradError(
                     f"the gradients of {name!r} are not those of the batch that the loader gave: one backward pass, over "
                     f"all {self._chunk} rows"
                 )
             # Half precision has no array of numpy; every number of it is a float32.
-            found[name] = gradient[:rows].detach().to("cpu", torch.float32).numpy()
+            arrays = [tensor[:rows].detach().to("cpu", torch.float32).numpy() for tensor in tensors]
+            if arrays:
+                found[name] = arrays[0] if len(arrays) == 1 else tuple(arrays)
         if not found:
             raise veilgrad.VeilgradError("there are no gradients per sample: call loss.backward() before step()")
         for name, parameter in self._parameters.items():
             # Not used in the forward pass.
-            found.setdefault(name, np.zeros((rows, *parameter.shape), np.float32))
+            if name not in found:
+                found[name] = np.zeros((rows, *parameter.shape), np.float32)
         return found
 
     def _clear(self) -> None:
-        for parameter in self._parameters.values():
-            parameter.grad = None
-            parameter.grad_sample = None
+        _clear(self._parameters.values())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients. The sum of the current sample stays."""
@@ -475,21 +499,21 @@ class ExactOptimizer(torch.optim.Optimizer):
         raise veilgrad.Unsupported("batches have `chunk` rows already: use the loader without BatchMemoryManager")
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> Any:
         """The wrapped optimizer's."""
         return self.original_optimizer.param_groups
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         """The wrapped optimizer's."""
         return self.original_optimizer.state
 
     @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+    def defaults(self) -> Any:
         """The wrapped optimizer's."""
         return self.original_optimizer.defaults
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Any:
         """The wrapped optimizer's."""
         return self.original_optimizer.state_dict()
 
@@ -532,10 +556,9 @@ def isolated(
         return _map(change, batch)
 
     def gradients(batch: Any) -> list[torch.Tensor]:
-        probe(module, batch).backward()  # type: ignore[no-untyped-call]
-        found = [p.grad_sample for p in parameters if getattr(p, "grad_sample", None) is not None]
-        for parameter in parameters:
-            parameter.grad = parameter.grad_sample = None
+        probe(module, batch).backward()
+        found = [tensor for parameter in parameters for tensor in _per_sample(parameter)]
+        _clear(parameters)
         return [gradient.detach().reshape(len(gradient), -1) for gradient in found]
 
     with _without_dropout(module):
