@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up a virtual environment under target/ and runs the tests of the Python package in it.
 #   test.sh          with the development build, on one Python: tests, examples in docstrings, types
+#   test.sh peers    the same with Opacus, dp_accounting and JAX Privacy, and torch without CUDA (1.4 GB on disk)
 #   test.sh wheel    the wheel and the source distribution as users get them: size and tag, tests on every Python here
 # PYTHON chooses the interpreter of the first; PYTHONS, a list, those of the second.
 set -euo pipefail
@@ -19,6 +20,19 @@ development() {
     VIRTUAL_ENV=$place "$place/bin/maturin" develop --quiet
     "$place/bin/python" -m mypy
     "$place/bin/python" -m pytest
+}
+
+peers() {
+    local place=$PWD/target/venv-peers
+    environment "${PYTHON:-python3}" "$place"
+    "$place/bin/python" -c 'import torch' 2>/dev/null || ../../.ci/torch-cpu "$place"
+    # Opacus would bring the CUDA libraries back.
+    "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps opacus
+    "$place/bin/pip" install --quiet --disable-pip-version-check scipy opt_einsum 'jax-privacy>=2.0'
+    VIRTUAL_ENV=$place "$place/bin/maturin" develop --quiet
+    "$place/bin/python" -m pytest tests/test_dp_accounting.py tests/test_factors.py tests/test_opacus.py \
+        tests/test_peer_documentation.py python/veilgrad/{dp_accounting,jax_privacy,opacus}.py
+    "$place/bin/python" ../../benches/python.py --quick
 }
 
 # Every Python from 3.10 on that is installed.
@@ -65,6 +79,6 @@ wheel() {
 }
 
 case "${1:-development}" in
-    development | wheel) "${1:-development}" ;;
-    *) echo "usage: test.sh [development|wheel]"; exit 2 ;;
+    development | peers | wheel) "${1:-development}" ;;
+    *) echo "usage: test.sh [development|peers|wheel]"; exit 2 ;;
 esac
