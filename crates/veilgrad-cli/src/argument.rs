@@ -3,6 +3,7 @@
 mod store;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
@@ -14,6 +15,7 @@ pub(crate) use store::{
 };
 
 use crate::example;
+use crate::watch::Watch;
 
 /// Differential privacy for iterative training.
 #[derive(Debug, Parser)]
@@ -44,6 +46,9 @@ pub(crate) struct Common {
     /// stdin.
     #[arg(long, global = true, value_name = "FILE|COMMAND", env = "VEILGRAD_WITNESS")]
     pub(crate) witness: Option<Witness>,
+    /// Who watches, if a program runs the command in its own process.
+    #[arg(skip)]
+    pub(crate) watch: Option<Arc<Watch>>,
 }
 
 impl Common {

@@ -6,8 +6,11 @@ use veilgrad_accounting::claim::{self, Claim, ClaimedRun, NoClaim};
 use veilgrad_accounting::display::up;
 use veilgrad_ledger::{Dataset, Ledger, RunState};
 
-/// What may be claimed about a dataset, or why nothing may.
-pub(crate) fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
+/// What may be claimed about a dataset of a ledger.
+///
+/// # Errors
+/// Says why nothing may be claimed.
+pub fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
     let runs: Vec<ClaimedRun<'_>> = dataset.runs.values().map(run).collect();
     claim::claim(&dataset.terms(&Tightest), &runs)
 }

@@ -1,7 +1,5 @@
 //! What can go wrong, and the exit code that says so to programs.
 
-use std::process::ExitCode;
-
 use veilgrad_ledger::StoreError;
 
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +41,7 @@ impl Error {
         Self::Failure(why.to_string())
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.code())
-    }
-
-    const fn code(&self) -> u8 {
+    pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::File { .. } | Self::Failure(_) => 1,
             Self::Usage(_) => 2,

@@ -4,8 +4,9 @@
 //! be exceeded, 4 ledger refused or damaged, 5 data file malformed as a whole, 6 ledger busy, 7 no answer,
 //! 8 an audit contradicts the claim, 130 interrupted.
 //!
-//! This is a library so that tests reach its readers, in [`input`], without a process for each input. It promises no
-//! stable interface: the command is the interface.
+//! This is a library so that tests reach its readers, in [`input`], without a process for each input, and so that
+//! programs in other languages [`run`] commands in their own process. It promises no stable interface: the command is
+//! the interface.
 
 mod account;
 mod answer;
@@ -26,17 +27,85 @@ mod plan;
 mod predict;
 mod report;
 mod train;
+mod trained;
+mod watch;
 
+use std::ffi::OsString;
+use std::fmt;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
 use argument::{Arguments, Command};
+pub use claim::of as claim;
+pub use trained::{Trained, report};
+pub use watch::Watch;
 
 /// Does what the command line asks for.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    match run(std::env::args_os(), None) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct Failure(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    /// The words make no command, or ask for help: then this is not a failure, and its code is 0.
+    Words(clap::Error),
+    Command(error::Error),
+}
+
+impl Failure {
+    /// The exit code of the command.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match &self.0 {
+            Cause::Words(error) => u8::try_from(error.exit_code()).unwrap_or(1),
+            Cause::Command(error) => error.code(),
+        }
+    }
+
+    /// Prints what the command prints: help to stdout, errors to stderr.
+    pub fn print(&self) {
+        match &self.0 {
+            Cause::Words(error) => drop(error.print()),
+            Cause::Command(error) => output::say(&format!("error: {error}\n")),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::Words(error) => error.fmt(f),
+            Cause::Command(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs a command, the program's name first. With a [`Watch`], training installs no signal handlers and prints no result.
+///
+/// # Errors
+/// Whatever makes the command end with a code other than 0; also the text that `--help` asks for.
+pub fn run(
+    words: impl IntoIterator<Item = OsString>,
+    watch: Option<Arc<Watch>>,
+) -> Result<(), Failure> {
+    let parsed = Arguments::try_parse_from(words);
+    let mut arguments = parsed.map_err(|error| Failure(Cause::Words(error)))?;
+    arguments.common.watch = watch;
     keep_no_core();
     let outcome = match &arguments.command {
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
@@ -53,13 +122,7 @@ pub fn main() -> ExitCode {
         Command::Completions(completions) => manual::completions(completions.shell),
         Command::Man(man) => manual::page(&man.command),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::say(&format!("error: {error}\n"));
-            error.exit_code()
-        }
-    }
+    outcome.map_err(|error| Failure(Cause::Command(error)))
 }
 
 /// A process that crashes must not leave its memory, and with it records, in a file.

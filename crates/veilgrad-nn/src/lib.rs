@@ -67,10 +67,12 @@ mod test;
 mod tile;
 mod trainer;
 
-/// What adapters of other frameworks build on: layers one by one, and losses of single records ([`Loss::judge`]).
+/// What adapters of other frameworks build on: layers one by one, losses of single records ([`Loss::judge`]), sums of outer
+/// products.
 pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
     pub use crate::loss::Judgement;
+    pub use crate::product::outer_products;
 }
 
 pub use error::ModelError;

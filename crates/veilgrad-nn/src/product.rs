@@ -19,6 +19,14 @@ pub(crate) struct RoundedProducts {
     squares: u64,
 }
 
+/// A place for the sum of outer products of `left` and `right` numbers, in a group with this sensitivity in grid units:
+/// for [`Sample::begin_part`](veilgrad_mechanism::Sample::begin_part) in training engines outside of this crate. Gradients
+/// of linear layers come as two factors, and are never written out.
+#[must_use]
+pub fn outer_products(left: usize, right: usize, s_int: u32) -> Box<dyn OuterProducts> {
+    Box::new(RoundedProducts::new(left, right, s_int))
+}
+
 impl RoundedProducts {
     /// Products of `inputs` by `outputs`, in a group with this sensitivity in grid units.
     pub(crate) fn new(inputs: usize, outputs: usize, s_int: u32) -> Self {

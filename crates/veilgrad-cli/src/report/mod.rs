@@ -16,8 +16,13 @@ use crate::output::{print, print_answer, print_json, write_file};
 
 pub(crate) use compute::{Facts, of_run};
 pub(crate) use document::{Curves, Head, Report};
+pub(crate) use source::read;
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
+    if common.watch.is_some() {
+        // Who watches reads the files.
+        return report.claimed();
+    }
     if common.json {
         print_json(&report.json()?)?;
         return report.claimed();
@@ -54,7 +59,7 @@ pub(crate) fn audited(report: &Report) -> Result<(), Error> {
 }
 
 pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
-    let report = source::read(&arguments.of, common)?;
+    let report = read(&arguments.of, common)?;
     let page = page::page(&report);
     match &arguments.output {
         None if common.json => print_json(&report.json()?)?,
@@ -65,7 +70,7 @@ pub(crate) fn run(arguments: &ReportOf, common: &Common) -> Result<(), Error> {
 }
 
 pub(crate) fn say(of: &RunOf, common: &Common) -> Result<(), Error> {
-    let report = source::read(of, common)?;
+    let report = read(of, common)?;
     let document = json!({
         "schema": 1,
         "epsilon": report.epsilon,

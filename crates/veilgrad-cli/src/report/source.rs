@@ -29,7 +29,7 @@ struct Stored {
 }
 
 /// The report of a run's directory, of its `report.json`, or of a ledger.
-pub(super) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
+pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     let file = if of.run.is_dir() { of.run.join("report.json") } else { of.run.clone() };
     if Ledger::anchor_path(&file).exists() {
         return of_ledger(&file, of, common);

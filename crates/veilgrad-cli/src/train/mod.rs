@@ -78,7 +78,10 @@ pub(crate) fn run(
     let waiting = Waiting::new(Duration::from_secs(arguments.wait), common);
     let mut session = Session { job, common, place, ledger, waiting };
     session.announce();
-    let interrupted = hooks::interrupts()?;
+    let interrupted = match &common.watch {
+        Some(watch) => watch.stop_flag(),
+        None => hooks::interrupts()?,
+    };
     let (mut run, left, earlier) = match arguments.resume {
         false => session.begin(arguments)?,
         true => match session.go_on()? {

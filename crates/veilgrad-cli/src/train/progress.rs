@@ -1,6 +1,7 @@
 //! Progress: rounds done, epsilon spent, time left; nothing that a record could decide.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use veilgrad_accounting::display::up;
@@ -9,6 +10,7 @@ use veilgrad_events::{Adjacency, Delta, Rounds};
 
 use crate::argument::Common;
 use crate::output::{say, say_over};
+use crate::watch::Watch;
 
 /// How often the line is written.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -23,6 +25,7 @@ pub(crate) struct Progress {
     shown: bool,
     /// The last private estimate of every metric.
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Progress {
@@ -41,11 +44,15 @@ impl Progress {
             done: 0,
             shown: !common.quiet && std::io::stderr().is_terminal(),
             metrics: Vec::new(),
+            watch: common.watch.clone(),
         }
     }
 
     pub(crate) fn show(&mut self, round: &veilgrad_nn::Progress) {
         self.done += 1;
+        if let Some(watch) = &self.watch {
+            watch.show(round.round, self.rounds.count);
+        }
         for name in ["accuracy", "loss", "classes"] {
             if let Some(values) = round.metric(name) {
                 self.metrics.retain(|(known, _)| known != name);

@@ -1,0 +1,89 @@
+//! What training left behind, for programs in other languages: models and reports.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::Parser;
+use veilgrad_nn::{InMemory, Model, public};
+
+use crate::argument::{Arguments, Command};
+use crate::report::{self, page};
+use crate::train::config::Declaration;
+use crate::train::{data, model_file};
+
+/// A trained model with what it knows of its data.
+pub struct Trained {
+    model: Model,
+    declaration: Declaration,
+}
+
+impl Trained {
+    /// Reads a `model.safetensors`, which may come from anybody.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let (model, declaration) = model_file::read(path).map_err(|error| error.to_string())?;
+        Ok(Self { model, declaration })
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The names of its classes.
+    #[must_use]
+    pub fn classes(&self) -> Vec<String> {
+        self.declaration.classes.names()
+    }
+
+    /// What is declared of its data, as JSON.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn declaration(&self) -> Result<String, String> {
+        serde_json::to_string(&self.declaration).map_err(|error| error.to_string())
+    }
+
+    /// The outputs for examples, one number per class, one example after the other. The examples are arrays of the
+    /// declared shape in their own units; those of tables are encoded already. NaN for an example that is not finite.
+    ///
+    /// # Errors
+    /// When the numbers do not make whole examples.
+    pub fn outputs(&self, values: Vec<f32>, threads: usize) -> Result<Vec<f32>, String> {
+        let text = |error: crate::error::Error| error.to_string();
+        let width: usize = data::shape(&self.declaration).map_err(text)?.iter().product();
+        let (given, is_table) = match &self.declaration.shape {
+            Some(shape) if self.declaration.columns.is_empty() => (shape.iter().product(), false),
+            _ => (width, true),
+        };
+        let given: usize = given;
+        if given == 0 || !values.len().is_multiple_of(given) {
+            return Err(format!("an example has {given} numbers"));
+        }
+        let inputs = match is_table {
+            true => values,
+            false => data::features(&self.declaration, values, threads).map_err(text)?,
+        };
+        let labels = vec![0.0; inputs.len() / width.max(1)];
+        Ok(public::outputs(&self.model, &InMemory::new(inputs, width, labels, 1)))
+    }
+}
+
+/// The report of a run's directory or of a ledger: as JSON, as a page, and its statement.
+///
+/// # Errors
+/// What the command prints when there is no report.
+pub fn report(run: &Path, dataset: Option<&str>) -> Result<(String, String, String), String> {
+    let mut words: Vec<OsString> = vec!["veilgrad".into(), "report".into(), run.into()];
+    words.extend(dataset.into_iter().flat_map(|name| ["--dataset".into(), name.into()]));
+    let Arguments { common, command } =
+        Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+    let Command::Report(arguments) = command else { return Err("no report".to_owned()) };
+    let text = |error: crate::error::Error| error.to_string();
+    let report = report::read(&arguments.of, &common).map_err(text)?;
+    let json = report.json().map_err(text)?.to_string();
+    Ok((json, page::page(&report), report.statement))
+}
