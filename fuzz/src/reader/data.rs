@@ -35,7 +35,7 @@ pub(crate) fn npz(bytes: &[u8]) {
 /// Whole rows of the declared width, of no more numbers than the file can hold: `packed` to one at most.
 fn check(read: Result<Array, DataError>, width: usize, bytes: &[u8], packed: usize) {
     let Ok(array) = read else { return };
-    assert_eq!(array.width(), width, "another width than declared");
+    assert_eq!(array.shape.iter().product::<usize>(), width, "another width than declared");
     assert_eq!(array.values.len() % width, 0, "a part of a row");
     assert!(array.values.len() <= packed * bytes.len(), "more numbers than bytes");
 }
