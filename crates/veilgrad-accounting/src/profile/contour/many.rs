@@ -69,16 +69,16 @@ pub(crate) fn contour(
     let spread = |(step, n): &(Step, f64)| n * step.rate() * (1.0 / step.z).min(1.0);
     decaying.sort_by(|a, b| spread(b).total_cmp(&spread(a)));
     decaying.truncate(LARGEST);
-    let tilted = |(step, n): &(Step, f64), pieces: u32| {
-        TiltedStep::with_digits(*step, direction, tilt, pieces, 0.0, DIGITS).map(|step| (step, *n))
+    let tilted = |(step, n): &(Step, f64)| {
+        TiltedStep::with_digits(*step, direction, tilt, PIECES, 0.0, DIGITS).map(|step| (step, *n))
     };
-    let decaying: Vec<_> = decaying.iter().map(|row| tilted(row, PIECES)).collect::<Option<_>>()?;
+    let decaying: Vec<_> = decaying.iter().map(tilted).collect::<Option<_>>()?;
     let corners = corners(&cells);
     let wraps = wraps.map(|(_, slope)| {
         let value = if slope < 0.0 { cumulant(&cells, &corners, direction, -slope) } else { 0.0 };
         (wrap(value, (-slope - tilt).abs(), period), slope)
     });
-    let smooth: Vec<_> = corners.iter().map(|row| tilted(row, PIECES)).collect::<Option<_>>()?;
+    let smooth: Vec<_> = corners.iter().map(tilted).collect::<Option<_>>()?;
     // How much farther transforms may be apart at t than at 0.
     let ratio = |t: f64| {
         (1.0 + (t / tilt).powi(2)).sqrt()
@@ -247,7 +247,7 @@ impl Cell {
     fn weights(&self, member: &Member) -> [f64; 4] {
         let part = |at: f64, low: f64, high: f64| {
             let part = (at - low) / (high - low);
-            if part >= 0.0 && part < 1.0 { part } else { 1.0 }
+            if (0.0..1.0).contains(&part) { part } else { 1.0 }
         };
         let rate = part(member.step.rate(), self.bottom.rate(), self.top.rate());
         let noise = part(member.overlap, overlap(&self.bottom), overlap(&self.top));
