@@ -45,8 +45,10 @@ where
     let with = round(trainer(plan.clone().canaries(CANARIES)), model);
     assert!(without.canaries().is_none());
     for (name, _) in without.plan().structure().vectors() {
-        let of = |trainer: &Trainer<M, R, F>| trainer.estimates().unwrap().vector(name).unwrap();
-        assert_eq!(of(&without), of(&with), "{name}, {plan:?}");
+        let released = |trainer: &Trainer<M, R, F>| {
+            trainer.estimates().unwrap().vector(name).unwrap().to_vec()
+        };
+        assert_eq!(released(&without), released(&with), "{name}, {plan:?}");
     }
     let lane = with.canaries().unwrap();
     assert!(lane.included().contains(&true) && lane.included().contains(&false)); // except with probability 2^-59
