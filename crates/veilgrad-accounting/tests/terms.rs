@@ -2,7 +2,7 @@
 
 use veilgrad_accounting::{Composition, Tightest, of_ledger, profile, rdp};
 use veilgrad_events::{
-    Adjacency, Budget, ClipNorm, Delta, Epsilon, FixedBatch, Folded, MemoryLedger, Meter, Mode,
+    Adjacency, Budget, ClipNorm, Delta, Epsilon, FixedBatch, Folded, MemoryLedger, Mode,
     NoiseMultiplier, NoiseStd, Pricing, RecordUnit, Round, Run, RunHeader, RunRounds, SampleRate,
     Sampling, SumQuery,
 };
