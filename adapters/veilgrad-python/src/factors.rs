@@ -9,7 +9,9 @@ use crate::error::invalid;
 use crate::vectors::{Shapes, check_shape};
 
 /// Whether some vector of a batch comes as a pair of arrays.
-pub(crate) fn has_factors<'a, 'py>(arrays: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PyDict>> {
+pub(crate) fn has_factors<'a, 'py>(
+    arrays: &'a Bound<'py, PyAny>,
+) -> Option<&'a Bound<'py, PyDict>> {
     let dict = arrays.cast::<PyDict>().ok()?;
     dict.values().iter().any(|value| value.is_instance_of::<PyTuple>()).then_some(dict)
 }
@@ -32,7 +34,8 @@ impl<'py> FactorBatch<'py> {
             let (parts, sides) = match value.cast::<PyTuple>() {
                 Ok(pair) => match (shape.as_slice(), pair.len()) {
                     ([left, right], 2) => {
-                        let parts = vec![Array::new(&pair.get_item(0)?)?, Array::new(&pair.get_item(1)?)?];
+                        let parts =
+                            vec![Array::new(&pair.get_item(0)?)?, Array::new(&pair.get_item(1)?)?];
                         (parts, vec![vec![*left], vec![*right]])
                     }
                     _ => return Err(invalid(format!("{name:?} is not a matrix with two factors"))),
@@ -59,7 +62,11 @@ impl<'py> FactorBatch<'py> {
     }
 
     /// Adds all records. Each is copied first, so that what is checked is what is added.
-    pub(crate) fn add_to(&self, py: Python<'_>, part: &mut PartialSum) -> PyResult<Result<(), SumError>> {
+    pub(crate) fn add_to(
+        &self,
+        py: Python<'_>,
+        part: &mut PartialSum,
+    ) -> PyResult<Result<(), SumError>> {
         let mut numbers = Vec::new();
         for parts in &self.vectors {
             numbers.push(parts.iter().map(Array::numbers).collect::<PyResult<Vec<_>>>()?);
@@ -95,7 +102,12 @@ impl<'py> FactorBatch<'py> {
 }
 
 /// An empty part of a round's sum, for batches with factors where `forms` says so.
-pub(crate) fn begin(sample: &Sample, plan: &RoundPlan, shapes: &Shapes, forms: &[bool]) -> PartialSum {
+pub(crate) fn begin(
+    sample: &Sample,
+    plan: &RoundPlan,
+    shapes: &Shapes,
+    forms: &[bool],
+) -> PartialSum {
     sample.begin_part(plan, |name| {
         let (_, (_, shape)) =
             forms.iter().zip(shapes).find(|(form, (known, _))| **form && known == name)?;
