@@ -260,6 +260,9 @@ pub(crate) fn advantage(
     found.map_err(Raise::raise)
 }
 
+/// Numbers of rounds, and epsilon after each.
+type Curve<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<f64>>);
+
 /// Epsilon after rounds 1 to the last, at not more than `points` of them.
 #[pyfunction]
 pub(crate) fn spent<'py>(
@@ -269,7 +272,7 @@ pub(crate) fn spent<'py>(
     points: u64,
     adjacency: &str,
     accountant: &str,
-) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<f64>>)> {
+) -> PyResult<Curve<'py>> {
     let file = rounds_file(rounds)?;
     if file.mode == Some(Mode::Adaptive) {
         return Err(invalid("a curve is that of planned rounds"));
