@@ -101,8 +101,8 @@ impl Sum {
     /// read, so that other threads cannot change it meanwhile.
     ///
     /// In a dict, a matrix may come as a tuple of two arrays, ``(left, right)``: record i has the outer product of
-    /// ``left[i]`` and ``right[i]``, as the gradients of linear layers are. They are not written out, which saves most of
-    /// the time; the same vectors must come so in all batches of a sum, with no weights.
+    /// ``left[i]`` and ``right[i]``, as the gradients of linear layers are. They are not written out; the
+    /// same vectors must come so in all batches of a sum, with no weights.
     #[pyo3(signature = (arrays, weights=None))]
     fn add_batch(
         &self,
