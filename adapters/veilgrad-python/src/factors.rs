@@ -91,7 +91,9 @@ impl<'py> FactorBatch<'py> {
                     .iter()
                     .map(|copies| match copies.as_slice() {
                         [left, right] => RecordVector::Outer(left, right),
-                        others => RecordVector::Values(others.first().map_or(&[][..], Vec::as_slice)),
+                        others => {
+                            RecordVector::Values(others.first().map_or(&[][..], Vec::as_slice))
+                        }
                     })
                     .collect();
                 part.add(&vectors)?;
