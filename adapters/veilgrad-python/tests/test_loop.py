@@ -1,4 +1,4 @@
-"""A loop of one's own: what is summed, what is charged, what is refused."""
+"""A custom loop: what is summed, what is charged, what is refused."""
 
 import json
 import subprocess
