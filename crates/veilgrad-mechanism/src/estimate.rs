@@ -6,6 +6,7 @@ use veilgrad_events::{IntegerGrid, LedgerKind, RoundPermit};
 
 use crate::group::Estimator;
 use crate::planned::{Plan, PlannedContent, PlannedGroup};
+use crate::vectorised::vectorised;
 
 /// The noisy integer sums of a round, decoded on demand.
 ///
@@ -143,20 +144,23 @@ fn step(group: &PlannedGroup) -> f64 {
 /// can add them to the bits of `1.5 2^52`, which makes them the last bits of a number.
 fn decode_run(sums: &[i64], step: f64, values: &mut [f32]) {
     const SHIFT: f64 = 6_755_399_441_055_744.0;
-    pulp::Arch::new().dispatch(|| {
-        let bits = sums.iter().fold(0, |bits, sum| bits | sum.unsigned_abs());
-        if bits < 1 << 51 {
-            for (value, sum) in values.iter_mut().zip(sums) {
-                let sum =
-                    f64::from_bits((SHIFT.to_bits() as i64).wrapping_add(*sum) as u64) - SHIFT;
-                *value = ((sum + 0.5) * step) as f32;
+    vectorised(
+        #[inline(always)]
+        || {
+            let bits = sums.iter().fold(0, |bits, sum| bits | sum.unsigned_abs());
+            if bits < 1 << 51 {
+                for (value, sum) in values.iter_mut().zip(sums) {
+                    let sum =
+                        f64::from_bits((SHIFT.to_bits() as i64).wrapping_add(*sum) as u64) - SHIFT;
+                    *value = ((sum + 0.5) * step) as f32;
+                }
+            } else {
+                for (value, sum) in values.iter_mut().zip(sums) {
+                    *value = decode(*sum, step) as f32;
+                }
             }
-        } else {
-            for (value, sum) in values.iter_mut().zip(sums) {
-                *value = decode(*sum, step) as f32;
-            }
-        }
-    });
+        },
+    );
 }
 
 /// The middle of the grid cell: noise is rounded down.

@@ -3,3 +3,4 @@
 
 pub use crate::clip::round_down;
 pub use crate::kernel::{Direction, Part, flush, quantise, squared_norm};
+pub use crate::vectorised::vectorised;

@@ -4,6 +4,7 @@
 //! in sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
 
 use crate::clip::round_down;
+use crate::vectorised::vectorised;
 
 /// Lanes of every sum, and coordinates per step.
 const LANES: usize = 16;
@@ -69,14 +70,18 @@ impl Part<'_> {
         // First without an early exit, which would keep the loop from being vectorised.
         match self {
             Self::Narrow(values) => {
-                let bits = pulp::Arch::new()
-                    .dispatch(|| values.iter().fold(0, |most, value| most | value.unsigned_abs()));
+                let bits = vectorised(
+                    #[inline(always)]
+                    || values.iter().fold(0, |most, value| most | value.unsigned_abs()),
+                );
                 u64::from(bits) <= bound
                     || values.iter().all(|value| u64::from(value.unsigned_abs()) <= bound)
             }
             Self::Wide(values) => {
-                let bits = pulp::Arch::new()
-                    .dispatch(|| values.iter().fold(0, |most, value| most | value.unsigned_abs()));
+                let bits = vectorised(
+                    #[inline(always)]
+                    || values.iter().fold(0, |most, value| most | value.unsigned_abs()),
+                );
                 bits <= bound || values.iter().all(|value| value.unsigned_abs() <= bound)
             }
         }
@@ -84,29 +89,35 @@ impl Part<'_> {
 
     /// Adds it to 64-bit sums, modulo 2^64.
     pub(crate) fn add_to(&self, sums: &mut [i64]) {
-        pulp::Arch::new().dispatch(|| match self {
-            Self::Narrow(values) => {
-                for (sum, value) in sums.iter_mut().zip(*values) {
-                    *sum = sum.wrapping_add(i64::from(*value));
+        vectorised(
+            #[inline(always)]
+            || match self {
+                Self::Narrow(values) => {
+                    for (sum, value) in sums.iter_mut().zip(*values) {
+                        *sum = sum.wrapping_add(i64::from(*value));
+                    }
                 }
-            }
-            Self::Wide(values) => {
-                for (sum, value) in sums.iter_mut().zip(*values) {
-                    *sum = sum.wrapping_add(*value);
+                Self::Wide(values) => {
+                    for (sum, value) in sums.iter_mut().zip(*values) {
+                        *sum = sum.wrapping_add(*value);
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 }
 
 /// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
 pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
-    pulp::Arch::new().dispatch(move || {
-        for (narrow, wide) in narrow.iter_mut().zip(wide) {
-            *wide = wide.wrapping_add(i64::from(*narrow));
-            *narrow = 0;
-        }
-    });
+    vectorised(
+        #[inline(always)]
+        || {
+            for (narrow, wide) in narrow.iter_mut().zip(wide.iter_mut()) {
+                *wide = wide.wrapping_add(i64::from(*narrow));
+                *narrow = 0;
+            }
+        },
+    );
 }
 
 mod portable {
@@ -160,11 +171,12 @@ mod avx2 {
     use pulp::{cast, f32x4, f32x8, i32x8, u64x4};
 
     use super::{Direction, LANES, STEPS, portable};
+    use crate::vectorised::Inlined;
 
     pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
-        v3.vectorize(
+        v3.vectorize(Inlined(
             #[inline(always)]
-            move || {
+            || {
                 let mut lanes = [v3.splat_f64x4(0.0); 4];
                 let (steps, rest) = x.as_chunks::<LANES>();
                 for step in steps {
@@ -177,7 +189,7 @@ mod avx2 {
                 }
                 portable::total(cast(lanes), rest)
             },
-        )
+        ))
     }
 
     pub(super) fn quantise(
@@ -188,9 +200,9 @@ mod avx2 {
         direction: Direction,
         sums: &mut [i32],
     ) -> u128 {
-        v3.vectorize(
+        v3.vectorize(Inlined(
             #[inline(always)]
-            move || {
+            || {
                 let factor = v3.splat_f32x8(c);
                 let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
                 let to_integers = |x: f32x8| {
@@ -207,7 +219,8 @@ mod avx2 {
                 let squares = |u: i32x8| -> [u64x4; 2] {
                     let even: __m256i = cast(u);
                     let odd = v3.avx2._mm256_srli_epi64::<32>(even);
-                    [even, odd].map(|values| cast(v3.avx2._mm256_mul_epi32(values, values)))
+                    let square = |values| cast(v3.avx2._mm256_mul_epi32(values, values));
+                    [square(even), square(odd)]
                 };
 
                 let (x_steps, x_rest) = x.as_chunks::<LANES>();
@@ -232,7 +245,7 @@ mod avx2 {
                 }
                 total
             },
-        )
+        ))
     }
 }
 

@@ -53,6 +53,7 @@ mod sampler;
 mod selection;
 mod structure;
 mod sum;
+mod vectorised;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};

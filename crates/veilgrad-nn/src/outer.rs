@@ -8,7 +8,7 @@ use veilgrad_mechanism::exact::{self, Part};
 use zeroize::Zeroize;
 
 use crate::gemm::{LINE, unaligned};
-use crate::layer::fast;
+use veilgrad_mechanism::exact::vectorised;
 
 /// Rows and columns of a block.
 const HEIGHT: usize = 4;
@@ -91,7 +91,7 @@ impl OuterSum {
     fn pair(&mut self, left: &[i16], right: &[i16]) {
         let (pair, first) = (self.waiting / 2, unaligned(&self.right));
         let [single_left, single_right] = &self.single;
-        fast(
+        vectorised(
             #[inline(always)]
             || {
                 place::<HEIGHT>(&mut self.left, pair, single_left, left);
@@ -195,7 +195,7 @@ fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i1
 }
 
 fn largest(factor: &[i16]) -> u16 {
-    fast(
+    vectorised(
         #[inline(always)]
         || factor.iter().fold(0, |most, value| most.max(value.unsigned_abs())),
     )
@@ -359,7 +359,7 @@ impl Products<'_> {
 /// Rounds `x * factor` to the nearest integers of at most `bound`, which is below 2^15, and returns
 /// the exact sum of their squares.
 pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
-    fast(
+    vectorised(
         #[inline(always)]
         || {
             let mut squares = 0;

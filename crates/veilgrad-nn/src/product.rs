@@ -4,8 +4,8 @@ use veilgrad_mechanism::OuterProducts;
 use veilgrad_mechanism::exact::{self, Part, round_down};
 use zeroize::Zeroize;
 
-use crate::layer::fast;
 use crate::outer::{LEFT_MAX, OuterSum, RIGHT_MAX, round};
+use veilgrad_mechanism::exact::vectorised;
 
 /// Sums of outer products whose factors are rounded to integers of 13 and 14 bits.
 pub(crate) struct RoundedProducts {
@@ -97,7 +97,7 @@ impl OuterProducts for RoundedProducts {
 
 /// The largest absolute value. As bits, absolute values have the same order.
 fn largest(x: &[f32]) -> f32 {
-    fast(
+    vectorised(
         #[inline(always)]
         || f32::from_bits(x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max)),
     )

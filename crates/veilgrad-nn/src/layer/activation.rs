@@ -1,8 +1,9 @@
 //! Functions of one number.
 
 use std::f32::consts::FRAC_1_SQRT_2;
+use veilgrad_mechanism::exact::vectorised;
 
-use super::operation::{Backward, Compiled, Operation, Packed, Spare, fast};
+use super::operation::{Backward, Compiled, Operation, Packed, Spare};
 
 /// A function and its derivative, which gets `x` and the function's value there.
 struct Activation<V, S> {
@@ -45,15 +46,15 @@ where
     S: Fn(f32, f32) -> f32 + Send + Sync,
 {
     fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        fast(
+        vectorised(
             #[inline(always)]
-            || x.iter().zip(y).for_each(|(x, y)| *y = (self.value)(*x)),
+            || x.iter().zip(y.iter_mut()).for_each(|(x, y)| *y = (self.value)(*x)),
         );
     }
 
     fn backward(&self, pass: Backward<'_>) {
         let Some(dx) = pass.dx else { return };
-        fast(
+        vectorised(
             #[inline(always)]
             || {
                 for (((dx, dy), x), y) in dx.iter_mut().zip(pass.dy).zip(pass.x).zip(pass.y) {

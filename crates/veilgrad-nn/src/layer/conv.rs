@@ -5,6 +5,7 @@ use super::operation::{
 };
 use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
+use veilgrad_mechanism::exact::vectorised;
 
 /// A convolution: `filters` filters of `kernel` (height, width) over all channels.
 ///
@@ -185,7 +186,7 @@ impl Conv {
         let run = self.right.kernel * self.channels;
         let add = |sums: &mut [f32]| {
             sums.fill(0.0);
-            super::operation::fast(
+            vectorised(
                 #[inline(always)]
                 || {
                     let places = self.corners.iter().zip(patches.chunks_exact(self.patch()));

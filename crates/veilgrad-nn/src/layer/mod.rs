@@ -13,7 +13,7 @@ use crate::error::ModelError;
 
 pub use conv::{Conv2d, Padding};
 pub(crate) use operation::{
-    Backward, Compiled, First, Gradients, Operation, Packed, Parameter, Role, Spare, fast,
+    Backward, Compiled, First, Gradients, Operation, Packed, Parameter, Role, Spare,
 };
 pub use pool::Window;
 pub(crate) use pool::rectified_max_pool;

@@ -2,6 +2,7 @@
 
 use crate::error::ModelError;
 use crate::gemm::{Panels, Start, wipe};
+use veilgrad_mechanism::exact::vectorised;
 
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
 
@@ -117,7 +118,7 @@ impl Gradients<'_> {
     /// Adds all rows of what came back for a record to the gradient of a bias.
     pub(crate) fn add_rows(&mut self, parameter: usize, record: usize, dy: &[f32]) {
         let bias = self.open(parameter, record);
-        fast(
+        vectorised(
             #[inline(always)]
             || {
                 for dy in dy.chunks_exact(bias.len()) {
@@ -163,12 +164,6 @@ pub(crate) trait Operation: Send + Sync {
     fn outer(&self) -> Option<(usize, usize)> {
         None
     }
-}
-
-/// Runs `body`, compiled for the best instructions of the machine. It must be `#[inline(always)]`.
-#[inline(always)]
-pub(crate) fn fast<T>(body: impl FnOnce() -> T) -> T {
-    pulp::Arch::new().dispatch(body)
 }
 
 /// The last axis and the number of positions before it.

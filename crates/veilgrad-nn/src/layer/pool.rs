@@ -1,7 +1,8 @@
 //! Windows over images, channel by channel.
 
-use super::operation::{Backward, Compiled, Operation, Packed, Spare, fast, image, last_axis};
+use super::operation::{Backward, Compiled, Operation, Packed, Spare, image, last_axis};
 use crate::error::ModelError;
+use veilgrad_mechanism::exact::vectorised;
 
 /// A square window and its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +171,7 @@ fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
 impl Operation for Pool {
     fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
-        fast(
+        vectorised(
             #[inline(always)]
             || {
                 for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
@@ -187,7 +188,7 @@ impl Operation for Pool {
     fn backward(&self, pass: Backward<'_>) {
         let Some(dx) = pass.dx else { return };
         let (from, to) = (self.from.iter().product(), self.to.iter().product());
-        fast(
+        vectorised(
             #[inline(always)]
             || {
                 let rows = pass.x.chunks_exact(from).zip(dx.chunks_exact_mut(from));
