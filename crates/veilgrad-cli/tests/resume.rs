@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 use veilgrad_ledger::{Ledger, Options};
+use veilgrad_nn::UnverifiedCheckpoint;
 
 const ROUNDS: u64 = 3000;
 
@@ -45,6 +46,19 @@ impl Begun {
 
     fn checkpoint(&self) -> std::path::PathBuf {
         Path::new(&self.out).join("checkpoint.safetensors")
+    }
+
+    /// The rounds of the checkpoint that is there.
+    fn saved(&self) -> u64 {
+        UnverifiedCheckpoint::read(&self.checkpoint()).unwrap().round().unwrap()
+    }
+
+    /// The files of the ledger, some of which are not always there.
+    fn ledger_files(&self) -> [(std::path::PathBuf, Option<Vec<u8>>); 3] {
+        let anchor = Ledger::anchor_path(Path::new(&self.ledger));
+        let log = format!("{}-wal", self.ledger);
+        [self.ledger.clone().into(), log.into(), anchor]
+            .map(|path| (path.clone(), std::fs::read(path).ok()))
     }
 
     /// Starts the command and interrupts it.
@@ -96,6 +110,19 @@ impl Begun {
 fn signal(name: &str, child: &Child) {
     let words = [format!("-{name}"), child.id().to_string()];
     assert!(std::process::Command::new("kill").args(words).status().unwrap().success());
+}
+
+/// Stops all threads of a process where they are, as a copy of the whole machine would find them.
+fn freeze(child: &Child) {
+    signal("STOP", child);
+    let is_stopped = |thread: std::fs::DirEntry| {
+        let state = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        state.rsplit_once(')').unwrap().1.starts_with(" T")
+    };
+    let threads = format!("/proc/{}/task", child.id());
+    while !std::fs::read_dir(&threads).unwrap().all(|thread| is_stopped(thread.unwrap())) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn text(output: &Output) -> String {
@@ -184,6 +211,42 @@ fn every_charge_of_a_run_is_written_elsewhere() {
     let rows = |head: &str| head.split(':').nth(1).unwrap().parse::<u64>().unwrap();
     let rows: Vec<u64> = heads.lines().map(rows).collect();
     assert!(rows.len() as u64 >= ROUNDS / 4 && rows.is_sorted(), "{}", rows.len());
+}
+
+#[test]
+fn a_ledger_from_a_backup_that_lacks_charges_of_the_checkpoint_is_refused() {
+    let run = Begun::new("rolled-back");
+    let child = run.start(&[]);
+    freeze(&child);
+    // Database and anchor agree in this copy: alone, it is a whole ledger of the same run.
+    let (older, saved) = (run.ledger_files(), run.saved());
+    signal("CONT", &child);
+    // More than a block of 4 later, so that rounds were charged that the copy does not have.
+    while run.saved() <= saved + 8 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    signal("INT", &child);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    let (newer, charged) = (run.ledger_files(), run.charged());
+    let restore = |files: &[(std::path::PathBuf, Option<Vec<u8>>)]| {
+        let _ = std::fs::remove_file(format!("{}-shm", run.ledger));
+        for (path, bytes) in files {
+            match bytes {
+                Some(bytes) => std::fs::write(path, bytes).unwrap(),
+                None => drop(std::fs::remove_file(path)),
+            }
+        }
+    };
+    restore(&older);
+    ok(&["ledger", "verify", &run.ledger]);
+    assert!(run.charged() < charged, "{charged}");
+    refused(&["train", &run.config, "--out", &run.out, "--resume"], 4, "it was rolled back");
+    refused(&["finish", &run.out], 4, "it was rolled back");
+    // With the ledger that has all charges, the run goes on.
+    restore(&newer);
+    let output = run.resume();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    run.is_finished();
 }
 
 #[test]
