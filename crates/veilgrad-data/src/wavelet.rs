@@ -3,7 +3,7 @@
 
 use std::f64::consts::PI;
 
-use rustfft::FftPlanner;
+use rustfft::FftPlannerScalar;
 use rustfft::num_complex::Complex;
 
 /// Lines up to this length are transformed by the definition, which keeps the bits of features of common images.
@@ -87,7 +87,9 @@ pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) ->
 
 /// The Fourier transform in both directions, once per filter: by its definition, or fast where lines are long.
 fn transform(values: &[Complex<f64>], (rows, columns): Torus) -> Vec<Complex<f64>> {
-    let mut planner = FftPlanner::new();
+    // Not the planner that chooses vector instructions: this runs once per filter, and that one's kernels for f64 take a
+    // third of the time to compile this crate.
+    let mut planner = FftPlannerScalar::new();
     let mut along = |values: &[Complex<f64>], length: usize| -> Vec<Complex<f64>> {
         if length > LONGEST_BY_DEFINITION {
             let mut values = values.to_vec();
