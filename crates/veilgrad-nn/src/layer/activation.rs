@@ -1,10 +1,10 @@
-//! Functions of one number.
+//! Activation functions, element by element.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::operation::{Backward, Compiled, Operation, Packed, Spare, fast};
+use super::operation::{Backward, Compiled, Operation, Packed, Spare, simd};
 
-/// A function and its derivative, which gets `x` and the function's value there.
+/// A function and its derivative; the derivative is called with `x` and the function's value at `x`.
 struct Activation<V, S> {
     value: V,
     slope: S,
@@ -23,12 +23,12 @@ pub(super) fn tanh(shape: &[usize]) -> Compiled {
 pub(super) fn gelu(shape: &[usize]) -> Compiled {
     // 1/sqrt(2 pi)
     const PEAK: f32 = 0.398_942_3;
-    let normal_below = |x: f32| 0.5 * (1.0 + libm::erff(x * FRAC_1_SQRT_2));
+    let normal_cdf = |x: f32| 0.5 * (1.0 + libm::erff(x * FRAC_1_SQRT_2));
     let slope = move |x: f32, _| {
         let density = PEAK * libm::expf(-x * x / 2.0);
-        normal_below(x) + if density > 0.0 { x * density } else { 0.0 }
+        normal_cdf(x) + if density > 0.0 { x * density } else { 0.0 }
     };
-    compile(shape, move |x| x * normal_below(x), slope)
+    compile(shape, move |x| x * normal_cdf(x), slope)
 }
 
 fn compile<V, S>(shape: &[usize], value: V, slope: S) -> Compiled
@@ -45,7 +45,7 @@ where
     S: Fn(f32, f32) -> f32 + Send + Sync,
 {
     fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        fast(
+        simd(
             #[inline(always)]
             || x.iter().zip(y).for_each(|(x, y)| *y = (self.value)(*x)),
         );
@@ -53,7 +53,7 @@ where
 
     fn backward(&self, pass: Backward<'_>) {
         let Some(dx) = pass.dx else { return };
-        fast(
+        simd(
             #[inline(always)]
             || {
                 for (((dx, dy), x), y) in dx.iter_mut().zip(pass.dy).zip(pass.x).zip(pass.y) {
