@@ -1,8 +1,8 @@
-//! Our accountants beside dp_accounting's, in one run.
+//! Speed of Veilgrad's accountants and of dp_accounting's, in one run.
 //!
 //! `benches/accounting.sh` installs dp_accounting into a virtual environment and runs this with it;
-//! `cargo bench -p veilgrad-benches --bench accounting [-- --quick]` runs it without. With `--all`
-//! their PLD takes part in workload e too, which takes it about 5 minutes.
+//! `cargo bench -p veilgrad-benches --bench accounting [-- --quick]` runs it without. With `--all`,
+//! dp_accounting's PLD also runs workload e, which takes about 5 minutes.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::error::Error;
@@ -22,7 +22,7 @@ use veilgrad_events::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Ours is repeated for this long, so that microseconds are measured well.
+/// Veilgrad's accountants are repeated for this long, to measure microseconds accurately.
 const LEAST: Duration = Duration::from_millis(20);
 const ADJACENCY: Adjacency = Adjacency::AddRemove;
 
@@ -33,9 +33,9 @@ struct Workload {
 }
 
 enum Question {
-    /// Epsilon of these rounds: rate, noise multiplier, how many.
+    /// The epsilon of these rounds: rate, noise multiplier, number of rounds.
     Epsilon(Vec<(f64, f64, u64)>),
-    /// The noise multiplier that so many rounds at this rate need to keep the budget.
+    /// The smallest noise multiplier that keeps these rounds within the budget.
     Noise { epsilon: Epsilon, rate: SampleRate, rounds: u64 },
 }
 
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
         let many = matches!(&workload.question, Question::Epsilon(steps) if steps.len() > 1);
         for accountant in [&Pld as &dyn Accountant, &Rdp] {
             let is_pld = accountant.name() == Pld.name();
-            // How often theirs runs, and what to say if it does not.
+            // How often dp_accounting runs, and what to print if it does not.
             let (turns, why) = match (many, is_pld) {
                 (true, true) => (usize::from(all), "theirs takes 5 minutes: --all"),
                 (true, false) => (usize::from(!quick), "theirs takes 30 s: not --quick"),
@@ -109,7 +109,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The workloads of the design's accounting study, section 1.
+/// The compositions and calibrations that are timed.
 fn workloads() -> Result<Vec<Workload>> {
     let distinct = (0..1000u32).map(|i| {
         let rate = 0.001 + 0.019 * f64::from(i) / 999.0;
@@ -153,7 +153,7 @@ impl Workload {
         }
     }
 
-    /// The same question for benches/accounting.py.
+    /// The same job for benches/accounting.py.
     fn job(&self, accountant: &dyn Accountant) -> Value {
         let (accountant, delta) = (accountant.name(), self.delta.get());
         match &self.question {
@@ -185,14 +185,14 @@ fn composition(steps: &[(f64, f64, u64)]) -> Result<Composition> {
     Ok(Composition::fold(&rounds, ADJACENCY)?)
 }
 
-/// What a user who plans a run is shown.
+/// The results that a user sees when planning a run: epsilon and the success of attacks.
 fn mnist_plan() -> Result<f64> {
     let composition = composition(&[MNIST])?;
     let found = Tightest.epsilon(&composition, Delta::new(1e-5)?)?;
     Ok(found.epsilon + advantage(&composition) + true_positive_rate(&composition, 0.01))
 }
 
-/// Seconds per call, and what the last one returned.
+/// Seconds per call, and the result of the last call.
 fn time<T>(mut call: impl FnMut() -> Result<T>) -> Result<(f64, T)> {
     let start = Instant::now();
     let mut calls = 0;
@@ -223,7 +223,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// A Python that has dp_accounting loaded and waits for jobs; it ends with its input.
+/// A Python process with dp_accounting that reads jobs from its input, and exits when the input is closed.
 struct Peer {
     jobs: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -248,7 +248,7 @@ impl Peer {
         }
     }
 
-    /// Seconds that a job took, and its value.
+    /// The seconds of a job, and its result.
     fn run(&mut self, job: &Value) -> Result<(f64, f64)> {
         writeln!(self.jobs, "{job}")?;
         let answer = self.answer()?;

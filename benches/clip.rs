@@ -1,10 +1,10 @@
-//! Clip + quantise + certify + accumulate, beside plain f32 norm + clip + axpy, in one run.
+//! Speed of clip + quantise + certify + accumulate, compared with plain f32 norm + clip + axpy, in one run.
 //!
 //! `cargo bench -p veilgrad-benches --bench clip [-- --quick]`
 //!
-//! Both baselines do the same work per record: norm, factor, add. "plain" is compiled as any Rust
-//! program is; "plain, AVX2" has the instructions that our kernel finds at run time, which is the
-//! harder comparison and the one that the ratio is taken against.
+//! Both baselines do the same work per record: norm, factor, add. "plain" is compiled with the default
+//! instruction set; "plain, AVX2" with the one that our kernel detects at run time. The ratio is against the
+//! faster one, "plain, AVX2".
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;

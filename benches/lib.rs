@@ -1,9 +1,9 @@
-//! How benchmarks here measure time.
+//! Timing of benchmarks.
 
 use std::time::Instant;
 
-/// Seconds per call of each candidate: the candidates take turns, and the best of `turns` turns of
-/// `calls` calls counts, so that a disturbance hits them alike or not at all.
+/// Seconds per call of each candidate, in the best of `turns` turns of `calls` calls. The candidates take
+/// turns, so that a disturbance of the machine affects them alike.
 pub fn race(turns: usize, calls: usize, candidates: &mut [&mut dyn FnMut()]) -> Vec<f64> {
     let mut best = vec![f64::INFINITY; candidates.len()];
     for _ in 0..turns {

@@ -1,4 +1,4 @@
-//! Exact Gaussian noise beside the usual inexact kind, in one run.
+//! Speed of exact Gaussian noise, compared with floating-point samplers, in one run.
 //!
 //! `benches/noise.sh` installs numpy into a virtual environment and runs this with it;
 //! `cargo bench -p veilgrad-benches --bench noise [-- --quick]` runs it without.
@@ -74,7 +74,7 @@ fn avx512() -> &'static str {
     }
 }
 
-/// ns per sample of numpy, if VEILGRAD_PYTHON names a Python that has it.
+/// Nanoseconds per sample of numpy, if VEILGRAD_PYTHON names a Python that has it.
 fn numpy(turns: usize) -> Result<Option<f64>, Box<dyn std::error::Error>> {
     let Some(python) = std::env::var_os("VEILGRAD_PYTHON") else { return Ok(None) };
     let script = format!(

@@ -1,4 +1,4 @@
-//! Draws of samples: `cargo bench -p veilgrad-benches --bench sample`.
+//! Speed of drawing samples: `cargo bench -p veilgrad-benches --bench sample`.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
-//! Private training beside PyTorch + Opacus, in one run: `benches/training.sh` alternates the two.
+//! Speed of private training. `benches/training.sh` alternates it with PyTorch + Opacus.
 //!
-//! As a program of its own it prints examples per CPU second of one case:
-//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private`, `public`.
+//! Run on its own, it prints the examples per second and per CPU second of one case:
+//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private` or `public`.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::error::Error;
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         vec![(model.as_str(), mode.as_str(), threads, batch, rounds)]
     };
     let images = Images::open()?;
-    // Unpacking the data takes more memory than training; the peak is to be that of training.
+    // Resets the peak memory: unpacking the data takes more memory than training.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     for (model_name, mode, threads, batch, rounds) in cases {
         let model = model(model_name)?;
@@ -136,7 +136,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let rate = Schedule::Constant(0.15);
             let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
             let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
-            // The durable ledger, with its syncs.
+            // Includes the syncs of the durable ledger.
             let directory =
                 std::env::temp_dir().join(format!("veilgrad-bench-{}", std::process::id()));
             std::fs::create_dir_all(&directory)?;

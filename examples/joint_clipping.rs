@@ -1,9 +1,8 @@
 //! The paper's example of joint clipping: two vectors on very different scales.
 //!
-//! `||v1|| <= 1` and `||v2|| <= 100`; the averages tolerate noise of 0.01 and 1; and one of the two
-//! is always zero. The program compares three ways to reach that noise and prints how much privacy
-//! each has left. It runs without noise, in a run that is stamped INSECURE, to show that no record
-//! is clipped.
+//! `||v1|| <= 1` and `||v2|| <= 100`, one of the two is always zero, and the averages tolerate noise of
+//! 0.01 and 1. The program compares three ways to clip with that noise and prints the noise multiplier
+//! of each. It runs without noise, in a run that is stamped INSECURE, to show that no record is clipped.
 //!
 //! `cargo run --example joint_clipping --features insecure-testing`
 
@@ -18,7 +17,7 @@ const RECORDS: u16 = 1000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let clip = ClipNorm::new;
-    // Noise on the sum: the tolerable noise on the average, times the number of records.
+    // Noise on the sum: the tolerated noise on the average, times the number of records.
     let noise = |on_average: f64| NoiseStd::new(on_average * f64::from(RECORDS));
     let alphas = [("v1", JointScale::new(1.0)?), ("v2", JointScale::new(100.0)?)];
     let ways = [

@@ -1,4 +1,4 @@
-//! The bundled MNIST, as records, and what a ledger of rounds is worth.
+//! The bundled MNIST dataset as records, and the epsilon of a ledger.
 
 use std::error::Error;
 use std::fs::File;
@@ -20,18 +20,18 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// The 60,000 images to train on.
+    /// The 60,000 training images.
     pub(crate) fn train() -> Result<Self, Box<dyn Error>> {
         Self::open("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
     }
 
-    /// The 10,000 images to test on, which are public.
+    /// The 10,000 public test images.
     pub(crate) fn test() -> Result<Self, Box<dyn Error>> {
         Self::open("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
     }
 
     fn open(images: &str, labels: &str) -> Result<Self, Box<dyn Error>> {
-        // After the headers of the two IDX formats.
+        // Skips the IDX headers.
         Ok(Self { pixels: read(images)?.split_off(16), labels: read(labels)?.split_off(8) })
     }
 }
@@ -57,7 +57,7 @@ fn read(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// Epsilon of all rounds that a ledger charged, rounded up.
+/// The epsilon of all rounds charged to a ledger, rounded up.
 pub(crate) fn epsilon(ledger: &impl LedgerStore, delta: f64) -> Result<f64, Box<dyn Error>> {
     let mut rounds = Vec::new();
     ledger.visit(&mut |event| {

@@ -1,5 +1,5 @@
-//! Gradients, batch-norm statistics, training accuracy, and an adaptive clip norm: four groups of one
-//! round and one sample, folded to one Gaussian by the ledger.
+//! Gradients, batch-norm statistics, training accuracy and an adaptive clip norm: four groups of each
+//! round, from one sample, accounted as one Gaussian mechanism.
 //!
 //! `cargo run --release --example mnist_batch_norm [ROUNDS]`
 #![allow(clippy::print_stdout)]
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
     let mut sampler = PoissonSampler::new(SampleRate::new(RATE)?);
-    // The clip norm moves, and the noise with it; their ratio, all that is charged, does not.
+    // The noise is proportional to the clip norm. Only their ratio is charged, and it stays the same.
     trainer.train(&mut run, &mut sampler, &train, rounds, 100, |trainer, progress| {
         if progress.round % 50 == 0
             && let Some(accuracy) = progress.metric("accuracy")

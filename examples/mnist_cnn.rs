@@ -1,5 +1,5 @@
-//! The convolutional network of the TensorFlow Privacy tutorial, trained privately on MNIST: noise
-//! multiplier 1.1, clip norm 1, expected batch 256, 60 epochs, against a durable budget.
+//! Trains the convolutional network of the TensorFlow Privacy tutorial on MNIST with privacy: noise
+//! multiplier 1.1, clip norm 1, expected batch 256, 60 epochs, with a budget on disk.
 //!
 //! `cargo run --release --example mnist_cnn [EPOCHS]`
 #![allow(clippy::print_stdout)]
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     let model = Model::new(&[28, 28, 1], layers, 1)?;
 
-    // Public settings: what is clipped, how much noise, what the average is taken over.
+    // Public settings: clipping, noise, and the denominator of the average.
     let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
     let noise = NoiseMultiplier::new(1.1)?;
     let loss = Loss::SoftmaxCrossEntropy;
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let store = ledger.dataset("mnist", Arc::new(Tightest))?;
     let mut sampler = PoissonSampler::new(SampleRate::new(BATCH / RECORDS)?);
-    // All rounds are declared, so that the tightest accountant may speak about them.
+    // The tightest accountant needs all rounds declared in advance.
     let plan = vec![Rounds { count: rounds, round: trainer.event(&sampler)? }];
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
 

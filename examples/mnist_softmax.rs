@@ -1,8 +1,8 @@
 //! Private training in a custom loop: softmax regression on the bundled MNIST.
 //!
-//! The loop computes each record's gradient and the error bit as it would without privacy. Three
-//! lines are new: a charge before the data is touched, `add` per record, `release` per round. The
-//! training accuracy is a private metric of the same round; the test set is public.
+//! The loop computes each record's gradient, and whether its prediction is right, as without privacy. Three
+//! calls are new: `reserve` before data is read, `add` per record, `release` per round. The training accuracy
+//! is a private metric of the same round; the test set is public.
 //!
 //! `cargo run --release --example mnist_softmax [ROUNDS]`
 #![allow(clippy::print_stdout)]
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let rounds = std::env::args().nth(1).map_or(Ok(ROUNDS), |rounds| rounds.parse())?;
 
-    // Public parameters. The denominator is declared, not counted.
+    // Public parameters. The denominator is declared, not computed from the data.
     let expected = PublicCount::new(EXPECTED_BATCH)?;
     let accuracy = Metric::bounded("accuracy", 0.0, 1.0)?;
     let structure = Structure::new([
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The clipped sum over the sample, formed by threads and merged: any split gives the same bits.
+/// The clipped sum over the sample, computed on several threads: any split of the records gives the same bits.
 fn gradients(
     plan: &RoundPlan,
     model: &Model,
@@ -84,7 +84,7 @@ fn gradients(
     sample: &Sample,
 ) -> Result<ClippedSum, Box<dyn Error>> {
     let ids: Vec<usize> = sample.ids().map(|id| id as usize).collect();
-    let part = |ids: &[usize]| -> Result<ClippedSum, veilgrad::mechanism::SumError> {
+    let partial_sum = |ids: &[usize]| -> Result<ClippedSum, veilgrad::mechanism::SumError> {
         let mut sum = sample.begin(plan);
         let mut weight = vec![0f32; PIXELS * CLASSES];
         for &id in ids {
@@ -101,7 +101,7 @@ fn gradients(
     };
     let parts: Vec<_> = std::thread::scope(|scope| {
         let chunks = ids.chunks(ids.len().div_ceil(THREADS).max(1));
-        let workers: Vec<_> = chunks.map(|ids| scope.spawn(move || part(ids))).collect();
+        let workers: Vec<_> = chunks.map(|ids| scope.spawn(move || partial_sum(ids))).collect();
         workers.into_iter().map(|worker| worker.join()).collect()
     });
     let mut sum = sample.begin(plan);
@@ -141,7 +141,7 @@ impl Model {
         (error, right)
     }
 
-    /// Takes released estimates and nothing else.
+    /// An SGD step with momentum; accepts released estimates alone.
     fn step(&mut self, estimates: &Released<Estimates>) -> Result<(), Box<dyn Error>> {
         for (name, parameters, velocity) in [
             ("weight", &mut self.weight, &mut self.weight_velocity),
@@ -176,7 +176,7 @@ struct Images {
 
 impl Images {
     fn open(images: &str, labels: &str) -> Result<Self, Box<dyn Error>> {
-        // After the headers of the two IDX formats.
+        // Skips the IDX headers.
         let pixels = read(images)?.split_off(16);
         let labels = read(labels)?.split_off(8);
         Ok(Self { pixels: pixels.iter().map(|&p| f32::from(p) / 255.0).collect(), labels })

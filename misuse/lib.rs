@@ -1,6 +1,6 @@
-//! Only the test in `tests.rs` and the programs in `cases/` matter here.
+//! Compile-fail tests: see `tests.rs` and the programs in `cases/`.
 
-// The program of the front page must compile. Here, because this crate sees what a user sees.
+// The program in the README must compile. It is tested here because this crate depends on what a user depends on.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

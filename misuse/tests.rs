@@ -1,4 +1,4 @@
-//! Misuses that must not compile, each with the compiler's message.
+//! Misuse that must not compile, each case with the compiler's message.
 
 #[test]
 fn misuses_do_not_compile() {

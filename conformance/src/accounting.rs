@@ -8,13 +8,13 @@ use veilgrad_accounting::{
 
 use crate::case::{Case, Outcome, Verdict, flatten, number, require, text};
 
-/// Rounds where a case gives epochs and no formula: Opacus and the tutorials of TensorFlow Privacy
-/// count whole rounds, and a case without sampling whole epochs.
+/// The number of rounds if a case gives epochs and no formula: Opacus and the tutorials of TensorFlow Privacy
+/// round down to whole rounds, and a case without sampling rounds up to whole epochs.
 const ROUNDS: &str = "int(epochs/q) or int(epochs*n/batch) or ceil(epochs)";
-/// Why nothing is compared with a Gaussian that the central limit theorem suggests.
+/// The verdict on cases of the GDP accountant.
 const NOT_A_BOUND: Verdict = Verdict::Skipped("the CLT approximation is not a bound");
 
-/// Who found the expected number.
+/// The accountant that computed the expected number.
 #[derive(Clone, Copy, PartialEq)]
 enum Source {
     Rdp,
@@ -37,12 +37,12 @@ impl Source {
     }
 }
 
-/// Our epsilon, and the largest one that the source may have found: theirs are bounds as well, some
-/// of them looser.
+/// Veilgrad's epsilon, and an upper bound on the source's: both are upper bounds, and the source's may be
+/// looser.
 struct Found {
     epsilon: f64,
     loosest: f64,
-    /// The orders that gave the two.
+    /// The RDP orders of the two.
     orders: Option<[f64; 2]>,
 }
 
@@ -56,27 +56,25 @@ impl Found {
             let epsilon = found.epsilon.get();
             return Ok(Self { epsilon, loosest, orders: Some([found.order, order]) });
         }
-        // dp_accounting rounds losses up to a grid of 1e-4, which costs less than 1e-3 in some ten
-        // thousand rounds; the PRV accountant of Opacus returns the upper end of an interval of twice
-        // its error of 0.01.
-        let looser = if source == Source::Prv { 2e-2 } else { 1e-3 };
+        // dp_accounting rounds privacy losses up to a grid of 1e-4, which adds less than 1e-3 over ten
+        // thousand rounds. Opacus's PRV accountant returns the upper end of an interval of width 0.02.
+        let slack = if source == Source::Prv { 2e-2 } else { 1e-3 };
         let epsilon = profile::epsilon(rounds, delta).map_err(text)?.bounds.upper;
-        Ok(Self { epsilon, loosest: epsilon + looser, orders: None })
+        Ok(Self { epsilon, loosest: epsilon + slack, orders: None })
     }
 
-    /// Fails unless the expected number lies, within the case's tolerance, between ours and the
-    /// loosest.
+    /// Fails unless the expected number is between `epsilon` and `loosest`, within the case's tolerance.
     fn compare(&self, case: &Case<'_>, what: &str, expected: &Value) -> Outcome {
         at_most(case, what, self.epsilon, expected)?;
         case.compare(what, &[self.loosest.min(number(expected)?)], expected)
     }
 }
 
-/// The epsilon that dp_accounting finds on these orders, and its order.
+/// The epsilon of dp_accounting on these orders, and its order.
 ///
 /// The series of Mironov, Talwar, Zhang 2019 (section 3.3) for `E[(1 - q + q e^L)^order]` has binomial
-/// coefficients that change sign at fractional orders. Opacus and we keep the sign; dp_accounting drops
-/// it, which is sound, and looser the lower the order.
+/// coefficients that change sign at fractional orders. Opacus and Veilgrad keep the sign. dp_accounting drops
+/// it, which is sound, but looser at lower orders.
 fn unsigned_epsilon(rounds: &Composition, delta: Delta, orders: &[f64]) -> (f64, f64) {
     let epsilon = |order: f64| {
         let divergence = if order.fract() == 0.0 {
@@ -87,7 +85,7 @@ fn unsigned_epsilon(rounds: &Composition, delta: Delta, orders: &[f64]) -> (f64,
         };
         let epsilon =
             divergence + libm::log1p(-1.0 / order) - (delta.get() * order).ln() / (order - 1.0);
-        // Its own rounding.
+        // The factor covers the rounding error of this function.
         epsilon.max(0.0) * (1.0 + 1e-12)
     };
     let epsilons =
@@ -95,7 +93,7 @@ fn unsigned_epsilon(rounds: &Composition, delta: Delta, orders: &[f64]) -> (f64,
     epsilons.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, f64::NAN))
 }
 
-/// The series without signs at a fractional order; infinite if it is too long.
+/// The divergence by the series without signs, at a fractional order; infinite if it does not converge in 1000 terms.
 fn unsigned_divergence(step: Step, order: f64) -> f64 {
     let variance = step.z * step.z;
     let q = match step.sampled {
@@ -104,9 +102,9 @@ fn unsigned_divergence(step: Step, order: f64) -> f64 {
         _ => return f64::INFINITY,
     };
     let (log_q, log_rest) = (q.ln(), libm::log1p(-q));
-    // Where both parts of the mixture are as likely.
+    // Where both components of the mixture are equally likely.
     let middle = variance * (log_rest - log_q) + 0.5;
-    // The log of `q^k (1-q)^(order-k) E[e^(kL)]`, without what lies beyond the middle.
+    // The log of `q^k (1-q)^(order-k) E[e^(kL)]`, with the expectation restricted to one side of the middle.
     let term = |k: f64, beyond: f64| {
         let tail = log_erfc(beyond / (std::f64::consts::SQRT_2 * step.z)) - std::f64::consts::LN_2;
         k * log_q + (order - k) * log_rest + 0.5 * k * (k - 1.0) / variance + tail
@@ -118,7 +116,7 @@ fn unsigned_divergence(step: Step, order: f64) -> f64 {
         log_sum = [left, right]
             .into_iter()
             .fold(log_sum, |a: f64, b| a.max(b) + libm::log1p((-(a - b).abs()).exp()));
-        // Where dp_accounting stops.
+        // The stopping rule of dp_accounting.
         if left.max(right) < -30.0 {
             return log_sum / (order - 1.0);
         }
@@ -127,7 +125,7 @@ fn unsigned_divergence(step: Step, order: f64) -> f64 {
     f64::INFINITY
 }
 
-/// The log of the complementary error function, where that underflows as well.
+/// The log of the complementary error function, also where `erfc` underflows.
 fn log_erfc(x: f64) -> f64 {
     if x < 20.0 {
         return libm::erfc(x).ln();
@@ -142,7 +140,7 @@ fn at_most(case: &Case<'_>, what: &str, found: f64, expected: &Value) -> Outcome
     case.compare(what, &[found.max(number(expected)?)], expected)
 }
 
-/// The grid of orders of a case, dp_accounting's where it names none.
+/// The RDP orders of a case; dp_accounting's if it has none.
 fn orders(case: &Case<'_>) -> Result<Vec<f64>, String> {
     match case.input("orders") {
         Ok(Value::String(grid)) => {
@@ -154,7 +152,7 @@ fn orders(case: &Case<'_>) -> Result<Vec<f64>, String> {
     }
 }
 
-/// One item of a grid: `4.5`, `5..63`, `1.1..10.9 step .1`; ends are included.
+/// One item of a list of orders: `4.5`, `5..63`, `1.1..10.9 step .1`; ends are included.
 fn order_range(item: &str) -> Result<Vec<f64>, String> {
     let real = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("orders '{item}'"));
     let (range, step) = match item.split_once("step") {
@@ -165,12 +163,12 @@ fn order_range(item: &str) -> Result<Vec<f64>, String> {
     let (first, last) = (real(first)?, real(last)?);
     let count = ((last - first) / step + 1e-9).floor();
     require((0.0..1e6).contains(&count), format!("orders '{item}'"))?;
-    // 1.1 + 9 * 0.1 means 2.
+    // Rounded, so that 1.1 + 9 * 0.1 is 2.
     Ok((0..=count as u64).map(|i| ((first + i as f64 * step) * 1e9).round() / 1e9).collect())
 }
 
-/// The value of a formula such as `ceil(epochs/q) or ceil(epochs)`: of the first alternative whose
-/// inputs are all there.
+/// The value of a formula such as `ceil(epochs/q) or ceil(epochs)`: that of the first alternative whose
+/// inputs the case has.
 fn formula(case: &Case<'_>, formula: &str) -> Result<f64, String> {
     let value = |alternative: &str| {
         let Some(call) = alternative.trim().strip_suffix(')') else {
@@ -186,7 +184,7 @@ fn formula(case: &Case<'_>, formula: &str) -> Result<f64, String> {
     values.find_map(Result::ok).ok_or_else(|| format!("no inputs for '{formula}'"))
 }
 
-/// Inputs and numbers between `*` and `/`, from left to right.
+/// The value of a product of inputs and numbers with `*` and `/`, from left to right.
 fn product_of(case: &Case<'_>, product: &str) -> Result<f64, String> {
     let factor = |name: &str| name.parse().or_else(|_| case.number(name));
     product.split('*').try_fold(1.0, |value, quotient| {
@@ -196,7 +194,7 @@ fn product_of(case: &Case<'_>, product: &str) -> Result<f64, String> {
     })
 }
 
-/// How many rounds there are: a number or a formula, under either of two names.
+/// The number of rounds: a number or a formula, under the name `steps` or `count`.
 fn round_count(case: &Case<'_>) -> Result<u64, String> {
     let count = match case.input("steps").or_else(|_| case.input("count")) {
         Ok(Value::String(text)) => formula(case, text)?,
@@ -208,7 +206,7 @@ fn round_count(case: &Case<'_>) -> Result<u64, String> {
     Ok(count as u64)
 }
 
-/// The sampling rate of a case: `q`, everybody where it is null, the share of a batch where it is absent.
+/// The sampling rate of a case: `q`; 1 if it is null; `batch/n` if it is absent.
 fn sampling_rate(case: &Case<'_>) -> Result<f64, String> {
     match case.input("q") {
         Ok(Value::Null) => Ok(1.0),
@@ -217,8 +215,8 @@ fn sampling_rate(case: &Case<'_>) -> Result<f64, String> {
     }
 }
 
-/// The noise multiplier of a case. One example in the mean of a microbatch can turn it around, which
-/// moves the sum by twice the clip norm.
+/// The noise multiplier of a case. With microbatching it is halved: replacing one example can reverse the
+/// clipped mean of its microbatch, which moves the sum by twice the clip norm.
 fn noise_multiplier(case: &Case<'_>) -> Result<f64, String> {
     let microbatching = case.input("used_microbatching").or_else(|_| case.input("microbatching"));
     let doubled = microbatching.ok().and_then(Value::as_bool).unwrap_or(false);
@@ -230,7 +228,7 @@ fn poisson(rate: f64, z: f64, rounds: u64) -> Result<Composition, String> {
     Composition::poisson(rate, z, rounds, Adjacency::AddRemove).map_err(text)
 }
 
-/// Every number that a case expects of an accountant.
+/// Compares every number that a case expects of an accountant.
 pub(crate) fn accountant(case: &Case<'_>) -> Outcome {
     let source = Source::of(case)?;
     if source == Source::Gdp {
@@ -259,7 +257,7 @@ pub(crate) fn accountant(case: &Case<'_>) -> Outcome {
         if let Ok(expected) = case.expected(key) {
             compared = Ok(Found::new(case, source, &rounds)?.compare(case, key, expected)?);
         }
-        // What was published was found by an older, looser conversion.
+        // The published number is from an older, looser conversion.
         if let Ok(published) = case.expected("published_epsilon") {
             let found = Found::new(case, source, &rounds)?.epsilon;
             compared = Ok(at_most(case, "published epsilon", found, published)?);
@@ -268,8 +266,8 @@ pub(crate) fn accountant(case: &Case<'_>) -> Outcome {
     compared
 }
 
-/// Queries of one sample are one Gaussian; composed as if each had a sample of its own, they seem to
-/// cost less than they do. Both numbers are compared, so the trap is known to be one.
+/// Queries on one sample are one Gaussian mechanism. Composed as if each had its own sample, they seem to cost
+/// less than they do. Both numbers are compared, to show that this is a trap.
 fn groups(case: &Case<'_>) -> Outcome {
     let rate = SampleRate::new(sampling_rate(case)?).map_err(text)?;
     let count = round_count(case)?;
@@ -306,8 +304,8 @@ fn groups(case: &Case<'_>) -> Outcome {
     compared
 }
 
-/// Noise for a budget. Opacus bisects until epsilon is at most `epsilon_tolerance` below the target,
-/// so its multiplier is never below the best one and costs no less than the target minus that.
+/// The noise multiplier for a budget. Opacus bisects until epsilon is at most `epsilon_tolerance` below the
+/// target. So its multiplier is not below the best one, and its epsilon is not below the target minus the tolerance.
 pub(crate) fn calibration(case: &Case<'_>) -> Outcome {
     let source = Source::of(case)?;
     let accountant: &dyn Accountant = match source {
@@ -319,12 +317,12 @@ pub(crate) fn calibration(case: &Case<'_>) -> Outcome {
     let rate = SampleRate::new(rate).map_err(text)?;
     let epsilon = Epsilon::new(case.number("epsilon")?).map_err(text)?;
     let delta = Delta::new(case.number("delta")?).map_err(text)?;
-    let with = |z| Composition::poisson(rate, z, count, Adjacency::AddRemove);
-    let z = PrivacyTarget { epsilon, delta, accountant }.noise_multiplier(with).map_err(text)?;
-    // More noise costs less: this says as well that the expected multiplier keeps the budget.
+    let rounds = |z| Composition::poisson(rate, z, count, Adjacency::AddRemove);
+    let z = PrivacyTarget { epsilon, delta, accountant }.noise_multiplier(rounds).map_err(text)?;
+    // More noise costs less, so this also shows that the expected multiplier keeps the budget.
     at_most(case, "z", z.get(), case.expected("z")?)?;
-    let again = accountant.epsilon(&with(z).map_err(text)?, delta).map_err(text)?.epsilon;
-    require(again <= epsilon.get(), format!("z {} costs {again}", z.get()))?;
+    let cost = accountant.epsilon(&rounds(z).map_err(text)?, delta).map_err(text)?.epsilon;
+    require(cost <= epsilon.get(), format!("z {} costs {cost}", z.get()))?;
 
     let expected = poisson(rate.get(), number(case.expected("z")?)?, count)?;
     let cost = Found::new(case, source, &expected)?.loosest;
@@ -334,9 +332,8 @@ pub(crate) fn calibration(case: &Case<'_>) -> Outcome {
 
 /// The example-level numbers of TensorFlow Privacy's statement, which prints three decimals.
 ///
-/// Its user-level numbers are example-level ones with another delta, turned into those of a group.
-/// There is nothing to compare them with: where a user is to be protected, Veilgrad's record is the
-/// user, and the example-level number is the user's.
+/// Its user-level numbers are converted from example-level ones by group privacy. Veilgrad has no counterpart:
+/// to protect users, a record is a user, and its epsilon is the user's.
 pub(crate) fn statement(case: &Case<'_>) -> Outcome {
     let source = Source::of(case)?;
     if source == Source::Gdp {
@@ -365,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn grids_in_words_are_the_grids_of_the_libraries() {
+    fn orders_given_as_text_are_the_orders_of_the_libraries() {
         let grid = |text: &str| {
             let case = case(&format!(r#"{{"orders": "{text}"}}"#));
             orders(&Case::new(&case).unwrap())
@@ -396,7 +393,7 @@ mod tests {
         }
     }
 
-    /// The first against dp_accounting 0.6.0, the others against the same series in 30 digits.
+    /// The first number is from dp_accounting 0.6.0, the others are the same series in 30 digits.
     #[test]
     fn dropping_signs_gives_the_numbers_of_dp_accounting() {
         for (q, z, rounds, expected, best) in [

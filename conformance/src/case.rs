@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It ran and held.
+    /// The expected values agree.
     Passed,
-    /// It ran and did not hold, or could not be read.
+    /// The expected values do not agree, or the case could not be read.
     Failed(String),
-    /// It was not run, for this reason.
+    /// The case was not run, for this reason.
     Skipped(&'static str),
 }
 
@@ -23,8 +23,10 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
+    /// Reads a case.
+    ///
     /// # Errors
-    /// When the case names no kind.
+    /// When the case has no kind.
     pub fn new(value: &'a Value) -> Result<Self, String> {
         let kind = value.get("kind").and_then(Value::as_str);
         Ok(Self { value, kind: kind.ok_or_else(|| format!("a case without a kind: {value}"))? })
@@ -61,7 +63,7 @@ impl<'a> Case<'a> {
         self.compare_within(what, found, expected, 0.0)
     }
 
-    /// Compares numbers that went through the integer grid of a group with this clip norm.
+    /// Compares numbers that were rounded to the integer grid of a group with this clip norm.
     pub(crate) fn compare_on_grid(
         &self,
         what: &str,
@@ -77,11 +79,11 @@ impl<'a> Case<'a> {
         if found.len() != expected.len() {
             return Err(format!("{what}: {found:?} is not {expected:?}"));
         }
-        let part = |key: &str| {
+        let tolerance = |key: &str| {
             let tolerance = self.value.get("tolerance");
             tolerance.and_then(|t| t.get(key)).and_then(Value::as_f64).unwrap_or(0.0)
         };
-        let (rtol, atol) = (part("rtol"), part("atol"));
+        let (rtol, atol) = (tolerance("rtol"), tolerance("atol"));
         for (found, expected) in found.iter().zip(&expected) {
             let allowed = (atol + rtol * expected.abs()).max(grid);
             if (found - expected).abs() > allowed || found.is_nan() {
@@ -115,7 +117,7 @@ pub(crate) fn list(value: &Value) -> Result<&[Value], String> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{value} is not a list"))
 }
 
-/// A list of vectors; a bare number is a vector of one.
+/// A list of vectors; a bare number is a vector of length 1.
 pub(crate) fn vectors(value: &Value) -> Result<Vec<Vec<f32>>, String> {
     let items = list(value)?.iter();
     items.map(|item| Ok(flatten(item)?.into_iter().map(|x| x as f32).collect())).collect()

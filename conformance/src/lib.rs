@@ -1,9 +1,8 @@
-//! Runs behaviours gathered from the public tests of other libraries against Veilgrad's public API.
+//! Conformance tests: behaviour of other libraries' public tests, run against Veilgrad's public API.
 //!
-//! Each case of a cases file names a kind, inputs, expected outputs and a tolerance. A kind that
-//! Veilgrad covers is run; the others are listed as skipped with the reason. Values that pass
-//! through the integer grid are compared within the case's tolerance or a millionth of the clip
-//! norm, whichever is larger: the grid is exact for privacy, not finer than its step.
+//! Each case of a cases file has a kind, inputs, expected outputs and a tolerance. Cases of a kind that
+//! Veilgrad covers are run; the others are skipped with a reason. Values that are rounded to the integer
+//! grid are compared within the case's tolerance or a millionth of the clip norm, whichever is larger.
 
 mod accounting;
 mod case;
@@ -95,19 +94,19 @@ fn reason(kind: &str) -> &'static str {
 }
 
 impl Report {
-    /// Cases that ran and held.
+    /// The number of cases that passed.
     #[must_use]
     pub fn passed(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Passed))
     }
 
-    /// Cases that were not run.
+    /// The number of cases that were not run.
     #[must_use]
     pub fn skipped(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
     }
 
-    /// Cases that ran and did not hold, each with what was wrong.
+    /// The names of cases that failed, each with what was wrong.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let cases = self.kinds.values().flatten();

@@ -1,4 +1,4 @@
-//! `cargo run -p veilgrad-conformance [FILE]`: runs a cases file, by default the one that ships here.
+//! Runs a cases file: `cargo run -p veilgrad-conformance [FILE]`, by default `conformance/cases.json`.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Kinds whose record is a microbatch or a user: average inside, then clip.
+//! Kinds whose record is a microbatch or a user: average its gradients, then clip.
 
 use veilgrad::mechanism::insecure::seeded_noise;
 use veilgrad::prelude::*;

@@ -9,7 +9,7 @@ use crate::round::{
     estimate as vector, flat, noiseless, one_vector, plan, round, standard_deviation, structure,
 };
 
-/// Where the source lets a clip norm be 0, ours stands on this floor.
+/// The floor of clip norms, where the source allows 0.
 const FLOOR: f64 = 1e-9;
 
 fn learning_rate(case: &Case<'_>) -> Result<LearningRate, String> {
@@ -39,7 +39,7 @@ fn adaptive(case: &Case<'_>, records: &[Vec<f32>]) -> Result<RoundPlan, String> 
     let quantile = Quantile::of_norm("x", case.number("target_quantile")?, expected, floor);
     let quantile = configured(case, quantile.map_err(text)?)?;
     let structure = structure([("x", records.first().map_or(1, Vec::len))])?;
-    // A multiplier of 0, for which the source adds no noise, has no noise of its own here.
+    // Where the source has multiplier 0 (no noise), the noise comes from the plan's allocation.
     let z = case.number("noise_multiplier").ok().and_then(|z| NoiseMultiplier::new(z).ok());
     match z {
         Some(z) => {
@@ -53,7 +53,7 @@ fn adaptive(case: &Case<'_>, records: &[Vec<f32>]) -> Result<RoundPlan, String> 
     }
 }
 
-/// One noiseless round: the sum, and the plan moved on.
+/// One noiseless round: returns the sum, and adapts the plan.
 fn step(plan: &mut RoundPlan, records: &[Vec<f32>]) -> Result<Vec<f64>, String> {
     let estimates = noiseless(plan, records)?;
     plan.adapt(&estimates).map_err(text)?;
@@ -69,8 +69,8 @@ pub(crate) fn adaptive_clip(case: &Case<'_>) -> Outcome {
     let mut plan = adaptive(case, &records)?;
     let clips = list(case.expected("clips_after_round")?)?;
     for (clip, sum) in clips.iter().zip(list(case.expected("sums")?)?) {
-        let in_force = clip_of(&plan)?;
-        case.compare_on_grid("sum", &step(&mut plan, &records)?, sum, in_force)?;
+        let clip_before = clip_of(&plan)?;
+        case.compare_on_grid("sum", &step(&mut plan, &records)?, sum, clip_before)?;
         case.compare_on_grid("clip", &[clip_of(&plan)?], clip, 1.0)?;
     }
     Ok(Verdict::Passed)
@@ -103,8 +103,8 @@ fn described_records(described: &str) -> Result<Vec<Vec<f32>>, String> {
     if let Some(arguments) = described.strip_prefix("linspace(").and_then(|s| s.strip_suffix(')')) {
         let numbers: Vec<f64> = arguments.split(',').map(parse).collect::<Result<_, _>>()?;
         let [low, high, count] = numbers[..] else { return Err(described.to_owned()) };
-        let at = |index: u32| low + (high - low) * f64::from(index) / (count - 1.0);
-        return Ok((0..count as u32).map(|index| vec![at(index) as f32]).collect());
+        let value = |index: u32| low + (high - low) * f64::from(index) / (count - 1.0);
+        return Ok((0..count as u32).map(|index| vec![value(index) as f32]).collect());
     }
     let (count, value) = described.split_once(" x ").ok_or_else(|| described.to_owned())?;
     Ok(vec![vec![parse(value)? as f32]; parse(count)? as usize])
@@ -143,7 +143,7 @@ pub(crate) fn estimate(case: &Case<'_>) -> Outcome {
     Ok(Verdict::Passed)
 }
 
-/// The spread of the estimate after one round: noise that is drawn afresh in every round.
+/// The standard deviation of the estimate after one round, over trials with different noise.
 pub(crate) fn statistical(case: &Case<'_>) -> Outcome {
     let records = vectors(case.input("records")?)?;
     let trials = 10 * case.number("trials")? as u64;
@@ -158,7 +158,7 @@ pub(crate) fn statistical(case: &Case<'_>) -> Outcome {
     case.compare("sample_stddev", &[spread], case.expected("sample_stddev")?)
 }
 
-/// Both queries of an adaptive round are in the ledger, each with its own bound.
+/// The ledger has both queries of an adaptive round, each with its own bound.
 pub(crate) fn ledger_adaptive(case: &Case<'_>) -> Outcome {
     let records = vectors(case.input("records")?)?;
     let mut plan = adaptive(case, &records)?;
@@ -168,7 +168,7 @@ pub(crate) fn ledger_adaptive(case: &Case<'_>) -> Outcome {
         let [gradient, bit] = event.queries() else {
             return Err("an adaptive round has two queries".to_owned());
         };
-        // Noise moves with the clip norm: their ratio is fixed for the life of the plan.
+        // The noise is proportional to the clip norm: the plan fixes their ratio.
         let tuple = [gradient.clip().get(), gradient.noise().get()];
         case.compare("gradient", &tuple, expected.first().ok_or("no gradient query")?)?;
         let bit_bound = flatten(expected.get(1).ok_or("no bit query")?)?.first().copied();

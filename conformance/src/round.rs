@@ -1,4 +1,4 @@
-//! Kinds that are one round: sums, averages, groups, merges, clipping.
+//! Kinds about a single round: sums, averages, groups, merges, clipping.
 
 use veilgrad::mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad::mechanism::{StructureError, SumError};
@@ -6,15 +6,15 @@ use veilgrad::prelude::*;
 
 use crate::case::{Case, Outcome, Verdict, flatten, list, norm, number, require, text, vectors};
 
-/// A clip norm for these vectors. One that is far above all norms clips nothing and is replaced by
-/// one that clips nothing either but gives the grid a useful step.
+/// A clip norm for these vectors. One far above all norms is replaced by four times the largest norm: it
+/// clips nothing either, and makes the grid finer.
 pub(crate) fn clip_norm<'a>(
     clip: f64,
     vectors: impl IntoIterator<Item = &'a Vec<f32>>,
 ) -> Result<ClipNorm, String> {
     let longest = vectors.into_iter().map(|vector| norm(vector)).fold(0.0, f64::max);
-    let enough = if longest > 0.0 { 4.0 * longest } else { 1.0 };
-    ClipNorm::new(clip.min(enough)).map_err(text)
+    let clips_nothing = if longest > 0.0 { 4.0 * longest } else { 1.0 };
+    ClipNorm::new(clip.min(clips_nothing)).map_err(text)
 }
 
 pub(crate) fn plan(structure: Structure, groups: Vec<Group>) -> Result<RoundPlan, String> {
@@ -38,7 +38,7 @@ pub(crate) fn round(
     sum.release(sample, noise).map_err(text)
 }
 
-/// The noiseless result of one round over one vector per record.
+/// The noiseless result of a round with one vector per record.
 pub(crate) fn noiseless(
     plan: &RoundPlan,
     records: &[Vec<f32>],
@@ -87,7 +87,7 @@ pub(crate) fn gaussian_sum(case: &Case<'_>) -> Outcome {
     let records = vectors(case.input("records")?)?;
     let mut clip = case.number("clip")?;
     if clip == 0.0 {
-        // A clip norm of zero is not representable; the smallest ones act as it would.
+        // A clip norm of zero is refused; a tiny one gives the same result within tolerance.
         require(ClipNorm::new(0.0).is_err(), "a clip norm of 0 was taken")?;
         clip = 1e-9;
     }
@@ -139,7 +139,7 @@ pub(crate) fn structure_error(case: &Case<'_>) -> Outcome {
         Err(StructureError::Unknown(_) | StructureError::Missing(_)) => {}
         other => return Err(format!("a record of another structure gave {other:?}")),
     }
-    // Without names, a sum refuses another number of vectors.
+    // Without names, a sum refuses the wrong number of vectors.
     let count = structure.vectors().count();
     if found.len() != count {
         let plan = plan(structure, Group::flat("all", "*", ClipNorm::new(1.0).map_err(text)?))?;
@@ -262,8 +262,7 @@ pub(crate) fn nested(case: &Case<'_>) -> Outcome {
 
 pub(crate) fn nested_statistical(case: &Case<'_>) -> Outcome {
     let nested = Nested::new(case)?;
-    // Twenty times the trials that the source takes: the spread of the estimate is then far below
-    // the tolerance.
+    // Twenty times the source's trials, so that the error of the estimate is far below the tolerance.
     let trials = 20 * case.number("trials")? as u64;
     let runs: Vec<Vec<f64>> = (0..trials)
         .map(|trial| nested.release(seeded_noise(&nested.plan, trial).map_err(text)?))
@@ -322,7 +321,7 @@ pub(crate) fn metrics(case: &Case<'_>) -> Outcome {
     require(!names.is_empty(), "no metric was found in the structure")
 }
 
-/// Vectors of a record given as an object of lists.
+/// The vectors of a record that is given as an object of lists.
 fn tree(case: &Case<'_>) -> Result<Vec<(String, Vec<f32>)>, String> {
     let tree = case.input("tree")?.as_object().ok_or("the tree is not an object")?;
     tree.iter()
@@ -366,7 +365,7 @@ pub(crate) fn clip_tree(case: &Case<'_>) -> Outcome {
     let clip = case.number("clip")?;
     let rescale = case.input("rescale_to_unit_norm").ok().and_then(|v| v.as_bool()) == Some(true);
     let group = match (rescale, ClipNorm::new(clip)) {
-        // Rescaled by the clip norm; in the limit of clip norm 0 that is normalisation.
+        // Divided by the clip norm; in the limit of clip norm 0, this is normalisation.
         (true, Err(_)) => Group::new("all", ["*"], ClipNorm::new(1.0).map_err(text)?).normalised(),
         (true, Ok(norm)) => {
             Group::new("all", ["*"], norm).average(PublicCount::new(clip).map_err(text)?)
@@ -414,7 +413,7 @@ pub(crate) fn joint_clip(case: &Case<'_>) -> Outcome {
     Ok(Verdict::Passed)
 }
 
-/// Rules in words; one of them is ours to keep.
+/// Rules given as text; one of them applies to Veilgrad: splitting a batch changes no bit.
 pub(crate) fn rule(case: &Case<'_>) -> Outcome {
     if case.input("physical_batches").is_err() {
         return Ok(Verdict::Skipped("a rule about optimizers"));

@@ -1,4 +1,4 @@
-//! Kinds about privacy tuples: events, ledgers, folding, allocation.
+//! Kinds about privacy tuples: events, ledgers, combining queries, noise allocation.
 
 use serde_json::Value;
 use veilgrad::events::{RoundsFile, rounds_to_jsonl};
@@ -45,8 +45,8 @@ pub(crate) fn effective_z(case: &Case<'_>) -> Outcome {
     case.compare("z", &[z], case.expected("z")?)
 }
 
-/// A ledger keeps sampling events and tuples through its JSON Lines form. The number of records is
-/// not kept: under Poisson sampling it is private.
+/// Sampling events and tuples survive a round trip through JSON Lines. The number of records is not kept:
+/// under Poisson sampling it is private.
 pub(crate) fn ledger(case: &Case<'_>) -> Outcome {
     let sample = |rate: &Value, tuples: &Value| -> Result<Rounds, String> {
         let sampling = Sampling::Poisson { rate: SampleRate::new(number(rate)?).map_err(text)? };
@@ -104,10 +104,10 @@ pub(crate) fn noise_allocation(case: &Case<'_>) -> Outcome {
     case.compare("effective z", &[z], case.expected("effective_z")?)
 }
 
-/// Layers with bounds of their own and one noise level: together they have the total bound.
+/// Layers with separate clip norms and the same noise: their combined sensitivity is the total.
 pub(crate) fn per_layer_bound(case: &Case<'_>) -> Outcome {
     let bounds = flatten(case.input("max_grad_norms")?)?;
-    // At noise 1 on every layer, the sensitivity of the whole is 1/z; noise z S* has multiplier z.
+    // With noise 1 on every layer, the combined sensitivity S* is 1/z; noise z S* has multiplier z.
     let queries = bounds.iter().map(|s| query(*s, 1.0)).collect::<Result<_, _>>()?;
     let total = 1.0 / folded(queries)?;
     case.compare("total", &[total], case.expected("total")?)?;

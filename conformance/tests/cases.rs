@@ -10,7 +10,7 @@ fn every_shipped_case_of_a_covered_kind_holds() {
     assert!(!report.to_string().contains("unknown kind"), "{report}");
 }
 
-/// The runner can fail: every expectation of a case that is run, changed, is noticed.
+/// The runner can fail: nearly every case whose expected values are changed fails.
 #[test]
 fn a_changed_expectation_is_noticed() {
     let text = include_str!("../cases.json");
@@ -20,12 +20,12 @@ fn a_changed_expectation_is_noticed() {
         change(&mut case["expected"]);
     }
     let report = run(&file.to_string()).unwrap();
-    // Left over: errors, and rules in words, which have no number to change.
+    // The rest are errors and rules given as text, which have no number to change.
     assert!(report.passed() <= 8, "{report}");
 }
 
-/// Accountants' numbers are compared from both sides, within what is known of their looseness: a
-/// hundredth more or less is noticed.
+/// Epsilons are compared from both sides, within the known looseness of each accountant: an error of one
+/// percent fails.
 #[test]
 fn an_epsilon_that_is_a_hundredth_off_is_noticed() {
     let file: serde_json::Value = serde_json::from_str(include_str!("../cases.json")).unwrap();

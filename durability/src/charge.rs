@@ -1,5 +1,4 @@
-//! The processes that are killed: they charge, create or import, and write a line for every round that
-//! they release.
+//! The victim processes of the sweeps: they charge, create or import, and write a line for every released round.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,9 +7,9 @@ use std::process::ExitCode;
 use veilgrad_events::LedgerError;
 use veilgrad_ledger::{Ledger, Options};
 
-use crate::scratch::{begin, open_run, round, text};
+use crate::scratch::{open_or_create, open_run, round, text};
 
-/// What the victim of a sweep did.
+/// How a victim process ended.
 enum Outcome {
     Done,
     BudgetSpent,
@@ -18,24 +17,24 @@ enum Outcome {
     GrantedAfterFailure,
 }
 
-/// Charges until `rounds` are released or the budget is spent, which is code 3.
+/// Charges until `rounds` are released or the budget is spent (exit code 3).
 pub(crate) fn run(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCode {
     let ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text);
     end(ledger.and_then(|ledger| charge(ledger, out, rounds, block)))
 }
 
-/// Creates a ledger and its budget, whichever is missing, and charges.
+/// Creates the ledger and its budget if they do not exist, and charges.
 pub(crate) fn create(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCode {
-    let begun = begin(Path::new(ledger), 1e3);
-    end(begun.and_then(|ledger| charge(ledger, out, rounds, block)))
+    let ledger = open_or_create(Path::new(ledger), 1e3);
+    end(ledger.and_then(|ledger| charge(ledger, out, rounds, block)))
 }
 
-/// Imports the export beside the ledger.
+/// Imports an export into the ledger.
 pub(crate) fn import(ledger: &str, export: &str) -> ExitCode {
     let import = || {
-        let text_of = std::fs::read_to_string(export).map_err(text)?;
+        let contents = std::fs::read_to_string(export).map_err(text)?;
         let mut ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text)?;
-        ledger.import(&text_of).map_err(text)?;
+        ledger.import(&contents).map_err(text)?;
         Ok(Outcome::Done)
     };
     end(import())
@@ -53,7 +52,7 @@ fn end(outcome: Result<Outcome, String>) -> ExitCode {
     }
 }
 
-/// The exit code that no victim may ever have.
+/// The exit code of a victim that was granted a charge after a failed one, which must never happen.
 pub(crate) const GRANTED_AFTER_FAILURE: u8 = 9;
 
 fn charge(ledger: Ledger, out: &str, rounds: &str, block: &str) -> Result<Outcome, String> {
@@ -70,7 +69,7 @@ fn charge(ledger: Ledger, out: &str, rounds: &str, block: &str) -> Result<Outcom
             Err(error) => return Err(error.to_string()),
         };
         for permit in permits {
-            // The release: what the world sees of the round.
+            // Stands for the release of the round.
             out.write_all(format!("{}\n", permit.number()).as_bytes()).map_err(text)?;
             left -= 1;
         }

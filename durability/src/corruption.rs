@@ -1,4 +1,4 @@
-//! Alters a ledger in every way that a disk or a person could, one at a time.
+//! Corruption: flips bits, truncates, deletes and replaces files of a ledger, and edits its rows, one change at a time.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use veilgrad_ledger::{Ledger, Options};
 
 use crate::scratch::{Directory, Found, charged, create, open_run, round, text};
 
-/// Events of the ledger that is altered.
+/// The number of rows of the altered ledger.
 const EVENTS: u64 = 200;
-/// How many of them are charges that are still in the WAL: more than the anchor holds.
+/// The number of charges that are still in the WAL: more than the anchor holds.
 const RECENT: u64 = 18;
 
 #[derive(Default)]
@@ -17,12 +17,12 @@ struct Count {
     refused: u64,
 }
 
-/// What a ledger's files held.
+/// The unaltered files of the ledger.
 struct Original {
     files: Vec<(PathBuf, Vec<u8>)>,
     ledger: PathBuf,
     rounds: u64,
-    /// The anchor some rows ago.
+    /// The anchor before the last rows.
     earlier_anchor: Vec<u8>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) fn sweep(quick: bool) -> Found {
     for (path, bytes) in &original.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut count = Count::default();
-        for place in (0..bytes.len()).step_by(stride) {
-            // One bit, and all of them.
-            for flip in [1 << (place % 8), 0xff] {
+        for offset in (0..bytes.len()).step_by(stride) {
+            // One bit, and all bits of a byte.
+            for flip in [1 << (offset % 8), 0xff] {
                 let mut altered = bytes.clone();
-                if let Some(byte) = altered.get_mut(place) {
+                if let Some(byte) = altered.get_mut(offset) {
                     *byte ^= flip;
                 }
                 original.restore(Some(path))?;
                 write(path, &altered)?;
                 original
-                    .judge(&mut count, &format!("{name}: byte {place} altered by {flip:#x}"))?;
+                    .judge(&mut count, &format!("{name}: byte {offset} altered by {flip:#x}"))?;
             }
         }
         for length in (0..bytes.len()).step_by(stride) {
@@ -53,7 +53,7 @@ pub(crate) fn sweep(quick: bool) -> Found {
             original.judge(&mut count, &format!("{name}: cut to {length} bytes"))?;
         }
         original.restore(Some(path))?;
-        // A writer of the state before may have removed it in order.
+        // A writer in the previous state may have removed it already.
         let _ = std::fs::remove_file(path);
         original.judge(&mut count, &format!("{name}: deleted"))?;
         println!(
@@ -81,11 +81,11 @@ fn build(directory: &Path) -> Result<Original, String> {
     let path = building.ledger();
     let round = round(0.01, 1.0)?;
     let mut run = open_run(create(&path, 1e3)?)?;
-    // The others create the ledger and its budget and open two runs.
+    // The other four rows create the ledger and its budget and open two runs.
     for _ in 0..EVENTS - 4 - RECENT {
         run.reserve(&round, 1).map_err(text)?;
     }
-    // Closing the last handle empties the WAL into the database.
+    // Closing the last handle checkpoints the WAL into the database.
     drop(run);
     let mut run = open_run(Ledger::open(&path, Options::default()).map_err(text)?)?;
     let earlier_anchor = std::fs::read(Ledger::anchor_path(&path)).map_err(text)?;
@@ -126,13 +126,13 @@ impl Original {
         Ok(())
     }
 
-    /// A ledger that is served holds every charge, exports every row, and goes on with all of them.
+    /// Checks that the ledger is refused, or has every charge and exports every row.
     fn judge(&self, count: &mut Count, what: &str) -> Found {
         count.states += 1;
         match Ledger::read(&self.ledger, Options::default()) {
             Err(_) => count.refused += 1,
             Ok(ledger) if charged(&ledger) >= self.rounds => {
-                // What follows takes a while; some will do.
+                // The rest takes a while, so only some states are checked.
                 if count.states.is_multiple_of(64) {
                     let rows = ledger.export().map_err(|error| format!("{what}: {error}"))?;
                     if (rows.lines().count() as u64) < EVENTS {
@@ -140,7 +140,7 @@ impl Original {
                     }
                     drop(ledger);
                     let ledger = Ledger::open(&self.ledger, Options::default());
-                    // It may be damaged where only a writer looks; then nothing is charged.
+                    // It may be damaged where only a writer looks, and is then refused.
                     if let Ok(ledger) = ledger
                         && charged(&ledger) < self.rounds
                     {
@@ -156,7 +156,7 @@ impl Original {
     }
 }
 
-/// Rows deleted, swapped, doubled and changed by somebody who knows SQL and drops the triggers.
+/// Deletes, swaps, duplicates and changes rows with SQL, after dropping the triggers.
 fn rows(original: &Original, total: &mut Count) -> Found {
     let last = EVENTS;
     let head = "UPDATE head SET sequence = (SELECT max(sequence) FROM event), \
@@ -200,7 +200,7 @@ fn rows(original: &Original, total: &mut Count) -> Found {
     Ok(())
 }
 
-/// An older database under the newer anchor, an older anchor over the newer database, and both.
+/// An older database with the newer anchor, an older anchor with the newer database, and both older.
 fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     let old = Directory::inside(directory)?;
     let (database, anchor) = (old.ledger(), Ledger::anchor_path(&old.ledger()));
@@ -217,7 +217,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
         Err(_) => total.refused += 1,
         Ok(_) => return Err("an older database under the newer anchor was served".to_owned()),
     }
-    // An anchor from before the last rows over the database that has them: everything is there.
+    // An older anchor with the newer database: no row is lost.
     original.restore(None)?;
     let anchor = Ledger::anchor_path(&original.ledger);
     std::fs::write(&anchor, &original.earlier_anchor).map_err(text)?;
@@ -226,11 +226,11 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     if charged(&ledger) != original.rounds {
         return Err("an older anchor hid rows".to_owned());
     }
-    // All files of an earlier time are a ledger; only a head from elsewhere can tell.
+    // Older versions of all files are a valid ledger; only a head kept elsewhere detects the rollback.
     let copy = Directory::inside(directory)?;
-    let run_then = create(&copy.ledger(), 1e3)?;
-    let head_then = run_then.head().clone();
-    let mut run = open_run(run_then)?;
+    let ledger_then = create(&copy.ledger(), 1e3)?;
+    let head_then = ledger_then.head().clone();
+    let mut run = open_run(ledger_then)?;
     let saved = Directory::inside(directory)?;
     for name in ["ledger.db", "ledger.db-wal", "ledger.db.anchor"] {
         let _ = std::fs::copy(copy.path().join(name), saved.path().join(name));

@@ -1,4 +1,4 @@
-//! Many processes, one budget.
+//! Many processes that share one budget.
 
 use std::process::{Child, Command, Stdio};
 
@@ -8,13 +8,13 @@ use veilgrad_ledger::{Ledger, Options};
 
 use crate::scratch::{Directory, Found, charged, create, released, round, text};
 
-/// Many processes on one ledger: those that create it, those that charge it, and one that reads.
+/// Many processes create, charge and read one ledger at the same time.
 pub(crate) fn processes(quick: bool) -> Found {
     creators(quick)?;
     chargers(quick)
 }
 
-/// A process that charges.
+/// Starts a victim process.
 fn start(
     directory: &Directory,
     task: &str,
@@ -31,7 +31,7 @@ fn start(
         .map_err(text)
 }
 
-/// All create the same ledger at once, and charge it.
+/// Many processes create the same ledger at once, and charge it.
 fn creators(quick: bool) -> Found {
     let (processes, times) = if quick { (8, 1) } else { (32, 4) };
     for _ in 0..times {
@@ -54,8 +54,8 @@ fn creators(quick: bool) -> Found {
     Ok(())
 }
 
-/// A cap that covers at least so many rounds without a declared plan, and how many it covers exactly. They are priced at
-/// the Rényi order of the cap, of which there are only some, so that not every number has a cap of its own.
+/// A budget that covers at least `at_least` rounds without a plan, and the exact number that it covers. Rounds are priced
+/// at the Rényi order of the budget, from a finite list, so not every number of rounds has its own budget.
 fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
     let delta = Delta::new(1e-5).map_err(text)?;
     let fits = |cap: f64, count: u64| -> Result<bool, String> {
@@ -78,7 +78,7 @@ fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
     Ok((cap, count))
 }
 
-/// 32 processes charge single rounds until the budget is spent.
+/// Many processes charge single rounds until the budget is spent.
 fn chargers(quick: bool) -> Found {
     let (processes, at_least) = if quick { (8, 40) } else { (32, 320) };
     let (budget, granted) = budget_for(at_least)?;
@@ -87,7 +87,7 @@ fn chargers(quick: bool) -> Found {
     let mut children: Vec<Child> = (0..processes)
         .map(|number| start(&directory, "charge", number, ["100000", "1"]))
         .collect::<Result<_, _>>()?;
-    // Readers meanwhile see ledgers that verify, with a growing number of charges.
+    // A reader sees a ledger that always verifies, with a growing number of charges.
     let (mut reads, mut last) = (0, 0);
     while !children.is_empty() {
         let ledger = Ledger::read(&directory.ledger(), Options::default());

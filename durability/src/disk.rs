@@ -1,4 +1,4 @@
-//! Disks that fill up and disks that cannot be written.
+//! Full disks and read-only disks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use veilgrad_ledger::{Ledger, Options, StoreError};
 use crate::charge::GRANTED_AFTER_FAILURE;
 use crate::scratch::{Directory, Found, charged, create, open_run, released, round, text};
 
-/// A small disk, unmounted in the end.
+/// A small tmpfs, unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -42,7 +42,7 @@ impl Drop for Disk {
     }
 }
 
-/// Lets the disk fill up at every size.
+/// Charges on disks of many sizes until they are full.
 pub(crate) fn full(quick: bool) -> Found {
     let step = if quick { 32 } else { 4 };
     let (mut tried, mut cut_short) = (0, 0);
@@ -60,14 +60,14 @@ pub(crate) fn full(quick: bool) -> Found {
     Ok(())
 }
 
-/// Whether the disk was too small.
+/// Charges until done or the disk is full; returns whether the disk was too small.
 fn fill(disk: &Path, out: &Path) -> Result<bool, String> {
     let path = disk.join("ledger.db");
-    // A disk too small for an empty ledger has nothing to lose.
+    // Too small even for an empty ledger: no charge can be lost.
     if create(&path, 1e3).is_err() {
         return Ok(true);
     }
-    // Releases go elsewhere, so that only charges fail.
+    // Releases are written to another disk, so that only charges fail.
     let code = Command::new(std::env::current_exe().map_err(text)?)
         .arg("charge")
         .args([&path, out])
@@ -86,7 +86,7 @@ fn fill(disk: &Path, out: &Path) -> Result<bool, String> {
     Ok(code != Some(0))
 }
 
-/// A disk that cannot be written: what is there is read, nothing is charged, nothing changes.
+/// On a read-only disk a ledger can be read but not charged.
 pub(crate) fn read_only(_quick: bool) -> Found {
     for unfinished in [false, true] {
         let directory = Directory::new()?;
@@ -109,19 +109,19 @@ pub(crate) fn read_only(_quick: bool) -> Found {
             drop(run);
         }
         disk.make_read_only()?;
-        let wrong = |what: String| Err(format!("unfinished {unfinished}: {what}"));
+        let fail = |what: String| Err(format!("unfinished {unfinished}: {what}"));
         match Ledger::open(&path, Options::default()) {
             Err(StoreError::Refused(why)) if why.contains("read-only") => {}
             Err(StoreError::File { cause, .. })
                 if cause.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {}
-            Err(error) => return wrong(format!("opening said {error}")),
-            Ok(_) => return wrong("it was opened to be charged".to_owned()),
+            Err(error) => return fail(format!("opening said {error}")),
+            Ok(_) => return fail("it was opened to be charged".to_owned()),
         }
         match Ledger::read(&path, Options::default()) {
             Ok(ledger) if charged(&ledger) == 5 => {}
-            Ok(ledger) => return wrong(format!("{} rounds were read", charged(&ledger))),
+            Ok(ledger) => return fail(format!("{} rounds were read", charged(&ledger))),
             Err(StoreError::Refused(why)) if unfinished && why.contains("copy the ledger") => {}
-            Err(error) => return wrong(format!("reading said {error}")),
+            Err(error) => return fail(format!("reading said {error}")),
         }
     }
     println!("read-only: 2 disks, charges refused; read where nothing is left in the WAL");

@@ -1,4 +1,4 @@
-//! Many processes with plans on one budget: whole plans are granted, and every run that was granted one finishes it.
+//! Many processes with plans share one budget: only whole plans are granted, and every granted plan can be finished.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,11 @@ use veilgrad_ledger::{Ledger, Options};
 
 use crate::scratch::{Directory, Found, charged, create, round, text};
 
-/// The rounds of every plan.
+/// The number of rounds of every plan, and of a block.
 const PLAN: u64 = 12;
 const BLOCK: u64 = 3;
 
-/// What so many rounds cost.
+/// The epsilon of `count` rounds.
 fn cost(count: u64) -> Result<f64, String> {
     let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
     let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
@@ -23,8 +23,8 @@ fn cost(count: u64) -> Result<f64, String> {
     Ok(Tightest.epsilon(&composition, delta).map_err(text)?.epsilon)
 }
 
-/// A run with a plan that works until all of it is charged: code 3 if it is refused before it starts, 1 if it dies
-/// on the way. With `stop` it stops after one block and waits to be killed.
+/// Runs a plan until all of it is charged. The exit code is 3 if the plan is refused, 1 if a charge fails. With `stop` it
+/// charges one block and waits to be killed.
 pub(crate) fn run(ledger: &str, begun: &str, stop: &str) -> ExitCode {
     match work(Path::new(ledger), Path::new(begun), stop == "stop") {
         Ok(true) => ExitCode::SUCCESS,
@@ -71,8 +71,11 @@ fn start(directory: &Directory, number: usize, how: &str) -> Result<Child, Strin
         .map_err(text)
 }
 
-/// Starts so many processes at once and counts their exit codes.
-fn crowd(directory: &Directory, processes: usize) -> Result<BTreeMap<Option<i32>, usize>, String> {
+/// Starts `processes` processes at once and counts their exit codes.
+fn exit_codes(
+    directory: &Directory,
+    processes: usize,
+) -> Result<BTreeMap<Option<i32>, usize>, String> {
     let children: Vec<Child> = (0..processes)
         .map(|number| start(directory, number, "finish"))
         .collect::<Result<_, _>>()?;
@@ -87,9 +90,9 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let (processes, plans, killed) = if quick { (16, 5, 2) } else { (64, 20, 8) };
     let directory = Directory::new()?;
     let rounds = PLAN * plans;
-    // Room for that many plans and most of another one.
+    // Budget for `plans` plans and most of another one.
     drop(create(&directory.ledger(), cost(rounds + PLAN - 1)?)?);
-    // Some hold a plan each, charge one block, and are killed: what they held is free, what they charged is not.
+    // Some processes hold a plan, charge one block, and are killed. Their holds end, their charges stay.
     for number in 0..killed {
         let mut child = start(&directory, 1000 + number, "stop")?;
         let begun = directory.path().join(format!("begun-{}", 1000 + number));
@@ -103,19 +106,19 @@ pub(crate) fn sweep(quick: bool) -> Found {
         child.wait().map_err(text)?;
     }
     let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
-    let dead = killed as u64 * BLOCK;
-    if (charged(&ledger), ledger.holding("data").len()) != (dead, 0) {
+    let charged_by_killed = killed as u64 * BLOCK;
+    if (charged(&ledger), ledger.holding("data").len()) != (charged_by_killed, 0) {
         return Err(format!("{} rounds after {killed} kills", charged(&ledger)));
     }
-    let codes = crowd(&directory, processes)?;
+    let codes = exit_codes(&directory, processes)?;
     let whole = codes.get(&Some(0)).copied().unwrap_or(0);
     let refused = codes.get(&Some(3)).copied().unwrap_or(0);
     let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
-    let expected = (rounds + PLAN - 1 - dead) / PLAN;
+    let expected = (rounds + PLAN - 1 - charged_by_killed) / PLAN;
     if whole + refused != processes {
         return Err(format!("processes ended with {codes:?}"));
     }
-    if whole as u64 != expected || charged(&ledger) != dead + expected * PLAN {
+    if whole as u64 != expected || charged(&ledger) != charged_by_killed + expected * PLAN {
         return Err(format!("{whole} plans granted, {} rounds charged", charged(&ledger)));
     }
     println!(

@@ -1,7 +1,8 @@
-//! Kills and fails a process at every system call that changes a file of the ledger, by strace.
+//! Fault injection with strace: kills a process, or makes a call fail, at every system call that changes a file
+//! of the ledger.
 //!
-//! strace counts the calls of every thread for itself; the calls of one kind on one file are all made by
-//! one thread, so that counting them per file hits each of them. A point that does not fire is an error.
+//! strace counts calls per thread. All calls of one kind on one file are made by one thread, so counting them
+//! per file reaches every call. An injection that does not happen is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::scratch::{Directory, Found, charged, create, open_run, released, roun
 /// System calls that change files or make them durable.
 const CALLS: &str =
     "write,pwrite64,fdatasync,fsync,ftruncate,fallocate,rename,renameat2,unlink,openat";
-/// The files of a ledger, those that exist only for a while among them, and its directory.
+/// The files of a ledger, temporary ones included, and its directory.
 const FILES: [&str; 7] = [
     "ledger.db",
     "ledger.db-wal",
@@ -25,26 +26,26 @@ const FILES: [&str; 7] = [
     "ledger.db.creating",
     "",
 ];
-/// How much a victim charges.
+/// The number of rounds that a victim charges, and of a block.
 const ROUNDS: u64 = 360;
 const BLOCK: u64 = 8;
 
-/// What a victim is told to do.
+/// The task of a victim process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Charge,
     Create,
     Import,
-    /// A charge where an earlier writer died: the anchor is ahead of the database.
+    /// Charge a ledger whose last writer died: the anchor is ahead of the database.
     Recover,
 }
 
-/// A system call on a file, by its number among those of its kind.
+/// An injection point: the n-th system call of one kind on a file.
 struct Point {
     file: &'static str,
     call: String,
     number: u64,
-    /// Whether it is the last of its kind: SQLite tidies up when all is done, and may fail at that.
+    /// Whether it is the last of its kind: SQLite's cleanup at the end, which may fail.
     last: bool,
 }
 
@@ -60,7 +61,7 @@ impl Task {
         }
     }
 
-    /// What is there before the victim begins.
+    /// Creates the files that exist before the victim starts.
     fn prepare(self, directory: &Path) -> Found {
         let ledger = directory.join("ledger.db");
         match self {
@@ -104,7 +105,7 @@ impl Task {
         Ok(words)
     }
 
-    /// The ledger verifies and holds a charge for every release; returns how many more it holds.
+    /// Checks that the ledger verifies and has a charge for every release; returns the number of unused charges.
     fn check(self, directory: &Path, what: &str) -> Result<u64, String> {
         let path = directory.join("ledger.db");
         let released = released(&directory.join("out"));
@@ -124,8 +125,8 @@ impl Task {
         }
     }
 
-    /// The next process does what this one was told as if nothing had happened.
-    fn goes_on(self, directory: &Path, what: &str) -> Found {
+    /// Checks that the next process can do the same task.
+    fn check_next_process(self, directory: &Path, what: &str) -> Found {
         let path = directory.join("ledger.db");
         let charged = || match Ledger::read(&path, Options::default()) {
             Ok(ledger) => Ok(charged(&ledger)),
@@ -150,7 +151,7 @@ impl Task {
     }
 }
 
-/// Kills a victim at every such call.
+/// Kills a victim at every such system call.
 pub(crate) fn kill(quick: bool) -> Found {
     for task in Task::ALL {
         let points = points(task, quick)?;
@@ -164,7 +165,7 @@ pub(crate) fn kill(quick: bool) -> Found {
                 return Err(format!("{what}: it was not, and ended with {code:?}"));
             }
             over = over.max(task.check(directory.path(), &what)?);
-            task.goes_on(directory.path(), &what)?;
+            task.check_next_process(directory.path(), &what)?;
         }
         let over = match task {
             Task::Charge | Task::Create => {
@@ -182,7 +183,7 @@ pub(crate) fn kill(quick: bool) -> Found {
     Ok(())
 }
 
-/// Fails every such call with an error of the disk.
+/// Makes every such system call fail with a disk error.
 pub(crate) fn errors(quick: bool) -> Found {
     for task in Task::ALL {
         let points = points(task, quick)?;
@@ -205,7 +206,7 @@ pub(crate) fn errors(quick: bool) -> Found {
                     return Err(format!("{what}: not detected"));
                 }
                 if code == Some(0) {
-                    // A call that did not matter: then everything must have been done.
+                    // The call did not matter, so everything must have been done.
                     let out = directory.path().join("out");
                     if task != Task::Import && released(&out) != ROUNDS {
                         return Err(format!("{what}: exit 0 without all releases"));
@@ -214,7 +215,7 @@ pub(crate) fn errors(quick: bool) -> Found {
                     failed += 1;
                 }
                 task.check(directory.path(), &what)?;
-                task.goes_on(directory.path(), &what)?;
+                task.check_next_process(directory.path(), &what)?;
             }
         }
         println!(
@@ -229,13 +230,13 @@ pub(crate) fn errors(quick: bool) -> Found {
 }
 
 impl Point {
-    /// Whether a charge depends on this call: then its failure must be noticed.
+    /// Whether a charge depends on this call, so that its failure must be detected.
     fn matters(&self) -> bool {
         let durable = ["ledger.db-wal", "ledger.db.anchor", "ledger.db.creating"];
         let writes = ["write", "pwrite64", "fdatasync", "fsync", "rename", "renameat2"];
         let written =
             durable.contains(&self.file) && writes.contains(&self.call.as_str()) && !self.last;
-        // The first sync of the directory is ours; SQLite does not mind if its own fail.
+        // The first sync of the directory is the ledger's; SQLite ignores failures of its own.
         written || self.file.is_empty() && self.call == "fsync" && self.number == 1
     }
 
@@ -245,7 +246,7 @@ impl Point {
     }
 }
 
-/// All points of an undisturbed victim.
+/// All injection points, from a trace of an undisturbed victim.
 fn points(task: Task, quick: bool) -> Result<Vec<Point>, String> {
     let mut points = Vec::new();
     for file in FILES {
@@ -259,7 +260,7 @@ fn points(task: Task, quick: bool) -> Result<Vec<Point>, String> {
         if !status.success() {
             return Err(format!("{}: an undisturbed process failed", task.name()));
         }
-        // A line is: thread, call, an opening parenthesis.
+        // A line starts with the thread and the call, followed by an opening parenthesis.
         let mut counts: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         for line in std::fs::read_to_string(&log).map_err(text)?.lines() {
             let mut words = line.split_whitespace();
@@ -289,13 +290,13 @@ fn points(task: Task, quick: bool) -> Result<Vec<Point>, String> {
 fn strace(directory: &Path, file: &str, calls: &str, log: &Path) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-e", &format!("trace={calls}"), "-P"]);
-    // Joined with nothing, a path would end with a slash.
+    // Joining an empty name would append a slash.
     command.arg(if file.is_empty() { directory.to_owned() } else { directory.join(file) });
     command.arg("-o").arg(log);
     command
 }
 
-/// The victim's exit code, none if it was killed, and whether a call failed.
+/// Runs a victim with an injection. Returns its exit code (`None` if it was killed) and whether the injection happened.
 fn inject(
     task: Task,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! How much a ledger holds, and how fast it is.
+//! Size and speed of a ledger.
 
 use std::io::Write;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use veilgrad_ledger::{Ledger, Options};
 
 use crate::scratch::{Directory, Found, charged, create, open_run, round, text};
 
-/// Seconds on the clock and of this process, all its threads together.
+/// Wall-clock time, and processor time of all threads of this process.
 #[derive(Default, Clone, Copy)]
 struct Seconds {
     clock: f64,
@@ -17,8 +17,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// Adds the time that something takes.
-    fn of<T>(&mut self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    /// Runs `work` and adds its time.
+    fn measure<T>(&mut self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let (clock, process) = (Instant::now(), process_seconds());
         let result = work();
         self.clock += clock.elapsed().as_secs_f64();
@@ -33,15 +33,15 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// The time that this process has used, where the system tells, in hundredths.
+/// The processor time of this process, to 10 ms; 0 if the system does not provide it.
 fn process_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name before may have spaces; user and system time are the 14th and 15th field.
+    // The program name may contain spaces; user and system time are the 14th and 15th field.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// Distinct rounds, each a bit larger than the one before.
+/// Distinct rounds, each with a larger sample rate and noise than the one before.
 fn schedule(rounds: std::ops::Range<u64>, all: u64) -> Result<Vec<Rounds>, String> {
     let distinct = |i| {
         let part = i as f64 / all as f64;
@@ -50,7 +50,7 @@ fn schedule(rounds: std::ops::Range<u64>, all: u64) -> Result<Vec<Rounds>, Strin
     rounds.map(distinct).collect()
 }
 
-/// Many distinct rounds; very many identical ones; distinct ones in small blocks.
+/// Measures many distinct rounds, very many identical rounds, and distinct rounds in small blocks.
 pub(crate) fn load(quick: bool) -> Found {
     let rounds: u64 = if quick { 20_000 } else { 1_000_000 };
     let directory = Directory::new()?;
@@ -61,15 +61,15 @@ pub(crate) fn load(quick: bool) -> Found {
     for block in 0..blocks {
         let size = rounds / blocks;
         let charges = schedule(block * size..(block + 1) * size, rounds)?;
-        drop(append.of(|| run.reserve_each(&charges).map_err(text))?);
+        drop(append.measure(|| run.reserve_each(&charges).map_err(text))?);
     }
     drop(run);
     let ledger =
-        verify.of(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
+        verify.measure(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
     if charged(&ledger) != rounds {
         return Err(format!("{} of {rounds} rounds", charged(&ledger)));
     }
-    let epsilon = account.of(|| {
+    let epsilon = account.measure(|| {
         let dataset = ledger.state().datasets().values().next().ok_or("no dataset")?;
         let charges = dataset.charges();
         let runs = charges.iter().map(|run| run.rounds.iter().copied());
@@ -82,7 +82,7 @@ pub(crate) fn load(quick: bool) -> Found {
          (epsilon {epsilon:.4}), peak memory {} MB",
         peak_megabytes()
     );
-    // The limits are for an idle machine and the whole size.
+    // The limits are for an idle machine and the full size.
     let slow = [append, verify, account].into_iter().any(|seconds| seconds.clock > 10.0);
     if !quick && (slow || peak_megabytes() > 300) {
         return Err("above 10 s or 300 MB".to_owned());
@@ -97,15 +97,15 @@ fn identical() -> Found {
     let mut run = open_run(create(&directory.ledger(), 1e6)?)?;
     let (mut append, mut verify) = (Seconds::default(), Seconds::default());
     let round = round(0.001, 1.0)?;
-    drop(append.of(|| run.reserve(&round, 10_000_000).map_err(text))?);
+    drop(append.measure(|| run.reserve(&round, 10_000_000).map_err(text))?);
     drop(run);
     let ledger =
-        verify.of(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
+        verify.measure(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
     println!("load: {} identical rounds: append {append}, verify {verify}", charged(&ledger));
     Ok(())
 }
 
-/// The last charges must cost what the first do, whatever was charged before.
+/// Late charges must not take longer than early ones.
 fn small_blocks(blocks: u64) -> Found {
     const BLOCK: u64 = 32;
     let directory = Directory::new()?;
@@ -114,7 +114,7 @@ fn small_blocks(blocks: u64) -> Found {
     for block in 0..blocks {
         let charges = schedule(block * BLOCK..(block + 1) * BLOCK, blocks * BLOCK)?;
         let half = if 2 * block < blocks { &mut times[0] } else { &mut times[1] };
-        drop(half.of(|| run.reserve_each(&charges).map_err(text))?);
+        drop(half.measure(|| run.reserve_each(&charges).map_err(text))?);
     }
     let [first, second] = times;
     println!(
@@ -126,7 +126,7 @@ fn small_blocks(blocks: u64) -> Found {
     Ok(())
 }
 
-/// The most memory that this process ever had, where the system tells.
+/// The peak memory of this process; 0 if the system does not provide it.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -135,7 +135,7 @@ fn peak_megabytes() -> u64 {
     kilobytes.unwrap_or(0u64) / 1024
 }
 
-/// Durable rounds per second beside a bare loop of small writes with a sync each, in turns.
+/// Durable rounds per second, compared with a loop of small writes with a sync each, in turns.
 pub(crate) fn rate(quick: bool) -> Found {
     let turns = if quick { 2 } else { 10 };
     let writes = 100;

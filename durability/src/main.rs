@@ -1,6 +1,6 @@
-//! Tries to make the ledger forget a charge: `veilgrad-durability [kill|errors|order|full|read-only|
-//! power|corruption|walk|processes|holds|load|rate|all] [--quick]`. Prints what was tried and what was found; exits
-//! with 1 if anything was lost.
+//! Durability tests of the ledger: `veilgrad-durability [kill|errors|order|full|read-only|
+//! power|corruption|walk|processes|holds|load|rate|all] [--quick]`. Each sweep tries to make the ledger lose a charge
+//! and prints what it tried. The exit code is 1 if any sweep fails.
 #![allow(clippy::print_stdout)]
 
 mod charge;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let quick = arguments.iter().any(|argument| argument == "--quick");
     let words: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
-    // A child of a sweep: works until it is done or killed.
+    // A child process of a sweep: runs until it is done or killed.
     match words.as_slice() {
         ["charge", ledger, out, rounds, block] => return charge::run(ledger, out, rounds, block),
         ["create", ledger, out, rounds, block] => {
@@ -49,23 +49,23 @@ fn main() -> ExitCode {
         ("rate", &load::rate),
     ];
     let names: Vec<&str> = sweeps.iter().map(|(name, _)| *name).collect();
-    let known = |argument: &String| {
+    let is_known = |argument: &String| {
         ["--quick", "all"].contains(&argument.as_str()) || names.contains(&argument.as_str())
     };
-    if let Some(unknown) = arguments.iter().find(|argument| !known(argument)) {
+    if let Some(unknown) = arguments.iter().find(|argument| !is_known(argument)) {
         println!(
             "{unknown}: not a sweep\nusage: veilgrad-durability [--quick] [all|{}]...",
             names.join("|")
         );
         return ExitCode::from(2);
     }
-    let mut held = true;
+    let mut all_passed = true;
     for (name, sweep) in sweeps {
         let chosen = words.is_empty() || words.contains(&"all") || words.contains(&name);
         if chosen && let Err(error) = sweep(quick) {
             println!("{name}: FAILED: {error}");
-            held = false;
+            all_passed = false;
         }
     }
-    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

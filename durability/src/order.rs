@@ -1,12 +1,12 @@
-//! The order of system calls: what is released must have been made durable before.
+//! The order of system calls: everything must be synced before a release depends on it.
 //!
-//! Watches one process that creates a ledger and charges, and requires, whenever it writes to the file of
-//! releases, that every write to the anchor was followed by a sync of it that began after the write and has
-//! returned; that the same holds for the WAL before the anchor is written without the rows it names, and
-//! before the WAL goes into the database; and, when the database gets its name, that all its parts were synced.
+//! Traces a process that creates a ledger and charges. Whenever it writes to the file of releases, every write
+//! to the anchor must have been followed by a sync that began after the write and has returned. The same must
+//! hold for the WAL before the anchor is written without rows, and before the database is written; and for the
+//! new database and its anchor before the database is renamed.
 //!
-//! Then watches one that goes on where another was killed: before it writes behind what that one wrote, all of
-//! it must have been synced again, because the first sync may have failed.
+//! Then traces a process that continues after another was killed: before it writes, it must sync again what
+//! the killed process wrote, because the first sync may have failed.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,66 +14,70 @@ use std::process::{Command, Stdio};
 
 use crate::scratch::{Directory, Found, create, text};
 
-const LOG: &str = "ledger.db-wal";
-const ANCHOR: &str = "ledger.db.anchor";
-/// What a process that was killed may have left unsynced.
-const DURABLE: [&str; 2] = [LOG, ANCHOR];
+const WAL_FILE: &str = "ledger.db-wal";
+const ANCHOR_FILE: &str = "ledger.db.anchor";
+/// The files that a killed process may have left unsynced.
+const DURABLE: [&str; 2] = [WAL_FILE, ANCHOR_FILE];
 /// The size of a slot without rows.
 const EMPTY_SLOT: &str = "256";
 
-/// The directory itself.
-const HERE: &str = ".";
+/// The directory of the ledger itself.
+const DIRECTORY: &str = ".";
 
-/// Which parts of files are not known to be on disk.
+/// Tracks which files have writes that are not known to be on disk.
 #[derive(Default)]
-struct Watch {
-    /// Files with writes that no sync has covered.
+struct SyncTracker {
+    /// Written files, and whether a write is not covered by a sync.
     dirty: HashMap<String, bool>,
-    /// Syncs that have begun, by thread: their file, and whether it was written to since.
+    /// Running syncs by thread: their file, and whether it was written since the sync began.
     syncing: HashMap<String, (String, bool)>,
-    /// Files as somebody who was killed left them, which this process has not synced.
-    left: HashSet<String>,
+    /// Files left by a killed process that this process has not synced.
+    left_unsynced: HashSet<String>,
     releases: u64,
     syncs: u64,
     renames: u64,
-    /// How often the WAL had to be on disk, and was.
-    logs: u64,
+    /// The number of slots without rows, before which the WAL must be on disk.
+    empty_slots: u64,
 }
 
-impl Watch {
-    /// Takes in a line of strace's log.
-    fn line(&mut self, line: &str, directory: &str) -> Found {
+impl SyncTracker {
+    /// Processes a line of strace's output.
+    fn process_line(&mut self, line: &str, directory: &str) -> Found {
         let mut words = line.splitn(2, char::is_whitespace);
         let (thread, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let rest = rest.trim_start();
         if let Some(call) = rest.strip_prefix("<... ") {
             if call.starts_with("fdatasync") || call.starts_with("fsync") {
-                self.synced(thread, call);
+                self.end_sync(thread, call);
             }
             return Ok(());
         }
         let Some((call, arguments)) = rest.split_once('(') else { return Ok(()) };
         let file = arguments.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
         let file = match file.and_then(|(file, _)| file.strip_prefix(directory)) {
-            Some("") => HERE,
+            Some("") => DIRECTORY,
             Some(file) => file.trim_start_matches('/'),
             None => "elsewhere",
         };
         let file = file.to_owned();
         match call {
             "write" | "pwrite64" if file == "out" => self.release(),
-            "write" | "pwrite64" if !self.left.is_empty() && DURABLE.contains(&file.as_str()) => {
-                Err(format!("{file} was written before {:?} were synced", self.left))
+            "write" | "pwrite64"
+                if !self.left_unsynced.is_empty() && DURABLE.contains(&file.as_str()) =>
+            {
+                Err(format!("{file} was written before {:?} were synced", self.left_unsynced))
             }
-            "pwrite64" if file == "ledger.db" => self.clean(&[LOG], "a write to the database"),
+            "pwrite64" if file == "ledger.db" => {
+                self.check_synced(&[WAL_FILE], "a write to the database")
+            }
             "write" | "pwrite64" => {
-                // The last arguments are the length and the place.
-                if file == ANCHOR && arguments.rsplit(", ").nth(1) == Some(EMPTY_SLOT) {
-                    self.logs += 1;
-                    self.clean(&[LOG], "an anchor without rows")?;
+                // The last arguments are the length and the offset.
+                if file == ANCHOR_FILE && arguments.rsplit(", ").nth(1) == Some(EMPTY_SLOT) {
+                    self.empty_slots += 1;
+                    self.check_synced(&[WAL_FILE], "an anchor without rows")?;
                 }
-                for (of, written) in self.syncing.values_mut() {
-                    *written |= *of == file;
+                for (synced_file, written) in self.syncing.values_mut() {
+                    *written |= *synced_file == file;
                 }
                 self.dirty.insert(file, true);
                 Ok(())
@@ -81,41 +85,42 @@ impl Watch {
             "fdatasync" | "fsync" => {
                 self.syncing.insert(thread.to_owned(), (file, false));
                 if !arguments.contains("<unfinished") {
-                    self.synced(thread, arguments);
+                    self.end_sync(thread, arguments);
                 }
                 Ok(())
             }
             "rename" | "renameat2" => {
                 self.renames += 1;
-                self.clean(&["ledger.db.creating", "ledger.db.anchor"], "the rename")
+                self.check_synced(&["ledger.db.creating", "ledger.db.anchor"], "the rename")
             }
             _ => Ok(()),
         }
     }
 
-    fn synced(&mut self, thread: &str, result: &str) {
+    fn end_sync(&mut self, thread: &str, result: &str) {
         if let Some((file, written)) = self.syncing.remove(thread)
             && result.trim_end().ends_with("= 0")
             && !written
         {
             self.syncs += 1;
-            self.left.remove(&file);
+            self.left_unsynced.remove(&file);
             self.dirty.insert(file, false);
         }
     }
 
     fn release(&mut self) -> Found {
         self.releases += 1;
-        // Written at least once, and nothing since that is not on disk.
+        // Both files were written, and every write to the anchor is on disk.
         for file in DURABLE {
             if !self.dirty.contains_key(file) {
                 return Err(format!("a release before anything was written to {file}"));
             }
         }
-        self.clean(&[ANCHOR], "a release")
+        self.check_synced(&[ANCHOR_FILE], "a release")
     }
 
-    fn clean(&self, files: &[&str], what: &str) -> Found {
+    /// Checks that all writes to these files are on disk.
+    fn check_synced(&self, files: &[&str], what: &str) -> Found {
         for file in files {
             if self.dirty.get(*file) == Some(&true) {
                 return Err(format!("{what} came before {file} was on disk"));
@@ -129,14 +134,14 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let directory = Directory::new()?;
     let path = std::fs::canonicalize(directory.path()).map_err(text)?;
     let rounds = if quick { 64 } else { 2048 };
-    let watch = watch(&path, "create", rounds, Watch::default())?;
+    let tracker = trace(&path, "create", rounds, SyncTracker::default())?;
     println!(
         "order: {} releases and {} rename, each after its writes were synced ({} syncs); the WAL before {} \
          slots without rows",
-        watch.releases, watch.renames, watch.syncs, watch.logs
+        tracker.releases, tracker.renames, tracker.syncs, tracker.empty_slots
     );
-    // The first slot is written when there is no WAL yet.
-    if !quick && watch.logs < 2 {
+    // The first empty slot is written by the creation, before there is a WAL.
+    if !quick && tracker.empty_slots < 2 {
         return Err("the WAL was never synced".to_owned());
     }
     let kills = if quick { 2 } else { 12 };
@@ -147,12 +152,12 @@ pub(crate) fn sweep(quick: bool) -> Found {
     Ok(())
 }
 
-/// Kills a process before a sync, and watches the next.
+/// Kills a process at a sync, and traces the next process.
 fn after_a_kill(number: u64) -> Found {
     let directory = Directory::new()?;
     let path = std::fs::canonicalize(directory.path()).map_err(text)?;
     drop(create(&directory.ledger(), 1e3)?);
-    // Of the anchor's syncs and the WAL's, in turn.
+    // Alternates between syncs of the anchor and of the WAL.
     let file = DURABLE[number as usize % 2];
     let status = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-P"])
@@ -167,9 +172,10 @@ fn after_a_kill(number: u64) -> Found {
         return Err(format!("the process was not killed at sync {number} of {file}"));
     }
     let _ = std::fs::remove_file(path.join("out"));
-    let left = DURABLE.into_iter().chain([HERE]).map(str::to_owned).collect();
-    let watched = watch(&path, "charge", 64, Watch { left, ..Watch::default() });
-    watched.map(drop).map_err(|why| format!("after a kill at sync {number} of {file}: {why}"))
+    let left_unsynced = DURABLE.into_iter().chain([DIRECTORY]).map(str::to_owned).collect();
+    let traced =
+        trace(&path, "charge", 64, SyncTracker { left_unsynced, ..SyncTracker::default() });
+    traced.map(drop).map_err(|why| format!("after a kill at sync {number} of {file}: {why}"))
 }
 
 fn victim(path: &Path, task: &str, rounds: u64) -> Result<Vec<String>, String> {
@@ -179,7 +185,12 @@ fn victim(path: &Path, task: &str, rounds: u64) -> Result<Vec<String>, String> {
     Ok(vec![program, task.to_owned(), file("ledger.db"), file("out"), rounds, block])
 }
 
-fn watch(path: &Path, task: &str, rounds: u64, mut watch: Watch) -> Result<Watch, String> {
+fn trace(
+    path: &Path,
+    task: &str,
+    rounds: u64,
+    mut tracker: SyncTracker,
+) -> Result<SyncTracker, String> {
     let log = path.join("strace");
     let calls = "trace=write,pwrite64,fdatasync,fsync,rename,renameat2";
     let status = Command::new("strace")
@@ -192,16 +203,21 @@ fn watch(path: &Path, task: &str, rounds: u64, mut watch: Watch) -> Result<Watch
     if !status.success() {
         return Err("an undisturbed process failed".to_owned());
     }
-    let text_of = std::fs::read_to_string(&log).map_err(text)?;
+    let trace_text = std::fs::read_to_string(&log).map_err(text)?;
     let directory = path.display().to_string();
-    for (number, line) in (1..).zip(text_of.lines()) {
-        watch.line(line, &directory).map_err(|why| format!("line {number} of the trace: {why}"))?;
+    for (number, line) in (1..).zip(trace_text.lines()) {
+        tracker
+            .process_line(line, &directory)
+            .map_err(|why| format!("line {number} of the trace: {why}"))?;
     }
     let renames = u64::from(task == "create");
-    if (watch.releases, watch.renames) != (rounds, renames) {
-        return Err(format!("{} releases and {} renames were seen", watch.releases, watch.renames));
+    if (tracker.releases, tracker.renames) != (rounds, renames) {
+        return Err(format!(
+            "{} releases and {} renames were seen",
+            tracker.releases, tracker.renames
+        ));
     }
-    Ok(watch)
+    Ok(tracker)
 }
 
 #[cfg(test)]
@@ -209,8 +225,8 @@ mod tests {
     use super::*;
 
     fn judge(lines: &[&str]) -> Found {
-        let mut watch = Watch::default();
-        lines.iter().try_for_each(|line| watch.line(line, "/d"))
+        let mut tracker = SyncTracker::default();
+        lines.iter().try_for_each(|line| tracker.process_line(line, "/d"))
     }
 
     const WAL: &str = "1 pwrite64(5</d/ledger.db-wal>, \"\"..., 24, 0) = 24";
@@ -222,7 +238,7 @@ mod tests {
     const OUT: &str = "1 write(7</d/out>, \"\"..., 2) = 2";
 
     #[test]
-    fn releases_before_a_sync_are_noticed() {
+    fn releases_before_a_sync_are_detected() {
         let begin = "2 fdatasync(6</d/ledger.db.anchor> <unfinished ...>";
         let end = "2 <... fdatasync resumed>)      = 0";
         let failed = "2 <... fdatasync resumed>) = -1 EIO (Input/output error)";
@@ -245,17 +261,19 @@ mod tests {
     }
 
     #[test]
-    fn writes_behind_what_was_left_unsynced_are_noticed() {
+    fn writes_before_leftovers_are_synced_are_detected() {
         let judge = |lines: &[&str]| {
-            let left = [DURABLE[0].to_owned(), HERE.to_owned()].into();
-            let mut watch = Watch { left, ..Watch::default() };
-            lines.iter().try_for_each(|line| watch.line(line, "/d"))
+            let left_unsynced = [DURABLE[0].to_owned(), DIRECTORY.to_owned()].into();
+            let mut tracker = SyncTracker { left_unsynced, ..SyncTracker::default() };
+            lines.iter().try_for_each(|line| tracker.process_line(line, "/d"))
         };
-        let here = "1 fsync(9</d>) = 0";
+        let directory_sync = "1 fsync(9</d>) = 0";
         let failed = "1 fsync(9</d>) = -1 EIO (Input/output error)";
         let elsewhere = "1 fsync(9</>) = 0";
-        assert!(judge(&[WAL_SYNC, here, ROWS, WAL]).is_ok());
-        for wrong in [&[WAL][..], &[WAL_SYNC, ROWS], &[here, WAL], &[WAL_SYNC, failed, WAL]] {
+        assert!(judge(&[WAL_SYNC, directory_sync, ROWS, WAL]).is_ok());
+        for wrong in
+            [&[WAL][..], &[WAL_SYNC, ROWS], &[directory_sync, WAL], &[WAL_SYNC, failed, WAL]]
+        {
             assert!(judge(wrong).is_err(), "{wrong:?}");
         }
         assert!(judge(&[WAL_SYNC, elsewhere, WAL]).is_err());

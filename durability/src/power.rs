@@ -1,11 +1,10 @@
-//! Power that fails: every state in which the disk can be while a charge is written.
+//! Power failures: the states of the disk that are possible while a charge is written.
 //!
-//! What was synced is on the disk; of what was written since, any sectors may be. The three files are
-//! taken before and after a charge, and sectors of one and of the other are mixed as the order of syncs
-//! allows. Mostly only the anchor's slot is synced, and the WAL may be anything between what it was when it
-//! was last synced and what it is now. A charge after which the slot holds no rows synced the WAL before it
-//! wrote the slot, and the database is written only after that. The WAL's header is synced before its frames
-//! when it starts over.
+//! Synced data is on the disk; of later writes, any subset of sectors may be. The sweep reads the three files
+//! before and after a charge and mixes their sectors as the order of syncs allows. Most charges sync only the
+//! anchor, and the WAL may be any mixture of its last synced state and its current one. A charge that writes a
+//! slot without rows syncs the WAL first, and the database is written only after that. When the WAL starts
+//! over, its header is synced before its frames.
 
 use std::path::Path;
 
@@ -32,8 +31,8 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Whether the newer slot of the anchor holds no rows: its writer synced the WAL first.
-    fn log_is_synced(&self) -> Result<bool, String> {
+    /// Whether the newer slot of the anchor has no rows, which means that the WAL was synced first.
+    fn is_wal_synced(&self) -> Result<bool, String> {
         let [_, _, anchor] = &self.0;
         // A line is: name, version, id, sequence, hash, length of the rows.
         let slots = [anchor.get(..SLOT), anchor.get(SLOT..)].map(|slot| {
@@ -48,12 +47,13 @@ impl Files {
     }
 }
 
-/// Where the power fails, over and over.
-struct Bench {
-    /// The WAL as it was last synced.
-    synced_log: Vec<u8>,
+/// Simulates power failures and checks the ledger after each.
+struct Simulation {
+    /// The WAL at its last sync.
+    synced_wal: Vec<u8>,
     directory: Directory,
     states: u64,
+    /// The number of states in which the unfinished charge was on disk.
     finished: u64,
     random: Random,
     round: Round,
@@ -65,17 +65,17 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let mut run = open_run(create(&directory.ledger(), 1e3)?)?;
     let (mut before, mut count, mut checkpoints, mut since) =
         (Files::of(directory.path())?, 0, 0, u64::MAX);
-    let mut bench = Bench {
-        synced_log: before.0[1].clone(),
+    let mut simulation = Simulation {
+        synced_wal: before.0[1].clone(),
         directory: Directory::in_memory()?,
         states: 0,
         finished: 0,
         random: Random(1),
         round: step.clone(),
     };
-    let mut most_lagging = 0;
-    let mut lagging = 0;
-    // The WAL goes into the database every thousand pages: some hundred charges.
+    let mut most_unsynced = 0;
+    let mut unsynced = 0;
+    // The WAL is checkpointed into the database every 4 MiB, about 480 charges.
     let charges = if quick { 600 } else { 1200 };
     for number in 0..charges {
         drop(run.reserve(&step, 1).map_err(text)?);
@@ -84,38 +84,38 @@ pub(crate) fn sweep(quick: bool) -> Found {
         checkpoints += u64::from(checkpoint);
         since = if checkpoint { 0 } else { since.saturating_add(1) };
         let stride = if quick { 100 } else { 25 };
-        let synced = after.log_is_synced()?;
-        // Before, while and after the WAL is synced, and now and then.
+        let synced = after.is_wal_synced()?;
+        // The first charges, those at a checkpoint or a sync of the WAL, and a sample of the others.
         if number < 20 || since < 3 || synced && number < 100 || number % stride == 0 {
-            bench.fail(&before, &after, count, synced)?;
+            simulation.fail(&before, &after, count, synced)?;
         }
-        lagging = if synced { 0 } else { lagging + 1 };
-        most_lagging = lagging.max(most_lagging);
+        unsynced = if synced { 0 } else { unsynced + 1 };
+        most_unsynced = unsynced.max(most_unsynced);
         if synced {
-            bench.synced_log.clone_from(&after.0[1]);
+            simulation.synced_wal.clone_from(&after.0[1]);
         }
         (before, count) = (after, count + 1);
     }
     if checkpoints == 0 {
         return Err("the WAL never went into the database".to_owned());
     }
-    if most_lagging < 2 {
+    if most_unsynced < 2 {
         return Err("the WAL was never behind the anchor".to_owned());
     }
-    long_block(&mut run, directory.path(), &mut bench, before, count)?;
+    long_block(&mut run, directory.path(), &mut simulation, before, count)?;
     println!(
         "power: {} states of the disk over {} checkpoints, the WAL up to {} charges behind, 0 refused, 0 \
          charges lost; the charge that was being written was on disk in {}",
-        bench.states, checkpoints, most_lagging, bench.finished
+        simulation.states, checkpoints, most_unsynced, simulation.finished
     );
     Ok(())
 }
 
-/// A block that is too long for the anchor: the database goes first.
+/// A block that is too long for the anchor: the WAL is synced first.
 fn long_block(
     run: &mut Run<DatasetLedger>,
     directory: &Path,
-    bench: &mut Bench,
+    simulation: &mut Simulation,
     before: Files,
     count: u64,
 ) -> Found {
@@ -124,36 +124,36 @@ fn long_block(
     drop(run.reserve_each(&charges).map_err(text)?);
     let after = Files::of(directory)?;
     let [database, _, anchor] = &before.0;
-    for log in bench.log_mixes(&after) {
-        bench.judge([database, &log, anchor], count, count + 150)?;
+    for wal in simulation.wal_mixes(&after) {
+        simulation.judge([database, &wal, anchor], count, count + 150)?;
     }
-    for anchor in bench.mixes(anchor, &after.0[2]) {
-        bench.judge([&after.0[0], &after.0[1], &anchor], count + 150, count + 150)?;
+    for anchor in simulation.mixes(anchor, &after.0[2]) {
+        simulation.judge([&after.0[0], &after.0[1], &anchor], count + 150, count + 150)?;
     }
     Ok(())
 }
 
-impl Bench {
-    /// What the WAL may be when `after` was written and it was not synced.
-    fn log_mixes(&mut self, after: &Files) -> Vec<Vec<u8>> {
-        let synced = std::mem::take(&mut self.synced_log);
+impl Simulation {
+    /// The possible states of the WAL after `after` was written and before it was synced.
+    fn wal_mixes(&mut self, after: &Files) -> Vec<Vec<u8>> {
+        let synced = std::mem::take(&mut self.synced_wal);
         let mixes = self.mixes(&synced, &after.0[1]);
-        self.synced_log = synced;
+        self.synced_wal = synced;
         mixes
     }
 
-    /// The power fails while a charge after `count` is written, which syncs the WAL or not.
+    /// Simulates power failures during the charge after `count`, which syncs the WAL if `synced`.
     fn fail(&mut self, before: &Files, after: &Files, count: u64, synced: bool) -> Found {
         let anchors = self.mixes(&before.0[2], &after.0[2]);
-        let logs = self.log_mixes(after);
-        // Few of the one with all of the other.
-        let few = [0, anchors.len() / 3, anchors.len() / 2, anchors.len() - 1];
-        for (number, log) in logs.iter().enumerate() {
-            for (place, anchor) in anchors.iter().enumerate() {
-                let possible = !synced || place == 0 || number + 1 == logs.len();
-                let chosen = synced || few.contains(&place) || number % 7 == place % 7;
+        let wals = self.wal_mixes(after);
+        // Not all pairs: some anchors with every WAL, and a sample of the rest.
+        let some_anchors = [0, anchors.len() / 3, anchors.len() / 2, anchors.len() - 1];
+        for (number, wal) in wals.iter().enumerate() {
+            for (index, anchor) in anchors.iter().enumerate() {
+                let possible = !synced || index == 0 || number + 1 == wals.len();
+                let chosen = synced || some_anchors.contains(&index) || number % 7 == index % 7;
                 if possible && chosen {
-                    self.judge([&before.0[0], log, anchor], count, count + 1)?;
+                    self.judge([&before.0[0], wal, anchor], count, count + 1)?;
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Old bytes with some of the new sectors: the first of them, one more each time, and random ones.
+    /// Mixtures of old and new sectors: growing prefixes of the new sectors, and random subsets.
     fn mixes(&mut self, old: &[u8], new: &[u8]) -> Vec<Vec<u8>> {
         let length = old.len().max(new.len());
         let padded = |bytes: &[u8]| {
@@ -186,9 +186,9 @@ impl Bench {
         let mut mixes = vec![old.to_vec()];
         let mut mix = |chosen: &dyn Fn(usize) -> bool| {
             let mut bytes = old_bytes.clone();
-            // A file is as long as its last sector that arrived.
+            // The file ends after the last sector that was written.
             let mut end = old.len();
-            for (_, sector) in sectors.iter().enumerate().filter(|(place, _)| chosen(*place)) {
+            for (_, sector) in sectors.iter().enumerate().filter(|(index, _)| chosen(*index)) {
                 let range = sector * SECTOR..((sector + 1) * SECTOR).min(length);
                 if let (Some(to), Some(from)) =
                     (bytes.get_mut(range.clone()), new_bytes.get(range.clone()))
@@ -202,21 +202,21 @@ impl Bench {
         };
         let stride = sectors.len().div_ceil(64).max(1);
         for count in (1..sectors.len()).step_by(stride) {
-            mix(&|place| place < count);
+            mix(&|index| index < count);
         }
         for _ in 0..6 {
             let bits = self.random.next();
-            // The first sector of a file was synced before the others, where it changes.
-            mix(&|place| {
-                sectors.first() == Some(&0) && place == 0
-                    || bits.rotate_left(u32::try_from(place % 64).unwrap_or(0)) & 1 == 1
+            // If the first sector of a file changes, it was synced before the others.
+            mix(&|index| {
+                sectors.first() == Some(&0) && index == 0
+                    || bits.rotate_left(u32::try_from(index % 64).unwrap_or(0)) & 1 == 1
             });
         }
         mixes.push(new.to_vec());
         mixes
     }
 
-    /// The ledger opens, holds what was granted and at most what was asked for, and goes on.
+    /// Checks that the ledger opens, that it has `granted` or `asked` rounds, and that it can be charged again.
     fn judge(&mut self, files: [&[u8]; 3], granted: u64, asked: u64) -> Found {
         self.states += 1;
         let path = self.directory.ledger();
@@ -232,7 +232,7 @@ impl Bench {
             return Err(format!("{what}: {found} charged"));
         }
         self.finished += u64::from(found == asked);
-        // Going on takes a while; some will do.
+        // A charge takes a while, so only some states are charged.
         if self.states.is_multiple_of(16) {
             let mut run = open_run(ledger)?;
             drop(run.reserve(&self.round, 1).map_err(|error| format!("{what}: {error}"))?);

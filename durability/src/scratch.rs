@@ -11,19 +11,19 @@ use veilgrad_events::{
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
-/// What a sweep found: the first thing that was lost.
+/// The result of a sweep: the first failure, if any.
 pub(crate) type Found = Result<(), String>;
 
-/// A directory that is removed with its content.
+/// A temporary directory, removed on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// In the system's place for temporary files.
+    /// In the system's directory for temporary files.
     pub(crate) fn new() -> Result<Self, String> {
         Self::inside(&std::env::temp_dir())
     }
 
-    /// In memory, where there is such a place: for what does not test a disk.
+    /// In memory if possible, for tests that need no disk.
     pub(crate) fn in_memory() -> Result<Self, String> {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Self::inside(memory) } else { Self::new() }
@@ -52,7 +52,7 @@ impl Drop for Directory {
     }
 }
 
-/// SplitMix64: the same numbers every time.
+/// A deterministic random generator (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -74,11 +74,11 @@ pub(crate) fn create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
     if path.exists() {
         return Err(format!("{} exists", path.display()));
     }
-    begin(path, epsilon)
+    open_or_create(path, epsilon)
 }
 
-/// A ledger with that dataset; whatever is there already is left as it is.
-pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
+/// Opens or creates a ledger with that dataset; an existing budget is not changed.
+pub(crate) fn open_or_create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
     let options = Options::default();
     let mut ledger = Ledger::open_or_create(path, options).map_err(text)?;
     if ledger.state().datasets().contains_key("data") {
@@ -94,7 +94,7 @@ pub(crate) fn begin(path: &Path, epsilon: f64) -> Result<Ledger, String> {
         order: None,
     };
     match ledger.create_budget(budget) {
-        // Somebody else may have been faster.
+        // Another process may have been faster.
         Err(error) if !ledger.state().datasets().contains_key("data") => Err(text(error)),
         _ => Ok(ledger),
     }
@@ -114,13 +114,13 @@ pub(crate) fn round(q: f64, z: f64) -> Result<Round, String> {
     Round::new(sampling, vec![query]).map_err(text)
 }
 
-/// The rounds that a ledger says are charged.
+/// The number of charged rounds in a ledger.
 pub(crate) fn charged(ledger: &Ledger) -> u64 {
     let runs = ledger.state().datasets().values().flat_map(|dataset| dataset.runs.values());
     runs.map(|run| run.charged()).sum()
 }
 
-/// The lines of a file: one per release.
+/// The number of released rounds: one per line of the file.
 pub(crate) fn released(path: &Path) -> u64 {
     std::fs::read(path)
         .map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count() as u64)

@@ -1,7 +1,7 @@
 //! A random walk: charges, crashes, branches, merges, restores and lowered budgets in any order.
 //!
-//! Every charge has a name. After every step each ledger verifies, holds every charge that it must hold exactly
-//! once, never reports a smaller epsilon than before, and never has a larger budget.
+//! Every charge has a name. After every step the ledger must verify, have every expected charge exactly once,
+//! report no smaller epsilon than before, and have no larger budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ const FILES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
 /// A ledger and what is known about it.
 struct Branch {
     directory: Directory,
-    /// The charges that it must hold: names and rounds.
+    /// The charges that it must have: names and rounds.
     charges: BTreeMap<String, u64>,
     /// Heads that were published.
     heads: Vec<Head>,
-    /// What was reported last.
+    /// The epsilon and the budget that it last reported.
     epsilon: f64,
     cap: f64,
 }
@@ -35,17 +35,17 @@ struct Walk {
 
 pub(crate) fn sweep(quick: bool) -> Found {
     let (walks, steps) = if quick { (2, 40) } else { (24, 200) };
-    let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut totals: BTreeMap<&'static str, u64> = BTreeMap::new();
     for seed in 0..walks {
         let mut walk = Walk::begin(seed)?;
         for step in 0..steps {
             walk.step().map_err(|why| format!("walk {seed}, step {step}: {why}"))?;
         }
         for (name, count) in walk.steps {
-            *all.entry(name).or_default() += count;
+            *totals.entry(name).or_default() += count;
         }
     }
-    let steps: Vec<String> = all.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let steps: Vec<String> = totals.iter().map(|(name, count)| format!("{count} {name}")).collect();
     println!(
         "walk: {walks} walks, {}; 0 charges lost or doubled, 0 smaller epsilons, 0 larger budgets",
         steps.join(", ")
@@ -72,7 +72,7 @@ impl Branch {
         FILES.iter().map(|name| std::fs::read(self.directory.path().join(name)).ok()).collect()
     }
 
-    fn put_back(&self, files: &[&Option<Vec<u8>>]) -> Found {
+    fn restore(&self, files: &[&Option<Vec<u8>>]) -> Found {
         let _ = std::fs::remove_file(self.directory.path().join("ledger.db-shm"));
         for (name, bytes) in FILES.iter().zip(files) {
             let path = self.directory.path().join(name);
@@ -84,7 +84,7 @@ impl Branch {
         Ok(())
     }
 
-    /// Holds what it must; `maybe` is a charge of which nothing was released.
+    /// Checks the ledger; `maybe` is a charge that may have been lost, because nothing was released for it.
     fn check(&mut self, maybe: Option<&(String, u64)>) -> Found {
         let ledger = self.read()?;
         let found = charges(&ledger)?;
@@ -110,7 +110,7 @@ impl Branch {
             ledger.contains(head).map_err(text)?;
         }
         self.heads.push(ledger.head().clone());
-        // Few will do.
+        // The last eight are enough.
         if self.heads.len() > 8 {
             self.heads.remove(0);
         }
@@ -118,7 +118,7 @@ impl Branch {
     }
 }
 
-/// All charges of a ledger by name; each must be there once.
+/// All charges of a ledger by name; each must occur once.
 fn charges(ledger: &Ledger) -> Result<BTreeMap<String, u64>, String> {
     let (mut found, mut double) = (BTreeMap::new(), BTreeSet::new());
     ledger
@@ -180,15 +180,15 @@ impl Walk {
         branch.check(maybe.as_ref()).map_err(|why| format!("{name}: {why}"))
     }
 
-    /// Charges once or a few times; with a crash, files of before and after the last charge are mixed, and it
-    /// may or may not be there.
+    /// Charges one to three times. With a crash, files from before and after the last charge are mixed, so that it may
+    /// or may not be there.
     fn charge(&mut self, here: usize, crash: bool) -> Result<Option<(String, u64)>, String> {
-        let before_any = 1 + self.below(3);
+        let charges = 1 + self.below(3);
         let (long, close) = (self.below(6) == 0, self.below(3) == 0);
         let mixture = [self.below(2), self.below(2)];
         let mut plans = Vec::new();
-        for _ in 0..before_any {
-            // Of two kinds, so that neighbours are joined or not; some too long for a slot of the anchor.
+        for _ in 0..charges {
+            // Two kinds, so that some consecutive rounds are joined; some are too long for a slot of the anchor.
             let (q, z) = if self.below(2) == 0 { (0.01, 1.0) } else { (0.02, 2.0) };
             self.names += 1;
             let mut name = format!("c{}", self.names);
@@ -203,7 +203,7 @@ impl Walk {
         let mut before = branch.files();
         for (name, q, z, rounds) in plans {
             before = branch.files();
-            match run.reserve(&named(&name, q, z)?, rounds) {
+            match run.reserve(&named_round(&name, q, z)?, rounds) {
                 Ok(_) => {
                     branch.charges.insert(name.clone(), rounds);
                     last = Some((name, rounds));
@@ -221,18 +221,17 @@ impl Walk {
         let after = branch.files();
         let Some(last) = last else { return Ok(None) };
         let long = last.0.len() > 1000;
-        // The run was open: what is on disk is what a process that died leaves.
+        // The run was open, so these files are what a killed process leaves.
         let [database, anchor] = mixture;
-        // A charge that does not fit into the anchor is in the database first.
+        // A charge that does not fit into the anchor is written to the database first.
         let database = if long { database.max(anchor) } else { database };
         let versions = [&before, &after];
         drop(run);
         let chosen = [versions[database], versions[database], versions[anchor]];
         let files: Vec<_> =
-            chosen.iter().zip(0..).filter_map(|(of, i)| of.get::<usize>(i)).collect();
-        branch.put_back(&files)?;
+            chosen.iter().zip(0..).filter_map(|(files, i)| files.get::<usize>(i)).collect();
+        branch.restore(&files)?;
         branch.charges.remove(&last.0);
-        // What was published after the charge may be gone with it, but nothing was.
         Ok(Some(last))
     }
 
@@ -250,7 +249,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Another place goes on with the same ledger: from its export, or from a copy of its files.
+    /// Starts another branch of the ledger, from its export or from a copy of its files.
     fn branch(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
         let copied = self.below(2) == 0;
         let branch = self.branches.get(here).ok_or("no branch")?;
@@ -274,15 +273,15 @@ impl Walk {
         if self.branches.len() < 4 {
             self.branches.push(new);
         } else {
-            let place = self.below(4);
-            if place != here {
-                self.branches[place] = new;
+            let replaced = self.below(4);
+            if replaced != here {
+                self.branches[replaced] = new;
             }
         }
         Ok(None)
     }
 
-    /// Everything of another branch is charged here, too, once.
+    /// Imports another branch; everything in it must be charged here exactly once.
     fn merge(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
         let there = self.below(self.branches.len());
         let other = self.branches.get(there).ok_or("no branch")?;
@@ -302,23 +301,23 @@ impl Walk {
         Ok(None)
     }
 
-    /// All files of an earlier time are put back: a published head tells.
+    /// Restores older versions of all files; a published head must detect it.
     fn roll_back(&mut self, here: usize) -> Result<Option<(String, u64)>, String> {
         self.names += 1;
         let name = format!("c{}", self.names);
         let branch = self.branches.get_mut(here).ok_or("no branch")?;
         let before = branch.files();
-        // Opening may complete what a crash left; that is of no concern here.
+        // Opening may complete the write of a crashed process, which does not matter here.
         let mut run = open_run(branch.open()?)?;
-        let charged = run.reserve(&named(&name, 0.01, 1.0)?, 1).is_ok();
+        let charged = run.reserve(&named_round(&name, 0.01, 1.0)?, 1).is_ok();
         let head = run.store().ledger().head().clone();
         let after = branch.files();
         drop(run);
-        branch.put_back(&before.iter().collect::<Vec<_>>())?;
+        branch.restore(&before.iter().collect::<Vec<_>>())?;
         if branch.read().is_ok_and(|ledger| ledger.contains(&head).is_ok()) {
             return Err("a rollback was not noticed".to_owned());
         }
-        branch.put_back(&after.iter().collect::<Vec<_>>())?;
+        branch.restore(&after.iter().collect::<Vec<_>>())?;
         if charged {
             branch.charges.insert(name, 1);
         }
@@ -327,7 +326,7 @@ impl Walk {
 }
 
 /// A round whose group has this name.
-fn named(name: &str, q: f64, z: f64) -> Result<Round, String> {
+fn named_round(name: &str, q: f64, z: f64) -> Result<Round, String> {
     let clip = ClipNorm::new(1.0).map_err(text)?;
     let query = SumQuery::new(name, clip, NoiseStd::new(z).map_err(text)?);
     let sampling = Sampling::Poisson { rate: SampleRate::new(q).map_err(text)? };

@@ -1,4 +1,4 @@
-//! Makes the saved inputs: `veilgrad-fuzz --write-corpus`.
+//! Writes the saved inputs: `veilgrad-fuzz --write-corpus`.
 
 use std::error::Error;
 use std::io::Write;
@@ -79,7 +79,7 @@ fn reserve(first_round: u64, charge: Rounds) -> Event {
     Event::Reserve(Reservation { first_round, charge, noise })
 }
 
-/// The rows of a ledger with everything that a row can say.
+/// The rows of a ledger with every kind of entry.
 fn entries() -> Made<Vec<Entry>> {
     let (planned, shuffled) = ("visits", "shuffled");
     let header = |adjacency| RunHeader::new(RecordUnit::Example, adjacency);
@@ -352,7 +352,7 @@ fn parquet() -> Made {
     Ok(())
 }
 
-/// A configuration of images, one of a table.
+/// A configuration for images, and one for a table.
 const IMAGES: &str = r#"
 [data]
 train = "images-idx3-ubyte.gz"

@@ -1,7 +1,7 @@
-//! Runs targets on altered inputs: two threads in a process of its own for every target.
+//! Runs targets on altered inputs: a process with two threads for every target.
 //!
-//! Input number `i` of a target is a function of the seed, the target, `i` and the saved corpus. So a process that
-//! dies need not have said what it read: the numbers that its threads were at are enough, and these are in a file.
+//! Input number `i` of a target is a function of the seed, the target, `i` and the saved corpus. So the inputs of a process
+//! that died are known from the numbers that its threads were at, which are in a file.
 
 mod input;
 mod report;
@@ -20,13 +20,13 @@ pub use report::{MEMORY, Report, THREADS};
 use status::Status;
 pub use worker::{Order, panic_of, work};
 
-/// Time without a new input after which a process is ended: other programs may keep it from running.
+/// A process without a new input for this long is killed. Generous, because other programs may use the CPU.
 const STUCK: Duration = Duration::from_secs(90);
-/// Failures that are kept of one kind, and processes that are started again for a target.
+/// The number of saved failures of each kind, and of processes that are started for a target.
 const KEPT: usize = 3;
 const RESTARTS: usize = 20;
 
-/// Runs a target so many times, or until the time is up.
+/// Runs a target `count` times, or until the time is up.
 ///
 /// # Errors
 /// When processes cannot be started or files cannot be written.
@@ -43,7 +43,7 @@ pub fn run(target: &Target, seed: u64, count: u64, time: Duration) -> std::io::R
                 report.failures.push((*number, failure));
             }
         }
-        // Both threads had come about as far.
+        // Both threads were at about the same number.
         first = at.iter().max().map_or(count, |number| number + 1);
         report.executions += at.iter().min().map_or(0, |number| number.saturating_sub(order.first));
     }
@@ -52,7 +52,7 @@ pub fn run(target: &Target, seed: u64, count: u64, time: Duration) -> std::io::R
     Ok(report)
 }
 
-/// Runs inputs in one process. Returns the numbers that its threads were at, if it did not end in order.
+/// Runs inputs in one process. If it died or hung, returns the input numbers that its threads were at.
 fn one_process(order: &Order, report: &mut Report) -> std::io::Result<Option<Vec<u64>>> {
     let status = Status::new()?;
     let mut child = Command::new(std::env::current_exe()?)
@@ -87,7 +87,7 @@ fn one_process(order: &Order, report: &mut Report) -> std::io::Result<Option<Vec
     Ok(None)
 }
 
-/// Runs one input in a process of its own; says what went wrong, if it did.
+/// Runs one input in a separate process; returns how it failed, if it did.
 fn alone(target: &Target, seed: u64, number: u64) -> std::io::Result<Option<String>> {
     let mut report = Report::default();
     let name = target.name.to_owned();
@@ -99,7 +99,7 @@ fn alone(target: &Target, seed: u64, number: u64) -> std::io::Result<Option<Stri
     Ok(report.failures.pop().map(|(_, what)| what))
 }
 
-/// Writes inputs that broke something beside the corpus, a few of each kind.
+/// Writes inputs that failed to `regressions`, a few of each kind.
 fn keep(target: &Target, seed: u64, report: &mut Report) -> std::io::Result<()> {
     let saved = saved::of(target.name);
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! `veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [TARGET...]`: runs readers on altered inputs.
-//! `veilgrad-fuzz --input TARGET SEED NUMBER` writes one of them to stdout.
+//! `veilgrad-fuzz --input TARGET SEED NUMBER` writes one of the inputs to stdout.
 //!
-//! All targets share the executions, slow ones get fewer. A process for each target runs two threads within 1 GiB of
-//! address space (`RLIMIT_AS`). Inputs that break something go to `fuzz/regressions/TARGET`.
+//! The executions are divided among all targets; slow ones get fewer. Each target runs in a process with two threads and 1 GiB
+//! of address space (`RLIMIT_AS`). Inputs that fail are written to `fuzz/regressions/TARGET`.
 
 #![allow(clippy::print_stdout)]
 
@@ -54,7 +54,7 @@ struct Plan {
 
 impl Plan {
     fn read(words: &[String]) -> Result<Self, String> {
-        // No time limit, and a seed that the time draws: it is printed.
+        // By default there is no time limit, and the seed is the current time; it is printed.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(1, |now| now.as_secs());
         let mut plan = Self { executions: 100_000, seconds: 0, seed, targets: Vec::new() };
@@ -80,10 +80,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Runs all targets, and says whether nothing broke.
+    /// Runs all targets; returns whether none failed.
     fn run(&self) -> Result<bool, Box<dyn std::error::Error>> {
         println!(
-            "seed {}: {THREADS} threads, at most {} MiB of address space for both, with all of their process",
+            "seed {}: {THREADS} threads per process, at most {} MiB of address space for the process",
             self.seed,
             MEMORY >> 20
         );
@@ -101,13 +101,13 @@ impl Plan {
         let shares: u64 = self.targets.iter().map(|target| target.share).sum();
         let (mut executions, mut failures) = (0, 0);
         for target in &self.targets {
-            let part = |whole: u64| (whole * target.share).div_ceil(shares);
+            let portion_of = |whole: u64| (whole * target.share).div_ceil(shares);
             let time = match self.seconds {
                 0 => Duration::MAX / 4,
                 seconds => Duration::from_secs(seconds) / self.targets.len() as u32,
             };
             let time = time.min(Duration::from_secs(1 << 30));
-            let report = run(target, self.seed, part(self.executions), time)?;
+            let report = run(target, self.seed, portion_of(self.executions), time)?;
             println!(
                 "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12}{:>12.1}{:>10}",
                 target.name,

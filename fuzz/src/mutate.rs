@@ -1,11 +1,11 @@
-//! Inputs that are nearly right: saved ones, altered in ways that each format minds.
+//! Inputs that are almost valid: saved ones, with alterations that suit their format.
 
 use crate::random::Random;
 
-/// Longer inputs are cut.
+/// Longer inputs are truncated.
 const LONGEST: usize = 1 << 16;
 
-/// What an input looks like, so that alterations reach beyond its first check.
+/// The format of an input, so that alterations get past the first checks of its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Bytes with fields of fixed size.
@@ -14,13 +14,13 @@ pub enum Format {
     Text,
     /// Lines of cells between commas.
     Csv,
-    /// A header in JSON behind its length in eight bytes, then numbers.
+    /// A JSON header after its length in eight bytes, then numbers.
     Safetensors,
-    /// A header in text behind its length in two bytes at place 8, then numbers.
+    /// A text header after its length in two bytes at offset 8, then numbers.
     Npy,
 }
 
-/// Numbers at which readers go wrong.
+/// Numbers at which readers often fail.
 const NUMBERS: [&str; 42] = [
     "0",
     "1",
@@ -66,7 +66,7 @@ const NUMBERS: [&str; 42] = [
     "1_000",
 ];
 
-/// Values of any kind, for the place of another.
+/// Values of every kind, to replace others.
 const VALUES: [&str; 12] = [
     "null",
     "true",
@@ -111,7 +111,7 @@ fn alter(
     }
 }
 
-/// Alters the header, and puts its new length before it; or anything else.
+/// Alters the header and updates its length, or alters any bytes.
 fn with_header<const N: usize>(
     random: &mut Random,
     bytes: &mut Vec<u8>,
@@ -137,7 +137,7 @@ fn with_header<const N: usize>(
     }
 }
 
-/// A part of so many bytes: a range that is not empty if there are any.
+/// A random range of an input of this length; not empty unless the input is.
 fn part(random: &mut Random, length: usize) -> std::ops::Range<usize> {
     let start = random.below(length);
     let most = if random.one_in(4) { length } else { 16 };
@@ -168,7 +168,7 @@ fn binary(random: &mut Random, bytes: &mut Vec<u8>, saved: &[Vec<u8>], words: &[
         }
         9 => bytes.truncate(place),
         10 => {
-            // The beginning of this one and the end of another.
+            // The beginning of this input and the end of another.
             let other = random.choose(saved).map_or(&[][..], Vec::as_slice);
             bytes.truncate(place);
             bytes.extend_from_slice(&other[random.below(other.len() + 1)..]);
@@ -234,7 +234,7 @@ fn text(random: &mut Random, bytes: &mut Vec<u8>, words: &[&str]) {
     }
 }
 
-/// The ranges of runs of bytes that belong together.
+/// The ranges of consecutive bytes for which `belongs` is true.
 fn runs(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> Vec<std::ops::Range<usize>> {
     let mut found: Vec<std::ops::Range<usize>> = Vec::new();
     for place in (0..bytes.len()).filter(|place| belongs(bytes[*place])) {
@@ -246,7 +246,7 @@ fn runs(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> Vec<std::ops::Range<usize
     found
 }
 
-/// Puts an extreme number in the place of one.
+/// Replaces a number with an extreme one.
 fn number(random: &mut Random, bytes: &mut Vec<u8>) {
     let digits = |byte: u8| byte.is_ascii_digit() || b".+-".contains(&byte);
     let mut places = runs(bytes, digits);
@@ -258,7 +258,7 @@ fn number(random: &mut Random, bytes: &mut Vec<u8>) {
     bytes.splice(place, fresh.bytes());
 }
 
-/// Puts an extreme number in the place of a ledger's real one, with its bits.
+/// Replaces a real number of a ledger, and its bits, with an extreme one.
 fn reals(random: &mut Random, bytes: &mut Vec<u8>) {
     const BEGIN: &[u8] = br#"{"bits":""#;
     let places: Vec<usize> = bytes
@@ -275,7 +275,7 @@ fn reals(random: &mut Random, bytes: &mut Vec<u8>) {
     bytes.splice(start..end, fresh.into_bytes());
 }
 
-/// Puts another value behind a colon or an equals sign.
+/// Replaces the value after a colon or an equals sign.
 fn value(random: &mut Random, bytes: &mut Vec<u8>, words: &[&str]) {
     let places: Vec<usize> =
         (0..bytes.len()).filter(|place| matches!(bytes[*place], b':' | b'=')).collect();
@@ -292,7 +292,7 @@ fn value(random: &mut Random, bytes: &mut Vec<u8>, words: &[&str]) {
     bytes.splice(start..end, fresh.bytes());
 }
 
-/// Puts a word in the place of another.
+/// Replaces a word with another.
 fn word(random: &mut Random, bytes: &mut Vec<u8>, words: &[&str]) {
     let letters = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-');
     let places = runs(bytes, letters);
@@ -301,7 +301,7 @@ fn word(random: &mut Random, bytes: &mut Vec<u8>, words: &[&str]) {
     bytes.splice(place, fresh.bytes());
 }
 
-/// Swaps, doubles or leaves out lines.
+/// Swaps, duplicates, removes or moves lines.
 fn lines(random: &mut Random, bytes: &mut Vec<u8>) {
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
     let (one, other) = (random.below(lines.len()), random.below(lines.len()));

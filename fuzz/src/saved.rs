@@ -1,24 +1,24 @@
-//! The saved inputs, as they are in the repository.
+//! The saved inputs in the repository.
 
 use std::path::{Path, PathBuf};
 
-/// Where this crate is.
+/// The directory of this crate.
 pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where inputs are kept that once broke a target.
+/// The directory of inputs on which a target once failed.
 #[must_use]
 pub fn regressions(target: &str) -> PathBuf {
     home().join("regressions").join(target)
 }
 
-/// Where the saved inputs of a target are.
+/// The directory of the corpus of a target.
 pub(crate) fn directory(target: &str) -> PathBuf {
     home().join("corpus").join(target)
 }
 
-/// The saved inputs of a target and those that once broke it, in the order of their names.
+/// The corpus of a target, then the inputs on which it once failed, each in the order of file names.
 #[must_use]
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     let mut all = files(&directory(target));

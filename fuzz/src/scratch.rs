@@ -1,4 +1,4 @@
-//! Files for readers that need one, in memory where there is such a file system.
+//! Scratch files for readers that need one, on an in-memory file system if there is one.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn path(name: &str) -> PathBuf {
     HERE.with_borrow_mut(|here| here.get_or_insert_with(Scratch::new).0.join(name))
 }
 
-/// Writes a file there.
+/// Writes a scratch file of this thread.
 pub(crate) fn file(name: &str, bytes: &[u8]) -> PathBuf {
     let path = path(name);
     std::fs::write(&path, bytes).expect("a scratch file");

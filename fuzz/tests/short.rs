@@ -1,9 +1,9 @@
-//! The short form: every saved input, every input that once broke a target, and some altered ones.
+//! The short form: every saved input, every input on which a target once failed, and some altered ones.
 
 use veilgrad_fuzz::drive::{input, panic_of};
 use veilgrad_fuzz::{TARGETS, Target, saved};
 
-/// Altered inputs for each part that a target has of all executions.
+/// Altered inputs per unit of a target's share.
 const ALTERED: u64 = 15;
 
 fn check(target: &Target) {

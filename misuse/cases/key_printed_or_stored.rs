@@ -1,4 +1,4 @@
-//! A key appears in no log and no checkpoint.
+//! A key can be neither logged nor stored.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! Noise has one source; nobody brings another.
+//! Noise comes from the library alone; a caller cannot construct it.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

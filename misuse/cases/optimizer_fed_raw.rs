@@ -1,4 +1,4 @@
-//! An optimizer that takes released estimates cannot be fed raw gradients.
+//! An optimizer that takes released estimates does not accept raw gradients.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! A permit is one release; a copy would be a second one.
+//! A permit allows one release; a copy would allow a second one.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! One sample per permit.
+//! A permit allows one sample.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

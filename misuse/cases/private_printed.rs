@@ -1,4 +1,4 @@
-//! A private value cannot slip into a log.
+//! A private value cannot be printed or logged.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! A private value cannot slip into a file.
+//! A private value cannot be serialised.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! A private value does not pass for a plain one.
+//! A private value cannot be used as a plain one.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

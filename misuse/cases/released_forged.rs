@@ -1,4 +1,4 @@
-//! Only a mechanism releases.
+//! Only a mechanism constructs released values.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

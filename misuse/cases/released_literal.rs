@@ -1,4 +1,4 @@
-//! Only a mechanism releases; not even a struct literal does.
+//! Only a mechanism constructs released values: a struct literal does not compile.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

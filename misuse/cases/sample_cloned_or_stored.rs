@@ -1,4 +1,4 @@
-//! A sample is one release, and its ids are private.
+//! A sample allows one release, and its ids are private.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

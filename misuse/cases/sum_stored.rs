@@ -1,4 +1,4 @@
-//! A sum without noise goes into no file.
+//! A sum without noise cannot be serialised.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

@@ -1,4 +1,4 @@
-//! A sum goes into one release.
+//! A sum is released once and cannot be used afterwards.
 #![allow(unused_imports)]
 
 use veilgrad::prelude::*;

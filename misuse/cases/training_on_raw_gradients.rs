@@ -1,4 +1,4 @@
-//! An optimizer's step takes what a round released, not gradients of one's own.
+//! An optimizer's step takes released estimates, not raw gradients.
 #![allow(unused_imports)]
 
 use veilgrad::nn::{Optimizer, Sgd, Weights};

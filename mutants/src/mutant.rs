@@ -1,4 +1,4 @@
-//! One bug: where it is, what it changes, which promise it breaks, and which tests notice.
+//! One mutant: its file, its change, the promise that it breaks, and the tests that notice it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,15 +12,15 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
-    /// A name to run it by.
+    /// Its name, to select it on the command line.
     pub name: String,
     /// The promise that it breaks.
     pub promise: String,
-    /// The source file, from the root of the project.
+    /// The source file, relative to the root of the project.
     pub file: String,
-    /// A piece of the file that occurs once in it, with the change as `«before → after»`.
+    /// A piece of the file that occurs exactly once, with the change as `«before → after»`.
     pub code: String,
-    /// Tests of which one must fail: package, test target (`lib` or `bin` for unit tests), and part of the test's name.
+    /// Tests, of which at least one must fail.
     pub killed_by: Vec<Killer>,
 }
 
@@ -62,11 +62,11 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// The mutants of a directory of lists, in the order of file names: all of them, or those that are named, by their own
-/// name or by that of their list.
+/// Reads the mutants of a directory of lists, in the order of file names: all of them, or those that `names` selects by
+/// their own name or by that of their list.
 ///
 /// # Errors
-/// When a list cannot be read, two mutants have one name, or there is none of a name.
+/// When a list cannot be read, two mutants have the same name, or a name is unknown.
 pub fn read(lists: &Path, names: &[String]) -> Result<Vec<Mutant>, Error> {
     let mut files: Vec<_> = fs::read_dir(lists)?.collect::<Result<_, _>>()?;
     files.sort_by_key(fs::DirEntry::path);
@@ -93,7 +93,7 @@ pub fn read(lists: &Path, names: &[String]) -> Result<Vec<Mutant>, Error> {
     }
 }
 
-/// A change of one file: these bytes become a choice between what stands there and `after`.
+/// A change of one file: the bytes from `start` to `end` become a choice between themselves and `after`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Change {
     start: usize,
@@ -103,15 +103,15 @@ struct Change {
 }
 
 impl Mutant {
-    /// The piece of code before the change, where the change begins and ends in it, and what stands there instead.
+    /// The unchanged piece of code, start and end of the change in it, and the replacement.
     fn parse(&self) -> Result<(String, usize, usize, &str), Error> {
-        let wrong = || format!("{}: the code must have one «before → after»", self.name);
-        let (head, rest) = self.code.split_once('«').ok_or_else(wrong)?;
-        let (change, tail) = rest.split_once('»').ok_or_else(wrong)?;
-        let (before, after) = change.split_once('→').ok_or_else(wrong)?;
+        let format_error = || format!("{}: the code must have one «before → after»", self.name);
+        let (head, rest) = self.code.split_once('«').ok_or_else(format_error)?;
+        let (change, tail) = rest.split_once('»').ok_or_else(format_error)?;
+        let (before, after) = change.split_once('→').ok_or_else(format_error)?;
         let (before, after) = (before.trim(), after.trim());
         if before == after || tail.contains('«') {
-            return Err(wrong().into());
+            return Err(format_error().into());
         }
         let head = head.trim_start();
         let tail = tail.trim_end();
@@ -131,7 +131,7 @@ impl Mutant {
     }
 }
 
-/// The source of a file with all of its mutants, each behind its number.
+/// The source of a file with all of its mutants, each behind a switch with its number.
 ///
 /// # Errors
 /// When a mutant does not fit the source, or two of them overlap without changing the same code.
@@ -155,7 +155,7 @@ pub fn switch<'a>(
                 format!("if crate::mutant({number}) {{ {after} }} else ")
             })
             .collect();
-        // Statements stand by themselves; everything else is an expression.
+        // Everything that is not a statement is an expression, which needs parentheses.
         let is_statement = before.ends_with(';') || before.ends_with('}');
         let (open, close) = if is_statement { ("", "") } else { ("(", ")") };
         switched.push_str(&source[at..start]);

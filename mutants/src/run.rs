@@ -1,4 +1,4 @@
-//! Builds the switched copy once and runs tests against every mutant.
+//! Builds the copy with all mutants once, and runs the tests against each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::Error;
 use crate::mutant::{Killer, Mutant};
 use crate::scratch::VARIABLE;
 
-/// A test that takes longer than this hangs; none takes a tenth of it.
+/// A test that takes longer than this counts as hanging; no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A compiled test target.
 #[derive(Debug, Clone)]
 struct Program {
     path: PathBuf,
-    /// Where Cargo runs the tests of the package.
+    /// The directory in which Cargo runs the tests of the package.
     directory: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl Programs {
             .args(tests.flat_map(|test| ["--test", test]))
             .args(["--message-format", "json-render-diagnostics"])
             .args(packages.into_iter().flat_map(|package| ["--package", package]))
-            // The same dependencies as in the project, compiled once; programs go to a place of their own.
+            // Share compiled dependencies with the project; test programs get a separate directory.
             .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
             .env("CARGO_TARGET_DIR", scratch.join("programs"))
             .stdin(Stdio::null());
@@ -105,7 +105,7 @@ impl Programs {
     /// When there are none, or they cannot be run.
     fn pass(&self, killer: &Killer, number: Option<usize>) -> Result<bool, Error> {
         let mut child = self.start(killer, number)?;
-        // Read beside waiting, so that a full pipe stops nobody.
+        // Read on another thread, so that a full pipe does not block the test.
         let output = child.stdout.take().ok_or("no output")?;
         let reader = std::thread::spawn(move || std::io::read_to_string(output));
         let began = Instant::now();
@@ -163,7 +163,7 @@ impl Programs {
     }
 }
 
-/// Applies a function to all items on some threads; results stand in the order of the items.
+/// Applies a function to all items on several threads; results are in the order of the items.
 pub fn in_parallel<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

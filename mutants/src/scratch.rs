@@ -1,4 +1,4 @@
-//! A copy of the workspace in which every mutant is a choice.
+//! A copy of the workspace with all mutants behind switches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::{fs, io};
 use crate::Error;
 use crate::mutant::{Mutant, switch};
 
-/// The variable that holds the number of the active mutant.
+/// The environment variable with the number of the active mutant.
 pub const VARIABLE: &str = "VEILGRAD_MUTANT";
 
-/// What stands at the end of the root of every crate with mutants.
+/// Code that is appended to the root of every crate with mutants.
 const SWITCH: &str = r#"
 /// Whether the mutant of this number is active.
 pub(crate) fn mutant(number: u32) -> bool {
@@ -20,7 +20,7 @@ pub(crate) fn mutant(number: u32) -> bool {
 }
 "#;
 
-/// Directories of the workspace that tests need; `data` is linked.
+/// Files and directories of the workspace that tests need; `data` is linked.
 const COPIED: [&str; 9] = [
     "crates",
     "statistics",
@@ -33,11 +33,11 @@ const COPIED: [&str; 9] = [
     "CHANGELOG.md",
 ];
 
-/// Writes the switched copy of the project at `root` into `scratch`. Files that are as they should be stay untouched, so
-/// that the next build is short.
+/// Writes the copy of the project at `root`, with switches, into `scratch`. Unchanged files are not written again, so that the
+/// next build is short.
 ///
-/// The crates stand one directory deeper than in the project: Cargo tells crates apart by their place in the workspace,
-/// so that both builds can use one directory, and the copy finds all dependencies compiled.
+/// The crates are one directory deeper than in the project. Cargo tells crates apart by their path in the workspace, so both
+/// builds can share one build directory and its compiled dependencies.
 ///
 /// # Errors
 /// When files cannot be read or written, or a mutant does not fit the source.
@@ -111,7 +111,7 @@ fn write_if_changed(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::write(path, content)
 }
 
-/// All files of a directory and those below it; links are not followed.
+/// All files in a directory, recursively; links are not followed.
 fn files_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(if path.is_file() { vec![path.to_owned()] } else { Vec::new() });

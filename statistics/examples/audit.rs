@@ -31,7 +31,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         println!("{name:<58}{runs:>6}{mean:>10.2}{low:>8.2}{high:>8.2}{accused:>10}{verdict}");
         Ok::<(), Box<dyn std::error::Error>>(())
     };
-    // What the method finds: one release without sampling, and rounds of samples.
+    // The strength of the method: one release without sampling, and rounds of samples.
     for (rate, count) in [(1.0, 1), (0.1, 50)] {
         for epsilon in [1.0, 3.0, 8.0] {
             let claimed = Rounds::of_epsilon(epsilon, rate, count)?;

@@ -1,7 +1,7 @@
-//! Does the audit of a run find what is broken, and accuse nobody else?
+//! Tests whether the audit of a run detects broken runs, and accuses no correct one.
 //!
-//! Canaries go through the mechanism as it ships: sampler, clipping, sum, noise, release. What is claimed and what runs may
-//! differ, and then the audit must notice.
+//! Canaries go through the real mechanism: sampler, clipping, sum, noise, release. If a run differs from its claim, the
+//! audit must detect it.
 
 use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
 use veilgrad_accounting::{Composition, PrivacyTarget, Tightest};
@@ -25,28 +25,28 @@ pub struct Rounds {
     pub rate: f64,
     /// The noise multiplier.
     pub noise: f64,
-    /// How many.
+    /// The number of rounds.
     pub count: u64,
 }
 
 impl Rounds {
-    /// The rounds that audits are measured on: epsilon 3 of many rounds, of which each tells little (noise multiplier
+    /// The rounds that audits are tested on: epsilon 3 over many rounds, each with little privacy loss (noise multiplier
     /// above 2).
     ///
-    /// There, a run is about as private as one Gaussian release with `mu = q sqrt(T (e^(1/z^2) - 1))` (arXiv 1911.11607),
-    /// so that twice the rate q doubles mu, half the noise z more than doubles it, and full batches make it ten times as
-    /// large. Of few rounds with less noise, twice the rate shows less, because single rounds count for more.
+    /// Such a run is about as private as one Gaussian release with `mu = q sqrt(T (e^(1/z^2) - 1))` (arXiv 1911.11607).
+    /// Twice the rate q doubles mu, half the noise z more than doubles it, and full batches make it ten times as large.
+    /// With few rounds and less noise, twice the rate is harder to detect, because single rounds dominate.
     ///
     /// # Errors
-    /// When no noise keeps the epsilon.
+    /// When no noise multiplier reaches the epsilon.
     pub fn reference() -> Result<Self, Error> {
         Self::of_epsilon(3.0, 0.1, 250)
     }
 
-    /// Rounds that cost this epsilon at delta 1e-5.
+    /// Rounds with this epsilon at delta 1e-5.
     ///
     /// # Errors
-    /// When no noise keeps it.
+    /// When no noise multiplier reaches it.
     pub fn of_epsilon(epsilon: f64, rate: f64, count: u64) -> Result<Self, Error> {
         let (epsilon, delta) = (Epsilon::new(epsilon)?, Delta::new(DELTA)?);
         let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
@@ -58,7 +58,7 @@ impl Rounds {
         Ok(Self { rate, noise: noise.get(), count })
     }
 
-    /// The same rounds with what is broken in them, each under its name.
+    /// Three broken versions of these rounds, with their names.
     #[must_use]
     pub const fn broken(self) -> [(&'static str, Self); 3] {
         [
@@ -71,7 +71,7 @@ impl Rounds {
     /// The audit of runs that claim to be these rounds.
     ///
     /// # Errors
-    /// When no accountant can speak about them.
+    /// When no accountant supports them.
     pub fn audit(self, canaries: usize) -> Result<RunAudit, Error> {
         let sampling = Sampling::Poisson { rate: SampleRate::new(self.rate)? };
         let noise_multiplier = NoiseMultiplier::new(self.noise)?;
@@ -107,7 +107,7 @@ impl Rounds {
     }
 }
 
-/// What audits of several runs say that claim to be some rounds and are others.
+/// The verdicts of audits of several runs that claim the rounds `claimed` but run the rounds `really`.
 ///
 /// # Errors
 /// When randomness or an accountant fails.

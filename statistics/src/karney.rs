@@ -1,10 +1,10 @@
-//! An independent, slow and exact sampler to compare with: Karney's algorithm N (ACM Transactions on
+//! An independent, slow and exact normal sampler as a reference: Karney's algorithm N (ACM Transactions on
 //! Mathematical Software 42(1), 2016), on lazily drawn digits.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A uniform number in [0, 1) of which 32-bit digits are drawn as needed.
+/// A uniform number in [0, 1) whose 32-bit digits are drawn when needed.
 #[derive(Default)]
 struct Uniform(Vec<u32>);
 
@@ -12,7 +12,7 @@ struct Uniform(Vec<u32>);
 pub struct Karney(Xoshiro256PlusPlus);
 
 impl Karney {
-    /// A sampler that a seed repeats; it serves tests only.
+    /// A seeded sampler, for tests only.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
@@ -71,8 +71,7 @@ impl Karney {
                 Some(last) => self.less(&mut next, last),
                 None => self.less(&mut next, x),
             };
-            // With probability (2k+x)/(2k+2) the run goes on.
-            if !below || !self.goes_on(k, x) {
+            if !below || !self.continues(k, x) {
                 return even;
             }
             last = Some(next);
@@ -80,7 +79,8 @@ impl Karney {
         }
     }
 
-    fn goes_on(&mut self, k: u32, x: &mut Uniform) -> bool {
+    /// True with probability (2k+x)/(2k+2).
+    fn continues(&mut self, k: u32, x: &mut Uniform) -> bool {
         // A uniform choice among 2k+2, by rejection from 32 bits.
         let sides = u64::from(2 * k + 2);
         let limit = (1u64 << 32) / sides * sides;

@@ -1,8 +1,8 @@
-//! Does a sampler draw what its own event says?
+//! Tests whether a sampler has the distribution of its own event.
 //!
 //! All policies are exchangeable: given its size N, every sample of that size is equally likely. So the probability that
-//! k given records are all sampled is `p_k = E [N (N-1) ... (N-k+1)] / (n (n-1) ... (n-k+1))`, and the law of a policy is
-//! the distribution of its size, and the independence of its rounds.
+//! k given records are all sampled is `p_k = E [N (N-1) ... (N-k+1)] / (n (n-1) ... (n-k+1))`. The distribution of sizes
+//! and the independence of rounds determine the law of a policy.
 
 use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, Run, RunHeader, Sampling,
@@ -12,13 +12,13 @@ use veilgrad_mechanism::{Sample, Sampler};
 
 use crate::Check;
 
-/// Draws `rounds` rounds of samples from `records` records and checks them against the law of the sampler's policy: how
+/// Draws `rounds` samples from `records` records and tests them against the law of the sampler's policy: how
 /// often every record is sampled, how sizes are distributed, how often pairs of records are sampled together, and whether
-/// rounds are independent. In shuffled epochs batches at the same place of consecutive epochs are, and no record is in
-/// two batches of one epoch.
+/// rounds are independent. For shuffled epochs, it tests independence between batches with the same number in
+/// consecutive epochs, and that no record is in two batches of one epoch.
 ///
 /// # Errors
-/// When the sampler fails, draws a sample that its policy cannot have, or has a policy whose law is not known here.
+/// When the sampler fails, a record is in two batches of an epoch, or the law of the policy is not implemented.
 pub fn of_sampler(
     sampler: &mut impl Sampler,
     records: u64,
@@ -26,7 +26,7 @@ pub fn of_sampler(
 ) -> Result<Vec<Check>, Box<dyn std::error::Error>> {
     let policy = sampler.policy();
     let sizes = sizes(policy, records)?;
-    // Rounds of an epoch: batches of one epoch are disjoint.
+    // Rounds per epoch; the batches of one epoch are disjoint.
     let epoch = match policy {
         Sampling::Shuffle(batch) => (batch.records() / batch.batch()) as usize,
         _ => 1,
@@ -47,17 +47,18 @@ pub fn of_sampler(
         }
     }
     let mut checks = Vec::new();
-    for place in if epoch > 1 { vec![0, epoch - 1] } else { vec![0] } {
-        let lane: Vec<&[u64]> =
-            samples.iter().skip(place).step_by(epoch).map(Vec::as_slice).collect();
+    // For shuffled epochs, the first and the last batch of every epoch.
+    for batch in if epoch > 1 { vec![0, epoch - 1] } else { vec![0] } {
+        let rounds: Vec<&[u64]> =
+            samples.iter().skip(batch).step_by(epoch).map(Vec::as_slice).collect();
         let name =
-            if epoch > 1 { format!("{policy:?}, batch {place}") } else { format!("{policy:?}") };
-        checks.extend(check_rounds(&name, &lane, records, &sizes));
+            if epoch > 1 { format!("{policy:?}, batch {batch}") } else { format!("{policy:?}") };
+        checks.extend(check_rounds(&name, &rounds, records, &sizes));
     }
     Ok(checks)
 }
 
-/// The probability of every size of a sample.
+/// The probability of every sample size.
 fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let n = records as usize;
     let binomial = |q: f64| -> Vec<f64> {
@@ -86,11 +87,11 @@ fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error:
             sizes
         }
         Sampling::Fixed(batch) | Sampling::Shuffle(batch) => always(batch.batch()),
-        other => return Err(format!("the law of {other:?} is not known here").into()),
+        other => return Err(format!("the law of {other:?} is not implemented").into()),
     })
 }
 
-/// Checks of independent rounds with this distribution of sizes.
+/// Tests independent rounds with this distribution of sizes.
 fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) -> Vec<Check> {
     let (n, t) = (records as f64, rounds.len() as f64);
     let name = |what: &str| format!("{policy}: {what}");
@@ -121,7 +122,7 @@ fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) ->
     let variance = second - mean * mean;
     checks.push(by_variance(name("mean size"), total as f64 - t * mean, t * variance));
 
-    // Counts of records have variance `a` and covariance `c`: around their mean, in any direction, `a - c`.
+    // Counts of records have variance `a` and covariance `c`: orthogonal to their mean, the variance is `a - c`.
     let mut taken = vec![0u64; records as usize];
     rounds.iter().flat_map(|round| round.iter()).for_each(|id| taken[*id as usize] += 1);
     let (a, c) = (t * p1 * (1.0 - p1), t * (p2 - p1 * p1));
@@ -142,7 +143,7 @@ fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) ->
         return checks;
     }
 
-    // Pairs of records that share no record with another pair: neighbours, and half of the data apart.
+    // Disjoint pairs of records: neighbours, and records half of the dataset apart.
     let pairs = (records / 2) as f64;
     let pair_variance = t * (pairs * p2 + pairs * (pairs - 1.0) * p4 - (pairs * p2).powi(2));
     for (what, distance) in
@@ -152,7 +153,7 @@ fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) ->
         checks.push(by_variance(name(what), found as f64 - t * pairs * p2, pair_variance));
     }
 
-    // Records in both of two rounds, of which no round is in two pairs: next to each other, and farther apart.
+    // Records that are in both rounds of a pair, over disjoint pairs of rounds: consecutive, and 7 apart.
     let overlap = n * p1 * p1;
     let overlap_variance = n * p1 * p1 + n * (n - 1.0) * p2 * p2 - overlap * overlap;
     for lag in [1, 7] {
@@ -160,35 +161,34 @@ fn check_rounds(policy: &str, rounds: &[&[u64]], records: u64, sizes: &[f64]) ->
         let both = blocks.clone().flat_map(|block| block[..lag].iter().zip(&block[lag..]));
         let found: usize = both.map(|(one, other)| common(one, other)).sum();
         let trials = (blocks.len() * lag) as f64;
-        let off = found as f64 - trials * overlap;
         checks.push(by_variance(
             name(&format!("rounds {lag} apart")),
-            off,
+            found as f64 - trials * overlap,
             trials * overlap_variance,
         ));
     }
     checks
 }
 
-/// A sum that is off by so much from its mean; one without a variance must not be off at all.
-fn by_variance(name: String, off: f64, variance: f64) -> Check {
+/// Tests a sum by its deviation from the mean, which must be zero if there is no variance.
+fn by_variance(name: String, deviation: f64, variance: f64) -> Check {
     match variance > 1e-6 {
-        true => Check::by_deviations(name, off / variance.sqrt()),
-        false => Check { name, tail: if off.abs() < 1e-6 { 1.0 } else { 0.0 } },
+        true => Check::by_deviations(name, deviation / variance.sqrt()),
+        false => Check { name, tail: if deviation.abs() < 1e-6 { 1.0 } else { 0.0 } },
     }
 }
 
-/// How many of the pairs `(i, i + distance)`, each record in one of them, are both sampled.
+/// How many of the disjoint pairs `(i, i + distance)` are sampled together.
 fn pairs_at(round: &[u64], distance: u64, records: u64) -> usize {
-    let first = |id: u64| match distance {
+    let is_first = |id: u64| match distance {
         1 => id.is_multiple_of(2) && id + 1 < records,
         _ => id < distance,
     };
-    let both = |id: &&u64| first(**id) && round.binary_search(&(**id + distance)).is_ok();
-    round.iter().filter(both).count()
+    let has_both = |id: &&u64| is_first(**id) && round.binary_search(&(**id + distance)).is_ok();
+    round.iter().filter(has_both).count()
 }
 
-/// How many records both have.
+/// How many records are in both samples.
 fn common(one: &[u64], other: &[u64]) -> usize {
     one.iter().filter(|id| other.binary_search(id).is_ok()).count()
 }

@@ -1,9 +1,9 @@
 //! Statistical tests of exact randomness, with a stated probability of a false alarm.
 //!
-//! Every check turns its statistic into a two-sided tail probability and fails below [`ALPHA`]. Tails are
-//! exact (Poisson), or those of a normal approximation with the exact mean and variance, used only where
-//! counts are large enough that the approximation is good to a small factor so far out. A battery of m
-//! checks then raises a false alarm with probability of about m times that.
+//! Every check computes a two-sided tail probability of its statistic and fails below [`ALPHA`]. Tails are
+//! exact (Poisson), or those of a normal approximation with the exact mean and variance. The approximation is used
+//! only where counts are so large that even this far out its tail is right up to a small factor. The probability of a
+//! false alarm in m checks is then about m times [`ALPHA`].
 
 pub mod audit;
 pub mod karney;
@@ -15,7 +15,7 @@ pub mod sample;
 /// The tail probability below which a check fails.
 pub const ALPHA: f64 = 1e-9;
 
-/// One check: what was measured and how improbable it is.
+/// One statistical test and its tail probability.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// What was checked.
@@ -25,20 +25,21 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether the deviation is one that exact randomness shows.
+    /// Whether the check passes: its tail probability is at least [`ALPHA`].
     #[must_use]
     pub fn holds(&self) -> bool {
         self.tail >= ALPHA
     }
 
-    /// A check by a number of standard deviations.
+    /// A check of a deviation, given in standard deviations of a normal variable.
     pub fn by_deviations(name: impl Into<String>, deviations: f64) -> Self {
         // NaN fails.
         let tail = libm::erfc(deviations.abs() / std::f64::consts::SQRT_2);
         Self { name: name.into(), tail: if tail.is_nan() { 0.0 } else { tail } }
     }
 
-    /// Pearson's chi-square of counts against expectations. Cells with an expectation below 50 are joined with their neighbours.
+    /// Pearson's chi-square test of counts against expectations. Cells with an expectation below 50 are merged with their
+    /// neighbours.
     pub fn chi_square(name: impl Into<String>, counts: &[u64], expected: &[f64]) -> Self {
         let (mut chi2, mut cells) = (0.0, 0.0);
         let (mut count, mut expectation) = (0.0, 0.0);
@@ -47,7 +48,7 @@ impl Check {
             count += *found as f64;
             expectation += expect;
             if expectation >= 50.0 {
-                // A small rest at the end joins the last full cell.
+                // The last full cell is kept back: the rest of the cells is merged into it.
                 if pending.1 > 0.0 {
                     chi2 += (pending.0 - pending.1) * (pending.0 - pending.1) / pending.1;
                     cells += 1.0;
@@ -66,13 +67,13 @@ impl Check {
         Self::by_dispersion(name, chi2, freedom)
     }
 
-    /// A chi-square variable with this many degrees of freedom (Wilson and Hilferty).
+    /// A check of a chi-square statistic, by the approximation of Wilson and Hilferty.
     pub fn by_dispersion(name: impl Into<String>, chi2: f64, freedom: f64) -> Self {
         let spread = 2.0 / (9.0 * freedom);
         Self::by_deviations(name, ((chi2 / freedom).cbrt() - (1.0 - spread)) / spread.sqrt())
     }
 
-    /// A count against a Poisson expectation: both tails, summed.
+    /// A check of a Poisson count: twice the smaller of its exact tails.
     pub fn poisson(name: impl Into<String>, count: u64, expected: f64) -> Self {
         if expected > 1e5 {
             return Self::by_deviations(name, (count as f64 - expected) / expected.sqrt());

@@ -1,4 +1,5 @@
-//! The long form: `cargo run --release -p veilgrad-statistics [SAMPLES]`, a billion by default.
+//! The long form of the statistical tests: `cargo run --release -p veilgrad-statistics [SAMPLES]`, with a billion
+//! samples by default.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use veilgrad_statistics::{ALPHA, Check, karney::Karney, law, noise::Battery, rel
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let samples = std::env::args().nth(1).map_or(Ok(1e9), |samples| samples.parse::<f64>())? as u64;
     let mut checks = Vec::new();
-    // Most of the samples go to the exponent of everyday noise; the others take other paths.
+    // Most samples go to the usual exponent, 27; the others take other paths of the sampler.
     for (k, part) in [(27, 1), (3, 10), (6, 50), (31, 50), (32, 50), (39, 50), (40, 50), (50, 10)] {
         let start = Instant::now();
         let battery = exact(k, samples / part)?;
@@ -38,14 +39,14 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     }
     checks.extend(sample::shuffled_and_truncated(SampleRate::new(0.2)?, samples / 100_000)?);
     checks.extend(sample::fixed(FixedBatch::new(1000, 30)?, samples / 100_000)?);
-    // The samplers that ship, each against its own event.
+    // Veilgrad's samplers, each against its own event.
     let (rate, batch, rounds) = (SampleRate::new(0.1)?, FixedBatch::new(200, 20)?, samples / 1000);
     let truncated = TruncatedPoisson::new(rate, 200, 24)?;
     checks.extend(law::of_sampler(&mut PoissonSampler::new(rate), 200, rounds)?);
     checks.extend(law::of_sampler(&mut TruncatedPoissonSampler::new(truncated), 200, rounds)?);
     checks.extend(law::of_sampler(&mut FixedSampler::new(batch), 200, rounds)?);
     checks.extend(law::of_sampler(&mut ShuffleSampler::new(batch), 200, rounds)?);
-    // One group alone with 0.99 of its noise would be off by 28 standard deviations here.
+    // With 1e6 releases, 0.99 of the noise in a single number is 14 standard deviations of its variance.
     checks.extend(release::law(samples / 1000, 1.0)?);
     for threads in [1, 2] {
         checks.extend(release::law_on_threads(samples / 1_000_000, threads)?);
@@ -67,11 +68,11 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A battery over vectors of a million coordinates, each with a fresh key, on two threads.
+/// The statistics of vectors of a million coordinates, each with a fresh key, on two threads.
 fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
     const VECTOR: u64 = 1 << 20;
     let grid = IntegerGrid::new(1, k)?;
-    let part = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
+    let draw = |vectors: u64| -> Result<Battery, veilgrad_random::RandomError> {
         let (mut battery, mut values) = (Battery::new(k), Vec::new());
         for _ in 0..vectors {
             gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut values, VECTOR as usize, 1)?;
@@ -81,8 +82,8 @@ fn exact(k: u8, samples: u64) -> Result<Battery, Box<dyn std::error::Error>> {
     };
     let vectors = samples.div_ceil(VECTOR);
     let (one, two) = std::thread::scope(|scope| {
-        let one = scope.spawn(|| part(vectors / 2));
-        let two = part(vectors - vectors / 2);
+        let one = scope.spawn(|| draw(vectors / 2));
+        let two = draw(vectors - vectors / 2);
         (one.join(), two)
     });
     let mut battery = one.map_err(|_| "a thread panicked")??;

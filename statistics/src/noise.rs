@@ -1,8 +1,8 @@
-//! Is it `floor(2^k Z)`?
+//! Tests whether noise has the distribution of `floor(2^k Z)`.
 
 use crate::{Check, normal_probability, upper_tail};
 
-/// Counts over many samples of one exponent, filled chunk by chunk so that a billion samples need
+/// Statistics of many samples with one exponent. Samples are added chunk by chunk, so a billion need
 /// little memory.
 pub struct Battery {
     k: u8,
@@ -10,24 +10,24 @@ pub struct Battery {
     /// Counts of `floor(2^cell_bits Z)`, for |Z| < 9.
     cells: Vec<u64>,
     cell_bits: u8,
-    /// Sums of powers 1 to 6.
+    /// Sums of the powers 1 to 6.
     powers: [f64; 6],
-    /// Counts of the lowest eight bits, and of each of the lowest 16 being set: of the value and of
-    /// the magnitude. (A negative value is the complement of its magnitude, so that a bit that is
-    /// stuck in one of them looks random in the other.)
+    /// Counts of each lowest byte, and of each of the lowest 16 bits being set: of the value and of
+    /// the magnitude. (A negative value is the complement of its magnitude, so a stuck bit in one of
+    /// them looks random in the other.)
     low_bytes: [Vec<u64>; 2],
     bits: [[u64; 16]; 2],
-    /// Per lag: sums of products of values and of squares less 1.
+    /// Per lag: the sums of products of values, and of products of squares minus 1.
     lags: Vec<(usize, f64, f64, u64)>,
     /// Counts beyond 4, 5, 6 and 7 standard deviations.
     tails: [u64; 4],
-    /// Sum of the sign times the magnitude's excess over its mean.
+    /// The sum of the sign times the magnitude minus its mean.
     sign_and_size: f64,
     previous: Vec<f64>,
 }
 
-/// Distances between coordinates whose independence is tested: neighbours, and the sizes of vectors,
-/// chunks and blocks of the implementation.
+/// Distances between coordinates whose independence is tested: neighbours, and the sizes of
+/// vectors, chunks and blocks in the implementation.
 const LAGS: [usize; 7] = [1, 2, 3, 64, 511, 512, 4096];
 
 impl Battery {
@@ -50,7 +50,7 @@ impl Battery {
         }
     }
 
-    /// Counts more samples, consecutive coordinates of one vector.
+    /// Adds samples: consecutive coordinates of one vector.
     pub fn add(&mut self, samples: &[i64]) {
         let unit = 1.0 / (1u64 << self.k) as f64;
         let mean_size = (2.0 / std::f64::consts::PI).sqrt();
@@ -77,7 +77,7 @@ impl Battery {
             self.sign_and_size += x.signum() * (x.abs() - mean_size);
         }
         self.samples += samples.len() as u64;
-        // Lags reach back into the samples before.
+        // Lags reach back into the previous chunk.
         let start = self.previous.len();
         self.previous.extend(samples.iter().map(|sample| (*sample as f64 + 0.5) * unit));
         for (lag, products, squares, count) in &mut self.lags {
@@ -92,7 +92,7 @@ impl Battery {
         self.previous.drain(..keep);
     }
 
-    /// Joins the counts of another battery (lags across the seam are not counted).
+    /// Adds the statistics of another battery (without lags between the two).
     pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         let add = |mine: &mut [u64], theirs: &[u64]| {
@@ -114,7 +114,7 @@ impl Battery {
         self.previous.clear();
     }
 
-    /// All checks. Where the grid is too coarse for one, it is left out.
+    /// All checks that the grid is fine enough for.
     #[must_use]
     pub fn checks(&self) -> Vec<Check> {
         let n = self.samples as f64;
@@ -128,8 +128,8 @@ impl Battery {
             .collect();
         checks.push(Check::chi_square(name("cells"), &self.cells, &expected));
 
-        // The largest distance of the distribution functions at cell borders; the tail probability of
-        // Kolmogorov's distribution is at most 2 exp(-2 n D^2).
+        // The largest distance of the distribution functions at cell borders. Its tail probability is at most
+        // 2 exp(-2 n D^2) (Massart 1990).
         let (mut distance, mut difference) = (0f64, 0f64);
         for (count, expected) in self.cells.iter().zip(&expected) {
             difference += *count as f64 - expected;
@@ -138,15 +138,15 @@ impl Battery {
         let tail = (2.0 * (-2.0 * distance * distance / n).exp()).min(1.0);
         checks.push(Check { name: name("Kolmogorov-Smirnov"), tail });
 
-        // Moments of a normal variable are those of the grid's cell middles up to 4^-k.
+        // The moments of the midpoints of grid cells are those of a normal variable up to 4^-k.
         if self.k >= 20 {
             let moment = |m: u32| match m {
                 m if m % 2 == 1 => 0.0,
                 m => (1..m).step_by(2).map(f64::from).product::<f64>(),
             };
-            // High powers need many samples before their sums are nearly normal far out.
-            let enough = [1e4, 1e4, 1e6, 1e6, 1e7, 1e7];
-            for ((m, sum), _) in (1u32..).zip(self.powers).zip(enough).filter(|(_, e)| n >= *e) {
+            // Sums of high powers need many samples before their tails are nearly normal.
+            let needed = [1e4, 1e4, 1e6, 1e6, 1e7, 1e7];
+            for ((m, sum), _) in (1u32..).zip(self.powers).zip(needed).filter(|(_, e)| n >= *e) {
                 let variance = moment(2 * m) - moment(m) * moment(m);
                 let deviations = (sum / n - moment(m)) / (variance / n).sqrt();
                 checks.push(Check::by_deviations(name(&format!("moment {m}")), deviations));
@@ -158,7 +158,7 @@ impl Battery {
                 let what = name(&format!("beyond {threshold} standard deviations"));
                 checks.push(Check::poisson(what, count, n * 2.0 * upper_tail(threshold)));
             }
-            // Within the tail, piece by piece.
+            // The shape of each tail, in pieces of a quarter.
             let quarter = (1usize << self.cell_bits) / 4;
             let tail_counts = |side: &[u64]| {
                 let pieces = side[4 * 4 * quarter..].chunks(quarter);
@@ -172,19 +172,19 @@ impl Battery {
             let mirrored: Vec<u64> = self.cells[..half as usize].iter().rev().copied().collect();
             checks.push(Check::chi_square(name("right tail"), &right, &expected));
             checks.push(Check::chi_square(name("left tail"), &tail_counts(&mirrored), &expected));
-            for (form, of) in ["value", "magnitude"].into_iter().enumerate() {
+            for (form, form_name) in ["value", "magnitude"].into_iter().enumerate() {
                 for (bit, count) in self.bits[form].iter().enumerate() {
                     let deviations = (*count as f64 - n / 2.0) / (n / 4.0).sqrt();
-                    let what = name(&format!("bit {bit} of the {of}"));
+                    let what = name(&format!("bit {bit} of the {form_name}"));
                     checks.push(Check::by_deviations(what, deviations));
                 }
-                let what = name(&format!("lowest byte of the {of}"));
+                let what = name(&format!("lowest byte of the {form_name}"));
                 checks.push(Check::chi_square(what, &self.low_bytes[form], &[n / 256.0; 256]));
             }
             for (lag, products, squares, count) in &self.lags {
                 let root = (*count as f64).sqrt();
                 if root >= 1e3 {
-                    let what = |of: &str| name(&format!("{of} at distance {lag}"));
+                    let what = |statistic: &str| name(&format!("{statistic} at distance {lag}"));
                     checks.push(Check::by_deviations(what("correlation"), products / root));
                     let squares = squares / (2.0 * root);
                     checks.push(Check::by_deviations(what("correlation of squares"), squares));

@@ -1,7 +1,7 @@
-//! Does every kind of group release the noise that its event says?
+//! Tests whether every kind of group releases the noise of its event.
 //!
-//! Rounds without records release noise alone. Each coordinate, divided by the standard deviation that the charged event
-//! gives it, must be a standard normal number, independent of all others of its round and of those of other rounds.
+//! Rounds without records release noise alone. Each coordinate, divided by its standard deviation in the charged event,
+//! must be standard normal, and independent of all other coordinates and of other rounds.
 
 use veilgrad_events::{
     Adjacency, ClipNorm, JointScale, MemoryLedger, NoiseMultiplier, PublicCount, RecordUnit, Round,
@@ -18,19 +18,19 @@ type Error = Box<dyn std::error::Error>;
 /// Numbers that a round releases under one name: a vector, or a group without vectors.
 struct Released {
     name: String,
-    /// Whose event says how much noise there is.
+    /// The group whose event determines the noise.
     group: String,
     is_vector: bool,
-    /// What public constants make of one unit of the group's sum.
+    /// The factor from the group's sum to the released number.
     scale: f64,
     /// The value without noise.
     zero: f64,
 }
 
-/// So many expected records that no noise reaches them: an average over a private count is then over this number.
+/// A minimum count far above the noise: an average over a private count then divides by this number.
 const MANY: f64 = 1e6;
 
-/// A plan with every kind of group, each with every estimator that it can have, and what it releases.
+/// A plan with every kind of group and every estimator, and what it releases.
 fn every_kind() -> Result<(RoundPlan, Vec<Released>), Error> {
     let (hundred, many) = (PublicCount::new(100.0)?, PublicCount::new(MANY)?);
     let bound = WeightBound::new(2.0)?;
@@ -97,7 +97,7 @@ fn every_kind() -> Result<(RoundPlan, Vec<Released>), Error> {
     Ok((RoundPlan::new(structure, groups, allocation)?, released))
 }
 
-/// The numbers that a round releases, in units of the noise that its event says.
+/// The numbers that a round releases, in standard deviations of its event's noise.
 fn standardised(
     released: &[Released],
     round: &Round,
@@ -118,9 +118,9 @@ fn standardised(
     Ok(numbers)
 }
 
-/// Releases of a plan with every kind of group and every estimator: means and variances of all numbers, and correlations
-/// between all of them, within a round and from one round to the next. Every number is multiplied by `factor`, so that a
-/// test can see less noise than was charged.
+/// Tests the releases of a plan with every kind of group and every estimator: means and variances of all numbers, and
+/// their correlations within a round and between consecutive rounds. Every number is multiplied by `factor`, so that a
+/// test can simulate less noise than was charged.
 ///
 /// # Errors
 /// When a round cannot be charged, drawn or released.
@@ -130,7 +130,7 @@ pub fn law(releases: u64, factor: f64) -> Result<Vec<Check>, Error> {
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header)?;
     let (mut names, mut before): (Vec<String>, Vec<f64>) = (Vec::new(), Vec::new());
-    let (mut sums, mut products, mut next): (Vec<f64>, Vec<f64>, Vec<f64>) = Default::default();
+    let (mut sums, mut products, mut lagged): (Vec<f64>, Vec<f64>, Vec<f64>) = Default::default();
     for permit in run.reserve(&round, releases)? {
         let sample = Sample::draw(permit, &mut AllRecords, 0)?;
         let sum = sample.begin(&plan);
@@ -141,14 +141,14 @@ pub fn law(releases: u64, factor: f64) -> Result<Vec<Check>, Error> {
             names = numbers.into_iter().map(|(name, _)| name).collect();
             sums = vec![0.0; values.len()];
             products = vec![0.0; values.len() * values.len()];
-            next = products.clone();
+            lagged = products.clone();
             before = vec![0.0; values.len()];
         }
         for (i, value) in values.iter().enumerate() {
             sums[i] += value;
             for (j, other) in values.iter().enumerate() {
                 products[i * values.len() + j] += value * other;
-                next[i * values.len() + j] += value * before[j];
+                lagged[i * values.len() + j] += value * before[j];
             }
         }
         before = values;
@@ -169,24 +169,24 @@ pub fn law(releases: u64, factor: f64) -> Result<Vec<Check>, Error> {
                 let found = products[i * size + j] / n.sqrt();
                 checks.push(Check::by_deviations(name(format!("{what} and {}", names[j])), found));
             }
-            let found = next[i * size + j] / n.sqrt();
+            let found = lagged[i * size + j] / n.sqrt();
             let what = format!("{what} after {}", names[j]);
             checks.push(Check::by_deviations(name(what), found));
         }
     }
     let squares: f64 = (0..size).map(|i| products[i * size + i]).sum();
     let all = n * size as f64;
-    let off = (squares - all) / (2.0 * all).sqrt();
-    checks.push(Check::by_deviations(name("all variances together".to_owned()), off));
+    let deviations = (squares - all) / (2.0 * all).sqrt();
+    checks.push(Check::by_deviations(name("all variances together".to_owned()), deviations));
     Ok(checks)
 }
 
-/// Coordinates of a group so large that its noise is drawn on two threads, in sixteen blocks and a part of one.
+/// Coordinates of a group that is large enough for two threads: sixteen blocks and part of another.
 const LARGE: usize = (16 << 12) + 100;
 
-/// Releases of two groups that are large enough to be drawn on two threads: variance of all coordinates, and correlations
-/// between the halves that the threads drew, neighbouring blocks, neighbouring coordinates, both groups and neighbouring
-/// rounds, and the first and last coordinates.
+/// Tests the releases of two groups whose noise is drawn on several threads: the variance of all coordinates, and
+/// correlations between the threads' halves, consecutive blocks, coordinates and rounds, both groups, and the first and
+/// last coordinates.
 ///
 /// # Errors
 /// When a round cannot be charged, drawn or released.

@@ -1,4 +1,4 @@
-//! Are records drawn independently, each with its probability?
+//! Tests whether records are drawn independently, each with its probability.
 
 use veilgrad_events::{FixedBatch, SampleRate};
 use veilgrad_random::subset::{BLOCK, Poisson, permutation, without_replacement};
@@ -6,7 +6,7 @@ use veilgrad_random::{RandomError, RoundKey};
 
 use crate::Check;
 
-/// Rates and numbers of records that are tested: gaps and bits, within a block and over several.
+/// Rates and numbers of records: cover sampling by gaps and by bits, within a block and over several.
 pub const CASES: [(f64, u64); 7] = [
     (1e-5, 2_000_000),
     (1e-3, 20_000),
@@ -17,8 +17,8 @@ pub const CASES: [(f64, u64); 7] = [
     (0.5, 2_000),
 ];
 
-/// Poisson sampling of `records` records over `rounds` rounds: who is taken how often, gaps, sizes,
-/// and independence of neighbours and of consecutive rounds.
+/// Tests Poisson sampling of `records` records over `rounds` rounds: inclusion counts, gaps, sizes,
+/// and the independence of neighbours and of consecutive rounds.
 ///
 /// # Errors
 /// When the operating system has no randomness.
@@ -45,11 +45,10 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let name = |what: &str| format!("Poisson q = {q}: {what}");
     let mut checks = Vec::new();
 
-    // Inclusion counts of each record are binomial: their dispersion is chi-square.
     checks.push(dispersion(name("inclusion counts"), &taken, t, q));
     // The first and last records of blocks, where one stream ends and the next begins.
-    let edges = |id: &u64| (*id + 1) % BLOCK <= 1;
-    let at_edges = (0..records).filter(edges);
+    let is_edge = |id: &u64| (*id + 1) % BLOCK <= 1;
+    let at_edges = (0..records).filter(is_edge);
     let (count, found) =
         at_edges.fold((0.0, 0), |(n, sum), id| (n + 1.0, sum + taken[id as usize]));
     checks.push(Check::poisson(name("edges of blocks"), found, t * q * count));
@@ -57,8 +56,8 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     let deviations = (total as f64 - t * n * q) / (t * n * q * (1.0 - q)).sqrt();
     checks.push(Check::by_deviations(name("mean size"), deviations));
     checks.push(dispersion(name("variance of the size"), &sizes, n, q));
-    // Neighbours: n - 1 pairs a round, each with probability q^2; overlapping pairs correlate. Few
-    // pairs are nearly Poisson, many are nearly normal.
+    // Pairs of neighbours: n - 1 per round, each with probability q^2; overlapping pairs are correlated.
+    // A small count is nearly Poisson, a large one nearly normal.
     let pairs = |what: &str, count: u64, trials: f64, overlaps: f64| {
         let mean = trials * q * q;
         if mean < 5000.0 {
@@ -69,22 +68,22 @@ pub fn poisson(rate: SampleRate, records: u64, rounds: u64) -> Result<Vec<Check>
     };
     checks.push(pairs("neighbours in one round", neighbours, t * (n - 1.0), t * (n - 2.0)));
     checks.push(pairs("one record in two rounds", again, (t - 1.0) * n, (t - 2.0) * n));
-    // Gaps between taken records, short enough that the end of the data hardly cuts them off.
-    let cut = ((20.0 / q).min(n / 50.0) as usize).clamp(2, 4095);
-    let found: u64 = gaps.iter().take(cut).sum();
-    let weight: f64 = (0..cut).map(|gap| gap_weight(q, n, gap)).sum();
+    // Gaps between sampled records, up to a length that the end of the dataset rarely truncates.
+    let longest = ((20.0 / q).min(n / 50.0) as usize).clamp(2, 4095);
+    let found: u64 = gaps.iter().take(longest).sum();
+    let weight: f64 = (0..longest).map(|gap| gap_weight(q, n, gap)).sum();
     let expected: Vec<f64> =
-        (0..cut).map(|gap| found as f64 * gap_weight(q, n, gap) / weight).collect();
-    checks.push(Check::chi_square(name("gaps"), &gaps[..cut], &expected));
+        (0..longest).map(|gap| found as f64 * gap_weight(q, n, gap) / weight).collect();
+    checks.push(Check::chi_square(name("gaps"), &gaps[..longest], &expected));
     Ok(checks)
 }
 
-/// The expected number of gaps of this length in a round, up to a factor: n - 1 - gap places.
+/// The expected number of gaps of this length in a round, up to a constant factor.
 fn gap_weight(q: f64, n: f64, gap: usize) -> f64 {
     (n - 1.0 - gap as f64) * (gap as f64 * (-q).ln_1p()).exp()
 }
 
-/// Fixed batches without replacement: inclusion counts and pairs.
+/// Tests fixed batches without replacement: inclusion counts and pairs.
 ///
 /// # Errors
 /// When the operating system has no randomness.
@@ -105,8 +104,8 @@ pub fn fixed(batch: FixedBatch, rounds: u64) -> Result<Vec<Check>, RandomError> 
     ])
 }
 
-/// Batches of shuffled epochs, and truncated Poisson samples: every record is in the first batch, or
-/// survives truncation, equally often.
+/// Tests shuffled epochs and truncated Poisson samples: every record is in the first batch, or survives
+/// truncation, equally often.
 ///
 /// # Errors
 /// When the operating system has no randomness.
@@ -131,7 +130,7 @@ pub fn shuffled_and_truncated(rate: SampleRate, rounds: u64) -> Result<Vec<Check
     ])
 }
 
-/// The sum of squared deviations of binomial counts, with its exact mean and variance.
+/// Tests the sum of squared deviations of binomial counts, by its exact mean and variance.
 fn dispersion(name: String, counts: &[u64], trials: f64, q: f64) -> Check {
     let variance = trials * q * (1.0 - q);
     let sum: f64 = counts.iter().map(|c| (*c as f64 - trials * q).powi(2) / variance).sum();

@@ -1,4 +1,4 @@
-//! Every sampler that ships draws what its event says, and wrong ones are noticed.
+//! Every sampler has the distribution of its event, and the tests detect wrong samplers.
 
 use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_mechanism::{
@@ -22,7 +22,7 @@ fn holds(mut sampler: impl Sampler, records: u64) {
 
 const RATES: [(f64, u64); 4] = [(0.01, 400), (0.1, 100), (0.5, 60), (0.9, 40)];
 
-/// About 80 checks at 1e-9, in this test and the three after it.
+/// About 170 checks at 1e-9, in this test and the three after it.
 #[test]
 fn poisson_samples_and_all_records_are_drawn_as_their_events_say() {
     for (q, records) in RATES {
@@ -54,7 +54,7 @@ fn shuffled_epochs_are_drawn_as_their_events_say() {
     }
 }
 
-/// A sampler that says one thing and draws another.
+/// A sampler whose samples do not have the distribution of its policy.
 struct Wrong<F> {
     policy: Sampling,
     draw: F,

@@ -1,4 +1,4 @@
-//! The short form of the noise statistics, and proof that they can fail.
+//! The short form of the noise tests, and examples of wrong noise that they detect.
 
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -27,7 +27,7 @@ fn grid(k: u8) -> IntegerGrid {
     IntegerGrid::new(1, k).unwrap()
 }
 
-/// About 350 checks at 1e-9: a false alarm in some million runs.
+/// About 430 checks at 1e-9: a false alarm in one of two million runs.
 #[test]
 fn noise_has_the_exact_distribution() {
     for (k, samples) in [
@@ -62,7 +62,7 @@ fn an_independent_exact_sampler_passes_the_same_checks() {
     assert_eq!(failures(&checks), Vec::<String>::new());
 }
 
-/// Wrong samplers, each a mistake that has been made, and the check that must notice.
+/// Wrong samplers with mistakes that have occurred elsewhere, and the check that must detect each.
 #[test]
 fn wrong_samplers_are_noticed() {
     let mut normal = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -79,16 +79,16 @@ fn wrong_samplers_are_noticed() {
     };
     check("moment 2", &mut |z, _| (1.005 * z * scale).floor() as i64);
     check("moment 1", &mut |z, _| ((z + 0.005) * scale).floor() as i64);
-    // The last bit is never random (opendp#2708): of the value, and of the magnitude.
+    // The last bit is constant (opendp#2708): of the value, and of the magnitude.
     check("bit 0 of the value", &mut |z, _| (z * scale).floor() as i64 & !1);
     check("bit 0 of the magnitude", &mut |z, _| {
         let value = (z * scale).floor() as i64;
         ((value ^ (value >> 63)) & !1) ^ (value >> 63)
     });
     check("lowest byte of the value", &mut |z, _| ((z * scale).floor() as i64 & !0xff) | 0x80);
-    // No tail.
+    // A truncated tail.
     check("beyond 4", &mut |z, _| (z.clamp(-3.999, 3.999) * scale).floor() as i64);
-    // Every tenth coordinate repeats the one before; a sign that depends on size.
+    // Every tenth coordinate repeats the one before; and a sign that depends on the magnitude.
     let mut last = 0;
     check("correlation at distance 1", &mut |z, index| {
         last = if index % 10 == 9 { last } else { (z * scale).floor() as i64 };
@@ -108,7 +108,7 @@ fn noise_is_the_same_for_any_number_of_threads_and_for_add_and_fill() {
             gaussian::fill(&key, 1, grid(k), &mut expected, length, 1).unwrap();
             assert_eq!(expected.len(), length);
             for threads in [2, 3, 7] {
-                // Whatever was there before.
+                // Old contents are overwritten.
                 let mut values = vec![7; 3 * length / 2];
                 gaussian::fill(&key, 1, grid(k), &mut values, length, threads).unwrap();
                 assert_eq!(values, expected);

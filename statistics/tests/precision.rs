@@ -1,5 +1,5 @@
-//! Precision attacks (Mironov 2012, Haney et al. 2022): can the low bits of a release tell which of two
-//! neighbouring sums it hides? Two samples of releases, one per sum, are compared pattern by pattern.
+//! Precision attacks (Mironov 2012, Haney et al. 2022): do the low bits of a release reveal which of two
+//! neighbouring sums it hides? Compares the patterns of low bits in many releases of each sum.
 
 #![allow(clippy::print_stdout)]
 
@@ -11,8 +11,8 @@ use veilgrad_statistics::Check;
 
 const RELEASES: usize = 1 << 21;
 
-/// Whether the patterns of the low bits are equally frequent in both: chi-square of two samples, for
-/// each width of pattern from one bit to ten.
+/// Tests whether patterns of low bits are equally frequent in both samples, by a two-sample chi-square test for each
+/// width from one bit to ten.
 fn low_bits(one: &[u64], other: &[u64]) -> Vec<Check> {
     (1..=10)
         .map(|bits| {
@@ -31,7 +31,7 @@ fn low_bits(one: &[u64], other: &[u64]) -> Vec<Check> {
         .collect()
 }
 
-/// The released integers of a round over these records, each a vector of one value.
+/// The released integers of a round over these records; all coordinates of a record are equal.
 fn released(plan: &RoundPlan, records: &[f32]) -> Vec<u64> {
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).unwrap();
@@ -54,7 +54,7 @@ fn low_bits_of_exact_releases_do_not_tell_neighbouring_sums_apart() {
     let groups = Group::flat("x", "x", ClipNorm::new(1.0).unwrap());
     let allocation = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
     let plan = RoundPlan::new(structure, groups, allocation).unwrap();
-    // The largest record that is not clipped has 1/sqrt(d) in every coordinate.
+    // With 1/sqrt(d) in every coordinate, a record has exactly the clip norm.
     for record in [1e-8, 1e-4, (RELEASES as f32).sqrt().recip()] {
         let others = [2e-4, -1e-4];
         let with = released(&plan, &[others[0], others[1], record]);

@@ -1,4 +1,4 @@
-//! Every kind of group releases the noise that its event says.
+//! Every kind of group releases the noise of its event.
 
 use veilgrad_statistics::Check;
 use veilgrad_statistics::release::{law, law_on_threads};
@@ -7,7 +7,7 @@ fn failed(checks: &[Check]) -> Vec<&Check> {
     checks.iter().filter(|check| !check.holds()).collect()
 }
 
-/// 31 numbers a round: 1489 checks at 1e-9.
+/// 31 numbers per round: 1489 checks at 1e-9.
 #[test]
 fn every_kind_of_group_releases_the_noise_of_its_event() {
     let checks = law(20_000, 1.0).unwrap();
@@ -26,6 +26,6 @@ fn threads_blocks_groups_and_rounds_have_independent_noise() {
 
 #[test]
 fn less_noise_than_charged_is_noticed() {
-    // One percent is 11 standard deviations of all 620,000 squares together.
+    // One percent less noise is 11 standard deviations of the sum of all 620,000 squares.
     assert!(!failed(&law(20_000, 0.99).unwrap()).is_empty());
 }

@@ -1,4 +1,4 @@
-//! The short form of the sampling statistics.
+//! The short form of the sampling tests.
 
 use veilgrad_events::{FixedBatch, SampleRate};
 use veilgrad_statistics::sample::{CASES, fixed, poisson, shuffled_and_truncated};

@@ -1,4 +1,4 @@
-//! Fork, threads, processes and resumed runs: no two ever see the same noise.
+//! Forked processes, threads, new processes and resumed runs never draw the same noise.
 
 #![allow(clippy::print_stdout)]
 
@@ -11,8 +11,7 @@ use veilgrad::prelude::*;
 
 const COORDINATES: usize = 32;
 
-/// A plan whose noise has exponent 50, so that two equal values by chance have a probability of about
-/// 2^-51.
+/// A plan whose noise has exponent 50: two values are equal by chance with probability of about 2^-51.
 fn plan() -> RoundPlan {
     let structure = Structure::new([("x", COORDINATES)]).unwrap();
     let groups = Group::flat("x", "x", ClipNorm::new(1.0).unwrap());
@@ -29,7 +28,7 @@ fn sample(plan: &RoundPlan) -> Sample {
     Sample::draw(permit, &mut AllRecords, 0).unwrap()
 }
 
-/// What a round without records releases: noise and nothing else.
+/// The release of a round without records: noise alone.
 fn noise() -> Vec<i64> {
     let plan = plan();
     let (sample, noise) = (sample(&plan), Noise::draw(&plan).unwrap());
@@ -59,7 +58,7 @@ fn print(values: &[i64]) -> String {
 
 #[test]
 fn a_forked_child_does_not_repeat_its_parent() {
-    // Noise before the fork, so that a generator with a buffer would have one to copy.
+    // Draws noise before the fork: a generator with a buffer would copy it to the child.
     let before = noise();
     let path = std::env::temp_dir().join(format!("veilgrad-fork-{}", std::process::id()));
     let mut children = Vec::new();
@@ -83,7 +82,7 @@ fn a_forked_child_does_not_repeat_its_parent() {
     assert_all_distinct(rounds);
 }
 
-/// What was drawn before a fork is in both processes; only one of them may release it.
+/// Noise that was drawn before a fork exists in both processes; only the parent may release it.
 #[test]
 fn a_forked_child_cannot_release_what_its_parent_drew() {
     let plan = plan();
@@ -110,7 +109,7 @@ fn threads_do_not_repeat_each_other() {
     assert_all_distinct(rounds);
 }
 
-/// Started by the tests below in processes of its own, to write its noise where they say.
+/// The tests below start this in new processes; it writes its noise to the file they name.
 #[test]
 fn a_process_of_its_own() {
     let (first, second) = (noise(), noise());
@@ -150,8 +149,8 @@ fn processes_started_together_do_not_repeat_each_other() {
     assert_all_distinct(started_together(6, "together"));
 }
 
-/// A resumed run is a new process with the same arguments, environment and files; it is started twice
-/// from the same state here. There is no generator state that a checkpoint could hold.
+/// A resumed run is a new process with the same arguments, environment and files: here, two processes start from
+/// the same state. A checkpoint holds no generator state.
 #[test]
 fn a_run_resumed_twice_does_not_repeat_itself() {
     let first = started_together(1, "resumed");

@@ -1,8 +1,7 @@
-//! Private training in Burn beside PyTorch + Opacus, in one run: `benches/training.sh --burn` alternates
-//! the two.
+//! Speed of private training in Burn. `benches/training.sh --burn` alternates it with PyTorch + Opacus.
 //!
-//! As a program of its own it prints examples per CPU second of one case:
-//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private`, `public`.
+//! Run on its own, it prints the examples per second and per CPU second of one case:
+//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private` or `public`.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::error::Error;
@@ -66,7 +65,7 @@ fn peak_megabytes() -> f64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// Seconds and CPU seconds of some rounds, after a few to warm up.
+/// Seconds and CPU seconds of some rounds, after three warm-up rounds.
 fn timed(
     rounds: u64,
     mut step: impl FnMut() -> Result<(), Box<dyn Error>>,
@@ -120,7 +119,7 @@ fn private<M: PerRecordModel + Sync>(
     )?;
     let mut optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let mut sampler = PoissonSampler::new(SampleRate::new(batch as f64 / 60_000.0)?);
-    // The durable ledger, with its syncs.
+    // Includes the syncs of the durable ledger.
     let directory =
         std::env::temp_dir().join(format!("veilgrad-burn-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
@@ -173,7 +172,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         vec![(model.as_str(), mode.as_str(), batch.parse()?, rounds.parse()?)]
     };
     let data = Digits::train()?;
-    // Unpacking the data takes more memory than training; the peak is to be that of training.
+    // Resets the peak memory: unpacking the data takes more memory than training.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let device = Device::flex().autodiff();
     for (model, mode, batch, rounds) in cases {

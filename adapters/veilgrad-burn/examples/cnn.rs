@@ -1,4 +1,4 @@
-//! The convolutional network of the TensorFlow Privacy tutorial on MNIST, privately or not.
+//! Trains the convolutional network of the TensorFlow Privacy tutorial on MNIST, with or without privacy.
 //!
 //! `cargo run --release --example cnn private|public [ROUNDS [LEDGER]]`, where LEDGER has a budget for "mnist":
 //! `veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger LEDGER`.
@@ -66,13 +66,13 @@ fn private(
     let model = PrivateCnn::new(device);
     let optimizer = PrivateOptimizer::new(SgdConfig::new().init());
     let (clip, noise) = (ClipNorm::new(1.0)?, NoiseMultiplier::new(1.1)?);
-    // With a metric that is estimated privately in the same rounds.
+    // Each round also estimates the training accuracy privately.
     let plan = TrainingPlan::new(Clipping::Flat(clip), noise, PublicCount::new(256.0)?)
         .metric(Metric::accuracy()?, BudgetShare::new(0.05)?);
     let loss = Loss::SoftmaxCrossEntropy;
     let trainer = Trainer::per_record(&model, data, plan, loss, digits::numbers)?;
     let mut sampler = PoissonSampler::new(SampleRate::new(256.0 / 60_000.0)?);
-    // All rounds are declared, so that the tightest accountant may speak about them.
+    // The tightest accountant needs all rounds declared in advance.
     let plan = vec![Rounds { count: rounds, round: trainer.event(&sampler)? }];
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove).with_plan(plan))?;
     let mut training = Training { trainer, model, optimizer, schedule: Schedule::Constant(0.15) };

@@ -1,4 +1,4 @@
-//! An MLP on MNIST, trained privately. `mlp_public.rs` is the same, as Burn does.
+//! Trains an MLP on MNIST with privacy. `mlp_public.rs` is the same program in plain Burn.
 //!
 //! `cargo run --release --example mlp_private [ROUNDS]`
 #![allow(clippy::print_stdout)]

@@ -1,4 +1,4 @@
-//! An MLP on MNIST, trained as Burn does. `mlp_private.rs` is the same, privately.
+//! Trains an MLP on MNIST in plain Burn. `mlp_private.rs` is the same program with privacy.
 //!
 //! `cargo run --release --example mlp_public [ROUNDS]`
 #![allow(clippy::print_stdout)]

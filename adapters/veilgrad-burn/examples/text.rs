@@ -1,5 +1,5 @@
-//! A small transformer that classifies generated text, privately or not: is there more of what is good
-//! or of what is bad in a review?
+//! Trains a small transformer on generated reviews, with or without privacy: does a review have more positive
+//! than negative words?
 //!
 //! `cargo run --release --example text private|public [ROUNDS]`
 #![allow(clippy::print_stdout)]
@@ -27,7 +27,7 @@ const WORDS: &[&str] = &[
 const LENGTH: usize = 16;
 const WIDTH: usize = 32;
 
-/// Reviews that a seed repeats: words by number, and whether there is more good than bad in them.
+/// Pseudorandom reviews: token ids, and whether there are more positive than negative words.
 struct Reviews {
     first: u64,
     count: u64,
@@ -99,8 +99,8 @@ impl Transformer {
             narrow: LinearConfig::new(2 * WIDTH, WIDTH).private(device),
             last: LinearConfig::new(WIDTH, 2).private(device),
         };
-        // No randomness of its own. With Burn's operations on several records at once the run is unverified
-        // all the same; `Trainer::with(…, Performance { tile: 1, .. })` would be exact, and slower.
+        // No dropout, so the model is deterministic. The run is still unverified, because Burn's operations see several
+        // records at once; `Trainer::with(…, Performance { tile: 1, .. })` would be exact, but slower.
         model.attention.dropout = model.attention.dropout.freeze();
         model
     }

@@ -1,4 +1,4 @@
-//! Checkpoints of Burn models: all that resuming needs, and nothing that could undo a charge.
+//! Checkpoints of Burn models.
 
 use std::path::Path;
 
@@ -20,11 +20,11 @@ where
     R: Records + Sync,
     F: Fn(&M, R::Batch) -> Outcome + Sync,
 {
-    /// Writes model, optimizer state, clip norms, quantile estimates, the number of rounds, and where
-    /// the ledger's chain ends.
+    /// Saves a checkpoint: model, optimizer state, clip norms, quantile estimates, the number of rounds, and
+    /// the head of the ledger.
     ///
     /// # Guarantee
-    /// All of it is released or public if model and optimizer are; see [`Checkpoint`].
+    /// All of it is released or public if the model and the optimizer are; see [`Checkpoint`].
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -43,12 +43,12 @@ where
         checkpoint.write(path)
     }
 
-    /// Resumes from a checkpoint of the same model, plan and optimizer. A checkpoint that names a
-    /// ledger needs that ledger, and the ledger must contain what was charged when it was written.
+    /// Resumes from a checkpoint of the same model, plan and optimizer. If it names a ledger, that ledger
+    /// must be passed and must contain everything that was charged when the checkpoint was written.
     ///
     /// # Errors
     /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
-    /// Nothing was changed then.
+    /// The trainer is then unchanged.
     pub fn resume(
         &mut self,
         path: &Path,

@@ -1,23 +1,23 @@
-//! Why a Burn model cannot be trained privately.
+//! Errors of Burn models in private training.
 
 use veilgrad_nn::TrainError;
 
-/// A model, its layers or its losses cannot be used. No message depends on a record.
+/// A model, layer or loss cannot be used for private training. No message depends on a record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A layer that private training cannot use.
+    /// Private training cannot use a layer.
     #[error("private training cannot use {layer}: {instead}")]
     Layer {
-        /// Where it is and what it is.
+        /// The path and type of the layer.
         layer: String,
         /// What to use instead.
         instead: String,
     },
-    /// A private layer cannot be used in this way.
+    /// A private layer is used in an unsupported way.
     #[error("private training cannot use a layer in this way: {0}")]
     Refused(String),
-    /// No parameter is trained, or the losses do not depend on any.
+    /// No parameter requires a gradient, or the loss depends on none.
     #[error(
         "nothing is trained: no parameter of the model requires a gradient, or the loss depends on none"
     )]
@@ -31,7 +31,7 @@ pub enum ModelError {
     /// The model fails on made-up examples.
     #[error("the model fails on made-up examples")]
     MadeUp,
-    /// There is not one loss per example.
+    /// The number of losses differs from the number of examples.
     #[error("{losses} losses for {examples} examples: the outcome must have one loss for each")]
     Losses {
         /// Examples in the batch.
@@ -39,25 +39,25 @@ pub enum ModelError {
         /// Losses of the outcome.
         losses: usize,
     },
-    /// An example does not have the targets that the loss needs.
+    /// An example has the wrong number of targets for the loss.
     #[error(
         "an example has {targets} targets, but the loss needs {needed} for the model's outputs"
     )]
     Targets {
-        /// What the loss needs.
+        /// The number of targets that the loss needs.
         needed: usize,
-        /// What there is.
+        /// The number of targets of an example.
         targets: usize,
     },
-    /// A metric of the plan has no values.
+    /// The outcome has no values for a metric of the plan.
     #[error("the outcome needs one value of metric '{0}' for each example")]
     Metric(String),
-    /// Private batch norm needs private layers throughout.
+    /// A model with private batch norm has other layers than private ones, or the plan is materialised.
     #[error(
         "a model with private batch norm needs TrainingPlan::statistics and private layers throughout"
     )]
     Statistics,
-    /// The model is on a device that private layers do not run on.
+    /// The model is on a device that private layers do not support.
     #[error(
         "private layers run on the devices flex and ndarray with autodiff; use one of them, or \
              TrainingPlan::materialised"
@@ -66,7 +66,7 @@ pub enum ModelError {
     /// The model is on several devices, on none, or not on one with autodiff.
     #[error("the model must be on one device with autodiff: Device::flex().autodiff()")]
     NotOneDevice,
-    /// The model is another one than that of the plan.
+    /// The model differs from the one that the trainer was made for.
     #[error("the model has other parameters than the one that the plan was made for")]
     OtherModel,
 }

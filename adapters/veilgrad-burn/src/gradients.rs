@@ -1,4 +1,4 @@
-//! From what a tile left on the tape to rows of gradients.
+//! Collects per-record gradients from the tape of a tile.
 
 use veilgrad_mechanism::RecordVector;
 use veilgrad_nn::round::Vector;
@@ -7,7 +7,7 @@ use crate::inspect::Parameter;
 use crate::layer_pass::LayerPass;
 use crate::tape::Use;
 
-/// The gradients of a tile: for each parameter its rows, or the two factors of them.
+/// The gradients of a tile: a row per record for each parameter, or the two factors of a row.
 pub(crate) struct TileGradients {
     vectors: Vec<Source>,
 }
@@ -17,8 +17,8 @@ enum Source {
     Outer { found: Box<LayerPass>, inputs: usize, outputs: usize },
 }
 
-/// How each parameter's gradient comes: as an outer product where it is used once, by a layer that
-/// makes one.
+/// The form of each parameter's gradient: an outer product if it is used once, as the first parameter of a
+/// layer whose gradient is an outer product; otherwise dense.
 pub(crate) fn vectors(uses: &[Use], parameters: &[Parameter]) -> Vec<Vector> {
     let vector = |parameter: &Parameter| {
         let mut using = uses.iter().filter(|one| place(one, parameter).is_some());
@@ -33,14 +33,14 @@ pub(crate) fn vectors(uses: &[Use], parameters: &[Parameter]) -> Vec<Vector> {
     parameters.iter().map(vector).collect()
 }
 
-/// Which parameter of a layer's kernel a parameter is.
+/// The index of a parameter among those of a layer's kernel.
 fn place(one: &Use, parameter: &Parameter) -> Option<usize> {
     one.targets.iter().position(|target| target.is_some_and(|t| t.id == parameter.id))
 }
 
 impl TileGradients {
-    /// Takes everything off a tape. None if it is not one of these vectors: a model that took another
-    /// way for these records than for made-up ones.
+    /// Takes the gradients off a tape. `None` if they do not have the form of `vectors`: then the model's
+    /// control flow differs between these records and made-up ones.
     pub(crate) fn take(
         uses: &[Use],
         parameters: &[Parameter],
@@ -49,7 +49,7 @@ impl TileGradients {
     ) -> Option<Self> {
         let mut found: Vec<Option<LayerPass>> = uses.iter().map(|one| one.slot.take()).collect();
         let mut sources = Vec::new();
-        // Outer products last: they take what was found, and a bias may still want its part.
+        // Outer products last: they take the whole pass, and the bias of the same layer still needs its part.
         for outer in [false, true] {
             let wanted = parameters.iter().zip(vectors).enumerate();
             for (index, (parameter, vector)) in
@@ -108,7 +108,7 @@ fn outer_source(
     Some(Source::Outer { found: Box::new(found.take()?), inputs, outputs })
 }
 
-/// The rows of a parameter, added up over all of its uses; zeros where the loss does not depend on it.
+/// The gradient rows of a parameter, summed over all of its uses; zeros if the loss does not depend on it.
 fn dense_source(
     uses: &[Use],
     found: &mut [Option<LayerPass>],
@@ -137,7 +137,7 @@ fn dense_source(
     Source::Dense { rows: rows.unwrap_or_else(|| vec![0.0; records * length]), length }
 }
 
-/// The outer products of a tile, as rows.
+/// The outer products of a tile, written out as rows.
 fn materialise(found: &LayerPass, inputs: usize, outputs: usize) -> Vec<f32> {
     let rows = found.x.slice().chunks_exact(inputs).zip(found.dy.slice().chunks_exact(outputs));
     rows.flat_map(|(x, dy)| x.iter().flat_map(move |x| dy.iter().map(move |dy| x * dy))).collect()

@@ -1,4 +1,4 @@
-//! What a model consists of.
+//! Lists the parameters of a model, and finds layers that private training cannot use.
 
 use burn::module::{Flag, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Gradients, Tensor};
@@ -25,7 +25,7 @@ pub(crate) struct Parameters {
     path: ModulePath,
 }
 
-/// Where a visit of a model is: the names of the modules around, and their types.
+/// The current path of a module visitor: names and types of the enclosing modules.
 #[derive(Debug, Default)]
 pub(crate) struct ModulePath(Vec<(String, String)>);
 
@@ -43,20 +43,20 @@ impl ModulePath {
         names.join(".")
     }
 
-    /// The type that holds what is visited.
+    /// The type of the innermost module.
     fn owner(&self) -> &str {
         let owner = self.0.last().map_or("", |(_, container)| container.as_str());
         owner.rsplit(':').next().unwrap_or(owner)
     }
 
-    /// Whether what is visited is a running statistic of private batch norm.
+    /// Whether the current parameter is a running statistic of private batch norm.
     pub(crate) fn is_statistic(&self) -> bool {
         let last = self.0.last().is_some_and(|(name, _)| name.starts_with("running_"));
         last && self.owner() == "PrivateBatchNorm"
     }
 }
 
-/// Types of Burn with a private layer of their own.
+/// Burn's layers that have a private counterpart.
 const WITH_PRIVATE: &[(&str, &str)] = &[
     ("Linear", "LinearConfig::private"),
     ("Conv1d", "Conv1dConfig::private"),
@@ -70,7 +70,7 @@ const WITH_PRIVATE: &[(&str, &str)] = &[
 ];
 
 impl Parameters {
-    /// Looks through a model. `recorded` says that all that is trained must be in private layers.
+    /// The parameters of a model. If `recorded`, all trained parameters must be in private layers.
     pub(crate) fn of<M: Module>(model: &M, recorded: bool) -> Result<Self, ModelError> {
         let mut parameters = Self::default();
         model.visit(&mut parameters);
@@ -93,7 +93,7 @@ impl Parameters {
     }
 }
 
-/// Why a parameter outside of private layers cannot be recorded.
+/// The error for a trained parameter outside of private layers.
 fn foreign_layer(parameter: &Parameter) -> ModelError {
     let known = WITH_PRIVATE.iter().find(|(name, _)| *name == parameter.owner);
     let instead = match known {
@@ -130,9 +130,9 @@ impl ModuleVisitor for Parameters {
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
-        // Burn's batch norm is refused wherever it trains.
+        // Burn's batch norm is refused in training mode.
         if self.path.owner() == "BatchNorm" && flag.is_enabled() {
-            // The flag's own name is the last one.
+            // The last name of the path is the flag's.
             let name = self.path.name();
             let layer = format!("'{}', a BatchNorm", name.rsplit_once('.').map_or("", |(l, _)| l));
             let instead = "it mixes records; use BatchNormConfig::private with \
@@ -142,7 +142,7 @@ impl ModuleVisitor for Parameters {
     }
 }
 
-/// The gradients that autodiff found for parameters, in the order of the visit.
+/// Collects the gradients that autodiff computed, in the order of `wanted`.
 pub(crate) struct Tracked<'a> {
     gradients: &'a mut Gradients,
     wanted: &'a [Parameter],
@@ -171,7 +171,7 @@ impl ModuleVisitor for Tracked<'_> {
     }
 }
 
-/// Refuses a model that uses trained parameters otherwise than by private layers.
+/// Refuses a model that uses trained parameters outside of private layers.
 pub(crate) fn check_untracked<M: Module>(
     model: &M,
     gradients: &mut Gradients,

@@ -1,4 +1,4 @@
-//! Whether a model keeps records apart: what made-up records can show, and what they cannot.
+//! Tests on made-up records whether a model isolates records.
 
 use burn::module::{Flag, Module, ModuleMapper, Param};
 use burn::tensor::Device;
@@ -9,19 +9,19 @@ use crate::tape::Tape;
 use crate::tile::{STEP, Shape};
 use crate::{Outcome, Records};
 
-/// Relative differences above this cannot come from rounding.
+/// Relative differences above this cannot be rounding errors.
 const ROUNDING: f64 = 1e-3;
 
-/// Takes tiles of made-up examples through the model: some examples replaced by others, all in another
-/// order. What comes from an example must stay the same, bit for bit. Where it does also in smaller tiles,
-/// these may be used.
+/// Runs tiles of made-up examples through the model, with some examples replaced and in another order. The
+/// loss, metrics and gradients of an example must have the same bits in all of them. If they also have them in
+/// smaller tiles, smaller tiles are allowed.
 ///
-/// This finds mistakes. It is no proof: private records may take ways that made-up ones do not (`losses /
-/// losses.max().clamp_min(10)` couples none whose losses are below 10). What it finds to be exact is so only
-/// where records are also apart by construction ([`PerRecord`](crate::PerRecord)), or alone in their tile.
+/// This finds mistakes. It is not a proof: private records may take branches that made-up ones do not (`losses /
+/// losses.max().clamp_min(10)` couples no records whose losses are below 10). So the result counts as exact only
+/// if records are also isolated by construction ([`PerRecord`](crate::PerRecord)), or alone in their tile.
 ///
 /// # Errors
-/// When an example changes what comes from another by more than rounding.
+/// When an example changes the results of another by more than rounding errors.
 pub(crate) fn check<M: Module, R: Records>(
     shape: &mut Shape,
     model: &M,
@@ -38,7 +38,7 @@ pub(crate) fn check<M: Module, R: Records>(
     let count = shape.capacity as u64;
     let numbers: Vec<u64> = (0..count).collect();
     let reference = rows(&numbers)?;
-    // Every other one replaced; all of them replaced but one; the order turned round.
+    // Every second example replaced; all but the first replaced; the order reversed.
     let every_other = numbers.iter().map(|i| if i % 2 == 0 { *i } else { i + count }).collect();
     let but_first = numbers.iter().map(|i| if *i == 0 { 0 } else { i + 2 * count }).collect();
     let turned = numbers.iter().rev().copied().collect();
@@ -57,7 +57,7 @@ pub(crate) fn check<M: Module, R: Records>(
     }
     let same = |(row, reference): (Vec<f32>, &Vec<f32>)| bits(&row) == bits(reference);
     let partial = (STEP..shape.capacity).step_by(STEP).all(|size| {
-        // The last ones of a tile, so that their place differs, too.
+        // The last examples of a tile, so that their rows differ as well.
         let first = shape.capacity - size;
         let rows = rows(&numbers[first..]);
         rows.is_ok_and(|rows| rows.into_iter().zip(&reference[first..]).all(same))
@@ -66,20 +66,20 @@ pub(crate) fn check<M: Module, R: Records>(
     Ok(if exact { Numerics::Exact } else { Numerics::Unverified })
 }
 
-/// Whether what a model makes of single records is a function of them: on backends in memory, without
-/// layers that draw random numbers.
+/// The numerics of a model that sees one record at a time: exact on known backends, without random layers.
 pub(crate) fn of_single_records<M: Module>(model: &M, device: &Device) -> Numerics {
     let (_, random) = RandomnessOff::default().apply(model.clone());
     if is_known(device) && !random { Numerics::Exact } else { Numerics::Unverified }
 }
 
-/// Backends whose operations do not depend on what ran before: no tuning, no threads of their own.
+/// Whether a backend is deterministic: its operations do not depend on earlier ones, as with autotuning or
+/// its own threads.
 pub(crate) fn is_known(device: &Device) -> bool {
     let inner = device.clone().inner();
     inner == Device::flex() || is_ndarray(&inner)
 }
 
-#[allow(deprecated)] // Burn announces its end; while it is there, it is checked.
+#[allow(deprecated)] // Burn deprecates ndarray, but still ships it.
 fn is_ndarray(device: &Device) -> bool {
     *device == Device::ndarray()
 }
@@ -88,7 +88,7 @@ fn bits(row: &[f32]) -> impl PartialEq {
     row.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
 }
 
-/// The largest difference beside the largest number.
+/// The largest difference, relative to the largest reference value.
 fn distance(reference: &[f32], row: &[f32]) -> f64 {
     let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let scale = largest(&mut reference.iter().map(|x| f64::from(x.abs())));
@@ -101,7 +101,7 @@ fn distance(reference: &[f32], row: &[f32]) -> f64 {
     }
 }
 
-/// Turns randomness of layers off (dropout), and notes that there was some.
+/// Turns off the randomness of layers (dropout), and records whether there was any.
 #[derive(Default)]
 struct RandomnessOff {
     random: bool,

@@ -1,5 +1,5 @@
-//! What a layer is run with, and what the backward pass finds at it.
-#![allow(deprecated)] // Burn announces the end of ndarray; while it is there, it is offered.
+//! The kernel of a layer, and the results of its backward pass.
+#![allow(deprecated)] // Burn deprecates ndarray, but still ships it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,17 +8,17 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::TensorData;
 use veilgrad_nn::adapter::{Back, Kernel, KernelWeights};
 
-/// A kernel and the parameters of this round.
+/// A kernel with the parameters of this round.
 pub(crate) struct PreparedKernel {
     pub(crate) kernel: Kernel,
     pub(crate) weights: KernelWeights,
 }
 
-/// Where the backward pass leaves what it found at a layer.
+/// Where the backward pass stores the results of a layer.
 #[derive(Default)]
 pub(crate) struct Slot(Mutex<Option<LayerPass>>);
 
-/// Inputs of a layer, what came back, and the gradients by its parameters: rows of one record each.
+/// Input, output gradient and parameter gradients of a layer, with a row per record.
 pub(crate) struct LayerPass {
     pub(crate) x: Values,
     pub(crate) dy: Values,
@@ -37,11 +37,11 @@ impl Slot {
 
 #[derive(Clone)]
 pub(crate) enum Values {
-    /// Where the backend has them.
+    /// A tensor of the backend, without a copy.
     Flex(FloatTensor<Flex>),
-    /// As they were handed over.
+    /// Data read from a backend.
     Data(Arc<TensorData>),
-    /// Made here.
+    /// Computed here.
     Own(Vec<f32>),
 }
 

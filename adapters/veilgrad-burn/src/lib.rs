@@ -1,16 +1,15 @@
-//! Private training for models and loops that already exist in Burn.
+//! Differentially private training for models and training loops in Burn.
 //!
-//! A [`Trainer`] runs charged rounds over [`Records`] and returns what they released; a
-//! [`PrivateOptimizer`] wraps any optimizer of Burn and takes nothing else. Models made of private
-//! layers (`LinearConfig::new(784, 10).private(&device)`, see [`PrivateConfig`]) train fast; any other model
-//! trains record by record, without change ([`TrainingPlan::materialised`]). Permits, ledger, samplers,
-//! groups, metrics and checkpoints are those of `veilgrad-nn`; `docs/burn.md` shows a loop before and
-//! after.
+//! A [`Trainer`] runs charged rounds over [`Records`]; a [`PrivateOptimizer`] wraps any Burn optimizer and
+//! accepts only what a round released. Models made of private layers
+//! (`LinearConfig::new(784, 10).private(&device)`, see [`PrivateConfig`]) train fast; any other model trains
+//! record by record, unchanged ([`TrainingPlan::materialised`]). Permits, ledger, samplers, groups, metrics and
+//! checkpoints are those of `veilgrad-nn`; `docs/burn.md` shows a training loop before and after.
 //!
 //! # Guarantee
-//! What a record adds to a round is a vector of integers with a certified norm. It is a function of this
-//! record alone where the types of the model say so ([`Trainer::per_record`]) or the model sees one record
-//! at a time; otherwise the run is stamped `numerics = unverified` ([`Engine::numerics`](veilgrad_nn::round::Engine::numerics)).
+//! A record adds an integer vector with a certified norm to a round. The vector is a function of this record
+//! alone if the model's types ensure it ([`Trainer::per_record`]) or the model sees one record at a time;
+//! otherwise the run is stamped `numerics = unverified` ([`Engine::numerics`](veilgrad_nn::round::Engine::numerics)).
 
 mod checkpoint;
 mod error;

@@ -1,5 +1,5 @@
-//! Native kernels as one operation of Burn's backends, with its derivative.
-#![allow(deprecated)] // Burn announces the end of ndarray; while it is there, it is offered.
+//! Native kernels as a differentiable operation of Burn's backends.
+#![allow(deprecated)] // Burn deprecates ndarray, but still ships it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use burn::tensor::{Device, Shape, Tensor, TensorData};
 
 use crate::layer_pass::{LayerPass, PreparedKernel, Slot, Values};
 
-/// A layer's kernel in this round, and where the backward pass leaves what it finds.
+/// A layer's kernel in this round, and where the backward pass stores its results.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) prepared: Arc<PreparedKernel>,
     pub(crate) slot: Arc<Slot>,
 }
 
-/// Their contents are private: `Debug`, which Burn asks for, shows names alone.
+/// Implements `Debug`, which Burn requires, with the type's name alone: the contents are private.
 macro_rules! debug_by_name {
     ($($type:ident),+) => {$(
         impl fmt::Debug for $type {
@@ -37,7 +37,7 @@ macro_rules! debug_by_name {
 
 debug_by_name!(Call, ShownValues, Saved);
 
-/// Runs a layer on a tensor with records first and channels last.
+/// Runs a layer on a tensor whose first axis is records and whose last axis is channels.
 pub(crate) fn apply<const D: usize, const E: usize>(
     x: Tensor<D>,
     call: Call,
@@ -48,7 +48,7 @@ pub(crate) fn apply<const D: usize, const E: usize>(
     Tensor::<E>::from_dispatch(y).reshape(shape)
 }
 
-/// The numbers of a tensor, without a copy where that can be.
+/// The values of a tensor, without a copy where possible.
 pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
     let shown = ShownValues::default();
     <Dispatch as Native>::show(tensor.into_dispatch(), shown.clone());
@@ -56,17 +56,17 @@ pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Values {
     seen.expect("every backend shows its numbers")
 }
 
-/// Where a backend leaves the numbers of a tensor.
+/// Where a backend stores the values of a tensor.
 #[derive(Clone, Default)]
 pub(crate) struct ShownValues(Arc<Mutex<Option<Values>>>);
 
 /// Backends that can run native kernels.
 #[backend_extension(Flex, NdArray, Autodiff)]
 pub(crate) trait Native: Backend {
-    /// The output of a kernel. `probe` anchors it in the graph and has no other use.
+    /// The output of a kernel. `probe` only anchors the operation in the autodiff graph.
     fn native(x: FloatTensor<Self>, probe: FloatTensor<Self>, call: Call) -> FloatTensor<Self>;
 
-    /// Shows the numbers of `x`, which is the output.
+    /// Stores the values of `x` in `shown`, and returns `x`.
     fn show(x: FloatTensor<Self>, shown: ShownValues) -> FloatTensor<Self>;
 }
 
@@ -88,10 +88,10 @@ macro_rules! native_in_memory {
 
 native_in_memory!(Flex, NdArray);
 
-/// Backends with numbers in memory.
+/// Backends whose tensors are in main memory.
 pub(crate) trait Read: Backend {
     fn read(tensor: FloatTensor<Self>) -> Values {
-        // All of them compute at once; there is nothing that could have failed meanwhile.
+        // These backends compute eagerly: no pending operation can fail here.
         let data = read_sync(Self::float_into_data(tensor)).expect("tensors in memory can be read");
         Values::Data(Arc::new(data.convert::<f32>()))
     }
@@ -109,7 +109,7 @@ impl Read for Flex {
 
 impl Read for NdArray {}
 
-/// The output, and what the backward pass needs.
+/// The output of a kernel, and what its backward pass needs.
 fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
     let (device, input) = (x.device(), x.shape());
     let x = B::read(x);
@@ -117,7 +117,7 @@ fn forward<B: Read>(x: FloatTensor<B>, call: &Call) -> (FloatTensor<B>, Saved) {
     let y = kernel.forward(weights, x.slice());
     let mut shape = vec![input.iter().next().copied().unwrap_or(0)];
     shape.extend(kernel.output());
-    // Only kernels without parameters look at their outputs.
+    // Only kernels without parameters need their outputs in the backward pass.
     let kept = if kernel.lengths().is_empty() { y.clone() } else { Vec::new() };
     let saved = Saved { call: call.clone(), x, input, y: Arc::new(kept) };
     (B::float_from_data(TensorData::new(y, shape), &device), saved)
@@ -173,8 +173,8 @@ impl<B: Native + Read, C: CheckpointStrategy> Native for Autodiff<B, C> {
     }
 }
 
-/// A leaf that anchors a layer in the graph: its step runs backwards even where its input needs no
-/// gradient, and weights need not be tracked.
+/// A leaf that anchors a layer in the autodiff graph: the layer's backward pass runs even if its input needs
+/// no gradient and its weights are not tracked.
 fn probe(device: &Device) -> Tensor<1> {
     Tensor::<1>::zeros([1], device).require_grad()
 }

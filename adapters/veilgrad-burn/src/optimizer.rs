@@ -1,4 +1,4 @@
-//! Any optimizer of Burn, on released estimates and nothing else.
+//! Burn optimizers on released estimates.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, LearningRate, ModuleOptimizer};
@@ -8,7 +8,7 @@ use veilgrad_mechanism::{Estimates, Released};
 use crate::inspect::ModulePath;
 use crate::tape::numbers;
 
-/// An optimizer of Burn that takes what a round released, and nothing else.
+/// A Burn optimizer that accepts only released estimates.
 ///
 /// ```
 /// # use burn::optim::SgdConfig;
@@ -20,7 +20,7 @@ use crate::tape::numbers;
 /// # }
 /// ```
 ///
-/// Gradients as they are do not compile:
+/// Raw gradients do not compile:
 ///
 /// ```compile_fail,E0308
 /// # use burn::optim::{GradientsParams, SgdConfig};
@@ -42,15 +42,15 @@ impl PrivateOptimizer {
         Self { optimizer: optimizer.into(), momentum: 0.1 }
     }
 
-    /// How far a round moves the running statistics of private batch norm; 0.1 by default.
+    /// Sets the momentum of the running statistics of private batch norm; 0.1 by default.
     #[must_use]
     pub const fn statistics_momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self
     }
 
-    /// Moves a model by what a round released: weights by the wrapped optimizer, running statistics
-    /// towards the released averages.
+    /// Updates a model from the released estimates of a round: weights by the wrapped optimizer, running
+    /// statistics towards the released averages.
     ///
     /// # Guarantee
     /// Post-processing: the new model is a function of the old one and of released estimates.
@@ -77,7 +77,7 @@ impl PrivateOptimizer {
     }
 }
 
-/// Reads estimates as gradients, and running statistics as they are.
+/// Converts estimates to gradients, and collects the current running statistics.
 struct Decode<'a> {
     path: ModulePath,
     released: &'a Released<Estimates>,
@@ -109,8 +109,8 @@ impl ModuleVisitor for Decode<'_> {
     }
 }
 
-/// The running statistics after a round: mean and mean square move, and the variance is what is
-/// between them.
+/// The running statistics after a round: mean and mean square move towards the estimates, and the variance is
+/// computed from both.
 fn follow(
     statistics: &[(String, Vec<f32>)],
     released: &Released<Estimates>,
@@ -130,7 +130,7 @@ fn follow(
             let square = *variance + *mean * *mean;
             let square = square + momentum * (to_square as f32 - square);
             *mean += momentum * (to_mean as f32 - *mean);
-            // Noise may make it negative.
+            // Noise may make the difference negative.
             *variance = (square - *mean * *mean).max(0.0);
         }
         moved.extend([(mean_name.clone(), new_mean), (name, new_variance)]);
@@ -138,7 +138,7 @@ fn follow(
     moved
 }
 
-/// Puts new values into running statistics.
+/// Replaces the values of running statistics.
 struct Replace {
     path: ModulePath,
     moved: Vec<(String, Vec<f32>)>,

@@ -1,4 +1,4 @@
-//! Models that keep records apart by construction.
+//! Models that isolate records by construction.
 
 use std::ops::Add;
 
@@ -15,21 +15,20 @@ use crate::layer::{
 use crate::tape::{self, Layer, numbers};
 use crate::{Outcome, Records};
 
-/// A model whose forward pass keeps records apart by its types: see [`PerRecord`].
+/// A model whose types ensure that its forward pass isolates records: see [`PerRecord`].
 pub trait PerRecordModel: Module {
-    /// The outputs of some records, `[records, outputs]`, from their inputs, `[records, inputs]`.
+    /// The forward pass: outputs `[records, outputs]` from inputs `[records, inputs]`.
     fn each(&self, inputs: PerRecord<2>) -> PerRecord<2>;
 }
 
-/// A tensor of some records (its first axis) on which every operation keeps records apart.
+/// A tensor whose first axis is records, and whose operations all isolate records.
 ///
 /// # Guarantee
 /// Row i of every result is computed from row i of its operands and the parameters of layers, by a
 /// sequence of operations that depends neither on the number of rows, nor on i, nor on another row.
 ///
-/// Proof: the only operations are those of the native kernels of `veilgrad-nn`, which promise this,
-/// additions of one number to another, and those that move numbers within a row. There is no way from a
-/// [`Tensor`] to a `PerRecord` or back while a model runs:
+/// Proof: the only operations are the native kernels of `veilgrad-nn`, which guarantee this, elementwise
+/// addition, and reshapes within a row. A model cannot convert a [`Tensor`] to a `PerRecord` or back:
 ///
 /// ```compile_fail
 /// # use veilgrad_burn::PerRecord;
@@ -62,8 +61,8 @@ impl<const D: usize> PerRecord<D> {
         Self(tape::record(&self.0, layer).unwrap_or_else(|| relu(self.0)))
     }
 
-    /// The same numbers of each record in another shape, which is that of one record: images
-    /// `[records, 784]` become `[records, 1, 28, 28]` by `reshape(&[1, 28, 28])`.
+    /// Reshapes each record; `record` is the shape of one record. `reshape(&[1, 28, 28])` turns images
+    /// `[records, 784]` into `[records, 1, 28, 28]`.
     ///
     /// # Panics
     /// When the shape has another number of axes or of elements.
@@ -81,7 +80,7 @@ impl<const D: usize> PerRecord<D> {
         PerRecord(self.0.reshape(shape))
     }
 
-    /// All numbers of a record in one row.
+    /// Flattens each record.
     #[must_use]
     pub fn flatten(self) -> PerRecord<2> {
         let length = self.0.dims()[1..].iter().product();
@@ -93,18 +92,18 @@ impl<const D: usize> PerRecord<D> {
     }
 }
 
-/// Number by number: both have the same shape.
+/// Elementwise addition; panics unless both have the same shape.
 impl<const D: usize> Add for PerRecord<D> {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        // Without spreading one record over others.
+        // Broadcasting would spread one record over others.
         assert_eq!(self.0.dims(), other.0.dims(), "only equal shapes can be added");
         Self(self.0 + other.0)
     }
 }
 
-/// Layers that take tensors of any number of axes.
+/// Implements `each` for layers that take tensors with any number of axes.
 macro_rules! each_record {
     ($($layer:ty),+) => {$(
         impl $layer {
@@ -133,7 +132,7 @@ impl PrivateConv2d {
 }
 
 impl PrivateMaxPool2d {
-    /// [`forward`](Self::forward) of each record, of square windows without padding.
+    /// [`forward`](Self::forward) of each record; only for square windows without padding.
     pub fn each(&self, x: PerRecord<4>) -> PerRecord<4> {
         if !self.is_native() {
             tape::refuse(
@@ -147,25 +146,25 @@ impl PrivateMaxPool2d {
 }
 
 impl PrivateEmbedding {
-    /// A vector for each number of a record.
+    /// Looks up a vector for each index of a record.
     pub fn each(&self, x: PerRecord<2>) -> PerRecord<3> {
         x.through(|x| self.record(&x).unwrap_or_else(|| self.forward(x.int())))
     }
 }
 
-/// The outputs of a model for inputs that are not private, or after training.
+/// The outputs of a model, for public inputs or after training.
 pub fn outputs<M: PerRecordModel>(model: &M, inputs: Tensor<2>) -> Tensor<2> {
     model.each(PerRecord(inputs)).0
 }
 
-/// Records of which each example is turned into numbers on its own: inputs and targets.
+/// A dataset whose examples are converted one by one to inputs and targets.
 pub struct Stacked<R, N> {
     records: R,
     example: N,
     loss: Loss,
 }
 
-/// Some examples of [`Stacked`] records.
+/// A batch of [`Stacked`] examples.
 pub struct Stack {
     inputs: Tensor<2>,
     targets: Vec<Vec<f32>>,
@@ -177,7 +176,7 @@ impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Stacked<R, N> {
         Self { records, example, loss }
     }
 
-    /// How many inputs and targets an example has.
+    /// The numbers of inputs and targets of an example.
     pub(crate) fn widths(&self) -> (usize, usize) {
         let (inputs, targets) = self.made_up(0);
         (inputs.len(), targets.len())
@@ -204,7 +203,7 @@ impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Records for Stacked
         (self.example)(&self.records.made_up(number))
     }
 
-    /// An example of another length than the others is unusable; it becomes NaN and keeps its row.
+    /// An example with another number of inputs or targets is unusable: its row becomes NaN.
     fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Stack {
         let (count, (width, targets)) = (examples.len(), self.widths());
         let mut inputs = Vec::with_capacity(count * width);
@@ -222,7 +221,7 @@ impl<R: Records, N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>)> Records for Stacked
     }
 }
 
-/// The loss of each record, by its own outputs and targets alone; metrics `loss` and `accuracy`.
+/// The loss of each record, from its own outputs and targets alone, with the metrics `loss` and `accuracy`.
 pub(crate) fn losses<M: PerRecordModel>(model: &M, stack: Stack) -> Outcome {
     let outputs = outputs(model, stack.inputs);
     let [records, width] = outputs.dims();
@@ -243,7 +242,7 @@ pub(crate) fn losses<M: PerRecordModel>(model: &M, stack: Stack) -> Outcome {
         |values: Vec<f32>| Tensor::<1>::from_data(TensorData::new(values, [records]), &device);
     let gradients = Tensor::from_data(TensorData::new(gradients, [records, width]), &device);
     let losses = column(losses);
-    // The derivative of the sum by an output is its factor, exactly.
+    // The derivative of this sum by an output is exactly the gradient that it is multiplied with.
     Outcome::with_root(losses.clone(), (outputs * gradients).sum())
         .metric("loss", losses)
         .metric("accuracy", column(right))

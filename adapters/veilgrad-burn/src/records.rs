@@ -1,15 +1,15 @@
-//! Where records come from, and what a model makes of them.
+//! Private datasets for Burn, and the losses of a batch.
 
 use burn::tensor::{Device, Tensor};
 
-/// Private records for a Burn model. Open for implementors.
+/// A private dataset for a Burn model. Open for implementors.
 ///
 /// A record is what the guarantee protects: an example, a microbatch or a user. It has one or more
-/// examples. Nothing that [`read`](Records::read) returns is ever shown.
+/// examples. What [`read`](Records::read) returns is never printed.
 pub trait Records {
     /// One example.
     type Example;
-    /// Some examples as tensors: what the model takes.
+    /// A batch of examples as tensors, the model's input.
     type Batch;
 
     /// How many records there are. Private under add/remove adjacency.
@@ -23,12 +23,11 @@ pub trait Records {
     /// An example of a record. Must depend on this record alone.
     fn read(&self, record: u64, example: usize) -> Self::Example;
 
-    /// An example that is made up, **public**, of the shape that all have; another one for another
-    /// number. Batches are filled up with them, and they show whether a model keeps records apart.
+    /// A made-up, **public** example with the shape of the real ones; different for each number. Batches are
+    /// padded with them, and they test whether a model isolates records.
     fn made_up(&self, number: u64) -> Self::Example;
 
-    /// The examples as tensors, in their order along the first axis. What belongs to an example must
-    /// depend on this example alone.
+    /// Stacks examples along the first axis, in their order. Row i must depend on example i alone.
     fn batch(&self, examples: Vec<Self::Example>, device: &Device) -> Self::Batch;
 }
 
@@ -57,27 +56,27 @@ impl<R: Records + ?Sized> Records for &R {
     }
 }
 
-/// What a model makes of a batch: a loss for each example, and values of metrics.
+/// The losses and metrics of a batch, one value per example.
 ///
-/// A run whose outcomes are computed for several records at once is `unverified`: no check can show that
+/// A run whose outcomes are computed for several records at once is `unverified`: no test can prove that
 /// an operation never couples records. See [`Trainer`](crate::Trainer) for what is exact.
 ///
-/// A loss that is not finite makes its record contribute zero to everything.
+/// A record with a loss that is not finite contributes zero to every group.
 #[derive(Debug)]
 pub struct Outcome {
     pub(crate) losses: Tensor<1>,
     pub(crate) metrics: Vec<(&'static str, Tensor<1>)>,
-    /// What is differentiated in place of the sum of the losses, with the same derivatives.
+    /// A tensor with the derivatives of the summed losses, to differentiate in their place.
     root: Option<Tensor<1>>,
 }
 
 impl Outcome {
-    /// The losses of the examples: not their sum, not their average.
+    /// An outcome with one loss per example: not their sum or average.
     pub const fn new(losses: Tensor<1>) -> Self {
         Self { losses, metrics: Vec::new(), root: None }
     }
 
-    /// Losses that are not tracked, and a number that has the derivatives of their sum.
+    /// An outcome with untracked losses, and a tensor with the derivatives of their sum.
     pub(crate) const fn with_root(losses: Tensor<1>, root: Tensor<1>) -> Self {
         Self { losses, metrics: Vec::new(), root: Some(root) }
     }
@@ -86,7 +85,7 @@ impl Outcome {
         self.root.clone().unwrap_or_else(|| self.losses.clone().sum())
     }
 
-    /// The value of each example for a metric of the plan.
+    /// Adds a metric of the plan, with one value per example.
     #[must_use]
     pub fn metric(mut self, name: &'static str, values: Tensor<1>) -> Self {
         self.metrics.push((name, values));
@@ -95,14 +94,14 @@ impl Outcome {
 }
 
 /// Softmax cross-entropy of each example: `logits` are `[examples, classes]`. The loss of an example
-/// whose target is not a class is NaN, so that its record contributes zero.
+/// whose target is out of range is not finite, so that its record contributes zero.
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, burn::tensor::Int>) -> Tensor<1> {
     let [examples, classes] = logits.dims();
     let sound = targets.clone().greater_equal_elem(0).float()
         * targets.clone().lower_elem(classes as i64).float();
     let index = targets.clamp(0, classes as i64 - 1).reshape([examples, 1]);
     let chosen = burn::tensor::activation::log_softmax(logits, 1).gather(1, index);
-    // Division by zero where there is no such class.
+    // Divides by zero where the target is out of range.
     chosen.neg().reshape([examples]) / sound
 }
 

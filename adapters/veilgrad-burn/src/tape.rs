@@ -1,4 +1,4 @@
-//! What private layers write down while a tile of records goes through a model.
+//! The tape: records the private layers that a tile goes through.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ thread_local! {
     static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
 }
 
-/// The layers that a tile went through, in their order.
+/// The layers that a tile went through, in order.
 #[derive(Default)]
 pub(crate) struct Tape {
     records: usize,
     pub(crate) uses: Vec<Use>,
-    /// The kernels, from round to round.
+    /// A cache of kernels, kept from round to round.
     known: Vec<Known>,
-    /// Why a layer could not be written down.
+    /// Why a layer could not be recorded.
     pub(crate) refused: Option<String>,
 }
 
 struct Known {
     key: Key,
     prepared: Arc<PreparedKernel>,
-    /// Whether the parameters are those of this round.
+    /// Whether it holds the parameters of this round.
     fresh: bool,
 }
 
-/// What a kernel is for: a kind of layer, its settings, its parameters, a shape.
+/// The cache key of a kernel: name, settings and parameters of the layer, and the shape of a record.
 #[derive(Clone, PartialEq)]
 struct Key {
     name: &'static str,
@@ -42,26 +42,26 @@ struct Key {
     shape: Vec<usize>,
 }
 
-/// One pass through a layer with parameters.
+/// One use of a layer with parameters.
 pub(crate) struct Use {
-    /// For each parameter of the kernel: whose it is. None for one that the layer does not have.
+    /// The model's parameter for each parameter of the kernel; `None` if the layer does not have it.
     pub(crate) targets: Vec<Option<Target>>,
     pub(crate) prepared: Arc<PreparedKernel>,
     pub(crate) slot: Arc<Slot>,
 }
 
-/// A parameter of a model and how the kernel's numbers stand in it.
+/// A parameter of a model, and its memory order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Target {
     pub(crate) id: ParamId,
     pub(crate) order: Order,
 }
 
-/// How the numbers of a parameter stand in Burn, and in the kernel.
+/// The memory order of a parameter in Burn and in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Same,
-    /// `[filters, channels, places]`, and `[places, channels, filters]`.
+    /// `[filters, channels, places]` in Burn, `[places, channels, filters]` in the kernel.
     Filters {
         filters: usize,
         channels: usize,
@@ -70,7 +70,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Calls with each place in Burn and in the kernel.
+    /// Calls `visit` with the index of each number in Burn and in the kernel.
     fn each(self, mut visit: impl FnMut(usize, usize)) {
         let Self::Filters { filters, channels, places } = self else { return };
         for filter in 0..filters {
@@ -103,10 +103,10 @@ impl Order {
     }
 }
 
-/// A layer as the tape needs it. Tensors have records first and channels last.
+/// A layer as the tape needs it. The first axis of tensors is records, the last is channels.
 pub(crate) struct Layer<'a> {
     pub(crate) name: &'static str,
-    /// What distinguishes layers of this name and these parameters.
+    /// Settings that distinguish layers with the same name and parameters.
     pub(crate) settings: Vec<usize>,
     pub(crate) kernel: &'a dyn Fn(&[usize]) -> Result<Kernel, ModelError>,
     /// The kernel's parameters; see [`Use`].
@@ -115,9 +115,9 @@ pub(crate) struct Layer<'a> {
     pub(crate) values: &'a dyn Fn() -> Vec<Values>,
 }
 
-/// Runs `body` with a tape for `records` records; the kernels in it stay with `tape`.
+/// Runs `body` while recording a tile of `records` records on `tape`.
 pub(crate) fn recorded<T>(tape: &mut Tape, records: usize, body: impl FnOnce() -> T) -> T {
-    /// Takes the tape out again, also after a panic.
+    /// Moves the tape back, also after a panic.
     struct Guard<'a>(&'a mut Tape);
     impl Drop for Guard<'_> {
         fn drop(&mut self) {
@@ -134,7 +134,7 @@ pub(crate) fn is_recording() -> bool {
     TAPE.with_borrow(Option::is_some)
 }
 
-/// Notes why a layer cannot be recorded.
+/// Sets the reason why a layer cannot be recorded, unless there is one already.
 pub(crate) fn refuse(reason: String) {
     TAPE.with_borrow_mut(|tape| {
         if let Some(tape) = tape {
@@ -143,8 +143,8 @@ pub(crate) fn refuse(reason: String) {
     });
 }
 
-/// Runs a layer natively and writes it down. None if no tape runs in this thread, or the layer does
-/// not fit: Burn's own operation is to be used then.
+/// Runs a layer on its native kernel and records it. `None` if this thread has no tape, or the kernel does not
+/// fit: then use Burn's operation.
 pub(crate) fn record<const D: usize, const E: usize>(
     x: &Tensor<D>,
     layer: Layer<'_>,
@@ -157,14 +157,14 @@ pub(crate) fn record<const D: usize, const E: usize>(
 }
 
 impl Tape {
-    /// Forgets records; the kernels of this round stay, for the parameters of the next.
+    /// Ends a round: drops the values of records. Kernels of this round are kept for the next.
     pub(crate) fn turn_over(&mut self) {
         (self.records, self.refused) = (0, None);
         self.uses.clear();
         self.known.retain_mut(|known| std::mem::take(&mut known.fresh));
     }
 
-    /// The kernel of a layer, with its parameters of this round.
+    /// The kernel of a layer, with the parameters of this round.
     fn prepared(&mut self, key: Key, layer: &Layer<'_>) -> Result<Arc<PreparedKernel>, ModelError> {
         let found = self.known.iter().position(|known| known.key == key);
         if let Some(known) = found.and_then(|index| self.known.get(index))
@@ -189,7 +189,7 @@ impl Tape {
         Ok(prepared)
     }
 
-    /// The kernel of a layer, written down; notes why if there is none.
+    /// Records a layer and returns its kernel; sets `refused` if there is none.
     fn enter(&mut self, shape: &[usize], layer: Layer<'_>) -> Option<operation::Call> {
         let name = layer.name;
         let entered = self.try_enter(shape, layer);
@@ -220,6 +220,6 @@ impl Tape {
 }
 
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    // Without a copy, where it is f32 already.
+    // Does not copy a tensor that is f32 already.
     tensor.into_data().convert::<f32>().try_into_vec().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A tile: a fixed number of records on their way through a model and back.
+//! A tile: a batch of examples in the forward and backward pass.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -11,24 +11,24 @@ use crate::inspect::{Parameters, check_untracked};
 use crate::tape::{self, Tape, numbers};
 use crate::{Outcome, Records};
 
-/// What is public about a tile.
+/// The public properties of tiles.
 pub(crate) struct Shape {
     pub(crate) device: Device,
     pub(crate) parameters: Parameters,
     pub(crate) metrics: Vec<Metric>,
     pub(crate) capacity: usize,
-    /// Whether fewer, in multiples of [`STEP`], lead to the same numbers; otherwise tiles are always full.
+    /// Whether smaller tiles, in multiples of [`STEP`], give the same bits; otherwise tiles are always full.
     pub(crate) partial: bool,
-    /// How gradients come, and after them statistics; known after the first pass.
+    /// The form of gradients, and after them statistics; known after the first pass.
     pub(crate) vectors: Vec<Vector>,
 }
 
-/// Tiles have a multiple of so many examples, padded with made-up ones.
+/// The number of examples in a tile is a multiple of this; made-up ones pad it.
 pub(crate) const STEP: usize = 8;
 
-/// What a tile of records led to, row by row.
+/// The results of a tile, row by row.
 pub(crate) struct Tile {
-    /// Of the trained parameters, and after them the statistics.
+    /// Gradients of the trained parameters, and after them statistics.
     pub(crate) gradients: TileGradients,
     pub(crate) losses: Vec<f32>,
     /// A row per metric of the plan.
@@ -36,7 +36,7 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// All that comes from a row, as numbers.
+    /// All results of a row: loss, metrics, gradients.
     pub(crate) fn row(&self, row: usize) -> Vec<f32> {
         let mut all = vec![self.losses[row]];
         all.extend(self.metrics.iter().map(|values| values[row]));
@@ -45,7 +45,7 @@ impl Tile {
     }
 }
 
-/// Losses and metrics of some examples, checked for their number.
+/// The losses and metrics of an outcome, if there is one of each per example.
 pub(crate) fn judge(
     outcome: &Outcome,
     metrics: &[Metric],
@@ -66,7 +66,7 @@ pub(crate) fn judge(
 }
 
 impl Shape {
-    /// What is known before the first pass: every gradient as a vector.
+    /// The properties before the first pass: every gradient is dense.
     pub(crate) fn new(
         device: Device,
         parameters: Parameters,
@@ -77,7 +77,7 @@ impl Shape {
         Self { device, parameters, metrics, capacity, partial: false, vectors }
     }
 
-    /// A pass over public, made-up examples: finds out how gradients come, or why they do not.
+    /// Runs made-up examples to learn the form of gradients, or why there are none.
     pub(crate) fn explore<M: Module, R: Records>(
         &mut self,
         model: &M,
@@ -102,13 +102,12 @@ impl Shape {
         Ok(())
     }
 
-    /// How many examples a tile for so many records has.
+    /// The number of examples in a tile for this many records.
     pub(crate) fn size(&self, records: usize) -> usize {
         if self.partial { records.next_multiple_of(STEP).min(self.capacity) } else { self.capacity }
     }
 
-    /// Takes examples through the model and back. None if that fails; then the examples must be tried one
-    /// by one.
+    /// Runs the forward and backward pass on examples. `None` if it fails: then try the examples one by one.
     pub(crate) fn run<M: Module, R: Records>(
         &self,
         model: &M,
@@ -123,7 +122,7 @@ impl Shape {
         })?;
         let (losses, metrics) = quietly(|| {
             let judged = judge(&outcome, &self.metrics, count).ok()?;
-            // Rows are apart, so the gradient of the sum is the gradient of each.
+            // Records are isolated, so the gradient of the sum by row i is that of loss i.
             drop(outcome.sum().backward());
             Some(judged)
         })??;

@@ -1,4 +1,4 @@
-//! Rounds of a Burn model: what the round engine asks of it.
+//! Private training of Burn models: the backend for the round engine.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -20,23 +20,22 @@ use crate::tape::Tape;
 use crate::tile::{Shape, judge};
 use crate::{Outcome, PrivateOptimizer, Records, isolation};
 
-/// Private rounds of a Burn model.
+/// Trains a Burn model with differential privacy (DP-SGD).
 ///
 /// # Guarantee
-/// What a record adds to the sums of a round is a vector of integers with a certified norm. Where
-/// [`numerics`](Engine::numerics) is exact, it is a function of this record and of public state alone;
+/// A record adds an integer vector with a certified norm to the sums of a round. If
+/// [`numerics`](Engine::numerics) is exact, the vector is a function of this record and of public state alone;
 /// otherwise the run's header says `unverified`, and so does every statement about the run.
 ///
-/// Exact are, on the devices flex and ndarray and without randomness of the model's own:
-/// - models whose types keep records apart, with losses of `veilgrad-nn`, many records at once:
+/// On the devices flex and ndarray, and without random layers, these are exact:
+/// - models whose types isolate records, with losses of `veilgrad-nn`, many records at once:
 ///   [`per_record`](Trainer::per_record);
 /// - any model and loss that sees one record at a time: [`with`](Trainer::with) tiles of 1,
 ///   or [`TrainingPlan::materialised`].
 ///
-/// A model or loss of several records at once that is written with Burn's tensors is unverified. That a
-/// closure remembers nothing from one call to the next is the caller's duty. An
-/// unusable record (not finite, out of range, a panic on the way) contributes zero to every group,
-/// and no output depends on it otherwise.
+/// A model or loss in Burn's tensors that sees several records at once is unverified. The caller must ensure
+/// that the loss closure keeps no state between calls. An unusable record (values that are not finite or out of
+/// range, a panic while it is processed) contributes zero to every group, and no output depends on it otherwise.
 ///
 /// # Example
 /// ```
@@ -104,10 +103,10 @@ pub struct Trainer<M, R, F> {
     model: PhantomData<fn(&M)>,
 }
 
-/// One thread's memory: what its last tile led to.
+/// The working memory of one thread: the results of its last tile.
 pub struct Memory<M> {
-    /// The model of this round, with separate leaves: threads that shared them would share one autodiff graph, and wait
-    /// for each other.
+    /// The model of this round with its own leaves. Threads that share leaves share one autodiff graph, and wait for each
+    /// other.
     model: Option<M>,
     tape: Tape,
     gradients: Option<TileGradients>,
@@ -116,17 +115,17 @@ pub struct Memory<M> {
     metrics: Vec<Vec<f32>>,
 }
 
-/// A Burn model with its records, for one round.
+/// A Burn model and its dataset, for one round.
 struct BurnRound<'a, M, R, F> {
     model: &'a M,
     shape: &'a Shape,
     records: &'a R,
     loss: &'a F,
-    /// Whether layers write down what they see; otherwise a record's gradient is taken alone.
+    /// Whether private layers record per-record gradients; otherwise each record is differentiated alone.
     recorded: bool,
 }
 
-/// The losses of models that keep records apart by their types.
+/// The loss function of models whose types isolate records.
 type PerRecordLosses<M> = fn(&M, Stack) -> Outcome;
 
 impl<M, R, N> Trainer<M, Stacked<R, N>, PerRecordLosses<M>>
@@ -135,12 +134,12 @@ where
     R: Records + Sync,
     N: Fn(&R::Example) -> (Vec<f32>, Vec<f32>) + Sync,
 {
-    /// Trains a model that keeps records apart by its types, many records at once, exactly. `example` turns one
-    /// example into its inputs and targets; [`Records::batch`] is not used. Metrics of the plan may be
+    /// A trainer for a model whose types isolate records: many records at once, with exact numerics. `example`
+    /// converts one example to its inputs and targets; [`Records::batch`] is not used. The plan's metrics may be
     /// `loss` and `accuracy`.
     ///
     /// # Errors
-    /// As for [`new`](Trainer::new), and when there are not as many targets as the loss needs.
+    /// As for [`new`](Trainer::new), and when the number of targets does not fit the loss.
     pub fn per_record(
         model: &M,
         records: R,
@@ -151,7 +150,7 @@ where
         Self::per_record_with(model, records, training, loss, example, Performance::default())
     }
 
-    /// As [`per_record`](Self::per_record), with other threads or tiles. The sums are the same for any.
+    /// [`per_record`](Self::per_record) with custom performance settings. They do not change the sums.
     ///
     /// # Errors
     /// As for [`per_record`](Self::per_record).
@@ -182,24 +181,24 @@ where
     R: Records + Sync,
     F: Fn(&M, R::Batch) -> Outcome + Sync,
 {
-    /// Examples that go through a model at once, at most, unless told otherwise.
+    /// The largest default tile size.
     const TILE: usize = 128;
-    /// Examples of the first, made-up tile, from which the model decides.
+    /// The size of the first tile of made-up examples, from which the default tile size is computed.
     const FIRST: usize = 32;
-    /// Bytes of gradients that are held for them, about, unless told otherwise.
+    /// The approximate limit of the default tile size in bytes of dense gradients.
     const HELD: usize = 64 << 20;
 
-    /// Checks a model and a plan: layers by name, losses, and on made-up examples whether the model
-    /// keeps records apart. `loss` gives the losses of a batch, one for each example.
+    /// A trainer for any model. `loss` returns one loss per example of a batch. Checks the layers, the losses,
+    /// and on made-up examples whether the model isolates records.
     ///
     /// # Errors
-    /// Says what cannot be used, and what to use instead.
+    /// When a layer, the loss or the plan cannot be used; the message says what to use instead.
     pub fn new(model: &M, records: R, training: TrainingPlan, loss: F) -> Result<Self, TrainError> {
         Self::with(model, records, training, loss, Performance::default())
     }
 
-    /// As [`new`](Trainer::new), with other threads or tiles. With tiles of 1, the model sees each record alone:
-    /// slower, and exact.
+    /// [`new`](Trainer::new) with custom performance settings. With tiles of 1, the model sees each record alone:
+    /// slower, but exact.
     ///
     /// # Errors
     /// As for [`new`](Trainer::new).
@@ -213,7 +212,7 @@ where
         Self::build(model, records, training, loss, performance, false)
     }
 
-    /// `apart` says that records are apart by construction, however many are in a tile.
+    /// `apart`: records are isolated by construction, for any tile size.
     fn build(
         model: &M,
         records: R,
@@ -249,7 +248,7 @@ where
                 shape.explore(model, &records, &loss)?;
             }
             let found = isolation::check(&mut shape, model, &records, &loss)?;
-            // A check on made-up records proves nothing about others.
+            // A test on made-up records proves nothing about real ones.
             if apart || shape.capacity == 1 { found } else { Numerics::Unverified }
         } else {
             let batch = records.batch(vec![records.made_up(0)], &shape.device);
@@ -266,8 +265,8 @@ where
     /// Runs one charged round and adapts clip norms to what it released.
     ///
     /// # Errors
-    /// When randomness fails, the permit is for another round or the model is another one; never
-    /// because of a record.
+    /// When the operating system gives no randomness, the permit is for another round, or the model is
+    /// another one; never because of a record.
     pub fn round(
         &mut self,
         model: &M,
@@ -278,7 +277,7 @@ where
         engine.round(&backend, permit, sampler)
     }
 
-    /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
+    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
     ///
     /// # Errors
     /// As for [`round`](Self::round), and when the run is not stamped.
@@ -294,7 +293,7 @@ where
         engine.round_insecure(&backend, permit, sampler, noise)
     }
 
-    /// Moves a model by what the last round released; see [`PrivateOptimizer::step`].
+    /// Updates a model from the released estimates of the last round; see [`PrivateOptimizer::step`].
     pub fn step(&self, optimizer: &mut PrivateOptimizer, rate: f64, model: M) -> M {
         match self.estimates() {
             Some(released) => optimizer.step(rate, model, released),
@@ -314,7 +313,7 @@ where
 
 type EngineAndRound<'a, M, R, F> = (&'a mut Engine<Memory<M>>, BurnRound<'a, M, R, F>);
 
-/// The engine: the header of a run, the round to charge, the plan, what was released.
+/// Gives access to the engine: the header of a run, the round to charge, the plan, the released estimates.
 impl<M, R, F> Deref for Trainer<M, R, F> {
     type Target = Engine<Memory<M>>;
 
@@ -323,15 +322,15 @@ impl<M, R, F> Deref for Trainer<M, R, F> {
     }
 }
 
-/// A trainer with its model and optimizer: what [`drive`](veilgrad_nn::drive) runs, saves and stops in order.
+/// A trainer with its model, optimizer and learning rate, for the training loop [`drive`](veilgrad_nn::drive).
 pub struct Training<M, R, F> {
     /// Runs rounds.
     pub trainer: Trainer<M, R, F>,
-    /// The model, moved by every round.
+    /// The model, updated after every round.
     pub model: M,
-    /// Moves it.
+    /// Updates the model.
     pub optimizer: PrivateOptimizer,
-    /// How far.
+    /// The learning rate schedule.
     pub schedule: Schedule,
 }
 
@@ -360,7 +359,7 @@ where
     }
 }
 
-/// Examples of a microbatch or a user that go through a model at once.
+/// How many examples of a microbatch or a user go through the model at once.
 const TOGETHER: usize = 64;
 
 impl<M, R, F> Backend for BurnRound<'_, M, R, F>
@@ -425,12 +424,12 @@ where
             Some((gradients, losses, metrics))
         });
         let Some(Some((gradients, losses, metrics))) = found else { return false };
-        // One unusable example must not spoil the others.
+        // One unusable example must not exclude the others.
         if gradients.is_none() && examples.len() > 1 {
             return false;
         }
         (memory.losses, memory.metrics) = (losses, metrics);
-        // A parameter that the loss does not depend on has no gradient: nothing is added.
+        // If the loss does not depend on a parameter, its gradient is empty and nothing is added.
         for (sum, gradient) in sums.iter_mut().zip(gradients.unwrap_or_default()) {
             sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
         }

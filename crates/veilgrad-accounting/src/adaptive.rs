@@ -1,4 +1,4 @@
-//! Rounds whose parameters were chosen from earlier outputs.
+//! Adaptive composition: rounds whose parameters were chosen from earlier outputs.
 
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, Mode, NoiseMultiplier, Rounds, SampleRate, Sampling,
@@ -28,33 +28,45 @@ pub fn composition(
     }
 }
 
-/// Limits, declared before the first round, within which later rounds may be chosen from earlier
-/// outputs.
+/// Limits on rate, noise and number of rounds, declared before the first round. Within them, rounds may be chosen from
+/// earlier outputs.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Accountant, Envelope, Tightest};
+/// use veilgrad_events::{Adjacency, Delta, NoiseMultiplier, SampleRate};
+///
+/// let (rate, noise_multiplier) = (SampleRate::new(0.01)?, NoiseMultiplier::new(1.0)?);
+/// let envelope = Envelope { rate, noise_multiplier, rounds: 1000 };
+/// let worst_case = envelope.composition(&[], Adjacency::AddRemove)?;
+/// assert!(Tightest.epsilon(&worst_case, Delta::new(1e-5)?)?.epsilon < 1.83);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Envelope {
-    /// No round samples at a higher rate.
+    /// The highest sampling rate of a round.
     pub rate: SampleRate,
-    /// No round has less noise.
+    /// The lowest noise multiplier of a round.
     pub noise_multiplier: NoiseMultiplier,
-    /// There are not more rounds.
+    /// The largest number of rounds.
     pub rounds: u64,
 }
 
 impl Envelope {
-    /// The most that can happen: all rounds, each at both limits.
+    /// The worst case: all rounds, each at the highest rate and the lowest noise.
     ///
     /// # Guarantee
     /// Dominates every adaptive choice within the envelope: a lower rate and more noise are
     /// post-processing of a higher rate and less noise.
     ///
     /// # Errors
-    /// When a round is outside of it, or no Poisson sample.
+    /// When a round is outside the envelope, or not Poisson sampled.
     pub fn composition(
         &self,
         rounds: &[Rounds],
         adjacency: Adjacency,
     ) -> Result<Composition, Unsupported> {
-        // Folding rounds noise down, so that a round at the limit may fall a little below it: what is priced is that.
+        // Folding rounds noise multipliers down, so a round at the limit may fall slightly below it. Price that.
         let least = NoiseMultiplier::new(self.noise_multiplier.get() * (1.0 - 1e-12))?;
         let mut count: u64 = 0;
         for entry in rounds.iter().filter(|entry| entry.count > 0) {
@@ -78,12 +90,24 @@ impl Envelope {
     }
 }
 
-/// A budget at one order, declared before the first round, under which every later round may be chosen
+/// A Rényi filter: a budget at one order, declared before the first round, under which every later round may be chosen
 /// from earlier outputs (Feldman, Zrnic 2021).
 ///
 /// # Guarantee
 /// As long as every round is admitted before it runs, all rounds together cost at most
 /// [`epsilon`](Self::epsilon) at the declared delta, however they were chosen.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Composition, adaptive::Filter};
+/// use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, SampleRate};
+///
+/// let (rate, noise) = (SampleRate::new(0.01)?, NoiseMultiplier::new(1.0)?);
+/// let rounds = |count| Composition::poisson(rate, noise, count, Adjacency::AddRemove);
+/// let filter = Filter::for_rounds_like(&rounds(1)?, Epsilon::new(2.0)?, Delta::new(1e-5)?)?;
+/// assert!(filter.admits(&rounds(500)?) && !filter.admits(&rounds(2000)?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Filter {
     order: f64,
@@ -115,10 +139,10 @@ impl Filter {
         Ok(Self { order, divergence, epsilon, delta })
     }
 
-    /// The filter for a budget that lets most rounds like these through.
+    /// The filter whose order admits the most rounds like `typical` under this budget.
     ///
     /// # Errors
-    /// When no order leaves room for any.
+    /// When no order leaves room for any round.
     pub fn for_rounds_like(
         typical: &Composition,
         epsilon: Epsilon,
@@ -137,7 +161,7 @@ impl Filter {
         divergence(rounds, self.order) <= self.divergence
     }
 
-    /// The Rényi divergence that all rounds together may have at that order.
+    /// The Rényi divergence that all rounds together may have at the filter's order.
     pub const fn divergence(&self) -> f64 {
         self.divergence
     }
@@ -147,12 +171,12 @@ impl Filter {
         self.order
     }
 
-    /// What all admitted rounds cost at most.
+    /// An upper bound on the epsilon of all admitted rounds.
     pub const fn epsilon(&self) -> Epsilon {
         self.epsilon
     }
 
-    /// The delta for which this was declared.
+    /// The declared delta.
     pub const fn delta(&self) -> Delta {
         self.delta
     }

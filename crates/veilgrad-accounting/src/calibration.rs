@@ -1,4 +1,4 @@
-//! Parameters that keep a budget: the noise, the rate or the number of rounds, always on its safe side.
+//! Calibration: the noise multiplier, sampling rate or number of rounds that keeps a budget.
 
 use std::ops::RangeInclusive;
 
@@ -9,35 +9,48 @@ use crate::profile::Method;
 use crate::work::{self, Allowance};
 use crate::{Composition, Unsupported};
 
-/// Answers are this close to optimal, relatively.
+/// Relative distance of an answer from the optimum.
 const TOLERANCE: f64 = 1e-6;
-/// The same where bounds of epsilon are not close themselves: a part of their distance, between these.
+/// Smallest and largest tolerance where the accountant's bounds on epsilon are further apart than `TOLERANCE`.
 const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
-/// How far from the answer of Rényi's bound, relatively, the search for a closer one begins.
+/// First relative step of the search, which starts at the answer of the RDP accountant.
 const FIRST_STRIDE: f64 = 0.05;
-/// How closely the answer of Rényi's bound is found, which is where that search begins.
+/// Relative tolerance of that starting point.
 const GUESS_TOLERANCE: f64 = 0.01;
-/// Budgets that are worth a close search.
+/// Budgets that get the full amount of work; others get less.
 const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
 const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
 const NOISE: (f64, f64) = (1e-2, 1e7);
 const LEAST_RATE: f64 = 1e-12;
-/// More rounds than this are as good as any number.
+/// A search for rounds that gets this far reports that any number of rounds fits.
 const UNLIMITED_ROUNDS: u64 = 1 << 53;
 
-/// What must not be exceeded.
+/// A target (epsilon, delta) to calibrate for: finds the noise multiplier, sampling rate or number of rounds that keeps
+/// it.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Composition, PrivacyTarget, Tightest};
+/// use veilgrad_events::{Adjacency, Delta, Epsilon, SampleRate};
+///
+/// let target = PrivacyTarget { epsilon: Epsilon::new(3.0)?, delta: Delta::new(1e-5)?, accountant: &Tightest };
+/// let rate = SampleRate::new(0.01)?;
+/// let noise = target.noise_multiplier(|noise| Composition::poisson(rate, noise, 1000, Adjacency::AddRemove))?;
+/// assert!((0.81..0.82).contains(&noise.get()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct PrivacyTarget<'a> {
     /// The budget.
     pub epsilon: Epsilon,
     /// The delta at which it holds.
     pub delta: Delta,
-    /// Who accounts.
+    /// The accountant that computes epsilon.
     pub accountant: &'a dyn Accountant,
 }
 
 impl PrivacyTarget<'_> {
-    /// By how much a composition exceeds the budget; infinite if that cannot be told.
+    /// By how much a composition exceeds the budget; infinite if the accountant fails.
     fn excess(
         &self,
         composition: Result<Composition, Unsupported>,
@@ -58,14 +71,14 @@ impl PrivacyTarget<'_> {
         }
     }
 
-    /// How much work a search is worth: less for a budget that nobody trains with.
+    /// The work that a search may take: less for budgets outside the usual range.
     fn share_of(&self, units: u64) -> u64 {
         let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
         let usual = USUAL_EPSILON.contains(&epsilon) && USUAL_DELTA.contains(&delta);
         if usual { units } else { units / work::UNUSUAL }
     }
 
-    /// How closely it is worth to search: not closer than the accountant knows epsilon itself.
+    /// The tolerance of a search: not below the accuracy of the accountant's own bounds.
     fn tolerance(&self, found: &Guarantee) -> f64 {
         let (least, most) = ROUGH_TOLERANCE;
         match found.epsilon_lower {
@@ -79,14 +92,14 @@ impl PrivacyTarget<'_> {
                     _ => (0.3 * gap).clamp(least, most),
                 }
             }
-            // Rényi's bound, after everything else failed.
+            // The RDP bound, after everything else failed.
             None if found.accountant != self.accountant.name() => 10.0 * least,
             None if found.method == Some(Method::Lattice) => least,
             None => TOLERANCE,
         }
     }
 
-    /// The same target for the accountant that takes microseconds: where to begin.
+    /// The same target with the RDP accountant, which takes microseconds and gives the starting point.
     fn quick(&self) -> PrivacyTarget<'static> {
         PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
     }
@@ -94,12 +107,12 @@ impl PrivacyTarget<'_> {
     /// The smallest noise multiplier that keeps the budget.
     ///
     /// # Guarantee
-    /// Accounting the answer again gives at most the target, and it is within 1e-6 of the smallest
-    /// multiplier for which the accountant says so, or within a third of the distance of its own bounds where these are not closer than that.
-    /// `with` must cost less with more noise.
+    /// Accounting for the answer gives at most the target. The answer is within a relative 1e-6 of the smallest multiplier
+    /// for which the accountant says so, or within 3e-3 where the accountant's upper and lower bound are further apart
+    /// than 1e-6. The epsilon of `with` must decrease with the noise.
     ///
     /// # Errors
-    /// When no multiplier keeps the budget, or the accountant cannot speak.
+    /// When no multiplier keeps the budget, or the accountant does not support the rounds.
     pub fn noise_multiplier(
         &self,
         with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
@@ -113,22 +126,22 @@ impl PrivacyTarget<'_> {
     /// The largest sampling rate that keeps the budget.
     ///
     /// # Guarantee
-    /// As for [`noise_multiplier`](Self::noise_multiplier). `with` must cost more at a higher rate.
+    /// As for [`noise_multiplier`](Self::noise_multiplier). The epsilon of `with` must increase with the rate.
     ///
     /// # Errors
-    /// When no rate keeps the budget, or the accountant cannot speak.
+    /// When no rate keeps the budget, or the accountant does not support the rounds.
     pub fn rate(
         &self,
         with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
     ) -> Result<SampleRate, Unsupported> {
-        // Rates fall from the left to the right: x = -log q.
+        // The search variable is x = -log q, so that epsilon decreases in x.
         let rate = |x: f64| SampleRate::new((-x).exp().min(1.0)).map_err(Unsupported::from);
         let with = |x: f64| rate(x).and_then(&with);
         let none = || format!("no rate down to {LEAST_RATE:e}");
         rate(self.search(with, -0.5f64.ln(), 4.0, (0.0, -LEAST_RATE.ln()), none)?)
     }
 
-    /// The smallest x between both ends at which the budget is kept, from a guess of Rényi's bound on.
+    /// The smallest x in `ends` at which the budget is kept; starts at the answer of the RDP accountant.
     fn search(
         &self,
         with: impl Fn(f64) -> Result<Composition, Unsupported>,
@@ -137,7 +150,7 @@ impl PrivacyTarget<'_> {
         ends: (f64, f64),
         none: impl Fn() -> String,
     ) -> Result<f64, Unsupported> {
-        // What cannot be accounted at all is said so, not searched.
+        // Unsupported rounds are an error right away, not a failed search.
         let steps = with(typical)?.steps().len();
         let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), steps);
         let begin =
@@ -148,15 +161,15 @@ impl PrivacyTarget<'_> {
         })
     }
 
-    /// The largest number of rounds that keeps the budget, 0 if none does: how many more, if `with`
-    /// puts them after those of a ledger.
+    /// The largest number of rounds that keeps the budget; 0 if one round exceeds it. If `with` appends the rounds to
+    /// those of a ledger, this is how many more fit.
     ///
     /// # Guarantee
-    /// Accounting the answer again gives at most the target; one round more, or a third of the distance of the
-    /// accountant's own bounds where these are not close, does not.
+    /// Accounting for the answer gives at most the target, and one more round exceeds it. Where the accountant's upper and
+    /// lower bound are further apart than a relative 1e-6, the answer may be too small by a relative 3e-3.
     ///
     /// # Errors
-    /// When the accountant cannot speak, or no number of rounds reaches the budget.
+    /// When the accountant does not support the rounds, or no number of rounds reaches the budget.
     pub fn rounds(
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
@@ -168,7 +181,7 @@ impl PrivacyTarget<'_> {
             .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
     }
 
-    /// The search of [`rounds`](Self::rounds) from a first guess; none if any number fits.
+    /// The search of [`rounds`](Self::rounds) from a first guess; `None` if any number fits.
     fn most_rounds(
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
@@ -208,7 +221,7 @@ impl PrivacyTarget<'_> {
             let share = -low.1.value / (high.1.value - low.1.value);
             let usable = !halve && share.is_finite();
             let part = if usable { share.clamp(0.0, 1.0) } else { 0.5 };
-            // A little beyond the secant, so that both ends move.
+            // Slightly past the secant point, so that both ends of the bracket move.
             let towards = if part < 0.5 { 1.0 } else { -1.0 };
             let part = part + towards * if rough { 0.3 * enough as f64 / gap as f64 } else { 0.0 };
             let next = tried(low.0 + ((gap as f64 * part) as u64).clamp(1, gap - 1));
@@ -221,8 +234,8 @@ impl PrivacyTarget<'_> {
         }
     }
 
-    /// The smallest x, between both ends, at which the budget is kept, from a first guess and in strides that grow;
-    /// none if not even the last one keeps it.
+    /// The smallest x in `[first, last]` at which the budget is kept, bracketed from a first guess in growing strides;
+    /// `None` if even `last` exceeds the budget.
     fn smallest(
         &self,
         with: impl Fn(f64) -> Result<Composition, Unsupported>,
@@ -254,21 +267,21 @@ impl PrivacyTarget<'_> {
     }
 }
 
-/// By how much a budget is exceeded, and how closely it is worth to search there.
+/// By how much a budget is exceeded, and the tolerance of the search there.
 #[derive(Clone, Copy)]
 struct Excess {
     value: f64,
     tolerance: f64,
 }
 
-/// A place that was tried, and by how much it exceeds the budget.
+/// An end of the bracket: the value that was tried and its excess over the budget.
 #[derive(Clone, Copy)]
 struct End {
     at: f64,
     excess: Excess,
 }
 
-/// The right end, which keeps the budget, of a bracket that is closed to the tolerance.
+/// Shrinks a bracket to the tolerance and returns its right end, which keeps the budget.
 fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
     let mut halve = false;
     loop {
@@ -277,7 +290,7 @@ fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
         if before <= tolerance {
             return right.at;
         }
-        // The secant, a little to its right so that both ends move; halving where it does not help.
+        // Slightly right of the secant point, so that both ends move; bisection where secants converge slowly.
         let (above, below) = (left.excess.value, right.excess.value);
         let secant = right.at - below * before / (below - above);
         let usable = !halve && above.is_finite() && secant > left.at && secant < right.at;

@@ -1,4 +1,4 @@
-//! Small functions on which all accountants rest, without cancellation.
+//! Numerical functions that all accountants share: differences without cancellation, tails, quadrature, root search.
 
 /// The unit roundoff of f64, rounded up.
 pub(crate) const UNIT: f64 = 1.2e-16;
@@ -6,7 +6,7 @@ pub(crate) const UNIT: f64 = 1.2e-16;
 /// `e^x - 1 - x`.
 pub(crate) fn exp_beyond_linear(x: f64) -> f64 {
     if x.abs() < 0.1 {
-        // The series from its second term on; eleven terms leave less than 1e-20 of it.
+        // The Taylor series from its quadratic term on; the remainder after eleven terms is below 1e-20 of the sum.
         let (mut term, mut sum) = (x, 0.0);
         for k in 2..13 {
             term *= x / f64::from(k);
@@ -35,7 +35,7 @@ pub(crate) fn upper_tail(x: f64) -> f64 {
     0.5 * libm::erfc(x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// At least the log of `P(y > x)` for a standard normal y, also where the probability underflows.
+/// An upper bound on the log of `P(y > x)` for a standard normal y, even where the probability underflows.
 pub(crate) fn log_upper_tail(x: f64) -> f64 {
     if x < 30.0 {
         return upper_tail(x).ln() + 1e-12;
@@ -58,33 +58,33 @@ const LEGENDRE: [(f64, f64); 10] = [
     (0.993_128_599_185_094_9, 0.017_614_007_139_152_118),
 ];
 
-/// Places and weights of that rule on `[middle - half, middle + half]`.
+/// Nodes and weights of the twenty-point rule on `[middle - half, middle + half]`.
 pub(crate) fn legendre(middle: f64, half: f64) -> impl Iterator<Item = (f64, f64)> {
-    let both = move |(x, weight): (f64, f64)| {
+    let mirrored_nodes = move |(x, weight): (f64, f64)| {
         [(middle - x * half, weight * half), (middle + x * half, weight * half)]
     };
-    LEGENDRE.into_iter().flat_map(both)
+    LEGENDRE.into_iter().flat_map(mirrored_nodes)
 }
 
-/// Halves the bracket `(low, high)` so often; what lies left of the root is `above`.
+/// Bisects the bracket `(low, high)` `halvings` times. `is_left` is true left of the root and false right of it.
 pub(crate) fn bisect(
     (mut low, mut high): (f64, f64),
     halvings: u32,
-    above: impl Fn(f64) -> bool,
+    is_left: impl Fn(f64) -> bool,
 ) -> (f64, f64) {
     for _ in 0..halvings {
         let middle = 0.5 * (low + high);
-        if above(middle) { low = middle } else { high = middle }
+        if is_left(middle) { low = middle } else { high = middle }
     }
     (low, high)
 }
 
-/// The first of `high`, `high growth`, `high growth^2`, ... that is not `above`, and the one before it (0 if there is
-/// none), or the last two of 60.
-pub(crate) fn grow(high: f64, growth: f64, above: impl Fn(f64) -> bool) -> (f64, f64) {
+/// Brackets a root: tries `high`, `high * growth`, `high * growth^2`, ... until one is not left of the root, and returns
+/// it after the one before (0 for the first). Gives up after 60 steps with the last two.
+pub(crate) fn grow(high: f64, growth: f64, is_left: impl Fn(f64) -> bool) -> (f64, f64) {
     let mut ends = (0.0, high);
     for _ in 0..60 {
-        if !above(ends.1) {
+        if !is_left(ends.1) {
             break;
         }
         ends = (ends.1, growth * ends.1);
@@ -92,8 +92,8 @@ pub(crate) fn grow(high: f64, growth: f64, above: impl Fn(f64) -> bool) -> (f64,
     ends
 }
 
-/// Where `f`, which falls and then rises, is smallest in `[low, high]`, about, and its value there. Every step keeps the
-/// part `ratio` of the bracket, about 0.618.
+/// Golden-section search for the minimum of a unimodal `f` in `[low, high]`: an approximate minimiser and its value. Every
+/// step shrinks the bracket by `ratio`, about 0.618.
 pub(crate) fn golden_section(
     mut f: impl FnMut(f64) -> f64,
     (mut low, mut high): (f64, f64),
@@ -116,8 +116,8 @@ pub(crate) fn golden_section(
     if at_a < at_b { (a, at_a) } else { (b, at_b) }
 }
 
-/// A point at which the decreasing function `f` passes zero: `f(left) > 0 >= f(right)`; returns the
-/// last pair (left, right), closer together than `tolerance` relative or as close as 200 steps get.
+/// Brackets the root of the decreasing function `f`, given `f(left) > 0 >= f(right)`: returns a bracket of relative width
+/// `tolerance`, or what 200 steps reach.
 pub(crate) fn bracket_root(
     mut f: impl FnMut(f64) -> f64,
     mut left: f64,
@@ -130,7 +130,7 @@ pub(crate) fn bracket_root(
         if right - left <= tolerance * right.abs().max(left.abs()) {
             break;
         }
-        // Regula falsi with the Illinois change, every fourth step halving: never stuck.
+        // Regula falsi (Illinois variant); every fourth step bisects, so that it always converges.
         let secant = right - at_right * (right - left) / (at_right - at_left);
         let inside = secant > left && secant < right;
         let next = if round % 4 < 3 && inside { secant } else { 0.5 * (left + right) };

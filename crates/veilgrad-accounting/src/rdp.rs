@@ -10,16 +10,16 @@ const LOWEST_TILT: f64 = 1e-3;
 /// Above this value a step's cumulant is computed by the quick quadrature, whose error bound of 1e-12 then adds at most
 /// 1e-6 of it.
 const QUICK: f64 = 1e-6;
-/// How closely the log of `order - 1` is found: epsilon is then within 1e-9 of the best order's, also where
-/// moments explode (its second derivative there is below 1e4).
+/// Tolerance for the log of `order - 1`: epsilon is then within 1e-9 of the best order's, even where moments grow
+/// fastest (its second derivative there is below 1e4).
 const CLOSE_TILT: f64 = 1e-7;
 
 /// The Rényi divergence of a composition at order `alpha > 1`, rounded up; infinite where it cannot be
 /// computed.
 ///
 /// # Guarantee
-/// At least the divergence in both directions: for Poisson samples the one with the record is the
-/// larger (Mironov, Talwar, Zhang 2019), all others have no direction.
+/// An upper bound on the divergence in both directions. For Poisson samples, removing a record has the larger one
+/// (Mironov, Talwar, Zhang 2019); the other dominating pairs are symmetric.
 pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
     if alpha.is_nan() || alpha <= 1.0 {
         return f64::INFINITY;
@@ -32,12 +32,11 @@ pub fn divergence(composition: &Composition, alpha: f64) -> f64 {
     value / tilt
 }
 
-/// The same for one step, in a few microseconds where its divergence is not tiny: meters add up many.
+/// The same for one step, in a few microseconds where its divergence is not tiny. Meters call it for every new step.
 pub(crate) fn step_divergence(step: Step, alpha: f64) -> f64 {
     let composition = Composition::of_step(step);
     if alpha > 1.0 {
         let quick = cumulant_step_by_step(&composition, Direction::Remove, alpha - 1.0).value;
-        // Good to 1e-12, which is little of this.
         if quick > QUICK {
             return quick / (alpha - 1.0);
         }
@@ -57,7 +56,7 @@ pub struct RdpEpsilon {
 /// The epsilon that `K(tilt)`, `tilt = order - 1`, gives for `delta` (Canonne, Kamath, Steinke 2020,
 /// proposition 12), rounded up.
 fn epsilon_at(k: f64, tilt: f64, delta: f64) -> f64 {
-    // Total variation is at most sqrt(1 - e^-r) (Bretagnolle, Huber), and delta at epsilon 0 is that.
+    // Delta at epsilon 0 is the total variation, which is at most sqrt(1 - e^-r) (Bretagnolle, Huber).
     if delta * delta * (1.0 - 1e-14) > -libm::expm1(-k / tilt) {
         return 0.0;
     }
@@ -66,7 +65,8 @@ fn epsilon_at(k: f64, tilt: f64, delta: f64) -> f64 {
     if epsilon.is_nan() { f64::INFINITY } else { epsilon }
 }
 
-/// `tilt log(1 - 1/order) - log(order)`, what the conversion adds to K, for `order = 1 + tilt`.
+/// `tilt log(1 - 1/order) - log(order)` with `order = 1 + tilt`: the term that the conversion to (epsilon, delta) adds
+/// to K.
 pub(crate) fn conversion(tilt: f64) -> Jet {
     let order = 1.0 + tilt;
     Jet {
@@ -76,18 +76,18 @@ pub(crate) fn conversion(tilt: f64) -> Jet {
     }
 }
 
-/// The smallest epsilon over all orders.
+/// The RDP epsilon: the smallest over all real orders.
 ///
 /// # Guarantee
 /// Any order gives a valid bound; the search only looks for the best one. `epsilon(order)` falls and then
-/// rises, because `K` and what the conversion adds to it are convex. An epsilon below 0 is 0.
+/// rises, because `K` and the conversion term are convex. A negative bound is reported as 0.
 ///
 /// # Errors
 /// When no order gives a finite bound.
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Unsupported> {
     let composition = composition.above();
     if let Some(sample) = composition.sample() {
-        // The order that is best for some of the steps, and then one step of Newton's method for all of them.
+        // The best order for a sample of the steps, then one Newton step with all of them.
         let mut tilt = epsilon(sample, delta)?.order - 1.0;
         let (mut best, mut order) = (f64::INFINITY, f64::NAN);
         for _ in 0..2 {
@@ -111,7 +111,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<RdpEpsilon, Un
             (best, order) = (bound, 1.0 + tilt);
         }
     };
-    // Divergences rise with the order, so low ones show best that epsilon is 0.
+    // Divergence increases with the order, so the lowest order is the best one to show that epsilon is 0.
     try_tilt(LOWEST_TILT, cumulant.at(LOWEST_TILT).value);
     cumulant.increasing_root(CLOSE_TILT, |tilt, k| {
         try_tilt(tilt, k.value);
@@ -184,12 +184,12 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> f64 {
     delta.min(total_variation(composition))
 }
 
-/// At least the total variation distance of the composition's dominating pair, in both directions: delta at
+/// An upper bound on the total variation distance of the composition's dominating pair, in both directions: on delta at
 /// epsilon 0.
 ///
 /// # Guarantee
-/// By the inequalities of Pinsker and of Bretagnolle and Huber, from the divergence at an order just above 1, which
-/// is at least that at order 1.
+/// By the inequalities of Pinsker and of Bretagnolle and Huber. Both need the divergence at order 1, which the one at
+/// an order just above 1 bounds from above.
 pub fn total_variation(composition: &Composition) -> f64 {
     if composition.steps().is_empty() {
         return 0.0;
@@ -205,7 +205,7 @@ fn delta_of(value: f64, tilt: f64, epsilon: f64) -> f64 {
     if delta.is_nan() { 1.0 } else { delta.min(1.0) }
 }
 
-/// A quick upper bound of delta: the Rényi bound at orders `1 + 2^k` for k from -2 to 11, computed as needed and kept.
+/// A quick upper bound on delta: the Rényi bound at orders `1 + 2^k` for k from -2 to 11, computed as needed and cached.
 pub(crate) struct Orders {
     cumulant: Cumulant,
     values: Vec<f64>,
@@ -230,7 +230,7 @@ impl Orders {
                 }
             };
             let found = delta_of(value, tilt, epsilon);
-            // Convex in the order: once it rises it will not fall again.
+            // The bound is convex in the order: once it rises it does not fall again.
             if found <= delta || found > last {
                 return found <= delta;
             }

@@ -1,34 +1,34 @@
-//! How much work transforms may take. It is counted, not timed, so that every answer is the same on every machine.
+//! Limits on the work of transforms. Work is counted, not timed, so that every answer is the same on every machine.
 //!
-//! A search or a question opens an `Allowance`. Transforms count what they do, and where it is used up they certify
-//! nothing more: Rényi's bound and closed forms, which take little work and are never refused, are what is left.
+//! A search or a query opens an `Allowance`. Transforms count their work against it. When it is used up they return no
+//! certified bound, and the caller falls back on the RDP bound and closed forms, which are cheap and always run.
 
 use std::cell::Cell;
 
-/// The work of one quadrature node, in units. A unit is about one elementary function, ten nanoseconds.
+/// Units of work of one quadrature node. A unit is about one elementary function, ten nanoseconds.
 pub(crate) const NODE: u64 = 10;
 /// This many products of a frequency and a node are one unit of work.
 pub(crate) const PRODUCTS: u64 = 8;
 
-/// For one question: bounds of epsilon at a delta, or of delta at an epsilon.
+/// Allowance for one query: bounds on epsilon at a delta, or on delta at an epsilon.
 pub(crate) const QUESTION: u64 = 30_000_000;
-/// For all questions of a search or of a curve together, and for each of them: rough bounds of many places find a
-/// better answer than close ones of a few.
+/// Allowance for all queries of a search or a curve together, and for each one. Rough bounds at many points find a better
+/// answer than tight bounds at a few.
 pub(crate) const SEARCH: u64 = 200_000_000;
 pub(crate) const SEARCH_QUESTION: u64 = SEARCH / 10;
-/// Both are divided by this for unusual budgets (epsilon outside of [0.01, 50] or delta outside of [1e-20, 0.01]).
+/// Searches divide both by this for unusual budgets (epsilon outside [0.01, 50] or delta outside [1e-20, 0.01]).
 pub(crate) const UNUSUAL: u64 = 5;
-/// For a whole profile, and for the few points of it that bound an attack.
+/// Allowances for a whole profile, and for the few points of it that bound an attack.
 pub(crate) const PROFILE: u64 = 50_000_000;
 pub(crate) const ATTACK: u64 = 12_000_000;
 
-/// Many distinct steps get at most `1 + MOST_SHARES` times the work of one: it bounds the time of any question.
+/// Many distinct steps get at most `1 + MOST_SHARES` times the work of one, which bounds the time of any query.
 const MOST_SHARES: u64 = 64;
 
 #[derive(Clone, Copy)]
 struct Meter {
     spent: u64,
-    /// What `spent` may grow to.
+    /// The largest `spent` that is allowed.
     limit: u64,
 }
 
@@ -36,7 +36,7 @@ thread_local! {
     static METER: Cell<Meter> = const { Cell::new(Meter { spent: 0, limit: u64::MAX }) };
 }
 
-/// All work that this thread has counted: a difference of two readings says what lay between.
+/// The work that this thread has counted so far. Subtract two readings to measure what lies between them.
 pub fn spent() -> u64 {
     METER.get().spent
 }
@@ -52,13 +52,13 @@ pub(crate) fn left() -> u64 {
     limit.saturating_sub(spent)
 }
 
-/// Work for so many distinct steps: every sixteen distinct steps may take as much as one does, up to a limit.
+/// The work for `distinct` steps: `units`, and as much again for every sixteen distinct steps, up to a limit.
 pub(crate) fn for_steps(units: u64, distinct: usize) -> u64 {
     units.saturating_mul(1 + (distinct as u64 / 16).min(MOST_SHARES))
 }
 
-/// Limits the work of this thread until it is dropped. Allowances nest: an inner one never has more than is left of
-/// the outer one.
+/// Limits the work of this thread until dropped. Allowances nest: an inner one never has more than is left of the outer
+/// one.
 #[must_use]
 pub(crate) struct Allowance {
     outer: u64,

@@ -1,4 +1,4 @@
-//! `veilgrad account`: what a ledger or a file of rounds cost.
+//! `veilgrad account`: epsilon of a ledger or of a rounds file.
 
 use serde_json::json;
 use veilgrad_accounting::claim::{Claim, NoClaim};
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let source = read(arguments, common)?;
     let adjacency = match (arguments.view.adjacency, &source.budget) {
         (None, Some(budget)) => budget.adjacency,
-        // What a ledger charged was charged under its own; another's number could be smaller.
+        // A ledger is charged under its own adjacency; another one could give a smaller epsilon.
         (Some(asked), Some(budget)) if asked.adjacency() != budget.adjacency => {
             return Err(Error::Usage(format!(
                 "the budget of {:?} is for adjacency {}",
@@ -49,13 +49,13 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
         print_json(&json!(document))?;
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
-        let promise = source.claim.as_ref().map_or(String::new(), promise);
-        print(&format!("{table}{}{promise}", how_chosen(&source)))?;
+        let claim = source.claim.as_ref().map_or(String::new(), claim_table);
+        print(&format!("{table}{}{claim}", mode_row(&source)))?;
     }
     answer.answered()
 }
 
-fn how_chosen(source: &Source) -> &'static str {
+fn mode_row(source: &Source) -> &'static str {
     match (source.mode, source.assumed) {
         (Mode::Planned, false) => "mode              planned\n",
         (Mode::Planned, true) => {
@@ -66,19 +66,21 @@ fn how_chosen(source: &Source) -> &'static str {
     }
 }
 
-/// What may be claimed about the dataset, behind what its rounds cost so far.
-fn promise(claim: &Result<Claim, NoClaim>) -> String {
+/// What may be claimed about the dataset, printed below the cost of its rounds so far.
+fn claim_table(claim: &Result<Claim, NoClaim>) -> String {
     let rows = table(&crate::claim::rows(claim));
-    format!("\nWhat is above is what was charged so far. What may be claimed:\n{rows}")
+    format!(
+        "\nThe table above is the cost of the rounds charged so far. What may be claimed:\n{rows}"
+    )
 }
 
-/// The rounds to account for, and what is known about where they come from.
+/// The rounds to account for, and what is known about their origin.
 struct Source {
     /// The rounds of each run, in their order.
     runs: Vec<Vec<Folded>>,
     /// Whether rounds may have been chosen from earlier outputs.
     mode: Mode,
-    /// Whether that is assumed, because nothing says it.
+    /// Whether the mode is assumed, because the file does not say.
     assumed: bool,
     /// The Rényi order that was fixed before the first round, if one was.
     order: Option<f64>,
@@ -95,7 +97,7 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
     let text = |error: Unsupported| error.to_string();
     let runs = source.runs.iter().map(|rounds| rounds.iter().copied());
     let composition = Composition::of_runs(runs, adjacency).map_err(text)?;
-    // Rounds that may have been chosen from earlier outputs have a price at an order that was fixed before.
+    // Rounds that may have been chosen from earlier outputs are bounded at an order that was fixed before the first.
     let guarantee = match (arguments.delta, arguments.epsilon, source.mode) {
         (Some(delta), _, Mode::Adaptive)
             if arguments.view.accountant != Some(Accounting::Pld)
@@ -137,13 +139,13 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
     if bytes.starts_with(crate::ledger::DATABASE) {
         return read_ledger(arguments, common);
     }
-    let wrong = |cause: String| Error::Data { path: path.clone(), cause };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()))?;
-    let file = RoundsFile::from_jsonl(&text).map_err(|error| wrong(error.to_string()))?;
+    let data_error = |cause: String| Error::Data { path: path.clone(), cause };
+    let text = String::from_utf8(bytes).map_err(|_| data_error("is not UTF-8 text".to_owned()))?;
+    let file = RoundsFile::from_jsonl(&text).map_err(|error| data_error(error.to_string()))?;
     let fold = |run: &Vec<Rounds>| run.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
     let runs: Result<Vec<_>, _> = file.runs.iter().map(fold).collect();
     Ok(Source {
-        runs: runs.map_err(|error| wrong(error.to_string()))?,
+        runs: runs.map_err(|error| data_error(error.to_string()))?,
         mode: file.mode.unwrap_or(Mode::Planned),
         assumed: file.mode.is_none(),
         order: file.order,
@@ -189,7 +191,7 @@ fn parameters(rounds: &[Folded], adjacency: Adjacency) -> Parameters {
     }
 }
 
-/// The value that all have, if there is one.
+/// The common value, if all are equal.
 fn common<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)

@@ -1,4 +1,4 @@
-//! What both commands answer: a table for people, a document for programs.
+//! The answer of `plan` and `account`: a table for people, a JSON document for programs.
 
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
@@ -10,7 +10,7 @@ use veilgrad_events::{RecordUnit, Sampling};
 use crate::error::Error;
 use crate::output::table;
 
-/// The parameters that were asked about; a mixture has no single value.
+/// The parameters of the rounds; `None` where they differ between rounds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Parameters {
     pub(crate) noise_multiplier: Option<f64>,
@@ -27,7 +27,7 @@ pub(crate) struct Answer {
     pub(crate) outcome: Result<Outcome, String>,
     /// The accountant that was asked for, if one was.
     pub(crate) asked: Option<&'static str>,
-    /// How people see the noise multiplier: as given, as charged, or as it has to be.
+    /// How the table formats the noise multiplier: as given, rounded down if charged, rounded up if required.
     pub(crate) show_noise: fn(f64) -> String,
 }
 
@@ -46,7 +46,7 @@ impl Outcome {
         Self { guarantee, mu, attacker: Attacker::of(composition) }
     }
 
-    /// Of rounds that may have been chosen from earlier outputs, for which (epsilon, delta) is all that holds.
+    /// For rounds that may have been chosen from earlier outputs, where only (epsilon, delta) is guaranteed.
     pub(crate) fn adaptive(guarantee: Guarantee) -> Self {
         let attacker = Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
         Self { guarantee, mu: None, attacker }
@@ -73,7 +73,7 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
     }
 }
 
-/// Which part of the records a round takes, where its policy says that with one number.
+/// The sampling rate of a round, where its policy has a single one.
 pub(crate) fn rate(sampling: Sampling) -> Option<f64> {
     match sampling {
         Sampling::Poisson { rate } => Some(rate.get()),
@@ -94,7 +94,7 @@ fn method_name(method: Method) -> &'static str {
 }
 
 impl Answer {
-    /// Succeeds if there is an answer; else the error that programs see as an exit code.
+    /// An error, and so its exit code, if there is no answer.
     pub(crate) fn answered(&self) -> Result<(), Error> {
         self.outcome.as_ref().map(|_| ()).map_err(|reason| Error::NoAnswer(reason.clone()))
     }
@@ -130,7 +130,7 @@ impl Answer {
     /// The table for people. Epsilons are rounded up.
     pub(crate) fn table(&self, solved: &str) -> String {
         let p = &self.parameters;
-        // What was to be found and was not, or what differs from round to round.
+        // Not solved, or different from round to round.
         let missing = |name: &str| if name == solved { "unknown" } else { "several" }.to_owned();
         let mut rows: Vec<(&str, String)> = vec![
             ("sampling", p.sampling.to_owned()),
@@ -160,7 +160,7 @@ impl Answer {
                 let advantage = up(100.0 * outcome.attacker.advantage);
                 let found = up(100.0 * outcome.attacker.true_positive_rate);
                 rows.push(("attacker", format!(
-                    "advantage at most {advantage} %; finds at most {found} % at {} % false alarms",
+                    "advantage at most {advantage} %; true positive rate at most {found} % at {} % false positives",
                     100.0 * FALSE_POSITIVE_RATE
                 )));
             }

@@ -1,4 +1,4 @@
-//! What people type.
+//! Command-line arguments.
 
 mod store;
 
@@ -27,26 +27,26 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// Options of all commands.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// Print one JSON document instead of a table.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say less on stderr.
+    /// Print less to stderr.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Say more on stderr.
+    /// Print more to stderr.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Serve ledgers on network file systems, too.
+    /// Allow ledgers on network file systems.
     #[arg(long, global = true)]
     pub(crate) allow_network: bool,
-    /// Write the head of the ledger there after every charge: a file, or a command after '|' or 'cmd:' that gets it on
-    /// stdin.
+    /// Where to write the head of the ledger after every charge: a file, or a command after '|' or 'cmd:' that gets it
+    /// on stdin.
     #[arg(long, global = true, value_name = "FILE|COMMAND", env = "VEILGRAD_WITNESS")]
     pub(crate) witness: Option<Witness>,
-    /// Who watches, if a program runs the command in its own process.
+    /// Progress and stop flag for a program that runs the command in its own process.
     #[arg(skip)]
     pub(crate) watch: Option<Arc<Watch>>,
 }
@@ -66,30 +66,30 @@ pub(crate) enum Command {
     /// Make the model and the report of a run from its checkpoint, when nothing more can or should be charged.
     #[command(after_help = example::FINISH)]
     Finish(Finish),
-    /// Lower bounds of the privacy loss by canaries, beside the claim: of this installation, or of a training run.
+    /// Audit this installation, or a training run: lower bounds on the privacy loss from canaries, next to the claim.
     #[command(
         after_help = example::AUDIT
     )]
     Audit(Audit),
-    /// All that is wrong with a configuration, before any budget is touched.
+    /// Check a configuration and list all problems, without touching a budget.
     #[command(after_help = example::CHECK)]
     Check(Check),
-    /// Use a trained model.
+    /// Predict classes with a trained model.
     #[command(after_help = example::PREDICT)]
     Predict(Predict),
-    /// The report of a run as a self-contained page.
+    /// The report of a run as a self-contained HTML page.
     #[command(after_help = example::REPORT)]
     Report(ReportOf),
-    /// The promise of a run in plain words.
+    /// The privacy guarantee of a run in plain words, with its conditions.
     #[command(after_help = example::STATEMENT)]
     Statement(RunOf),
     /// Solve for one of noise multiplier, rate, steps or epsilon.
     #[command(after_help = example::PLAN)]
     Plan(Plan),
-    /// Epsilon of a ledger database or a rounds file, post hoc, by any accountant.
+    /// Compute epsilon of a ledger or a rounds file, with any accountant.
     #[command(after_help = example::ACCOUNT)]
     Account(Account),
-    /// One budget per dataset, many runs.
+    /// Create, show and lower the budgets of datasets.
     #[command(subcommand, after_help = example::BUDGET)]
     Budget(Budget),
     /// Inspect, verify and move ledgers.
@@ -115,16 +115,16 @@ pub(crate) struct Train {
 /// An audit.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// The configuration of a run, in TOML: it is trained as `train` does, and charged, with canaries beside its
-    /// records. Without one, the installation is audited; no data is needed.
+    /// The configuration of a run, in TOML: it is trained and charged as by `train`, with canaries added to its records.
+    /// Without one, the installation is audited; no data is needed.
     pub(crate) config: Option<PathBuf>,
-    /// Canaries of a run, unless its configuration says how many.
+    /// The number of canaries of a run, unless its configuration has one.
     #[arg(
         long, value_name = "M", default_value_t = 1000, requires = "config",
         value_parser = clap::value_parser!(u32).range(1..=100_000)
     )]
     pub(crate) canaries: u32,
-    /// Releases of each part of the audit of an installation.
+    /// The number of releases in each part of the audit of an installation.
     #[arg(
         long, value_name = "N", default_value_t = 100_000, conflicts_with = "config",
         value_parser = clap::value_parser!(u64).range(1000..=100_000_000)
@@ -134,39 +134,39 @@ pub(crate) struct Audit {
     pub(crate) run: RunOptions,
 }
 
-/// Where a training run charges and writes, and how it goes on.
+/// Where a training run charges and writes, and how it continues.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
     /// Where results go; by default runs/ and the configuration's name.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// The ledger of the data; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in $XDG_STATE_HOME
-    /// (~/.local/state). Runs on the same data belong into one ledger.
+    /// (~/.local/state). Runs on the same data must use the same ledger.
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Go on with a run that was interrupted; with its ledger unless --ledger names one.
+    /// Continue an interrupted run, with its own ledger unless --ledger names one.
     #[arg(long)]
     pub(crate) resume: bool,
     /// Replace the results of a finished run.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) overwrite: bool,
-    /// Charge another ledger than the one that results in the directory name: what was spent there does
-    /// not count then.
+    /// Charge a different ledger than the one that the results in the directory were charged to: what was spent there then
+    /// does not count.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) new_budget: bool,
     /// How many seconds to wait for a ledger that another process holds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u64,
-    /// What the run may cost, instead of what the configuration says.
+    /// The target epsilon of the run, instead of the one in the configuration.
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Option<Epsilon>,
-    /// How many threads; by default, and at most, as many as the machine has.
+    /// The number of threads; by default, and at most, as many as the machine has.
     #[arg(long)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 }
 
 impl RunOptions {
-    /// Whether nothing was said about a run.
+    /// Whether no option of a run was given.
     pub(crate) const fn is_default(&self) -> bool {
         let flags = self.resume || self.overwrite || self.new_budget;
         let values = self.epsilon.is_some() || self.threads.is_some();
@@ -187,8 +187,8 @@ pub(crate) struct Finish {
 pub(crate) struct Check {
     /// The configuration, in TOML.
     pub(crate) config: PathBuf,
-    /// List the rows of the training data that are not as declared: for the eyes of the data's owner alone,
-    /// since the list depends on private records.
+    /// List the rows of the training data that are not as declared. The list depends on private records: it is for the
+    /// owner of the data only.
     #[arg(long)]
     pub(crate) show_rows: bool,
 }
@@ -205,22 +205,22 @@ pub(crate) struct Predict {
 pub(crate) struct ReportOf {
     #[command(flatten)]
     pub(crate) of: RunOf,
-    /// The page; stdout if it is not given.
+    /// Where to write the page; stdout by default.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunOf {
-    /// The directory of a run, its report.json, or the ledger of a run that another program did.
+    /// The directory of a run, its report.json, or the ledger of any run.
     pub(crate) run: PathBuf,
     /// The dataset, if the ledger has several.
     #[arg(long, value_name = "NAME")]
     pub(crate) dataset: Option<String>,
-    /// The ledger of a run's directory, if it is no longer where the run left it.
+    /// The ledger of a run's directory, if it was moved.
     #[arg(long, value_name = "FILE", conflicts_with = "unverified")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Without the ledger: what is stored with the results, labelled as not computed again.
+    /// Print what is stored with the results, without the ledger, labelled as not computed again.
     #[arg(long)]
     pub(crate) unverified: bool,
 }
@@ -234,11 +234,11 @@ pub(crate) struct Completions {
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The command; the page of all if none is given.
+    /// The command; by default the page of all commands.
     pub(crate) command: Vec<String>,
 }
 
-/// What is known of a run; what is missing is solved for.
+/// The parameters of a run; the missing one is solved for.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct Plan {
@@ -248,14 +248,14 @@ pub(crate) struct Plan {
     /// Number of records.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records: Option<u64>,
-    /// Batch: the expected one for poisson, the exact one for fixed and shuffle.
+    /// Batch size: expected for poisson, exact for fixed and shuffle.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch: Option<u64>,
     /// Number of rounds.
     #[arg(long, conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
     /// Number of epochs: rounds times rate, rounded up to whole rounds.
-    #[arg(long, value_parser = positive)]
+    #[arg(long, value_parser = non_negative)]
     pub(crate) epochs: Option<f64>,
     /// The delta of the guarantee.
     #[arg(long, value_parser = checked::<Delta>)]
@@ -266,7 +266,7 @@ pub(crate) struct Plan {
     /// Standard deviation of the noise over the clip norm.
     #[arg(long, value_parser = checked::<NoiseMultiplier>)]
     pub(crate) noise_multiplier: Option<NoiseMultiplier>,
-    /// What to solve for; by default what is missing.
+    /// What to solve for; by default the missing one.
     #[arg(long, value_enum)]
     pub(crate) solve: Option<Solve>,
     /// How batches are drawn.
@@ -274,10 +274,10 @@ pub(crate) struct Plan {
     pub(crate) sampling: Sampler,
     #[command(flatten)]
     pub(crate) view: View,
-    /// Write curves to this file, as a page.
+    /// Write the privacy curves to this file, as an HTML page.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write curves to this file, as a picture.
+    /// Write the privacy curves to this file, as an SVG picture.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
@@ -288,7 +288,7 @@ pub(crate) struct Plan {
 pub(crate) struct Account {
     /// A ledger database, or rounds as JSON Lines; '-' is stdin.
     pub(crate) file: PathBuf,
-    /// The dataset, where a ledger has several.
+    /// The dataset, if the ledger has several.
     #[arg(long)]
     pub(crate) dataset: Option<String>,
     /// Give the epsilon for this delta.
@@ -369,7 +369,7 @@ fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-/// A rate may be 0 here: then nothing is ever sampled.
+/// Rate 0 is allowed here: then nothing is ever sampled.
 fn probability(text: &str) -> Result<f64, String> {
     match number(text)? {
         rate if (0.0..=1.0).contains(&rate) => Ok(rate),
@@ -377,19 +377,19 @@ fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+fn non_negative(text: &str) -> Result<f64, String> {
     match number(text)? {
         value if value.is_finite() && value >= 0.0 => Ok(value),
-        value => Err(format!("{value} is not a number of at least 0")),
+        value => Err(format!("{value} is not a finite number of at least 0")),
     }
 }
 
-/// A number with its unit, checked as everywhere.
+/// A number, checked by the constructor of its unit type.
 fn checked<T: TryFrom<f64, Error = UnitError>>(text: &str) -> Result<T, String> {
     T::try_from(number(text)?).map_err(|error| error.to_string())
 }
 
-/// An epsilon to be kept: nothing fits 0.
+/// A target epsilon, which must be above 0: no round fits 0.
 fn target_epsilon(text: &str) -> Result<Epsilon, String> {
     match checked::<Epsilon>(text)? {
         zero if zero.get() == 0.0 => {

@@ -1,4 +1,4 @@
-//! `veilgrad budget`: one budget per dataset, many runs.
+//! `veilgrad budget`: one budget per dataset, for all of its runs.
 
 use std::path::Path;
 
@@ -65,8 +65,8 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
     Ok(ledger)
 }
 
-/// Says that a dataset begins with nothing spent, even with --quiet: a mistyped name, another
-/// ledger or a renamed file would otherwise forget what was spent before.
+/// Announces that a dataset begins with nothing spent, even with --quiet. A mistyped name, another ledger or a renamed
+/// file would otherwise hide what was spent before.
 pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: Begun) {
     let new = if begun == Begun::Ledger { "new " } else { "" };
     say(&format!(
@@ -81,13 +81,13 @@ pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: B
     ));
 }
 
-/// What a run would have cost alone; the runs of a dataset together cost less than the sum of these.
-fn alone(dataset: &Dataset, run: &RunState) -> Option<f64> {
+/// The epsilon of a run by itself. Together, the runs of a dataset cost less than the sum of these.
+fn epsilon_alone(dataset: &Dataset, run: &RunState) -> Option<f64> {
     let price = Tightest.price(&dataset.terms(&Tightest), &run.charges()).ok();
     price.filter(|_| run.insecure.is_none())
 }
 
-/// Shows a dataset, and returns why nothing may be claimed about it, if that is so.
+/// Shows a dataset. The inner error is the reason why nothing may be claimed about it.
 fn show(ledger: &Ledger, name: &str, common: &Common) -> Result<Result<(), NoClaim>, Error> {
     let dataset = ledger
         .state()
@@ -166,7 +166,7 @@ impl<'a> BudgetStatus<'a> {
                     "id": state.id,
                     "source": state.source,
                     "rounds": state.charged(),
-                    "epsilon": alone(self.dataset, state),
+                    "epsilon": epsilon_alone(self.dataset, state),
                     "insecure": state.insecure,
                     "closed": state.closed,
                 })
@@ -213,7 +213,7 @@ impl<'a> BudgetStatus<'a> {
             Err(_) => rows.push(("running", "epsilon unknown".to_owned())),
         }
         if let Some(reserved) = self.reserved.filter(|reserved| *reserved > 0.0) {
-            rows.push(("reserved", format!("{} for what running plans still hold", up(reserved))));
+            rows.push(("reserved", format!("{} for running plans", up(reserved))));
         }
         if let Some(left) = self.left() {
             rows.push(("left", down(left)));
@@ -225,7 +225,7 @@ impl<'a> BudgetStatus<'a> {
             let insecure =
                 state.insecure.as_ref().map_or(String::new(), |why| format!(", INSECURE: {why}"));
             let rounds = state.charged();
-            let alone = alone(self.dataset, state).map_or("unknown".to_owned(), up);
+            let alone = epsilon_alone(self.dataset, state).map_or("unknown".to_owned(), up);
             text.push_str(&format!(
                 "run {run:<14}{rounds} rounds, epsilon {alone} alone, {end}{insecure}{from}\n"
             ));
@@ -234,11 +234,11 @@ impl<'a> BudgetStatus<'a> {
     }
 }
 
-/// Spent against cap, as wide as a terminal has room for beside the labels.
+/// A text bar of what is spent of a budget.
 pub(crate) fn bar(spent: f64, cap: f64) -> String {
     const WIDTH: usize = 40;
     let share = if cap > 0.0 { (spent / cap).clamp(0.0, 1.0) } else { 1.0 };
-    // Rounded up: what is spent must not look smaller.
+    // Rounded up: spending must not look smaller than it is.
     let filled = ((share * WIDTH as f64).ceil() as usize).min(WIDTH);
     let bar = "#".repeat(filled) + &".".repeat(WIDTH - filled);
     format!("[{bar}] {:.0} %", (share * 100.0).ceil())

@@ -1,4 +1,4 @@
-//! `veilgrad check`: all that is wrong with a configuration, before any budget is touched.
+//! `veilgrad check`: lists all problems of a configuration, without touching a budget.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::train::config::{Config, Features};
 use crate::train::data;
 use crate::train::job::Job;
 
-/// What stands above everything that depends on a record.
+/// The first line of output that depends on private records.
 const PRIVATE: &str =
     "FOR THE DATA OWNER'S EYES: what follows depends on private records; do not publish it.";
 
-/// How many defects are listed; others are counted.
+/// How many defects are listed; the rest are only counted.
 const MOST_LISTED: usize = 1000;
 
 pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     print(&text)
 }
 
-/// All problems; the first decides the exit code.
+/// Reports all problems; the first decides the exit code.
 fn refuse(problems: Vec<Error>, common: &Common) -> Result<(), Error> {
     if common.json {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -80,9 +80,9 @@ fn refuse(problems: Vec<Error>, common: &Common) -> Result<(), Error> {
     first.map_or(Ok(()), Err)
 }
 
-/// Whether training would read all files: says no more than it.
+/// Whether training could read all files; errors are those of `train`.
 fn check_files(config: &Config) -> Result<(), Error> {
-    // Features take long and cannot fail.
+    // Computing features takes long and cannot fail.
     let mut plain = config.clone();
     plain.model.features = Features::None;
     data::train_and_test(&plain, 1).map(|_| ())

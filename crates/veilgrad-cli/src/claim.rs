@@ -1,4 +1,4 @@
-//! What may be claimed about a dataset of a ledger, as every command prints it.
+//! The claim about a dataset of a ledger, as all commands print it.
 
 use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
@@ -6,16 +6,16 @@ use veilgrad_accounting::claim::{self, Claim, ClaimedRun, NoClaim};
 use veilgrad_accounting::display::up;
 use veilgrad_ledger::{Dataset, Ledger, RunState};
 
-/// What may be claimed about a dataset of a ledger.
+/// The epsilon that may be claimed about a dataset of a ledger.
 ///
 /// # Errors
-/// Says why nothing may be claimed.
+/// The reason why nothing may be claimed.
 pub fn of(dataset: &Dataset) -> Result<Claim, NoClaim> {
     let runs: Vec<ClaimedRun<'_>> = dataset.runs.values().map(run).collect();
     claim::claim(&dataset.terms(&Tightest), &runs)
 }
 
-/// What running plans hold of the budget beyond what is `spent`, rounded up.
+/// The part of the budget that running plans hold beyond what is `spent`, rounded up.
 pub(crate) fn reserved(ledger: &Ledger, dataset: &Dataset, spent: f64) -> Option<f64> {
     let holding = ledger.holding(&dataset.budget.dataset);
     if holding.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn reserved(ledger: &Ledger, dataset: &Dataset, spent: f64) -> Option
 }
 
 fn run(run: &RunState) -> ClaimedRun<'_> {
-    // What another branch charged to it besides is not in its plan.
+    // Charges from another branch of the ledger are not in the run's plan.
     let planned = run.is_planned() && run.apart.is_empty();
     ClaimedRun {
         charges: run.charges().to_vec(),
@@ -36,7 +36,7 @@ fn run(run: &RunState) -> ClaimedRun<'_> {
     }
 }
 
-/// For programs: the claim, or null.
+/// The claim as JSON; null if nothing may be claimed.
 pub(crate) fn json(claim: &Result<Claim, NoClaim>) -> Value {
     let Ok(claim) = claim else { return Value::Null };
     json!({
@@ -48,7 +48,7 @@ pub(crate) fn json(claim: &Result<Claim, NoClaim>) -> Value {
     })
 }
 
-/// For people: one line of what is claimed, and lines of why and under which conditions.
+/// The claim as table rows: the guarantee, why it may be claimed, and its conditions.
 pub(crate) fn rows(claim: &Result<Claim, NoClaim>) -> Vec<(&'static str, String)> {
     match claim {
         Ok(claim) => {

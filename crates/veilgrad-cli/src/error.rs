@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit code that says so to programs.
+//! Errors of the command, with their exit codes.
 
 use veilgrad_ledger::StoreError;
 
@@ -13,19 +13,19 @@ pub(crate) enum Error {
     Data { path: String, cause: String },
     #[error("{path}: {cause}")]
     File { path: String, cause: std::io::Error },
-    /// A ledger is not served, or does not take something.
+    /// A ledger cannot be used, or refuses a charge.
     #[error("{0}")]
     Ledger(#[from] StoreError),
-    /// Another process is at work there; nothing was lost.
+    /// Another process uses it; nothing was lost.
     #[error("{0}")]
     Busy(String),
-    /// The question has no answer; the reason is printed to stdout as well.
+    /// There is no answer; the reason is printed to stdout as well.
     #[error("no answer: {0}")]
     NoAnswer(String),
     /// Canaries show more privacy loss than is claimed.
     #[error("THE AUDIT CONTRADICTS THE CLAIM: {0}")]
     Contradicted(String),
-    /// Somebody stopped it; everything is in order.
+    /// The user stopped the command; ledger and checkpoint are valid.
     #[error("interrupted; go on with --resume")]
     Interrupted,
     #[error("{0}")]
@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn a_busy_ledger_and_a_missing_answer_have_their_own_exit_codes() {
         let busy = || "held by another process".to_owned();
-        let from = |error: LedgerError| Error::Ledger(StoreError::from(error));
+        let ledger_error = |error: LedgerError| Error::Ledger(StoreError::from(error));
         assert_eq!(Error::Ledger(StoreError::Busy(busy())).code(), 6);
-        assert_eq!(from(LedgerError::Busy(busy())).code(), 6);
-        assert_eq!(from(LedgerError::BudgetExhausted(busy())).code(), 3);
-        assert_eq!(from(LedgerError::Poisoned).code(), 4);
+        assert_eq!(ledger_error(LedgerError::Busy(busy())).code(), 6);
+        assert_eq!(ledger_error(LedgerError::BudgetExhausted(busy())).code(), 3);
+        assert_eq!(ledger_error(LedgerError::Poisoned).code(), 4);
         assert_eq!(Error::NoAnswer("unsupported".to_owned()).code(), 7);
         assert_eq!(Error::Contradicted("epsilon".to_owned()).code(), 8);
         let data = Error::Data { path: "a.csv".to_owned(), cause: "is not a table".to_owned() };

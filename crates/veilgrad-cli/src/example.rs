@@ -1,6 +1,6 @@
-//! What `--help` shows of every command: lines to copy.
+//! The examples in the `--help` of every command.
 
-/// Lines to copy, below their heading.
+/// Examples, below their heading.
 macro_rules! examples {
     ($($line:literal),+ $(,)?) => {
         concat!("Examples:", $("\n  ", $line),+)
@@ -94,14 +94,14 @@ mod tests {
 
     use crate::argument::Arguments;
 
-    /// All commands, with those below them.
+    /// A command and all of its subcommands.
     fn commands(command: &Command) -> Vec<Command> {
         let below = command.get_subcommands().flat_map(commands);
         std::iter::once(command.clone()).chain(below).collect()
     }
 
     #[test]
-    fn every_command_has_examples_and_they_are_commands() {
+    fn every_command_has_examples_and_they_parse() {
         let all = commands(&Arguments::command());
         assert!(all.len() >= 20, "{}", all.len());
         for command in all {

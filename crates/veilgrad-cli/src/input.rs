@@ -1,6 +1,6 @@
-//! Reads what people and files hand to the command and does nothing else with it: for tests with arbitrary input.
+//! The parsers of the command without its effects, for fuzzing.
 //!
-//! Each function takes the path that the command takes, without its output.
+//! Each function follows the code path of the command, without its output.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::train::config::Config;
 use crate::train::job::Job;
 use crate::train::{build, model_file};
 
-/// Reads the words of a command line, the program's name first.
+/// Parses a command line, the program's name first.
 ///
 /// # Errors
-/// What the command prints when it does not understand them; also the text that `--help` asks for.
+/// The error text of the command, or its help text for `--help`.
 pub fn arguments(words: &[OsString]) -> Result<(), String> {
     parse(words).map(|_| ())
 }
 
-/// The epsilon that `veilgrad plan` finds; none for other commands.
+/// The epsilon that `veilgrad plan` finds; `None` for other commands.
 ///
 /// # Errors
-/// What the command prints when there is no answer.
+/// The error text of the command when there is no answer.
 pub fn plan(words: &[OsString]) -> Result<Option<f64>, String> {
     match parse(words)?.command {
         Command::Plan(plan) => crate::plan::epsilon(&plan).map(Some),
@@ -37,7 +37,7 @@ fn parse(words: &[OsString]) -> Result<Arguments, String> {
     Arguments::try_parse_from(words).map_err(|error| error.to_string())
 }
 
-/// Reads the configuration of a run, and writes it as it is understood.
+/// Parses the configuration of a run, and writes the result as TOML.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -47,8 +47,8 @@ pub fn configuration(text: &str) -> Result<String, String> {
     toml::to_string(&config).map_err(|error| error.to_string())
 }
 
-/// Plans the run of a configuration, if its model has at most so many parameters. Returns what the configuration
-/// allows, if it says that, and what the run would cost.
+/// Plans the run of a configuration, if its model has at most `most_parameters`. Returns the target epsilon of the
+/// configuration, if it has one, and the epsilon of the run.
 ///
 /// # Errors
 /// What is wrong with it, or that the model is larger.
@@ -56,7 +56,7 @@ pub fn job(text: &str, most_parameters: u64) -> Result<(Option<f64>, f64), Strin
     let config = Config::parse(text)?;
     let parameters = build::most_parameters(&config.declaration());
     if parameters.map_err(|error| error.to_string())? > u128::from(most_parameters) {
-        return Err("the model is larger than this test wants".to_owned());
+        return Err("the model has more parameters than this test allows".to_owned());
     }
     let allowed = config.privacy.epsilon;
     let job = Job::new(config, Some(1)).map_err(|error| error.to_string())?;
@@ -71,7 +71,7 @@ pub fn model(path: &Path) -> Result<Model, String> {
     model_file::read(path).map(|(model, _)| model).map_err(|error| error.to_string())
 }
 
-/// Reads a stored report, and makes its page.
+/// Parses a stored report, and makes its HTML page.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -58,7 +58,7 @@ pub(crate) fn dataset<'a>(ledger: &'a Ledger, name: Option<&str>) -> Result<&'a 
     found.map_err(Error::Usage)
 }
 
-/// Visits everything that is charged to a dataset, in its order, with the run that charged it.
+/// Visits all charges of a dataset in order, with the run that charged them.
 fn visit_charges(
     ledger: &Ledger,
     name: &str,
@@ -76,7 +76,7 @@ fn visit_charges(
     Ok(())
 }
 
-/// Everything that is charged to a dataset by these runs, or by all.
+/// All rounds that these runs charged to a dataset, or that all runs did if none is named.
 pub(crate) fn charges(ledger: &Ledger, name: &str, by: &[String]) -> Result<Vec<Rounds>, Error> {
     let mut rounds = Vec::new();
     visit_charges(ledger, name, |run, charge| {
@@ -87,7 +87,7 @@ pub(crate) fn charges(ledger: &Ledger, name: &str, by: &[String]) -> Result<Vec<
     Ok(run_length(rounds))
 }
 
-/// What every run charged, in the order in which runs began.
+/// The rounds of every run, in the order in which runs began.
 fn charged_runs(ledger: &Ledger, name: &str) -> Result<Vec<Vec<Rounds>>, Error> {
     let mut runs: Vec<(String, Vec<Rounds>)> = Vec::new();
     visit_charges(ledger, name, |run, charge| match runs.iter_mut().find(|(id, _)| *id == run) {
@@ -102,13 +102,13 @@ fn rounds_file(ledger: &Ledger, dataset: &Dataset) -> Result<RoundsFile, Error> 
     let name = &dataset.budget.dataset;
     if let Some(reason) = dataset.insecure() {
         return Err(Error::Usage(format!(
-            "a run of {name:?} protects nothing ({reason}), which rounds alone would not say"
+            "a run of {name:?} protects nothing ({reason}), which a rounds file cannot express"
         )));
     }
     if dataset.runs.values().any(|run| !run.apart.is_empty()) {
         return Err(Error::Usage(format!(
-            "a run of {name:?} was charged by two branches of the ledger, which rounds alone would not say; account \
-             for the ledger itself"
+            "a run of {name:?} was charged by two branches of the ledger, which a rounds file cannot express; \
+             account for the ledger itself"
         )));
     }
     let terms = dataset.terms(&Tightest);
@@ -226,7 +226,7 @@ fn verify(arguments: &Verify, common: &Common) -> Result<(), Error> {
 fn export(arguments: &Export, common: &Common) -> Result<(), Error> {
     let ledger = Ledger::read(&arguments.ledger, common.options())?;
     let text = match arguments.format {
-        // Its lines are hashed.
+        // Lines are hashed, so their bytes must not change.
         Format::Jsonl => return print_exact(&ledger.export()?),
         Format::Csv => csv(&ledger)?,
         Format::Rounds => {
@@ -282,7 +282,7 @@ fn repair(arguments: &Repair, common: &Common) -> Result<(), Error> {
              begins in this ledger\n"
         ),
     });
-    print(&format!("{text}head {}\n{} is as it was\n", repaired.head, arguments.ledger.display()))
+    print(&format!("{text}head {}\n{} is unchanged\n", repaired.head, arguments.ledger.display()))
 }
 
 fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {

@@ -1,8 +1,8 @@
-//! Where the ledger is: one known place, whatever directory a command runs in.
+//! The path of the ledger, which does not depend on the working directory.
 //!
 //! `--ledger FILE`, else `$VEILGRAD_LEDGER`, else `veilgrad/ledger.db` under `$XDG_STATE_HOME`, which is
-//! `~/.local/state` by default. A place that followed the working directory or the results would begin a
-//! fresh budget whenever either changes.
+//! `~/.local/state` by default. A path that depended on the working directory or on the results would start a fresh
+//! budget whenever either changes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use crate::error::Error;
 use crate::output::create_directory;
 
 pub(crate) const VARIABLE: &str = "VEILGRAD_LEDGER";
-/// Where `budget` once looked by default.
+/// The former default of `budget`.
 const FORMER: &str = "veilgrad-ledger.db";
 
 pub(crate) fn to_read(given: Option<&Path>) -> Result<PathBuf, Error> {
     choose(given).map(|(path, _)| path)
 }
 
-/// The ledger to write, which may not be there yet; the directory of the default place is made.
+/// The ledger to write, which may not exist yet. Creates the directory of the default path.
 pub(crate) fn to_write(given: Option<&Path>) -> Result<PathBuf, Error> {
     let (path, is_default) = choose(given)?;
     if let Some(directory) = path.parent().filter(|_| is_default) {
@@ -34,8 +34,8 @@ fn choose(given: Option<&Path>) -> Result<(PathBuf, bool), Error> {
     }
     if Path::new(FORMER).exists() {
         return Err(Error::Usage(format!(
-            "{FORMER} is in this directory, where ledgers were by default before; name it with --ledger \
-             {FORMER}, or name another"
+            "{FORMER} is in this directory, which was the default place of ledgers; pass --ledger {FORMER} to use \
+             it, or name another"
         )));
     }
     let absolute = |path: &PathBuf| path.is_absolute();

@@ -4,9 +4,9 @@
 //! be exceeded, 4 ledger refused or damaged, 5 data file malformed as a whole, 6 ledger busy, 7 no answer,
 //! 8 an audit contradicts the claim, 130 interrupted.
 //!
-//! This is a library so that tests reach its readers, in [`input`], without a process for each input, and so that
-//! programs in other languages [`run`] commands in their own process. It promises no stable interface: the command is
-//! the interface.
+//! This is a library so that tests can call its parsers, in [`input`], without starting a process for each input, and so
+//! that bindings for other languages can [`run`] commands in their own process. Its interface is not stable: use the
+//! command.
 
 mod account;
 mod answer;
@@ -42,7 +42,7 @@ pub use claim::of as claim;
 pub use trained::{Trained, report};
 pub use watch::Watch;
 
-/// Does what the command line asks for.
+/// Runs the command of this process's arguments and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     match run(std::env::args_os(), None) {
@@ -60,8 +60,8 @@ pub struct Failure(Cause);
 
 #[derive(Debug)]
 enum Cause {
-    /// The words make no command, or ask for help: then this is not a failure, and its code is 0.
-    Words(clap::Error),
+    /// The arguments are not valid, or ask for help, whose exit code is 0.
+    Arguments(clap::Error),
     Command(error::Error),
 }
 
@@ -70,7 +70,7 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> u8 {
         match &self.0 {
-            Cause::Words(error) => u8::try_from(error.exit_code()).unwrap_or(1),
+            Cause::Arguments(error) => u8::try_from(error.exit_code()).unwrap_or(1),
             Cause::Command(error) => error.code(),
         }
     }
@@ -78,7 +78,7 @@ impl Failure {
     /// Prints what the command prints: help to stdout, errors to stderr.
     pub fn print(&self) {
         match &self.0 {
-            Cause::Words(error) => drop(error.print()),
+            Cause::Arguments(error) => drop(error.print()),
             Cause::Command(error) => output::say(&format!("error: {error}\n")),
         }
     }
@@ -87,7 +87,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::Words(error) => error.fmt(f),
+            Cause::Arguments(error) => error.fmt(f),
             Cause::Command(error) => error.fmt(f),
         }
     }
@@ -95,18 +95,19 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs a command, the program's name first. With a [`Watch`], training installs no signal handlers and prints no result.
+/// Runs a command from its arguments, the program's name first. With a [`Watch`], training installs no signal handlers and
+/// prints no result.
 ///
 /// # Errors
-/// Whatever makes the command end with a code other than 0; also the text that `--help` asks for.
+/// When the command fails, and with the help text for `--help`.
 pub fn run(
     words: impl IntoIterator<Item = OsString>,
     watch: Option<Arc<Watch>>,
 ) -> Result<(), Failure> {
     let parsed = Arguments::try_parse_from(words);
-    let mut arguments = parsed.map_err(|error| Failure(Cause::Words(error)))?;
+    let mut arguments = parsed.map_err(|error| Failure(Cause::Arguments(error)))?;
     arguments.common.watch = watch;
-    keep_no_core();
+    disable_core_dumps();
     let outcome = match &arguments.command {
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
@@ -125,8 +126,8 @@ pub fn run(
     outcome.map_err(|error| Failure(Cause::Command(error)))
 }
 
-/// A process that crashes must not leave its memory, and with it records, in a file.
-fn keep_no_core() {
+/// Disables core dumps: a crash must not write private records to a file.
+fn disable_core_dumps() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     // Lowering a limit is always allowed.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });

@@ -1,4 +1,4 @@
-//! The `veilgrad` command; all of it is in the library beside this file.
+//! The `veilgrad` command; its code is in the library of this crate.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `veilgrad completions` and `veilgrad man`: what the arguments say about themselves.
+//! `veilgrad completions` and `veilgrad man`, generated from the argument declarations.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -13,10 +13,10 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
     print_bytes(&script)
 }
 
-/// The manual page of a command, named by its words.
+/// The manual page of a command: of `budget create` for these two words, of all commands for none.
 pub(crate) fn page(words: &[String]) -> Result<(), Error> {
     let mut command = Arguments::command();
-    // Gives every command its whole name and the options of all.
+    // Gives every subcommand its full name and the global options.
     command.build();
     let mut found = &command;
     for word in words {

@@ -1,7 +1,7 @@
 //! Output: stdout, which may be full or closed, and files that only their owner can read.
 //!
-//! Names in ledgers, models and reports come from anybody. Whatever is printed goes through [`visible`], so that no name
-//! can move the cursor, colour a line or turn text around.
+//! Names in ledgers, models and reports are untrusted. Everything that is printed goes through [`visible`], so that no
+//! name can move the cursor, colour a line or reverse text.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -9,8 +9,7 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Writes text to stdout, with hidden characters spelled out. A closed stdout
-/// is not a failure.
+/// Writes text to stdout, with hidden characters escaped. A closed stdout is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(visible(text).as_bytes())
 }
@@ -28,17 +27,17 @@ pub(crate) fn print_answer(
     if json { print_json(document) } else { print(text) }
 }
 
-/// Names and values below each other, for people.
+/// A two-column table of names and values.
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
     rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
-/// Writes what programs compare byte by byte. On a terminal, hidden characters are spelled out all the same.
+/// Writes text whose bytes must not change. On a terminal, hidden characters are escaped all the same.
 pub(crate) fn print_exact(text: &str) -> Result<(), Error> {
     if std::io::stdout().is_terminal() { print(text) } else { print_bytes(text.as_bytes()) }
 }
 
-/// The same for what a library wrote.
+/// Writes bytes to stdout as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -47,7 +46,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Does some work, and says on stderr what it is if it takes longer than a second.
+/// Does some work, and prints to stderr what it is if it takes longer than a second.
 pub(crate) fn with_notice<T>(what: &str, quiet: bool, work: impl FnOnce() -> T) -> T {
     let (done, waiting) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -63,38 +62,38 @@ pub(crate) fn with_notice<T>(what: &str, quiet: bool, work: impl FnOnce() -> T) 
     })
 }
 
-/// Writes text to stderr, with hidden characters spelled out. A closed stderr is not a failure.
+/// Writes text to stderr, with hidden characters escaped. A closed stderr is not an error.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());
 }
 
-/// Writes a line over the last one, on a terminal.
+/// Overwrites the current line of a terminal.
 pub(crate) fn say_over(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = write!(out, "\r{}", visible(text)).and_then(|()| out.flush());
 }
 
-/// Text in which characters that cannot be seen, or change how others are seen, are spelled out: `\u202e`. Inside
-/// a JSON string that means the same character. Ends of lines and tabs stay.
+/// Escapes invisible characters and those that change how others are displayed: `\u202e`. Inside a JSON string the escape
+/// means the same character. Line ends and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let spelled = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
-    if !text.contains(spelled) {
+    let needs_escape = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
-    let mut all = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if spelled(c) {
+        if needs_escape(c) {
             let mut units = [0; 2];
-            all.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+            escaped.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
-            all.push(c);
+            escaped.push(c);
         }
     }
-    Cow::Owned(all)
+    Cow::Owned(escaped)
 }
 
-/// Refuses a declared name with characters that cannot be seen, or change how others are seen.
+/// Refuses a declared name with invisible characters or ones that change how others are displayed.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     if name.contains(is_hidden) {
         return Err(format!(
@@ -105,9 +104,9 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a character is a control character (as terminal escapes begin with), changes the direction of text, is white
-/// space other than the plain one, or has no picture: Unicode's `Default_Ignorable_Code_Point`, separators, and the
-/// blank of Braille.
+/// Whether a character is a control character (terminal escapes begin with one), changes the direction of text, is
+/// whitespace other than a space, or is invisible: Unicode's `Default_Ignorable_Code_Point`, separators, and the Braille
+/// blank.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')
@@ -120,8 +119,8 @@ fn is_hidden(c: char) -> bool {
         )
 }
 
-/// A cell of a CSV file. A spreadsheet runs a cell that begins like a formula; an apostrophe before it makes it
-/// text there. Plain numbers stay as they are.
+/// A cell of a CSV file. Spreadsheets evaluate cells that begin like a formula; an apostrophe turns them into text. Plain
+/// numbers stay as they are.
 pub(crate) fn csv_cell(text: &str) -> String {
     let starts = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
     let formula = starts && text.parse::<f64>().is_err();
@@ -132,14 +131,14 @@ pub(crate) fn csv_cell(text: &str) -> String {
     text
 }
 
-/// Makes a directory that only its owner can enter, and those above it that are missing.
+/// Creates a directory that only its owner can enter, and its missing parents.
 pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
     builder.create(path).map_err(|cause| file_error(path, cause))
 }
 
-/// Writes a file, whole or not at all, that only its owner can read.
+/// Writes a file atomically, readable by its owner only.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     veilgrad_nn::write_private(path, bytes).map_err(|cause| file_error(path, cause))
 }
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_characters_are_spelled_out_and_others_stay() {
+    fn hidden_characters_are_escaped_and_others_stay() {
         for plain in ["", "mnist", "Größe 東京 e\u{301}", "two\nlines\tand a tab", "-1 = '\"\\"]
         {
             assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain), "{plain}");
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_document_with_hidden_characters_spelled_out_means_the_same() {
+    fn a_json_document_with_escaped_hidden_characters_means_the_same() {
         let document = serde_json::json!({ "name": "\u{202e}\u{9b}\u{e0041}\x1b", "n": 1 });
         let text = document.to_string();
         assert_ne!(visible(&text), text);

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// A path relative to a directory, or absolute if they have only the root in common.
+/// A path relative to a directory, or absolute if they share only the root.
 pub(crate) fn relative(directory: &Path, path: &Path) -> PathBuf {
     let (Ok(here), Ok(there)) = (std::fs::canonicalize(directory), std::fs::canonicalize(path))
     else {
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_kept_as_seen_from_the_directory() {
+    fn paths_are_relative_to_the_directory() {
         let base = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
         let out = base.join("runs/one");
         std::fs::create_dir_all(&out).unwrap();

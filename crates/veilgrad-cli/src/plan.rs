@@ -1,4 +1,4 @@
-//! `veilgrad plan`: solve for what is missing of a run.
+//! `veilgrad plan`: solves for the missing parameter of a run.
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
@@ -16,7 +16,7 @@ use crate::report::Curves;
 use crate::report::chart::picture;
 use crate::report::page::{plan_page, privacy_charts};
 
-/// Rounds at which the curve of epsilon is drawn.
+/// Points of the epsilon curve and of the privacy profile.
 const CURVE: u64 = 48;
 const PROFILE: usize = 48;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
         show_noise: match solve {
             Solve::Noise => required_noise_up,
-            // What was given is shown as given.
+            // Given values are shown as given.
             Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
         },
     };
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     answer.answered()
 }
 
-/// The epsilon of the plan that solves the question, without a word.
+/// The epsilon of the solved plan, without output.
 pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
     let solve = solve(arguments).map_err(|error| error.to_string())?;
     let request = Request::new(arguments, solve).map_err(|error| error.to_string())?;
@@ -96,7 +96,7 @@ pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
     Ok(outcome.guarantee.epsilon)
 }
 
-/// What is solved for: what was named, else what is missing.
+/// The parameter to solve for: the one that `--solve` names, else the missing one.
 fn solve(arguments: &Plan) -> Result<Solve, Error> {
     if let Some(solve) = arguments.solve {
         return Ok(solve);
@@ -129,7 +129,7 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
     }
 }
 
-/// The options that give a value, its key in documents, and its row in tables.
+/// The option that sets a parameter, its key in JSON, and its row in tables.
 fn names(solve: Solve) -> (&'static str, &'static str, &'static str) {
     match solve {
         Solve::Rate => ("--rate (or --records and --batch)", "rate", "rate"),
@@ -139,7 +139,7 @@ fn names(solve: Solve) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The parameters of a run, as far as they are known.
+/// The parameters of a run; `None` where unknown.
 #[derive(Debug, Clone, PartialEq)]
 struct Known {
     rate: Option<f64>,
@@ -148,7 +148,7 @@ struct Known {
 }
 
 impl Known {
-    /// The batch that a rate makes of so many records, if that is a whole one or an expected one.
+    /// The batch size at this rate and number of records.
     fn batch(&self, records: Option<u64>) -> Option<f64> {
         Some(self.rate? * records? as f64)
     }
@@ -161,7 +161,7 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn new(arguments: &'a Plan, solve: Solve) -> Result<Self, Error> {
-        let needs = |missing: bool, what: Solve| {
+        let require = |missing: bool, what: Solve| {
             if missing && what != solve {
                 return Err(Error::Usage(format!("{} is missing", names(what).0)));
             }
@@ -170,14 +170,17 @@ impl<'a> Request<'a> {
         let rate = match (arguments.rate, arguments.records, arguments.batch) {
             _ if arguments.sampling == Sampler::All => Some(1.0),
             (Some(_), _, Some(_)) => {
-                return Err(Error::Usage("--rate and --batch say the same twice".to_owned()));
+                return Err(Error::Usage(
+                    "--rate and --batch both set the rate; give one".to_owned(),
+                ));
             }
             (Some(rate), _, None) => Some(rate),
             (None, Some(records), Some(batch)) if batch <= records => {
                 Some(batch as f64 / records as f64)
             }
             (None, Some(records), Some(batch)) => {
-                return Err(Error::Usage(format!("batch {batch} of {records} records")));
+                let why = format!("batch {batch} is larger than the number of records, {records}");
+                return Err(Error::Usage(why));
             }
             _ => None,
         };
@@ -191,10 +194,10 @@ impl<'a> Request<'a> {
                 )));
             }
         }
-        needs(rate.is_none(), Solve::Rate)?;
-        needs(arguments.steps.is_none() && arguments.epochs.is_none(), Solve::Steps)?;
-        needs(arguments.noise_multiplier.is_none(), Solve::Noise)?;
-        needs(arguments.epsilon.is_none(), Solve::Epsilon)?;
+        require(rate.is_none(), Solve::Rate)?;
+        require(arguments.steps.is_none() && arguments.epochs.is_none(), Solve::Steps)?;
+        require(arguments.noise_multiplier.is_none(), Solve::Noise)?;
+        require(arguments.epsilon.is_none(), Solve::Epsilon)?;
         if sized && arguments.records.is_none() {
             return Err(Error::Usage("fixed and shuffled batches need --records".to_owned()));
         }
@@ -226,7 +229,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The rounds of a run all of whose parameters are known.
+    /// The rounds of a run whose parameters are all known.
     fn rounds(&self, known: &Known) -> Result<Vec<Rounds>, Unsupported> {
         let (Some(rate), Some(steps), Some(noise)) = (known.rate, known.steps, known.noise) else {
             return Err(Unsupported::new("a parameter is unknown"));
@@ -254,7 +257,7 @@ impl<'a> Request<'a> {
         Ok(vec![Rounds { count: steps, round }])
     }
 
-    /// The largest rate of a whole batch that is not above this one, where batches are whole.
+    /// This rate, lowered to that of a whole batch where batches have a fixed size.
     fn whole_batch(&self, rate: f64) -> f64 {
         match (self.arguments.sampling, self.arguments.records) {
             (Sampler::Fixed | Sampler::Shuffle, Some(records)) => {
@@ -312,7 +315,7 @@ impl<'a> Request<'a> {
         Ok((known, Outcome::new(&composition, guarantee)))
     }
 
-    /// Why no plan of one round or more keeps the target.
+    /// Why not even one round keeps the target.
     fn not_one_round(&self) -> String {
         let one = self.composition(&Known { steps: Some(1), ..self.known.clone() });
         let accountant = self.arguments.view.accountant();
@@ -329,8 +332,8 @@ impl<'a> Request<'a> {
         self.target()?.noise_multiplier(composition_for)
     }
 
-    /// What other batches would need, at as many rounds: the noise in the average gradient is the noise
-    /// multiplier over the batch.
+    /// The noise that other batch sizes need with the same number of rounds. The noise in the average gradient is the noise
+    /// multiplier divided by the batch size.
     fn batch_advice(&self) -> Vec<Advice> {
         let (Some(records), Some(rate)) = (self.arguments.records, self.known.rate) else {
             return Vec::new();
@@ -350,13 +353,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whole rounds in so many epochs, rounded up.
+/// The number of rounds in this many epochs, rounded up.
 fn steps_of(epochs: f64, rate: f64) -> Option<u64> {
     let steps = (epochs / rate * (1.0 - 1e-12)).ceil();
     (steps.is_finite() && steps < 1e18).then_some(steps as u64)
 }
 
-/// A batch, the noise multiplier that it needs, and the noise in its average.
+/// A batch size, the noise multiplier that it needs, and the noise in the average gradient.
 struct Advice {
     batch: f64,
     noise: f64,
@@ -373,7 +376,8 @@ fn advice_table(advice: &[Advice]) -> String {
         return String::new();
     }
     let mut text =
-        "\nAt as many rounds, the noise in the average falls with the batch:\n".to_owned();
+        "\nWith the same number of rounds, a larger batch has less noise in the average:\n"
+            .to_owned();
     text.push_str("   batch   noise multiplier   noise/batch\n");
     for Advice { batch, noise, ratio } in advice {
         let (noise, ratio) = (required_noise_up(*noise), required_noise_up(*ratio));

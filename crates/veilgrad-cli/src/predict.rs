@@ -1,4 +1,4 @@
-//! `veilgrad predict`: a trained model on new data.
+//! `veilgrad predict`: classes of new examples from a trained model.
 
 use serde_json::json;
 use veilgrad_nn::{Records, public};
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
     let names = declaration.classes.names();
     let classes = names.len().max(1);
     let rows = outputs.chunks_exact(classes).map(|row| {
-        // Of an example that is not all numbers, nothing can be said.
+        // An example with NaN has no prediction.
         if row.iter().any(|value| value.is_nan()) {
             return (None, None);
         }

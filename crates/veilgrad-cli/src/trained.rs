@@ -1,4 +1,4 @@
-//! What training left behind, for programs in other languages: models and reports.
+//! Trained models and reports, for bindings to other languages.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::report::{self, page};
 use crate::train::config::Declaration;
 use crate::train::{data, model_file};
 
-/// A trained model with what it knows of its data.
+/// A trained model with the declaration of its data.
 pub struct Trained {
     model: Model,
     declaration: Declaration,
 }
 
 impl Trained {
-    /// Reads a `model.safetensors`, which may come from anybody.
+    /// Reads a `model.safetensors`, which may be untrusted.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -27,7 +27,7 @@ impl Trained {
         Ok(Self { model, declaration })
     }
 
-    /// Its parameters.
+    /// The model with its parameters.
     #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
@@ -39,7 +39,7 @@ impl Trained {
         self.declaration.classes.names()
     }
 
-    /// What is declared of its data, as JSON.
+    /// The declaration of its data, as JSON.
     ///
     /// # Errors
     /// None in practice.
@@ -47,11 +47,11 @@ impl Trained {
         serde_json::to_string(&self.declaration).map_err(|error| error.to_string())
     }
 
-    /// The outputs for examples, one number per class, one example after the other. The examples are arrays of the
-    /// declared shape in their own units; those of tables are encoded already. NaN for an example that is not finite.
+    /// The outputs for a batch of examples: one number per class, example after example. Arrays have the declared shape and
+    /// are not scaled yet; rows of tables are already encoded. NaN for an example that is not finite.
     ///
     /// # Errors
-    /// When the numbers do not make whole examples.
+    /// When the length is not a multiple of the size of an example.
     pub fn outputs(&self, values: Vec<f32>, threads: usize) -> Result<Vec<f32>, String> {
         let text = |error: crate::error::Error| error.to_string();
         let width: usize = data::shape(&self.declaration).map_err(text)?.iter().product();
@@ -72,10 +72,10 @@ impl Trained {
     }
 }
 
-/// The report of a run's directory or of a ledger: as JSON, as a page, and its statement.
+/// The report of a run's directory or of a ledger: as JSON, as an HTML page, and its statement.
 ///
 /// # Errors
-/// What the command prints when there is no report.
+/// The error text of the command when there is no report.
 pub fn report(run: &Path, dataset: Option<&str>) -> Result<(String, String, String), String> {
     let mut words: Vec<OsString> = vec!["veilgrad".into(), "report".into(), run.into()];
     words.extend(dataset.into_iter().flat_map(|name| ["--dataset".into(), name.into()]));

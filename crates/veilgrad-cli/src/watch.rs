@@ -1,10 +1,21 @@
-//! Training that another program watches from its own threads.
+//! Progress and stop flag of a training run, for a program that runs the command in its own process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How far a training run is, and whether it is to stop: for a program that runs the command in its own process and has
-/// its own signal handlers and progress bars.
+/// Progress and stop flag of a training run, for a program that runs the command in its own process and has its own signal
+/// handlers and progress bars.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use veilgrad_cli::Watch;
+///
+/// let watch = Arc::new(Watch::default());
+/// let arguments = ["veilgrad", "train", "missing.toml"].map(Into::into);
+/// assert!(veilgrad_cli::run(arguments, Some(Arc::clone(&watch))).is_err());
+/// assert_eq!(watch.progress(), (0, 0));
+/// ```
 #[derive(Debug, Default)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -13,12 +24,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Asks the run to stop in order after the round that is running, as the first Ctrl-C does.
+    /// Asks the run to stop cleanly after the current round, as the first Ctrl-C does.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How many rounds are done, and how many there are; both 0 before the first round.
+    /// The number of rounds done and the total; both 0 before the first round.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.rounds.load(Ordering::Relaxed))

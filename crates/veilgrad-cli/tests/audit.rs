@@ -1,4 +1,4 @@
-//! `veilgrad audit`: of an installation, and of a run.
+//! `veilgrad audit` of an installation and of a run.
 
 mod common;
 
@@ -19,13 +19,13 @@ fn an_installation_keeps_its_claims() {
     assert_eq!(checks.len(), 4);
     for check in checks {
         let (bound, claimed) = (check["epsilon_lower"].as_f64(), check["claimed"].as_f64());
-        // Above by more than a quarter, a bound is one in 10^8.
+        // One bound in 10^8 exceeds its claim by more than a quarter.
         assert!(bound.unwrap() >= 0.0 && bound < claimed.map(|claimed| 1.25 * claimed), "{check}");
     }
     assert!(found["scope"].as_str().unwrap().contains("not the accountant"));
 }
 
-/// A generator that always answers the same gives the same noise to every release, and canaries away.
+/// A generator that always returns the same bytes gives every release the same noise, which reveals the canaries.
 const CONSTANT: &str = r"
 #include <stddef.h>
 #include <string.h>
@@ -67,10 +67,10 @@ fn an_audit_of_a_run_trains_charges_and_says_what_it_tests() {
     assert_eq!((&report["schema"], &audit["canaries"]), (&1.into(), &300.into()));
     let number = |key: &str| audit[key].as_f64().unwrap_or_else(|| panic!("{key}: {audit}"));
     assert!(number("correct") <= number("guesses") && number("guesses") <= 300.0);
-    // The claim is that of the plan, and a correct run is hardly ever accused.
+    // The claim is that of the plan, and a correct run hardly ever contradicts it.
     assert!(number("epsilon_lower") <= number("claimed") && number("claimed") <= 2.0);
     assert_eq!((number("confidence"), &audit["contradicted"]), (0.95, &false.into()));
-    // The lane is part of the group that was charged, and of nothing else.
+    // The canary lane is part of the charged group, and of nothing else.
     let (parameters, numbers) = (&report["model"]["parameters"], &report["groups"][0]["dimension"]);
     assert_eq!(numbers.as_u64().unwrap(), parameters.as_u64().unwrap() + 300);
     // Stamped everywhere.
@@ -84,7 +84,7 @@ fn an_audit_of_a_run_trains_charges_and_says_what_it_tests() {
     let header = String::from_utf8_lossy(&model[..2000.min(model.len())]).into_owned();
     assert!(header.contains("\\\"audit\\\":true"), "{header}");
     ok(&["predict", &format!("{out}/model.safetensors"), &directory.file("test.csv")]);
-    // What is computed again from the ledger says the same.
+    // The report computed from the ledger says the same.
     let again = json(&ok(&["report", &out, "--json"]));
     assert_eq!(&again["audit"], audit);
     assert!(ok(&["statement", &out]).contains("AUDIT. "));

@@ -1,8 +1,8 @@
-//! One bad record stops no run, and nothing says that there is one.
+//! A bad record does not stop a run, and no output reveals it.
 //!
-//! Runs are compared with frozen randomness. A record that is bad in one way is compared with the same record bad in
-//! another way, and a bad record at the end of a file with a file without it: Poisson sampling decides about each record
-//! by itself, so that a record that contributes zero changes no byte of anything.
+//! Runs with frozen randomness are compared: a record that is bad in one way with the same record bad in another way, and a
+//! file that ends with a bad record with the file without it. Poisson sampling draws each record independently, so a record
+//! that contributes zero changes no byte.
 
 mod common;
 
@@ -76,7 +76,7 @@ rounds = 6
 optimizer = { kind = "sgd", lr = 0.5 }
 "#;
 
-/// All that a run left.
+/// The output and the files of a run.
 #[derive(PartialEq)]
 struct Left {
     code: Option<i32>,
@@ -97,7 +97,7 @@ impl Left {
     }
 }
 
-/// A place for runs that differ in nothing but their files.
+/// A directory for runs that differ only in their input files.
 struct Place {
     directory: Directory,
     library: String,
@@ -171,7 +171,7 @@ fn csv(header: &str, lines: &[impl AsRef<[u8]>]) -> Vec<u8> {
     text
 }
 
-/// Lines that are bad, each in its own way, of a user of the table.
+/// Lines of a user that are bad in different ways.
 const BAD: [&[u8]; 10] = [
     b"zanzibar1,,0.5,declared,a",
     b"zanzibar1,zero,0.5,declared,a",
@@ -201,7 +201,7 @@ fn a_bad_row_of_a_table_is_like_any_other_bad_row_and_like_none() {
             &inside,
             &what,
         );
-        // The record that it replaces did count.
+        // The good record that it replaces did contribute.
         assert!(inside.model() != good.model(), "{what}");
         let mut added: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
         added.push(bad);
@@ -224,7 +224,7 @@ fn what_is_declared_for_missing_values_counts_like_the_value_itself() {
     assert_same(&good, &train("zanzibar1,,0.25,,a"), "empty");
     assert_same(&good, &train("zanzibar1,unknown,0.25,unknown,a"), "text");
     assert!(good.model() != train("zanzibar1,0.75,0.25,other,a").model());
-    // The other column declares nothing: the record contributes zero.
+    // The other column declares no value for missing cells, so the record contributes zero.
     assert!(good.model() != train("zanzibar1,,,,a").model());
 }
 
@@ -275,7 +275,7 @@ fn a_user_without_a_readable_row_still_is_one_of_a_fixed_number() {
     let known = with(b"zanzibar39,,0.5,declared,a");
     assert_same(&known, &with(b",0.9,0.1,declared,a"), "no name");
     assert_same(&known, &with(b"broken"), "too few cells");
-    // Another number of users than declared is known before anything is charged.
+    // A number of users other than the declared one is noticed before anything is charged.
     let config = config.replace("records = 40", "records = 41");
     let other = place.run(&config, &[("data.csv", &csv(&header, &lines))]);
     assert_eq!(other.code, Some(5), "{}", other.stderr);
@@ -318,7 +318,7 @@ fn a_bad_row_of_an_array_is_like_any_other_bad_row_and_like_none() {
             let labels = [labels.clone(), vec![label]].concat();
             assert_same(&good, &run(&config, &more, &labels), &format!("{pixel} {label}"));
         }
-        // A declared value stands for what is missing.
+        // A declared value replaces the missing one.
         let config = config.replace("# missing", "missing = \"mean-of-bounds\"");
         let ((bad, _), (middle, _)) = (changed(f32::NAN, 0.0), changed(0.5, 0.0));
         assert_same(&run(&config, &bad, &labels), &run(&config, &middle, &labels), "policy");

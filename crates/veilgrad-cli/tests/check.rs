@@ -1,4 +1,4 @@
-//! `veilgrad check`: what is wrong with a configuration, and, for the owner's eyes, with rows.
+//! `veilgrad check`: problems of a configuration, and, for the owner of the data, bad rows.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn a_good_configuration_is_called_good_and_nothing_is_written() {
 fn all_that_is_wrong_is_named_with_the_exit_code_of_training() {
     let directory = Directory::new("check-bad");
     let path = config(&directory, 5, "");
-    // No file is there.
+    // No file exists.
     refused(&["check", &path], 5, "data.csv: No such file");
     std::fs::write(directory.file("data.csv"), "who,x\n").unwrap();
     refused(&["check", &path], 5, "has no column \"y\"");
@@ -54,7 +54,7 @@ fn bad_rows_are_shown_to_the_owner_alone_and_without_what_is_in_them() {
     std::fs::write(directory.file("data.csv"), format!("{good}{rows}")).unwrap();
     let public = ok(&["check", &path]);
     std::fs::write(directory.file("data.csv"), good).unwrap();
-    // Without the flag, the answer is the same with and without bad rows.
+    // Without the flag, the output is the same with and without bad rows.
     assert_eq!(public, ok(&["check", &path]));
     let shown = ok(&["check", &path, "--show-rows"]);
     assert!(shown.starts_with("FOR THE DATA OWNER'S EYES"), "{shown}");

@@ -1,4 +1,4 @@
-//! What may be claimed about the data of a ledger, the same in every command.
+//! All commands make the same claim about a dataset.
 
 mod common;
 
@@ -161,7 +161,7 @@ fn a_running_plan_is_claimed_as_a_whole_and_its_rest_is_reserved() {
     let used = number(&found["spent"]) + number(&found["reserved"]);
     assert!(used >= claimed && used < claimed + 1e-6, "{found}");
     assert!((number(&found["left"]) - (3.0 - used)).abs() < 1e-6, "{found}");
-    // Who holds nothing any more blocks nobody: a run that died, or ended.
+    // A run that died or ended no longer reserves budget.
     drop(run);
     let died = claims(&ledger, 0);
     assert_eq!((&died["reserved"], &died["guarantee"]), (&0.0.into(), &found["guarantee"]));
@@ -169,7 +169,7 @@ fn a_running_plan_is_claimed_as_a_whole_and_its_rest_is_reserved() {
     begin(&ledger, 1.1, 14_040, 10).close().unwrap();
     let closed = claims(&ledger, 0);
     assert_eq!(closed["reserved"], 0.0, "{closed}");
-    // What may be claimed of a plan does not depend on when it stopped.
+    // The claim of a plan does not depend on when it stopped.
     assert_eq!(closed["guarantee"], found["guarantee"]);
 }
 
@@ -188,7 +188,7 @@ fn words_follow_the_numbers() {
     assert!(strong.contains("That is strong protection."), "{strong}");
     assert!(strong.contains("accuses wrongly in 1 % of cases is right about at most"), "{strong}");
     assert!(!strong.contains("WARNING"), "{strong}");
-    // The ledger does not know how many records there are, and says what follows.
+    // The ledger does not know the number of records, and the statement says what delta must be below.
     assert!(strong.contains("well below one over the number of records"), "{strong}");
     let very = statement("c.db", "3", "1e-5", 20.0, 1000);
     assert!(very.contains("That is very strong protection."), "{very}");

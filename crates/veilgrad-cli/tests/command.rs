@@ -1,4 +1,4 @@
-//! The command, as people and programs call it.
+//! `plan` and `account`, as people and programs call them.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -80,7 +80,7 @@ fn every_parameter_can_be_solved_and_the_answer_keeps_the_budget() {
         assert_eq!(found["solved"], *what, "{found}");
         let epsilon = number(&found["epsilon"]);
         assert!(epsilon <= 2.0 && epsilon > 1.99, "{found}");
-        // The same, asked the other way round.
+        // The same question in the other direction.
         let text = |key: &str| found[key].to_string();
         let again = json(&[
             "plan",
@@ -96,7 +96,7 @@ fn every_parameter_can_be_solved_and_the_answer_keeps_the_budget() {
         assert!(number(&again["epsilon"]) <= 2.0, "{found} {again}");
     }
     assert!((number(&solved[0].1["noise_multiplier"]) - 1.590_138_79).abs() < 1e-5);
-    // Named and given at once: what is named is solved.
+    // `--solve` wins over a given value.
     let named = plan(&[&budget, &rate, &steps, &noise, &["--solve", "noise"]]);
     assert_eq!(named["noise_multiplier"], solved[0].1["noise_multiplier"]);
 }
@@ -148,18 +148,19 @@ fn policies_and_adjacencies_are_accounted_for_what_they_are() {
             adjacency,
         ])
     };
-    let at = |sampling: &str, adjacency: &str| number(&epsilon(sampling, adjacency)["epsilon"]);
-    assert!(at("poisson", "replace-one") > at("poisson", "add-remove"));
-    assert_eq!(at("poisson", "zero-out"), at("poisson", "add-remove"));
-    assert!(at("fixed", "add-remove") > at("poisson", "add-remove"));
-    assert!(at("fixed", "replace-one") > at("fixed", "add-remove"));
-    // Ten epochs without amplification: a Gaussian of sqrt(10)/4.
+    let epsilon_of =
+        |sampling: &str, adjacency: &str| number(&epsilon(sampling, adjacency)["epsilon"]);
+    assert!(epsilon_of("poisson", "replace-one") > epsilon_of("poisson", "add-remove"));
+    assert_eq!(epsilon_of("poisson", "zero-out"), epsilon_of("poisson", "add-remove"));
+    assert!(epsilon_of("fixed", "add-remove") > epsilon_of("poisson", "add-remove"));
+    assert!(epsilon_of("fixed", "replace-one") > epsilon_of("fixed", "add-remove"));
+    // Ten epochs without amplification: a Gaussian with mu sqrt(10)/4.
     let shuffled = epsilon("shuffle", "zero-out");
     assert!((number(&shuffled["mu"]) - 10f64.sqrt() / 4.0).abs() < 1e-9, "{shuffled}");
-    assert!(number(&shuffled["epsilon"]) > at("poisson", "zero-out"));
+    assert!(number(&shuffled["epsilon"]) > epsilon_of("poisson", "zero-out"));
 }
 
-/// A JSON document that says why there is no answer, with the exit code that says so to scripts.
+/// Checks the exit code of a missing answer, and returns the JSON document with the reason.
 fn no_answer(output: &Output, what: &str) -> Value {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{error}");
@@ -176,14 +177,14 @@ fn what_has_no_answer_has_exit_code_7_and_says_why_to_people_and_programs() {
         let budget = ["plan", "--records", "1000", "--batch", "100", "--delta", "1e-5"];
         veilgrad(&[&budget, more].concat())
     };
-    // Events that no accountant here speaks about.
+    // Events that no accountant supports.
     let shuffle = ["--steps", "100", "--noise-multiplier", "4", "--sampling", "shuffle"];
     no_answer(&plan(&[&shuffle[..], &["--json"]].concat()), "zero-out");
     let table = plan(&shuffle);
     assert_eq!(table.status.code(), Some(7));
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("epsilon           unknown") && table.contains("zero-out"), "{table}");
-    // A target that nothing reaches.
+    // A target that cannot be reached.
     let tiny = ["plan", "--rate", "1", "--steps", "100", "--delta", "1e-300", "--epsilon", "1e-9"];
     no_answer(&veilgrad(&[&tiny[..], &["--json"]].concat()), "no noise multiplier");
     // Not one round fits: no plan of 0 rounds is valid.
@@ -207,7 +208,7 @@ fn no_target_is_an_epsilon_of_0() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("epsilon 0 is not greater than 0"), "{error}");
-    // But delta at epsilon 0 is a number like any other: the attacker's advantage.
+    // But delta at epsilon 0 is well defined: the attacker's advantage.
     assert_eq!(account(LINES, &["--epsilon", "0"]).status.code(), Some(0));
 }
 
@@ -221,7 +222,7 @@ fn noise_to_use_is_shown_rounded_up_and_noise_that_was_used_rounded_down() {
     };
     let solved = row(&String::from_utf8(veilgrad(&plan).stdout).unwrap());
     assert!(solved > exact && solved < exact * 1.0001, "{solved} {exact}");
-    // Whoever uses what is shown keeps the target.
+    // The noise that is shown keeps the target.
     let z = solved.to_string();
     let again = ["plan", "--rate", "0.01", "--steps", "5000", "--delta", "1e-5"];
     let again = json(&[&again[..], &["--noise-multiplier", &z]].concat());
@@ -229,7 +230,7 @@ fn noise_to_use_is_shown_rounded_up_and_noise_that_was_used_rounded_down() {
     let lines = LINES.replace("1.1", "1.100066666");
     let output = account(&lines, &["--delta", "1e-5"]);
     assert_eq!(row(&String::from_utf8(output.stdout).unwrap()), 1.1);
-    // Programs get it exactly.
+    // JSON has the exact value.
     let output = account(&lines, &["--delta", "1e-5", "--json"]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(number(&found["noise_multiplier"]), 1.100_066_666);
@@ -294,7 +295,7 @@ fn rounds_are_accounted_from_a_file_and_from_stdin() {
     assert!((number(&back["delta"]) / 1e-5 - 1.0).abs() < 1e-6, "{back}");
 }
 
-/// The three lines of the documented format: each policy is accounted for, together.
+/// The three lines of the documented format: policies are composed.
 #[test]
 fn mixtures_of_policies_are_composed() {
     let lines = r#"{"rounds": 100, "sampling": {"policy": "poisson", "rate": 0.01}, "queries": [{"group": "weights", "clip": 1.0, "noise": 1.1}]}
@@ -344,16 +345,16 @@ fn the_tutorial_rows_are_worth_less_today_than_when_they_were_published() {
     ] {
         let file =
             format!("{}/../../examples/rounds/mnist-{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
-        let at = |accountant: &str| {
+        let epsilon_by = |accountant: &str| {
             let found = json(&["account", &file, "--delta", "1e-5", "--accountant", accountant]);
             (number(&found["epsilon"]) * 1000.0).ceil() / 1000.0
         };
-        assert_eq!((at("rdp"), at("pld")), (rdp, pld), "{name}");
+        assert_eq!((epsilon_by("rdp"), epsilon_by("pld")), (rdp, pld), "{name}");
         assert!(pld < published);
     }
 }
 
-/// A batch of a fixed size is whole; what is printed is what was accounted for.
+/// A fixed-size batch is a whole number, and the printed batch is the one that was accounted for.
 #[test]
 fn fixed_batches_are_whole() {
     let fixed = ["plan", "--records", "1000", "--delta", "1e-5", "--sampling", "fixed"];
@@ -432,7 +433,7 @@ fn people_get_a_table_and_curves() {
     assert!(!picture.contains("NaN"), "{picture}");
 }
 
-/// Without noise whoever is sampled is seen: delta is the chance of that, at every epsilon.
+/// Without noise a sampled record is revealed: delta is the probability of sampling it, at every epsilon.
 #[test]
 fn rounds_with_hardly_any_noise_are_answered() {
     for noise in ["1e-17", "1e-308"] {

@@ -1,7 +1,7 @@
-//! Files that the first edition of the program left still mean what they meant.
+//! Files of the first version of the program are still readable and mean the same.
 //!
-//! They are two ledgers, an export and three models with the predictions that were made by them, none of which
-//! may ever be written again: a change that they do not survive is a new version of the format.
+//! They are two ledgers, an export, and three models with their predictions. They must never be regenerated: a change that
+//! breaks them needs a new version of the format.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn kept(name: &str) -> String {
     format!("{}/tests/first_edition/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A copy of a ledger, since opening one may write beside it.
+/// A copy of a ledger, since opening one may write files next to it.
 fn ledger(directory: &Directory, name: &str) -> String {
     for suffix in ["", ".anchor"] {
         let name = format!("{name}{suffix}");
@@ -38,7 +38,7 @@ fn ledgers_verify_and_cost_what_they_cost() {
         let found = cost["epsilon"].as_f64().unwrap();
         assert!((found - epsilon).abs() < 1e-9, "{name}: {found}");
         assert_eq!(cost["mode"], "planned");
-        // It can be charged on, too.
+        // It can still be charged.
         ok(&["budget", "tighten", "toy", "--epsilon", "0.5", "--ledger", &ledger]);
         ok(&["ledger", "verify", &ledger]);
     }

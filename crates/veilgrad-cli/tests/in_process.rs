@@ -1,4 +1,4 @@
-//! Commands in the process of another program, as the Python package runs them.
+//! Commands run inside another program's process, as in the Python package.
 
 mod common;
 

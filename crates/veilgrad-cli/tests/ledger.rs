@@ -1,4 +1,4 @@
-//! Budgets and ledgers, as people and programs call them.
+//! `budget` and `ledger`, as people and programs call them.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn create(directory: &Directory) -> String {
     ledger
 }
 
-/// Charges rounds like those of the MNIST tutorial, as declared before.
+/// Charges rounds of the MNIST tutorial, in a run that declared them as its plan.
 fn charge(ledger: &str, rounds: u64) {
     let mut header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     header.mode = Mode::Planned;
@@ -40,7 +40,7 @@ fn tutorial() -> Round {
     Round::new(Sampling::Poisson { rate }, vec![query]).unwrap()
 }
 
-/// The same in a run of one's own, which stays open.
+/// Charges the same rounds in a run with a custom header, which stays open.
 fn run(ledger: &str, rounds: u64, header: RunHeader) -> Run<impl LedgerStore> {
     let round = tutorial();
     let open = Ledger::open(Path::new(ledger), Options::default()).unwrap();
@@ -83,7 +83,7 @@ fn a_ledger_has_a_report_and_a_statement_whoever_trained() {
     }
     let page = ok(&["report", &ledger]);
     assert!(page.contains("<svg") && page.contains("Epsilon after every round"));
-    // A second run may have been chosen from the first: only the budget holds for both.
+    // The second run may have been chosen from the first's outputs, so only the budget bounds both.
     charge(&ledger, 10);
     let report = json(&["report", &ledger, "--dataset", "mnist"]);
     assert_eq!((&report["epsilon"], &report["runs"]), (&3.0.into(), &2.into()));
@@ -91,7 +91,7 @@ fn a_ledger_has_a_report_and_a_statement_whoever_trained() {
     assert_eq!((&report["accountant"], &report["mode"]), (&"budget".into(), &"planned".into()));
     assert_eq!(report["curves"]["profile"].as_array().unwrap().len(), 0);
     assert!(ok(&["statement", &ledger]).contains("no round is granted that would lift all runs"));
-    // A cap below what is spent is no promise.
+    // A budget below what is spent is not claimed.
     ok(&["budget", "tighten", "mnist", "--epsilon", "1", "--ledger", &ledger]);
     let report = json(&["report", &ledger]);
     let epsilon = report["epsilon"].as_f64().unwrap();
@@ -103,7 +103,7 @@ fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
     let directory = Directory::new("ledger-weakest");
     let ledger = create(&directory);
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
-    // Without a plan, rounds and their number may have been chosen from outputs: only the budget is known.
+    // Without a plan, rounds may have been chosen from outputs, so only the budget bounds them.
     let mut unverified = header.clone();
     unverified.numerics = Numerics::Unverified;
     let open = run(&ledger, 10, unverified);
@@ -115,11 +115,11 @@ fn a_statement_of_a_ledger_is_that_of_its_weakest_run() {
     assert_eq!(report["numerics"], "unverified");
     let condition = report["conditions"][0].as_str().unwrap();
     assert!(condition.contains("numerics: unverified"), "{condition}");
-    // An exact run after it does not mend it.
+    // A later run with exact numerics does not change that.
     charge(&ledger, 10);
     assert_eq!(json(&["report", &ledger])["numerics"], "unverified");
     assert!(ok(&["statement", &ledger]).contains("NOT established"));
-    // A plan that was declared counts from the beginning.
+    // A declared plan counts as a whole from the beginning.
     std::fs::create_dir(directory.0.join("planned")).unwrap();
     let planned = directory.file("planned/ledger.db");
     ok(&["budget", "create", "mnist", "--epsilon", "3", "--delta", "1e-5", "--ledger", &planned]);
@@ -178,11 +178,11 @@ fn a_budget_shows_what_is_spent_and_left() {
     assert!(guarantee >= spent && guarantee < spent + 1e-6, "{found}");
     assert_eq!(shown["datasets"][0]["guarantee"], found["guarantee"]);
     assert!(ok(&["budget", "list", "--ledger", &ledger]).contains("mnist"));
-    // The same number by the accountant, from the database.
+    // `account` computes the same number from the database.
     let account = json(&["account", &ledger, "--delta", "1e-5"]);
     assert_eq!(account["epsilon"].as_f64(), Some(spent));
     assert_eq!(account["steps"], 14_040);
-    // What was charged so far is one number, what is promised another.
+    // What was charged so far and what is claimed are different numbers.
     assert_eq!(account["running"], account["epsilon"]);
     assert_eq!(account["guarantee"], found["guarantee"]);
     let table = ok(&["account", &ledger, "--delta", "1e-5"]);
@@ -249,7 +249,7 @@ fn budgets_are_tightened_never_loosened_and_unknown_ones_are_named() {
     assert_eq!((&document["valid"], &document["epsilon"]), (&false.into(), &Value::Null));
     let zero = ["budget", "create", "zero", "--epsilon", "0", "--delta", "1e-5", "--ledger"];
     refused(&[&zero[..], &[&ledger]].concat(), 2, "epsilon 0 is not greater than 0");
-    // Rounds say how they were chosen, and another adjacency has another number.
+    // A rounds file has its mode, and another adjacency gives another epsilon.
     let rounds = ["ledger", "export", &ledger, "--format", "rounds", "--dataset"];
     assert!(
         ok(&[&rounds[..], &["adaptive"]].concat()).starts_with(r#"{"mode":"adaptive","order":"#)
@@ -273,7 +273,7 @@ fn ledgers_are_verified_shown_and_moved() {
     let later = ok(&["ledger", "head", &ledger]);
     assert!(ok(&["ledger", "show", &ledger]).contains("mnist"));
     assert_eq!(json(&["ledger", "list", &ledger])["runs"].as_array().unwrap().len(), 2);
-    // Out and in again: the same head.
+    // Export and import give the same head.
     let (export, copy) = (directory.file("export.jsonl"), directory.file("copy.db"));
     std::fs::write(&export, ok(&["ledger", "export", &ledger])).unwrap();
     let import = veilgrad(&["ledger", "import", &copy, &export]);
@@ -282,7 +282,7 @@ fn ledgers_are_verified_shown_and_moved() {
     assert_eq!(ok(&["ledger", "head", &copy]), later);
     assert_eq!(json(&["ledger", "import", &copy, &export])["charged"], 0);
     assert_eq!(ok(&["ledger", "export", &ledger, "--format", "csv"]).lines().count(), 9);
-    // The rounds, as `account` reads them: the same number.
+    // `account` computes the same number from the exported rounds.
     let rounds = directory.file("rounds.jsonl");
     std::fs::write(&rounds, ok(&["ledger", "export", &ledger, "--format", "rounds"])).unwrap();
     let from_rounds = json(&["account", &rounds, "--delta", "1e-5"]);
@@ -332,7 +332,7 @@ fn no_command_serves_or_changes_what_is_no_ledger() {
     std::fs::write(&text, "certainly no database ".repeat(100)).unwrap();
     std::fs::write(&empty, "").unwrap();
     std::fs::create_dir(&folder).unwrap();
-    // Two ledgers with one id that went different ways: the database of one, the anchor of the other.
+    // Two copies of a ledger that diverged: the database of one with the anchor of the other.
     let (one, two) = (directory.file("one.db"), directory.file("two.db"));
     for branch in [&one, &two] {
         ok(&["ledger", "import", branch, &export]);
@@ -401,7 +401,7 @@ fn backups_hold_their_head_are_imported_and_never_charged() {
     charge(&ledger, 100);
     let newer = ok(&["ledger", "head", &ledger]);
     refused(&["ledger", "verify", &copy, "--against", newer.trim()], 4, "rolled back");
-    // Into the ledger it brings nothing; where there is none it begins one.
+    // Imported into its own ledger it adds nothing; without a ledger it creates one.
     assert_eq!(json(&["ledger", "import", &ledger, &copy])["charged"], 0);
     let restored = directory.file("restored.db");
     ok(&["ledger", "import", &restored, &copy]);
@@ -462,6 +462,6 @@ fn a_damaged_ledger_is_repaired_into_a_new_one() {
     assert!(repaired["lost"].as_str().unwrap().contains("no anchor"), "{repaired}");
     assert_eq!(repaired["head"], ok(&["ledger", "head", &new]).trim());
     refused(&["budget", "show", "mnist", "--ledger", &new], 7, "rows of the ledger were lost");
-    // A new ledger never takes the place of a file.
+    // A repair never overwrites a file.
     refused(&repair, 4, "exists");
 }

@@ -1,11 +1,11 @@
-//! Declared numbers that are very large take neither time nor memory of their own.
+//! Very large declared numbers cost neither time nor memory.
 
 mod common;
 
 use common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
-/// The configuration with records that are users, of so many examples at most.
+/// The configuration with users as records, each of at most `max_examples` examples.
 fn users(directory: &Directory, name: &str, max_examples: u32) -> String {
     let more = format!("record = {{ user = \"who\", max_examples = {max_examples} }}");
     let path = config(directory, 5, &more);
@@ -22,7 +22,7 @@ fn work_follows_the_data_and_not_the_declared_number_of_examples() {
     table(&directory.file("data.csv"), 400);
     let many = users(&directory, "many.toml", 4_000_000_000);
     let (out, ledger) = (directory.file("many"), directory.file("many.db"));
-    // Work for so many examples of each user would never end.
+    // Work proportional to the declared number of examples would never end.
     ok(&["train", &many, "--out", &out, "--ledger", &ledger]);
     let few = users(&directory, "few.toml", 10);
     let (out, ledger) = (directory.file("few"), directory.file("few.db"));

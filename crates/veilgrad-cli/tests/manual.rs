@@ -1,4 +1,4 @@
-//! What the program says about itself.
+//! Help, manual pages and completions.
 
 mod common;
 

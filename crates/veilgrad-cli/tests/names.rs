@@ -1,4 +1,4 @@
-//! Names come from files that anybody may have written: they must not act on terminals or in spreadsheets.
+//! Names come from untrusted files: they must not control terminals or run as formulas in spreadsheets.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn predictions_neither_colour_terminals_nor_run_in_spreadsheets() {
     let predictions = ok(&["predict", &renamed(&directory, &model, name), &data]);
     assert!(predictions.contains("\n\"'=1+2\\u001b[31m\\u202e\",0."), "{predictions}");
     assert!(predictions.is_ascii() && !predictions.contains('\x1b'), "{predictions}");
-    // Programs get the name as it is.
+    // Parsed JSON has the name unchanged.
     let document = ok(&["predict", &renamed(&directory, &model, name), &data, "--json"]);
     assert!(document.is_ascii(), "{document}");
     let document: Value = serde_json::from_str(&document).unwrap();
@@ -41,7 +41,7 @@ fn predictions_neither_colour_terminals_nor_run_in_spreadsheets() {
         .map(|prediction| prediction["class"].as_str().unwrap())
         .collect();
     assert!(classes.contains(&"=1+2\x1b[31m\u{202e}"));
-    // Numbers are no formulas.
+    // Numbers are not formulas.
     let predictions = ok(&["predict", &renamed(&directory, &model, "-1"), &data]);
     assert!(predictions.contains("\n-1,0."), "{predictions}");
 }

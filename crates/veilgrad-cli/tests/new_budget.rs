@@ -1,4 +1,4 @@
-//! A fresh budget is never opened silently, and results are never lost to another run.
+//! A new budget is never created silently, and results are never overwritten by another run.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use common::{Directory, config, ok, refused, table, veilgrad};
 
-/// The command in a directory, with a home of its own and no ledger named.
+/// The command in a directory, with its own home directory and no ledger named.
 fn at_home(directory: &Directory, place: &str, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_veilgrad"))
         .args(arguments)
@@ -56,7 +56,7 @@ fn one_ledger_in_one_place_serves_every_directory_and_every_spelling_of_the_data
     let state = directory.0.join("home/.local/state/veilgrad");
     let mode = std::fs::metadata(&state).unwrap().permissions().mode() & 0o777;
     assert!(state.join("ledger.db").exists() && mode == 0o700, "{mode:o}");
-    // New results, another directory, another spelling, a link: the budget is the same one, and spent.
+    // New results, another directory, another spelling, a link: it is the same budget, and it is spent.
     std::os::unix::fs::symlink(directory.0.join("data/a.csv"), directory.0.join("other/b.csv"))
         .unwrap();
     let text = std::fs::read_to_string(directory.file("other/config.toml")).unwrap();
@@ -72,10 +72,10 @@ fn one_ledger_in_one_place_serves_every_directory_and_every_spelling_of_the_data
         let error = check(&at_home(&directory, place, &words), 3, "epsilon would be");
         assert!(!error.contains("NEW BUDGET"), "{error}");
     }
-    // `budget` looks in the same place.
+    // `budget` uses the same default path.
     let listed = at_home(&directory, ".", &["budget", "list"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("a.csv"), "{listed:?}");
-    // Where it once looked is not passed over in silence.
+    // A ledger at the former default path is an error, not ignored.
     std::fs::write(directory.file("veilgrad-ledger.db"), "").unwrap();
     check(&at_home(&directory, ".", &["budget", "list"]), 2, "veilgrad-ledger.db");
 }
@@ -124,22 +124,22 @@ fn results_that_name_another_ledger_or_a_lost_one_stop_a_run() {
     ok(&["train", &config, "--out", &out, "--ledger", &ledger, "-q"]);
     let model = || std::fs::read(format!("{out}/model.safetensors")).unwrap();
     let first = model();
-    // Results are not replaced without being asked.
+    // Results are replaced only with --overwrite.
     refused(&["train", &config, "--out", &out, "--ledger", &ledger], 2, "pass --overwrite");
-    // Nor is their ledger: by one that is not there yet, or by another.
+    // Their ledger is not replaced either: by a new one, or by another.
     let elsewhere = ["train", &config, "--out", &out, "--ledger", &other, "--overwrite"];
     refused(&elsewhere, 4, "was charged to ledger");
     assert!(!Path::new(&other).exists());
     ok(&["budget", "create", "x", "--epsilon", "1", "--delta", "1e-5", "--ledger", &other]);
     refused(&elsewhere, 4, "pass --new-budget");
-    // A ledger that was deleted is missed.
+    // A deleted ledger is noticed.
     for end in ["", ".anchor", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{ledger}{end}"));
     }
     refused(&["train", &config, "--out", &out, "--ledger", &ledger], 4, "is not there; restore");
     assert!(!Path::new(&ledger).exists());
     assert_eq!(model(), first);
-    // Whoever means it says so, twice.
+    // Both flags together allow it.
     let forget = ["train", &config, "--out", &out, "--ledger", &ledger, "--new-budget"];
     refused(&forget, 2, "pass --overwrite");
     let error = check(&veilgrad(&[&forget[..], &["--overwrite", "-q"]].concat()), 0, "NEW BUDGET");

@@ -1,7 +1,7 @@
-//! What leaves a training run: nothing of the data but what was released, and files of their owner alone.
+//! A training run reveals nothing about the data except what was released, and only the owner can read its files.
 //!
-//! Runs are compared with randomness frozen from outside, by a library that answers for the operating system:
-//! the program under test is the one that people run.
+//! Runs are compared with randomness frozen from outside, by a preloaded library that replaces calls to the operating system.
+//! The program under test is unmodified.
 
 mod common;
 
@@ -54,7 +54,7 @@ optimizer = { kind = "sgd", lr = 2.0, momentum = 0.5 }
 block = 4
 "#;
 
-/// What a run left.
+/// The output and the files of a run.
 struct Left {
     output: Output,
     files: BTreeMap<String, (u32, Vec<u8>)>,
@@ -70,7 +70,7 @@ impl Left {
     }
 }
 
-/// A run on a table, in a directory of its own in which nothing is called by the directory's name.
+/// Runs the command on a table, in a separate directory whose name appears in no output.
 fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -> Left {
     let here = place.0.join(name);
     std::fs::create_dir(&here).unwrap();
@@ -118,7 +118,7 @@ fn a_record_that_counts_as_zero_changes_no_byte_of_anything() {
     }
 }
 
-/// A report without what was released: the accuracy of the released model, and the estimates of metrics.
+/// A report without the released values: the accuracy of the released model, and the private estimates.
 fn public(mut report: Value) -> Value {
     report["test_accuracy"] = json!(0);
     for metric in report["metrics"].as_array_mut().unwrap() {
@@ -152,7 +152,7 @@ fn neighbours_differ_in_nothing_but_what_was_released() {
     for (unit, config, data, neighbour) in cases {
         let one = run(&place, &format!("{unit}-one"), &library, &data, config);
         let two = run(&place, &format!("{unit}-two"), &library, &neighbour, config);
-        // The runs are not the same by accident.
+        // The models differ, so the comparison is not trivial.
         let model = |left: &Left| left.files["model.safetensors"].1.clone();
         assert_ne!(model(&one), model(&two), "{unit}");
         let header = |bytes: &[u8]| {
@@ -182,9 +182,9 @@ fn neighbours_differ_in_nothing_but_what_was_released() {
     }
 }
 
-/// Bytes that stand for a record's number: as text, and as the program may hold it.
+/// The bytes of a record's number, as text and in binary.
 fn traces(value: f64) -> Vec<Vec<u8>> {
-    // Bounds are [0, 1], brought to [-1, 1].
+    // Numbers are scaled from [0, 1] to [-1, 1].
     let scaled = (value - 0.5) / 0.5;
     let mut traces = Vec::new();
     for number in [value, scaled] {
@@ -241,7 +241,7 @@ fn markers_in_the_data_are_nowhere_else() {
     command(&["train", "users.toml", "--out", "users", "--json"], 0);
     command(&["predict", "good/model.safetensors", "data.csv"], 0);
     ["good", "users"].into_iter().for_each(everything);
-    // Records that are wrong, with a marker where they are: they contribute zero, and nothing says so.
+    // Bad records that contain a marker contribute zero, and no output reveals them.
     let head = "who,x,y,word,class\n";
     let wrong: [&[u8]; 7] = [
         b"timbuktu,timbuktu,0,w,a\n",
@@ -264,7 +264,7 @@ fn markers_in_the_data_are_nowhere_else() {
     let error = command(&["train", "config.toml", "--out", "header"], 5);
     assert!(error.contains("has no column \"x\""), "{error}");
     command(&["predict", "good/model.safetensors", "data.csv"], 5);
-    // A file that was wrong charged nothing: the same run goes through when it is right.
+    // A bad file charged nothing: the same run succeeds after the file is fixed.
     std::fs::write(here.join("data.csv"), &data).unwrap();
     command(&["train", "config.toml", "--out", "header"], 0);
     everything("header");
@@ -295,7 +295,7 @@ fn a_run_without_budget_does_not_open_the_data() {
             .current_dir(&place.0)
             .output();
         let log = std::fs::read_to_string(&log).unwrap_or_default();
-        // Without the tool, or the right to trace, there is nothing to see.
+        // Without strace, or the right to trace, the test is skipped.
         status.ok().filter(|_| log.contains("execve(")).map(|output| (output, log))
     };
     let Some((first, log)) = traced("first") else {
@@ -308,7 +308,7 @@ fn a_run_without_budget_does_not_open_the_data() {
     let (second, log) = traced("second").unwrap();
     assert_eq!(second.status.code(), Some(3), "{}", String::from_utf8_lossy(&second.stderr));
     assert!(log.contains("budget.db") && log.contains("\"config.toml\""));
-    // That they are there, and are two, may be looked up.
+    // Metadata of the files may be read, to see that they exist and differ.
     let opened = |name: &str| log.lines().any(|line| line.contains("open") && line.contains(name));
     assert!(opened("config.toml") && !opened("data.csv") && !opened("test.csv"), "{log}");
 }

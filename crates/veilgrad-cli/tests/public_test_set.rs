@@ -4,7 +4,7 @@ mod common;
 
 use common::{Directory, config, ok, refused, table, veilgrad};
 
-/// A refusal, and a ledger to which nothing was charged.
+/// Checks that the run is refused and nothing is charged.
 fn refuse(directory: &Directory, config: &str, what: &str) {
     let (out, ledger) = (directory.file("out"), directory.file("ledger.db"));
     refused(&["train", config, "--out", &out, "--ledger", &ledger], 2, what);

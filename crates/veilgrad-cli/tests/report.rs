@@ -1,4 +1,4 @@
-//! What a report says of all rounds of a ledger, not of the last.
+//! A report covers all rounds of a ledger, not only the last.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn the_sampling_that_ran_is_named_and_the_least_noise_is_shown() {
     let shuffle = Sampling::Shuffle(FixedBatch::new(60, 10).unwrap());
     charge(&path, shuffle, 9.0);
     assert_eq!(report(&path)["sampling"], "shuffle");
-    // Less noise between two that are alike.
+    // A round with less noise between two equal ones.
     charge(&path, shuffle, 8.0);
     charge(&path, shuffle, 9.0);
     let found = report(&path);

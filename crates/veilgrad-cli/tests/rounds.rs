@@ -1,4 +1,4 @@
-//! Files of rounds: how they were chosen, where runs begin, and that a ledger's export costs what the ledger costs.
+//! Rounds files: mode, runs, and that an exported ledger has the epsilon of the ledger.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn round(sampling: Sampling, noise: f64) -> Round {
     Round::new(sampling, vec![query]).unwrap()
 }
 
-/// Runs on a dataset, each with its rounds, declared or not.
+/// A ledger with these runs, each with its rounds and whether it declares them as its plan.
 fn ledger(directory: &Directory, adjacency: Adjacency, runs: &[(bool, Vec<Rounds>)]) -> String {
     let path = directory.file("ledger.db");
     let name = if adjacency == Adjacency::ZeroOut { "zero-out" } else { "add-remove" };
@@ -69,9 +69,9 @@ fn a_file_that_says_adaptive_needs_an_order_and_gets_no_tighter_number() {
     let adaptive = epsilon(r#"{"mode": "adaptive", "order": 12.0}"#);
     assert_eq!((&adaptive["mode"], &adaptive["accountant"]), (&"adaptive".into(), &"rdp".into()));
     assert!(adaptive["epsilon"].as_f64().unwrap() > planned["epsilon"].as_f64().unwrap());
-    // Numbers that only planned rounds have are not given.
+    // Numbers that need planned rounds are absent.
     assert!(adaptive["mu"].is_null());
-    // Without an order that was fixed before, nothing bounds adaptive rounds.
+    // Without an order that was fixed before the first round, nothing bounds adaptive rounds.
     let file = directory.file("rounds.jsonl");
     std::fs::write(&file, format!("{{\"mode\": \"adaptive\"}}\n{LINE}\n")).unwrap();
     let output = veilgrad(&["account", &file, "--delta", "1e-5", "--json"]);
@@ -89,13 +89,14 @@ fn a_file_that_says_adaptive_needs_an_order_and_gets_no_tighter_number() {
 fn an_exported_ledger_costs_what_the_ledger_costs() {
     let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
     let shuffle = Sampling::Shuffle(FixedBatch::new(4, 2).unwrap());
-    let of = |sampling, noise, count| Rounds { count, round: round(sampling, noise) };
+    let rounds_of = |sampling, noise, count| Rounds { count, round: round(sampling, noise) };
     let shuffled = [
-        (true, vec![of(shuffle, 10.0, 1)]),
-        (true, vec![of(shuffle, 10.0, 1), of(shuffle, 1.0, 2)]),
+        (true, vec![rounds_of(shuffle, 10.0, 1)]),
+        (true, vec![rounds_of(shuffle, 10.0, 1), rounds_of(shuffle, 1.0, 2)]),
     ];
-    let planned = [(true, vec![of(poisson, 2.0, 500)])];
-    let unplanned = [(true, vec![of(poisson, 2.0, 500)]), (false, vec![of(poisson, 4.0, 50)])];
+    let planned = [(true, vec![rounds_of(poisson, 2.0, 500)])];
+    let unplanned =
+        [(true, vec![rounds_of(poisson, 2.0, 500)]), (false, vec![rounds_of(poisson, 4.0, 50)])];
     for (adjacency, runs, mode) in [
         (Adjacency::ZeroOut, shuffled.as_slice(), "planned"),
         (Adjacency::AddRemove, planned.as_slice(), "planned"),

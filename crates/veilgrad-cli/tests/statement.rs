@@ -5,7 +5,7 @@ mod common;
 use common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::{Value, json};
 
-/// A run with a budget for several, whose ledger is beside the directory of results.
+/// A run with a budget for several, whose ledger is next to the directory of results.
 struct Trained {
     directory: Directory,
     config: String,
@@ -57,7 +57,7 @@ fn a_statement_does_not_repeat_an_edited_report() {
     });
     assert_eq!(ok(&["statement", &trained.out]), statement);
     assert_eq!(ok(&["report", &trained.out, "--json"]), report);
-    // What is stored is printed only if somebody asks for it, and then says what it is.
+    // The stored statement is printed only with --unverified, and labelled.
     let stored = ok(&["statement", &trained.out, "--unverified"]);
     assert!(stored.starts_with("NOT COMPUTED AGAIN."), "{stored}");
     assert!(ok(&["report", &trained.out, "--unverified"]).contains("NOT COMPUTED AGAIN"));
@@ -84,7 +84,7 @@ fn a_statement_says_as_of_which_head_and_what_changed_since() {
     assert_eq!((&second["runs"], &second["epsilon"]), (&2.into(), &9.0.into()));
     assert!(second["ledger"]["sequence"].as_u64() > first["ledger"]["sequence"].as_u64());
     assert_eq!(second["newer"]["changes"][0], "1 more run(s) began on this data");
-    // What is no fact about privacy is still that of the first run.
+    // Facts that do not affect the guarantee are still those of the first run.
     for key in ["test_accuracy", "model", "rounds", "run_ids"] {
         assert_eq!(second[key], first[key], "{key}");
     }
@@ -135,7 +135,7 @@ fn a_delta_above_one_over_the_declared_records_is_warned_of() {
     assert_eq!(trained.status.code(), Some(0));
     let said = String::from_utf8(trained.stdout).unwrap();
     assert!(said.contains("above one over the declared number of records (400)"), "{said}");
-    // The noise that protects is announced rounded down.
+    // The noise of the run is printed rounded down.
     let report: Value = serde_json::from_str(&ok(&["report", &out, "--json"])).unwrap();
     let announced = String::from_utf8(trained.stderr).unwrap();
     let line = announced.lines().find(|line| line.starts_with("noise multiplier")).unwrap();

@@ -1,4 +1,4 @@
-//! Rows of numbers.
+//! Arrays of private numbers.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use crate::DataError;
 use crate::number::{self, Coding};
 
-/// Rows of equal shape, one after the other. Not `Debug`: what is in it is private.
+/// An array of examples: rows of equal shape, one after the other. Not `Debug`: its values are private.
 #[derive(Clone, PartialEq)]
 pub struct Array {
     /// All numbers, row by row.
     pub values: Vec<f32>,
-    /// The shape of one row; nothing for single numbers.
+    /// The shape of one row; empty if a row is a single number.
     pub shape: Vec<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Array {
         self.values.chunks_exact(self.shape.iter().product::<usize>().max(1))
     }
 
-    /// Reads rows after a header that was read, if they have the declared width.
+    /// Reads the rows that follow a header, if they have the declared width.
     pub(crate) fn read(
         path: &Path,
         reader: impl Read,

@@ -1,8 +1,8 @@
-//! What is wrong with a file, without what is in it.
+//! Errors of reading files. They never quote a file's content.
 
 use std::path::Path;
 
-/// A file that is malformed as a whole. No message depends on a single record.
+/// A file cannot be read, or is malformed as a whole. No message depends on a single record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -11,10 +11,10 @@ pub enum DataError {
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The file as a whole is not what it should be.
+    /// The file as a whole is malformed.
     #[error("{path}: {why}")]
     Format {
         /// The file.

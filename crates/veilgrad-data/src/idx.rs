@@ -1,4 +1,4 @@
-//! IDX files, as MNIST has them, plain or gzip.
+//! IDX files, the format of MNIST, plain or gzipped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,11 +9,11 @@ use flate2::bufread::MultiGzDecoder;
 use crate::number::{self, Coding, Kind};
 use crate::{Array, DataError};
 
-/// Reads a file whose rows have `width` numbers each: the first dimension counts rows.
+/// Reads an IDX file whose rows have `width` numbers each. The first dimension is the number of rows.
 ///
 /// # Errors
-/// When it cannot be read, is not an IDX file, has rows of another width, or is shorter or longer than it
-/// says.
+/// When the file cannot be read, is not an IDX file, has rows of another width, or is shorter or longer than its
+/// header says.
 ///
 /// # Example
 /// ```
@@ -41,7 +41,7 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     let wrong = |why: &str| DataError::format(path, why);
     let mut word = || -> Result<[u8; 4], DataError> {
         let mut bytes = [0; 4];
-        number::header(path, &mut reader, &mut bytes)?;
+        number::read_header(path, &mut reader, &mut bytes)?;
         Ok(bytes)
     };
     let [0, 0, kind, dimensions] = word()? else {
@@ -114,7 +114,7 @@ mod tests {
     fn what_a_header_promises_is_not_believed() {
         assert!(error(&file(0x08, &[u32::MAX, u32::MAX, u32::MAX], &[]), 4).contains("shape"));
         assert!(error(&file(0x0e, &[u32::MAX; 4], &[]), 4).contains("shape"));
-        // 4 GiB that are not there.
+        // The header claims 4 GiB.
         let huge = file(0x08, &[u32::MAX], &[7; 100]);
         assert_eq!(error(&huge, 1), "x: is shorter than its header says");
         assert!(error(&file(0x08, &[0, 0], &[]), 1).contains("shape"));
@@ -138,7 +138,7 @@ mod tests {
         for place in 0..packed.len() {
             let mut damaged = packed.clone();
             damaged[place] ^= 0x10;
-            // The header of gzip has bytes that mean nothing; all others are checked.
+            // Must not panic. It may succeed: some bytes of a gzip header are not checked.
             let _ = read(&damaged);
         }
         std::fs::remove_file(&path).unwrap();

@@ -1,13 +1,13 @@
-//! Private examples from files, and features that cost no budget.
+//! Reads private examples from files, and computes features that cost no privacy budget.
 //!
-//! - [`idx`], [`npy`], [`table`]: files in the formats that people have (Parquet with the feature `parquet`). What private data could decide
-//!   (classes, categories, bounds, shapes) is declared, never inferred.
-//! - [`Scattering`], [`GroupNorm`]: functions of one record alone, so that the record's protection is the
-//!   protection of its features.
+//! - [`idx`], [`npy`], [`table`]: IDX, NumPy and CSV files (Parquet with the feature `parquet`). Classes, categories,
+//!   bounds and shapes are declared, never inferred from private data.
+//! - [`Scattering`], [`GroupNorm`]: functions of one record alone, so that protecting the record protects its
+//!   features.
 //!
 //! # Guarantee
-//! A record that is not as declared contributes zero and is never an error. Errors are about a file as a whole, and say
-//! nothing of what is in it. Nothing here prints.
+//! A record that is not as declared contributes zero and is never an error. Errors concern a file as a whole and never
+//! quote its content. Nothing here prints.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

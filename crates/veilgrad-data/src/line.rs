@@ -1,10 +1,10 @@
-//! CSV, a line at a time.
+//! Splits CSV lines into cells.
 //!
 //! # Guarantee
-//! A record is a line, whatever is in it. A quote that is left open ends with its line, so that the text of one record
-//! can neither swallow other records nor become several.
+//! Every line is one record. A quote that is left open ends with its line, so the text of one record can neither absorb
+//! other records nor become several.
 
-/// The cells of one line. Not `Debug`: what is in it is private.
+/// The cells of one line. Not `Debug`: they are private.
 #[derive(Default)]
 pub(crate) struct Cells {
     text: Vec<u8>,
@@ -12,7 +12,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Splits a line at its commas, and takes quotes off. False if a quote is left open.
+    /// Splits a line at its commas and removes quotes. False if a quote is left open.
     pub(crate) fn split(&mut self, line: &[u8]) -> bool {
         self.text.clear();
         self.ends.clear();
@@ -25,7 +25,7 @@ impl Cells {
                         self.ends.push(self.text.len());
                         return !quoted;
                     }
-                    // Twice is a quote in the text.
+                    // Two quotes are one quote in the text.
                     Some(b'"') if quoted && bytes.next_if_eq(&b'"').is_none() => quoted = false,
                     Some(b',') if !quoted => {
                         self.ends.push(self.text.len());
@@ -41,7 +41,7 @@ impl Cells {
         self.ends.len()
     }
 
-    /// A cell without white space around it; none if it is not UTF-8 text, or not there.
+    /// A cell, trimmed; `None` if it is not UTF-8 or does not exist.
     pub(crate) fn get(&self, place: usize) -> Option<&str> {
         let end = *self.ends.get(place)?;
         let start = match place.checked_sub(1) {
@@ -52,7 +52,7 @@ impl Cells {
     }
 }
 
-/// A line without its end.
+/// A line without its line ending.
 pub(crate) fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_once() {
+    fn only_one_line_ending_is_removed() {
         for (line, text) in
             [("a\n", "a"), ("a\r\n", "a"), ("a", "a"), ("a\r", "a"), ("a\r\r\n", "a\r"), ("\n", "")]
         {

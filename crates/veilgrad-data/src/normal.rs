@@ -2,10 +2,10 @@
 
 use crate::parallel::limit;
 
-/// Brings every group of a record's channels to mean 0 and variance 1.
+/// Group normalisation: scales every group of a record's channels to mean 0 and variance 1 (Wu, He 2018).
 ///
 /// # Guarantee
-/// A function of one record alone: it costs no budget. (Wu, He 2018.)
+/// A function of one record alone: it costs no privacy budget.
 ///
 /// # Example
 /// ```
@@ -18,15 +18,15 @@ use crate::parallel::limit;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupNorm {
-    /// Into how many groups of neighbouring channels the numbers of a record fall; the last may be shorter.
+    /// The number of groups. A group has consecutive numbers of a record; the last may have fewer.
     pub groups: usize,
 }
 
-/// Keeps constant groups finite.
-const SMALL: f64 = 1e-5;
+/// Added to the variance, so that constant groups stay finite.
+const EPSILON: f64 = 1e-5;
 
 impl GroupNorm {
-    /// Normalises records of `width` numbers in place, each by itself.
+    /// Normalises records of `width` numbers in place, each on its own.
     pub fn apply_all(&self, records: &mut [f32], width: usize, threads: usize) {
         let width = width.max(1);
         let share = (records.len() / width).div_ceil(limit(threads)).max(1);
@@ -45,9 +45,9 @@ impl GroupNorm {
         for group in record.chunks_mut(size) {
             let count = group.len() as f64;
             let mean = group.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
-            let square = |x: &f32| (f64::from(*x) - mean).powi(2);
-            let variance = group.iter().map(square).sum::<f64>() / count;
-            let scale = 1.0 / (variance + SMALL).sqrt();
+            let squared_deviation = |x: &f32| (f64::from(*x) - mean).powi(2);
+            let variance = group.iter().map(squared_deviation).sum::<f64>() / count;
+            let scale = 1.0 / (variance + EPSILON).sqrt();
             for x in group {
                 *x = ((f64::from(*x) - mean) * scale) as f32;
             }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_normalised_each_by_itself_on_any_number_of_threads() {
+    fn each_record_is_normalised_on_its_own_for_any_number_of_threads() {
         let records: Vec<f32> = (0..60).map(|i| (i * i % 17) as f32).collect();
         let mut alone = records.clone();
         alone.chunks_mut(12).for_each(|record| GroupNorm { groups: 3 }.apply(record));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_and_broken_records_stay_where_they_are() {
+    fn constant_records_become_zero_and_nan_stays_in_its_record() {
         let mut record = vec![3.0; 6];
         GroupNorm { groups: 2 }.apply(&mut record);
         assert_eq!(record, vec![0.0; 6]);

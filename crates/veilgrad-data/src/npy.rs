@@ -1,4 +1,4 @@
-//! NumPy's arrays: `.npy`, and one of a `.npz`.
+//! NumPy arrays: `.npy` files, and single arrays of `.npz` files.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -7,15 +7,15 @@ use std::path::Path;
 use crate::number::{self, Coding, Kind};
 use crate::{Array, DataError};
 
-/// Headers are a few dozen bytes; longer ones are refused.
+/// The longest header that is read. NumPy writes a few dozen bytes.
 const LONGEST_HEADER: u32 = 1 << 16;
 
-/// Reads a `.npy` file, or the array `name` of a `.npz` file, whose rows have `width` numbers each: the
-/// first dimension counts rows.
+/// Reads a `.npy` file, or the array `name` of a `.npz` file, whose rows have `width` numbers each. The
+/// first dimension is the number of rows.
 ///
 /// # Errors
-/// When it cannot be read, holds no such array, or one whose numbers are not plain, not in C order, or not
-/// as many as it says.
+/// When the file cannot be read or has no such array, or when the array is not of plain numbers in C order, has rows of
+/// another width, or is shorter or longer than its header says.
 ///
 /// # Example
 /// ```
@@ -51,13 +51,13 @@ pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Data
 
 fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
-    let mut exactly = |to: &mut [u8]| number::header(path, &mut reader, to);
+    let mut read_exact = |to: &mut [u8]| number::read_header(path, &mut reader, to);
     let mut start = [0; 8];
-    exactly(&mut start)?;
+    read_exact(&mut start)?;
     let mut length = [0; 4];
     match start {
-        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => exactly(&mut length[..2])?,
-        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => exactly(&mut length)?,
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => read_exact(&mut length[..2])?,
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => read_exact(&mut length)?,
         _ => return Err(wrong("is not a .npy file")),
     }
     let length = u32::from_le_bytes(length);
@@ -65,7 +65,7 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
         return Err(wrong("has a header that is too long"));
     }
     let mut header = vec![0; length as usize];
-    exactly(&mut header)?;
+    read_exact(&mut header)?;
     let header =
         std::str::from_utf8(&header).map_err(|_| wrong("has a header that is not text"))?;
     let header = Header::parse(header).ok_or_else(|| wrong("has a malformed header"))?;
@@ -90,22 +90,22 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// A Python dictionary with three keys, as NumPy writes it; nothing else is understood.
+    /// Parses a Python dictionary with three keys, as NumPy writes it, and nothing else.
     fn parse(text: &'a str) -> Option<Self> {
-        let after = |key: &str| {
+        let text_after = |key: &str| {
             let quoted = [format!("'{key}'"), format!("\"{key}\"")];
             let (_, rest) = quoted.iter().find_map(|key| text.split_once(key.as_str()))?;
             rest.trim_start().strip_prefix(':').map(str::trim_start)
         };
-        let kind = after("descr")?;
+        let kind = text_after("descr")?;
         let quote = kind.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
         let (kind, _) = kind.get(1..)?.split_once(quote)?;
-        let order = after("fortran_order")?;
+        let order = text_after("fortran_order")?;
         let fortran = order.starts_with("True");
         if !fortran && !order.starts_with("False") {
             return None;
         }
-        let (shape, _) = after("shape")?.strip_prefix('(')?.split_once(')')?;
+        let (shape, _) = text_after("shape")?.strip_prefix('(')?.split_once(')')?;
         let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
         let shape = lengths.map(|length| length.parse().ok()).collect::<Option<_>>()?;
         Some(Self { kind, fortran, shape })
@@ -140,7 +140,7 @@ impl<'a> Header<'a> {
 mod tests {
     use super::*;
 
-    /// A file by hand.
+    /// The bytes of a `.npy` file.
     fn file(version: u8, kind: &str, shape: &str, fortran: bool, data: &[u8]) -> Vec<u8> {
         let order = if fortran { "True" } else { "False" };
         let mut header =
@@ -204,7 +204,7 @@ mod tests {
         );
         let text = error(&file(1, "|u1", "999999999999, 2", false, &[0; 7]), 2);
         assert_eq!(text, "x.npy: is shorter than its header says");
-        // A header of 4 GiB, and one that is all brackets.
+        // A header that claims 4 GiB, and one that is all brackets.
         let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec();
         assert!(error(&long, 1).contains("too long"));
         long = file(1, "|u1", &"(".repeat(20_000), false, &[]);
@@ -233,7 +233,7 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[place] ^= bit;
             std::fs::write(&path, &damaged).unwrap();
-            // Whatever it is now, it is neither a panic nor other numbers.
+            // It is an error or the same numbers; never a panic or other numbers.
             let read = read(&path, Some("x"), 1);
             assert!(read.is_err() || read.is_ok_and(|array| array.values == [7.0, 8.0, 9.0]));
         }

@@ -1,10 +1,11 @@
-//! Numbers of array files, read as they come: memory grows with what is there, not with what a header says.
+//! Decodes the numbers of array files. Memory grows with the bytes in the file, not with what its header claims.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use crate::DataError;
 
+/// The type of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     U8,
@@ -19,13 +20,14 @@ pub(crate) enum Kind {
     F64,
 }
 
+/// How numbers are encoded: type and byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Coding {
     pub(crate) kind: Kind,
     pub(crate) big_endian: bool,
 }
 
-/// Bytes that are read at once: a multiple of every number's size.
+/// Bytes that are read at once; a multiple of the size of every type.
 const CHUNK: usize = 1 << 16;
 
 impl Coding {
@@ -41,19 +43,19 @@ impl Coding {
     fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
         match self.kind {
             Kind::U8 => to.extend(bytes.iter().map(|byte| f32::from(*byte))),
-            Kind::I8 => self.each(bytes, to, |b| f32::from(i8::from_be_bytes(b))),
-            Kind::U16 => self.each(bytes, to, |b| f32::from(u16::from_be_bytes(b))),
-            Kind::I16 => self.each(bytes, to, |b| f32::from(i16::from_be_bytes(b))),
-            Kind::U32 => self.each(bytes, to, |b| u32::from_be_bytes(b) as f32),
-            Kind::I32 => self.each(bytes, to, |b| i32::from_be_bytes(b) as f32),
-            Kind::U64 => self.each(bytes, to, |b| u64::from_be_bytes(b) as f32),
-            Kind::I64 => self.each(bytes, to, |b| i64::from_be_bytes(b) as f32),
-            Kind::F32 => self.each(bytes, to, f32::from_be_bytes),
-            Kind::F64 => self.each(bytes, to, |b| f64::from_be_bytes(b) as f32),
+            Kind::I8 => self.decode_each(bytes, to, |b| f32::from(i8::from_be_bytes(b))),
+            Kind::U16 => self.decode_each(bytes, to, |b| f32::from(u16::from_be_bytes(b))),
+            Kind::I16 => self.decode_each(bytes, to, |b| f32::from(i16::from_be_bytes(b))),
+            Kind::U32 => self.decode_each(bytes, to, |b| u32::from_be_bytes(b) as f32),
+            Kind::I32 => self.decode_each(bytes, to, |b| i32::from_be_bytes(b) as f32),
+            Kind::U64 => self.decode_each(bytes, to, |b| u64::from_be_bytes(b) as f32),
+            Kind::I64 => self.decode_each(bytes, to, |b| i64::from_be_bytes(b) as f32),
+            Kind::F32 => self.decode_each(bytes, to, f32::from_be_bytes),
+            Kind::F64 => self.decode_each(bytes, to, |b| f64::from_be_bytes(b) as f32),
         }
     }
 
-    fn each<const N: usize>(
+    fn decode_each<const N: usize>(
         self,
         bytes: &[u8],
         to: &mut Vec<f32>,
@@ -69,7 +71,7 @@ impl Coding {
     }
 }
 
-/// Reads `rows` of `width` numbers, and makes sure that nothing follows.
+/// Reads `rows` rows of `width` numbers; an error if anything follows.
 pub(crate) fn read(
     path: &Path,
     mut reader: impl Read,
@@ -95,8 +97,12 @@ pub(crate) fn read(
     Ok(values)
 }
 
-/// Fills a part of a header.
-pub(crate) fn header(path: &Path, reader: &mut impl Read, to: &mut [u8]) -> Result<(), DataError> {
+/// Fills `to` with the next bytes of a header.
+pub(crate) fn read_header(
+    path: &Path,
+    reader: &mut impl Read,
+    to: &mut [u8],
+) -> Result<(), DataError> {
     match fill(reader, to) {
         Ok(found) if found == to.len() => Ok(()),
         Ok(_) => Err(DataError::format(path, "ends within its header")),
@@ -104,7 +110,7 @@ pub(crate) fn header(path: &Path, reader: &mut impl Read, to: &mut [u8]) -> Resu
     }
 }
 
-/// Reads as much as there is and fits; says how much.
+/// Reads until `to` is full or the file ends; returns the number of bytes read.
 fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     let mut found = 0;
     while let Some(rest) = to.get_mut(found..).filter(|rest| !rest.is_empty()) {

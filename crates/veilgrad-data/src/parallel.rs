@@ -1,13 +1,13 @@
-//! Rows shared out to threads.
+//! Divides rows among threads.
 
-/// How many threads work: at most a few per core, since more only take memory.
+/// The number of threads to use: at most a few per core, since more only take memory.
 pub(crate) fn limit(threads: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     threads.clamp(1, (4 * cores).max(16))
 }
 
-/// Fills rows of `to`, each from the row of `from` with its number; every thread has its own worker.
-/// The result does not depend on the number of threads, because a row depends on its own row alone.
+/// Computes row i of `to` from row i of `from`, with one `worker` (scratch memory) per thread. The result does not
+/// depend on the number of threads.
 pub(crate) fn each_row<W>(
     from: &[f32],
     width: usize,

@@ -1,4 +1,4 @@
-//! Morlet wavelets and Gaussian averages on a torus (Bruna, Mallat 2013, with the constants of common use:
+//! Morlet wavelets and Gaussian averages on a torus (Bruna, Mallat 2013, with the usual constants:
 //! width 0.8 2^j, frequency 3 pi / 4 2^-j, slant 4 / L).
 
 use std::f64::consts::PI;
@@ -6,23 +6,24 @@ use std::f64::consts::PI;
 use rustfft::FftPlannerScalar;
 use rustfft::num_complex::Complex;
 
-/// Lines up to this length are transformed by the definition, which keeps the bits of features of common images.
+/// Lines up to this length use a direct Fourier transform instead of an FFT: changing that would change the bits of
+/// the features of common images.
 const LONGEST_BY_DEFINITION: usize = 512;
 
-/// How many copies of a filter to each side are summed up on the torus.
+/// How many periodic copies of a filter are summed on each side.
 const COPIES: i32 = 2;
 
 /// Rows and columns of the torus that signals and filters live on.
 type Torus = (usize, usize);
 
-/// The transfer function of the Morlet wavelet of scale j and orientation l of `orientations`.
-/// Real, because the wavelet is symmetric; its mean is zero.
+/// The transfer function of the Morlet wavelet with this scale and orientation `l` of `orientations`.
+/// It is real, because the wavelet is Hermitian; the wavelet's mean is zero.
 pub(crate) fn morlet(torus: Torus, scale: u32, l: usize, orientations: usize) -> Vec<f32> {
     let filter = wavelet(torus, scale, l, orientations);
     transform(&filter, torus).iter().map(|value| value.re as f32).collect()
 }
 
-/// The wavelet itself.
+/// The Morlet wavelet in the spatial domain.
 pub(crate) fn wavelet(
     torus: Torus,
     scale: u32,
@@ -41,7 +42,7 @@ pub(crate) fn wavelet(
     wave.iter().zip(&envelope).map(|(wave, envelope)| wave - share * envelope).collect()
 }
 
-/// A Gaussian with a wave on it, of unit mass, summed over copies of the torus.
+/// A Gabor function (a Gaussian of unit mass times a plane wave), summed over periodic copies.
 fn gabor(
     (rows, columns): Torus,
     width: f64,
@@ -69,8 +70,8 @@ fn gabor(
     values
 }
 
-/// A matrix that averages a side of `length` by a Gaussian of this width and keeps the places
-/// `stride, 2 stride, …`: one row per place kept.
+/// A matrix that smooths a side of `length` by a Gaussian of this width and samples it at
+/// `stride, 2 stride, …`: one row per sample.
 pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) -> Vec<f32> {
     let weight = |distance: f64| {
         (-COPIES..=COPIES)
@@ -85,7 +86,7 @@ pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) ->
     (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
 }
 
-/// The Fourier transform in both directions, once per filter: by its definition, or fast where lines are long.
+/// The two-dimensional Fourier transform of a filter: direct, or by FFT for long lines.
 fn transform(values: &[Complex<f64>], (rows, columns): Torus) -> Vec<Complex<f64>> {
     // Not the planner that chooses vector instructions: this runs once per filter, and that one's kernels for f64 take a
     // third of the time to compile this crate.
@@ -114,8 +115,7 @@ fn transform(values: &[Complex<f64>], (rows, columns): Torus) -> Vec<Complex<f64
     turn(&along(&turned, rows), rows)
 }
 
-/// A transfer function where every `factor`-th sample of signals is left: the sum of what falls on one
-/// frequency.
+/// A transfer function for signals subsampled by `factor`: sums the frequencies that alias.
 pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
     let rows = filter.len() / columns.max(1);
     let (short_rows, short_columns) = (rows / factor, columns / factor);
@@ -131,7 +131,7 @@ pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
     folded
 }
 
-/// Rows as columns.
+/// The transpose of a row-major matrix.
 pub(crate) fn turn<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| values.iter().copied().skip(column).step_by(columns)).collect()
 }

@@ -1,4 +1,4 @@
-//! The JSON Lines form: exact numbers, known kinds only.
+//! JSON Lines: f64 values survive exactly, unknown fields and policies are refused.
 
 use proptest::prelude::*;
 use veilgrad_events::{
@@ -12,24 +12,24 @@ const DOCUMENTED: &str = r#"{"rounds": 14040, "sampling": {"policy": "poisson", 
 {"rounds": 1, "sampling": {"policy": "all"}, "queries": [{"group": "count", "clip": 1.0, "noise": 8.0}]}
 "#;
 
-/// The rounds of a file, of all runs.
-fn read(text: &str) -> Result<Vec<Rounds>, LineError> {
+/// The rounds of all runs of a file.
+fn read_rounds(text: &str) -> Result<Vec<Rounds>, LineError> {
     RoundsFile::from_jsonl(text).map(|file| file.runs.concat())
 }
 
 #[test]
 fn the_documented_lines_are_read_and_written_back_the_same() {
-    let rounds = read(DOCUMENTED).unwrap();
+    let rounds = read_rounds(DOCUMENTED).unwrap();
     assert_eq!(rounds.len(), 3);
     assert_eq!(rounds[0].count, 14040);
     assert_eq!(rounds[1].round.sampling(), Sampling::Fixed(FixedBatch::new(60000, 256).unwrap()));
     assert_eq!(rounds[1].round.queries()[1].group(), "accuracy");
     assert_eq!(rounds[2].round.sampling(), Sampling::All {});
     let written = rounds_to_jsonl(&rounds).unwrap();
-    let squeeze = |s: &str| {
+    let without_spaces = |s: &str| {
         s.lines().map(|l| l.replace(' ', "")).filter(|l| !l.is_empty()).collect::<Vec<_>>()
     };
-    assert_eq!(squeeze(&written), squeeze(DOCUMENTED));
+    assert_eq!(without_spaces(&written), without_spaces(DOCUMENTED));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_bad_line_is_refused_by_number_and_reason() {
         ),
         ("{", "EOF"),
     ] {
-        let error = read(&format!("{good}\n\n{bad}\n")).unwrap_err();
+        let error = read_rounds(&format!("{good}\n\n{bad}\n")).unwrap_err();
         assert_eq!(error.line(), 3);
         assert!(error.to_string().contains(reason), "{error} lacks {reason:?}");
     }
@@ -74,7 +74,7 @@ fn a_bad_line_is_refused_by_number_and_reason() {
 fn truncating_a_line_at_any_byte_is_refused() {
     let line = DOCUMENTED.lines().nth(1).unwrap();
     for end in 1..line.len() {
-        assert!(read(&line[..end]).is_err(), "{}", &line[..end]);
+        assert!(read_rounds(&line[..end]).is_err(), "{}", &line[..end]);
     }
 }
 
@@ -94,7 +94,7 @@ proptest! {
         let query = SumQuery::new(group, ClipNorm::new(clip).unwrap(), NoiseStd::new(noise).unwrap());
         let sampling = Sampling::Poisson { rate: SampleRate::new(rate).unwrap() };
         let before = vec![Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }];
-        let after = read(&rounds_to_jsonl(&before).unwrap()).unwrap();
+        let after = read_rounds(&rounds_to_jsonl(&before).unwrap()).unwrap();
         prop_assert_eq!(&after, &before);
         let query = &after[0].round.queries()[0];
         prop_assert_eq!(query.clip().get().to_bits(), clip.to_bits());
@@ -107,7 +107,7 @@ proptest! {
         let grid = IntegerGrid::new(s_int, k).unwrap();
         if let Ok(query) = SumQuery::exact("g", ClipNorm::new(clip).unwrap(), dimension, grid) {
             let before = vec![Rounds { count: 1, round: Round::new(Sampling::All {}, vec![query]).unwrap() }];
-            prop_assert_eq!(read(&rounds_to_jsonl(&before).unwrap()).unwrap(), before);
+            prop_assert_eq!(read_rounds(&rounds_to_jsonl(&before).unwrap()).unwrap(), before);
         }
     }
 }
@@ -122,7 +122,7 @@ fn a_file_says_how_rounds_were_chosen_and_where_runs_begin() {
     assert_eq!((file.mode, file.order), (Some(Mode::Adaptive), Some(8.5)));
     assert_eq!(file.runs.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(RoundsFile::from_jsonl(&file.to_jsonl().unwrap()).unwrap(), file);
-    // Rounds alone are one run, and nothing is said about how they were chosen.
+    // Without a mode line and run lines: one run, unknown mode.
     let plain = RoundsFile::from_jsonl(DOCUMENTED).unwrap();
     assert_eq!((plain.mode, plain.runs.len()), (None, 1));
     assert_eq!(plain.runs[0].len(), 3);

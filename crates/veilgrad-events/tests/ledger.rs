@@ -1,4 +1,4 @@
-//! Charge first, then permits.
+//! Runs charge the ledger before they grant permits.
 
 use veilgrad_events::{
     Adjacency, ClipNorm, Event, FixedBatch, LedgerError, LedgerKind, LedgerStore, MemoryLedger,
@@ -43,19 +43,19 @@ fn the_budget_stops_the_charge_that_would_exceed_it_and_charges_nothing() {
     assert_eq!(ledger.rounds()[0].count, 10);
 }
 
-/// Takes a number of events, then fails once, then would work again.
+/// Accepts some appends, fails once, then accepts again.
 struct FailsOnce {
     inner: MemoryLedger,
-    until_failure: usize,
+    appends_until_failure: usize,
 }
 
 impl LedgerStore for FailsOnce {
     fn append(&mut self, events: &[Event]) -> Result<(), LedgerError> {
-        if self.until_failure == 0 {
-            self.until_failure = usize::MAX;
+        if self.appends_until_failure == 0 {
+            self.appends_until_failure = usize::MAX;
             return Err(LedgerError::Refused("disk on fire".to_owned()));
         }
-        self.until_failure -= 1;
+        self.appends_until_failure -= 1;
         self.inner.append(events)
     }
 
@@ -66,7 +66,7 @@ impl LedgerStore for FailsOnce {
 
 #[test]
 fn a_failed_write_poisons_the_run_for_good() {
-    let store = FailsOnce { inner: MemoryLedger::new(), until_failure: 2 };
+    let store = FailsOnce { inner: MemoryLedger::new(), appends_until_failure: 2 };
     let mut run = Run::open(store, header()).unwrap();
     assert!(run.reserve(&round(1.0), 1).is_ok());
     assert!(matches!(run.reserve(&round(1.0), 1), Err(LedgerError::Refused(_))));
@@ -82,8 +82,8 @@ fn a_permit_says_what_kind_of_ledger_was_charged_and_never_guesses_durable() {
     }
     assert_eq!(kind(MemoryLedger::new()), LedgerKind::Memory);
     assert_eq!(kind(&mut MemoryLedger::new()), LedgerKind::Memory);
-    let silent = FailsOnce { inner: MemoryLedger::new(), until_failure: 2 };
-    assert_eq!(kind(silent), LedgerKind::Other);
+    let without_kind = FailsOnce { inner: MemoryLedger::new(), appends_until_failure: 2 };
+    assert_eq!(kind(without_kind), LedgerKind::Other);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_number_of_records_stays_out_of_the_ledger_where_it_is_private() {
             let mut run = Run::open(MemoryLedger::new(), header).unwrap();
             let refused = matches!(run.reserve(&round, 1), Err(LedgerError::PrivateCount));
             assert_eq!(refused, private);
-            // A refusal before the store was asked does not poison the run.
+            // The store was not called, so the run is not poisoned.
             assert!(run.close().is_ok());
         }
     }

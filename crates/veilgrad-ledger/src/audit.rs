@@ -1,4 +1,4 @@
-//! What a thorough look at a ledger finds besides its rows: altered tables and triggers, spoiled slots.
+//! A thorough check of a ledger beyond its rows: altered tables and triggers, spoiled slots, similar names.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::ledger::Ledger;
 use crate::schema::{STEPS, migrate};
 
 impl Ledger {
-    /// Checks what opening does not need: that tables and triggers are those that a ledger is created with, that
-    /// both slots of the anchor are whole, and that no two datasets have the same name but for its spelling. What
-    /// does not invalidate the ledger is returned as text.
+    /// Checks what opening does not check: that tables and triggers are unaltered, that both slots of the anchor
+    /// verify, and that no two names of datasets differ only by spelling. Returns warnings about what does not
+    /// invalidate the ledger.
     ///
     /// # Errors
-    /// When a table or a trigger is missing, altered, or not a ledger's.
+    /// When a table or a trigger is missing, altered or unknown.
     pub fn audit(&self) -> Result<Vec<String>, StoreError> {
         self.check_schema()?;
         let spoiled = self.anchor.spoiled()?;
-        let mut remarks: Vec<String> = spoiled.iter().map(|slot| self.remark(slot)).collect();
+        let mut warnings: Vec<String> = spoiled.iter().map(|slot| self.warning(slot)).collect();
         for name in self.state.datasets.keys() {
             if let Some(alike) = self.state.alike(name).filter(|alike| name.as_str() < *alike) {
-                remarks.push(format!(
+                warnings.push(format!(
                     "datasets {name:?} and {alike:?} differ only by spelling; if they are the same data, what \
                      was spent on it is the sum of both"
                 ));
             }
         }
-        Ok(remarks)
+        Ok(warnings)
     }
 
     fn check_schema(&self) -> Result<(), StoreError> {
@@ -55,12 +55,12 @@ impl Ledger {
         }
     }
 
-    /// What may be known of a spoiled slot. A crash spoils only a slot of which nothing was granted yet; a
-    /// fault of the disk may spoil any.
-    fn remark(&self, slot: &Spoiled) -> String {
-        let which = if slot.place == 0 { "first" } else { "second" };
+    /// The warning about a spoiled slot. A crash can spoil only a slot for which no permit was granted yet; a disk
+    /// fault can spoil any.
+    fn warning(&self, slot: &Spoiled) -> String {
+        let which = if slot.index == 0 { "first" } else { "second" };
         let end = self.head.sequence;
-        match slot.names {
+        match slot.named_row {
             Some(row) if row <= end => format!(
                 "the {which} slot of the anchor does not verify; it seems to name row {row}, which the ledger has"
             ),
@@ -78,7 +78,7 @@ impl Ledger {
     }
 }
 
-/// Tables, triggers and the like, and how they were made; except for what SQLite adds.
+/// The SQL definitions of tables, triggers and indices, without those of SQLite itself.
 fn definitions(connection: &Connection) -> Result<BTreeMap<String, String>, StoreError> {
     let mut statement = connection
         .prepare("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema")
@@ -86,8 +86,8 @@ fn definitions(connection: &Connection) -> Result<BTreeMap<String, String>, Stor
     let rows = statement
         .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
         .map_err(while_reading)?;
-    let all: Result<BTreeMap<_, _>, _> = rows.collect();
-    let mut all = all.map_err(while_reading)?;
-    all.retain(|name, _| !name.contains(" sqlite_"));
-    Ok(all)
+    let definitions: Result<BTreeMap<_, _>, _> = rows.collect();
+    let mut definitions = definitions.map_err(while_reading)?;
+    definitions.retain(|name, _| !name.contains(" sqlite_"));
+    Ok(definitions)
 }

@@ -1,4 +1,4 @@
-//! Backups: copies that verify, hold a head, and are never charged.
+//! Backups: copies of a ledger that can be verified but not charged.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::ledger::{Ledger, Options};
 use crate::schema::BACKUP;
 
 impl Ledger {
-    /// Copies all rows that this handle has verified into a new file, with its own anchor; other processes may charge
-    /// meanwhile. Returns the head that the copy holds.
+    /// Copies all verified rows into a new backup file with its own anchor, while other processes may charge. Returns
+    /// the head of the copy.
     ///
     /// # Guarantee
-    /// The copy can be read, verified, exported and imported; it refuses to be charged, so that no run goes on with
-    /// it by mistake and forgets what was charged since.
+    /// The copy can be read, verified, exported and imported. It refuses charges, so that no run continues with it by
+    /// mistake and ignores what was charged since.
     ///
     /// # Errors
-    /// When there is a file of that name, or it cannot be written.
+    /// When the file exists or cannot be written.
     pub fn backup(&self, path: &Path, options: &Options) -> Result<Head, StoreError> {
         let mut rows = Vec::new();
         self.visit_rows(&mut |_, bytes, _| {

@@ -3,12 +3,12 @@
 use sha2::{Digest, Sha256};
 pub use veilgrad_events::{Hash, Head};
 
-/// Hashes of rows.
+/// The hash chain of rows.
 pub trait Chained {
-    /// `SHA-256(bytes)`.
+    /// The hash of bytes: `SHA-256(bytes)`.
     fn of(bytes: &[u8]) -> Self;
 
-    /// `SHA-256(previous hash || bytes)`.
+    /// The hash of the next row: `SHA-256(previous hash || bytes)`.
     #[must_use]
     fn after(self, bytes: &[u8]) -> Self;
 }
@@ -35,9 +35,10 @@ mod tests {
         let hash = Hash::default().after(b"abc");
         let head = Head { id: "0".repeat(32), sequence: 7, hash };
         assert_eq!(head.to_string().parse::<Head>().unwrap(), head);
-        for wrong in ["", "x:1:2", "a:b:c:d", &format!("{}:1:{}", "0".repeat(32), "zz".repeat(32))]
+        for invalid in
+            ["", "x:1:2", "a:b:c:d", &format!("{}:1:{}", "0".repeat(32), "zz".repeat(32))]
         {
-            assert!(wrong.parse::<Head>().is_err(), "{wrong}");
+            assert!(invalid.parse::<Head>().is_err(), "{invalid}");
         }
     }
 }

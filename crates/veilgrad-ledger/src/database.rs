@@ -1,4 +1,4 @@
-//! The SQLite side of a ledger: connections, and rows put into the database.
+//! SQLite connections, and inserting rows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::chain::Hash;
 use crate::error::{StoreError, while_reading};
-use crate::place::{beside, check_not_foreign, open_unchanging};
+use crate::files::{beside, check_not_foreign, open_unchanging};
 
 /// Rows to be stored: number, bytes, hash.
 pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
@@ -22,14 +22,14 @@ pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection
         connection.pragma_query_value(None, "schema_version", |row| row.get(0));
     match probe.map_err(|error| (error.sqlite_error_code(), error)) {
         Ok(_) => Ok(connection),
-        // Where the files beside the database cannot be made, it can be read if they are not needed.
+        // If the files next to the database cannot be created, it can still be read without a WAL.
         Err((Some(Code::CannotOpen | Code::ReadOnly), _)) => {
-            let log = beside(path, "-wal");
-            if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0) {
+            let wal = beside(path, "-wal");
+            if std::fs::metadata(&wal).is_ok_and(|metadata| metadata.len() > 0) {
                 return Err(StoreError::Refused(format!(
                     "{} holds rows that are not in the database yet, and nothing can be written \
-                     beside it; copy the ledger with its -wal and .anchor to where it can",
-                    log.display()
+                     next to it; copy the ledger with its -wal and .anchor to a writable directory",
+                    wal.display()
                 )));
             }
             let connection = open_unchanging(path)?;
@@ -40,7 +40,7 @@ pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection
     }
 }
 
-/// Sets a connection up, and makes sure that it is one to a ledger.
+/// Configures a connection, and checks that it is one to a ledger.
 pub(crate) fn prepare(
     path: &Path,
     connection: &Connection,
@@ -51,7 +51,7 @@ pub(crate) fn prepare(
     check_not_foreign(path, connection)
 }
 
-/// Puts rows behind the last one, and the head on them.
+/// Inserts the next rows and updates the head.
 pub(crate) fn insert(connection: &Connection, rows: &Rows) -> Result<(), StoreError> {
     let Some((last, _, hash)) = rows.last() else { return Ok(()) };
     let mut statement = connection.prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3)")?;

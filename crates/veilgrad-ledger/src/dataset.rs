@@ -1,4 +1,4 @@
-//! The ledger of one dataset: what a run charges.
+//! The ledger of one dataset, which a run charges.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::hold::Hold;
 use crate::ledger::{Ledger, random_id};
 use crate::tally::Tally;
 
-/// The ledger of one dataset: what a [`Run`](veilgrad_events::Run) charges.
+/// The durable ledger of one dataset, which a [`Run`](veilgrad_events::Run) charges.
 ///
 /// # Guarantee
-/// The check of the budget, the charge and the anchor are one step for all processes; after an error that
-/// leaves it unknown what is on disk, this handle refuses everything.
+/// Checking the budget, charging and writing the anchor are atomic between processes. After an error that leaves it
+/// unknown what is on disk, this handle refuses everything.
 ///
-/// A run that declares its plan holds room for all of it from the moment it is opened until it is closed, another
-/// is opened, or this handle is dropped, at the latest with its process: no other run is granted what it holds. A
-/// hold is not a charge, and its end takes nothing back that was charged.
+/// A run that declares its plan holds budget for all of it from when it is opened until it is closed, another run is
+/// opened, this handle is dropped, or its process ends. No other run is granted what it holds. A hold is not a
+/// charge, and its end refunds nothing.
 ///
 /// # Example
 /// ```
@@ -59,13 +59,13 @@ pub struct DatasetLedger {
     dataset: String,
     /// The run that was opened last.
     run: Option<String>,
-    /// The room for its plan.
+    /// The budget that it holds for its plan.
     hold: Option<Hold>,
     pricing: Arc<dyn Pricing + Send + Sync>,
 }
 
 impl DatasetLedger {
-    /// The ledger, to read.
+    /// The ledger, read-only.
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -75,7 +75,7 @@ impl DatasetLedger {
         self.run.as_deref()
     }
 
-    /// The ledger, for other runs.
+    /// Returns the ledger, for other runs.
     #[must_use]
     pub fn into_ledger(self) -> Ledger {
         self.ledger
@@ -83,7 +83,7 @@ impl DatasetLedger {
 }
 
 impl Ledger {
-    /// The store of one dataset, for a run.
+    /// The ledger of one dataset, for a run.
     ///
     /// # Errors
     /// When there is no such dataset.
@@ -98,7 +98,7 @@ impl Ledger {
                 None => format!("there is no dataset {name:?}; create its budget first"),
             }));
         };
-        // Another pricing may have counted before.
+        // The running total may come from another pricing.
         dataset.tally = Tally::default();
         let dataset = name.to_owned();
         Ok(DatasetLedger { ledger: self, dataset, run: None, hold: None, pricing })
@@ -120,7 +120,7 @@ impl LedgerStore for DatasetLedger {
             let (dataset, nonce) = (self.dataset.clone(), nonce.clone());
             entries.push(Entry::Run { dataset, run, nonce, event: event.clone() });
         }
-        // The run that holds room after these events.
+        // The run that holds budget after these events.
         let mut holder = self.hold.as_ref().and(self.run.clone());
         for entry in &entries {
             match entry {
@@ -131,16 +131,16 @@ impl LedgerStore for DatasetLedger {
                 _ => {}
             }
         }
-        let mut taken = None;
-        let take = |ledger: &Ledger| {
+        let mut new_hold = None;
+        let take_hold = |ledger: &Ledger| {
             if let Some(new) = holder.as_ref().filter(|holder| self.run.as_ref() != Some(holder)) {
-                taken = Some(Hold::take(&ledger.path, new)?);
+                new_hold = Some(Hold::take(&ledger.path, new)?);
             }
             Ok(entries)
         };
-        self.ledger.append(take, Some(&*self.pricing))?;
-        if taken.is_some() || holder.is_none() {
-            self.hold = taken;
+        self.ledger.append(take_hold, Some(&*self.pricing))?;
+        if new_hold.is_some() || holder.is_none() {
+            self.hold = new_hold;
         }
         self.run = run;
         Ok(())
@@ -150,7 +150,7 @@ impl LedgerStore for DatasetLedger {
         self.ledger.visit_rows(&mut |sequence, bytes, _| {
             let entry = Entry::from_bytes(bytes)
                 .map_err(|why| StoreError::Damaged(format!("row {sequence}: {why}")))?;
-            // What was imported was charged, too.
+            // Imported rows are charged, too.
             if let Entry::Run { dataset, event, .. } = &entry.original()
                 && *dataset == self.dataset
             {

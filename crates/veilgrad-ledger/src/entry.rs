@@ -1,4 +1,4 @@
-//! What a row of the ledger says, and the bytes that are hashed.
+//! The content of a row, and its bytes that are hashed.
 
 use std::io;
 
@@ -6,57 +6,57 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter};
 use veilgrad_events::{Budget, Epsilon, Event};
 
-/// One row. The meaning of a kind never changes; an unknown kind is refused.
+/// The content of one row of a ledger. The meaning of a kind never changes; an unknown kind is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Entry {
-    /// The first row: which ledger this is.
+    /// The first row: the ledger is created.
     Create {
-        /// Drawn at random, 32 hexadecimal digits.
+        /// The id of the ledger: 32 random hexadecimal digits.
         id: String,
     },
-    /// A dataset begins, with its budget.
+    /// A dataset is created with its budget.
     Budget {
-        /// The terms.
+        /// The budget.
         budget: Budget,
     },
     /// A budget is lowered.
     Tighten {
-        /// Whose.
+        /// The dataset.
         dataset: String,
-        /// To what.
+        /// The new epsilon.
         epsilon: Epsilon,
     },
-    /// Something that a run did.
+    /// An event of a run.
     Run {
-        /// On which data.
+        /// The dataset.
         dataset: String,
-        /// Which run: drawn at random when it was opened, so that runs of two branches differ.
+        /// The id of the run, drawn at random when it was opened, so that runs of two branches differ.
         run: String,
         /// Drawn at random with every charge, so that no two branches of a ledger have the same row.
         nonce: String,
-        /// What.
+        /// The event.
         event: Event,
     },
-    /// The database was ahead of its anchor when it was opened; what it holds stays charged.
+    /// The database was ahead of its anchor when it was opened; all its rows stay charged.
     Recovered {
-        /// Up to which row the anchor had come.
+        /// The row that the anchor named.
         anchored: u64,
     },
-    /// A row of another ledger, or of another branch of this one, is charged here, too.
+    /// A row of another ledger, or of another branch of this one, is also charged here.
     Import {
         /// The other ledger's id.
         source: String,
         /// The hash of the row there.
         hash: String,
-        /// What it said.
+        /// The content of the row there.
         entry: Box<Entry>,
     },
 }
 
 impl Entry {
-    /// The dataset that the row is about, if it is about one.
+    /// The dataset of the row, if it has one.
     pub fn dataset(&self) -> Option<&str> {
         match self {
             Self::Budget { budget } => Some(&budget.dataset),
@@ -66,7 +66,7 @@ impl Entry {
         }
     }
 
-    /// What was charged: for a row of another ledger, the row itself, however often it was imported.
+    /// The original row: for an imported row, the row of the other ledger, however often it was imported.
     #[must_use]
     pub fn original(self) -> Self {
         match self {
@@ -75,11 +75,11 @@ impl Entry {
         }
     }
 
-    /// The bytes that are stored and hashed: JSON in which every real number is its exact bits and a
-    /// decimal for people.
+    /// The bytes that are stored and hashed: JSON in which every f64 is written as its exact bits and a
+    /// human-readable decimal.
     ///
     /// # Errors
-    /// None for values built by these crates; serialisation is fallible by type only.
+    /// Never for values built by these crates; only the type of serialisation allows an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::with_capacity(512);
         let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, WithBits);
@@ -87,16 +87,16 @@ impl Entry {
         Ok(bytes)
     }
 
-    /// Reads such bytes.
+    /// Parses the bytes of a row.
     ///
     /// # Errors
-    /// When they say nothing that this version understands.
+    /// When they are not an entry that this version understands.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(&without_bits(bytes)?).map_err(|error| error.to_string())
     }
 }
 
-/// Writes every real number as its exact bits and a decimal for people.
+/// Writes every f64 as its exact bits and a human-readable decimal.
 struct WithBits;
 
 impl Formatter for WithBits {
@@ -107,25 +107,25 @@ impl Formatter for WithBits {
     }
 }
 
-/// Every `{"bits":"...","is":X}` as X, if X has these bits. (Inside of a string the quotation marks would
-/// be escaped, so this begins no string.)
+/// Replaces every `{"bits":"...","is":X}` by X, if X has these bits. (This text cannot be inside a string, where the
+/// quotation marks would be escaped.)
 fn without_bits(bytes: &[u8]) -> Result<Vec<u8>, String> {
     const BEGIN: &[u8] = br#"{"bits":""#;
     const MIDDLE: &[u8] = br#"","is":"#;
-    let wrong = || "a real number is not written as bits and decimal".to_owned();
+    let invalid = || "a real number is not written as bits and decimal".to_owned();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
-    while let Some(place) = find(rest, BEGIN) {
-        let (before, real) = rest.split_at(place);
+    while let Some(start) = find(rest, BEGIN) {
+        let (before, real) = rest.split_at(start);
         plain.extend_from_slice(before);
-        let real = real.get(BEGIN.len()..).ok_or_else(wrong)?;
-        let (bits, real) = real.split_at_checked(16).ok_or_else(wrong)?;
-        let real = real.strip_prefix(MIDDLE).ok_or_else(wrong)?;
-        let end = real.iter().position(|byte| *byte == b'}').ok_or_else(wrong)?;
+        let real = real.get(BEGIN.len()..).ok_or_else(invalid)?;
+        let (bits, real) = real.split_at_checked(16).ok_or_else(invalid)?;
+        let real = real.strip_prefix(MIDDLE).ok_or_else(invalid)?;
+        let end = real.iter().position(|byte| *byte == b'}').ok_or_else(invalid)?;
         let (decimal, after) = real.split_at(end);
-        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
-        let bits = u64::from_str_radix(text(bits)?, 16).map_err(|_| wrong())?;
-        let value: f64 = text(decimal)?.parse().map_err(|_| wrong())?;
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| invalid());
+        let bits = u64::from_str_radix(text(bits)?, 16).map_err(|_| invalid())?;
+        let value: f64 = text(decimal)?.parse().map_err(|_| invalid())?;
         if value.to_bits() != bits {
             return Err(format!("{value} does not have the bits {bits:016x}"));
         }

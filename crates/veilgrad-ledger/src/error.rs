@@ -1,10 +1,10 @@
-//! Why a ledger is not served.
+//! Errors of ledgers.
 
 use std::path::Path;
 
 use veilgrad_events::{LedgerError, UnknownProcess};
 
-/// A ledger that cannot be read, does not verify, or does not take an event.
+/// A ledger cannot be read, does not verify, or refuses an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -13,19 +13,19 @@ pub enum StoreError {
     NotALedger {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The ledger was altered, lost events, or is older than its anchor.
     #[error("the ledger does not verify: {0}")]
     Damaged(String),
-    /// What was asked for is against the rules.
+    /// The request is not allowed.
     #[error("{0}")]
     Refused(String),
     /// The budget does not cover a charge; nothing was charged.
     #[error("the budget does not cover this charge: {0}")]
     BudgetExhausted(String),
-    /// Another process kept the ledger too long; nothing was changed.
+    /// Another process held the ledger too long; nothing was changed.
     #[error("the ledger is busy: {0}")]
     Busy(String),
     /// The database failed.
@@ -36,7 +36,7 @@ pub enum StoreError {
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
 }
@@ -75,7 +75,7 @@ pub(crate) fn file_error(path: &Path, cause: std::io::Error) -> StoreError {
     StoreError::File { path: path.display().to_string(), cause }
 }
 
-/// What an error while rows are read says about the ledger: busy and failing disks are not damage.
+/// Classifies an error while reading rows: a busy database or a failing disk is not damage.
 pub(crate) fn while_reading(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as Code;
     match error.sqlite_error_code() {
@@ -92,7 +92,7 @@ pub(crate) fn while_reading(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// What an error says when a transaction was to begin: a database that another process holds is busy.
+/// Classifies an error at the start of a transaction: a database held by another process is busy.
 pub(crate) fn while_beginning(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DatabaseBusy) => StoreError::Busy(error.to_string()),

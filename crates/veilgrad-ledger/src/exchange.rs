@@ -16,34 +16,34 @@ use crate::state::State;
 pub struct Line {
     /// The number of the row.
     pub sequence: u64,
-    /// Its hash.
+    /// The hash of the row.
     pub hash: String,
     /// The bytes that were hashed: JSON.
     pub bytes: String,
 }
 
-/// The last line of an export: the head that it must end with, so that a part of one is not taken for all.
+/// The last line of an export: its head, so that an incomplete export is detected.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
     head: String,
 }
 
-/// An export with the head of its last row as its last line: for those of versions before 0.2, which end without
-/// one. The caller vouches that no row is missing at the end.
+/// Appends the missing head line to an export of an early version, which ends without one. The caller asserts that no
+/// row is missing at the end.
 ///
 /// # Errors
 /// When the text is not an export, or already has a head.
 pub fn with_head(text: &str) -> Result<String, StoreError> {
-    let wrong = |why: &str| StoreError::Damaged(format!("the export {why}"));
+    let damaged = |why: &str| StoreError::Damaged(format!("the export {why}"));
     if text.lines().last().is_some_and(|line| serde_json::from_str::<End>(line).is_ok()) {
-        return Err(wrong("has its head"));
+        return Err(damaged("already has a head"));
     }
-    let line = |line: Option<&str>| -> Option<Line> { serde_json::from_str(line?).ok() };
-    let first = line(text.lines().next()).ok_or_else(|| wrong("has no first row"))?;
-    let last = line(text.lines().last()).ok_or_else(|| wrong("has no last row"))?;
+    let parse = |line: Option<&str>| -> Option<Line> { serde_json::from_str(line?).ok() };
+    let first = parse(text.lines().next()).ok_or_else(|| damaged("has no first row"))?;
+    let last = parse(text.lines().last()).ok_or_else(|| damaged("has no last row"))?;
     let Ok(Entry::Create { id }) = Entry::from_bytes(first.bytes.as_bytes()) else {
-        return Err(wrong("does not begin with its ledger"));
+        return Err(damaged("does not begin with the row that creates its ledger"));
     };
     let end = end_line(&format!("{id}:{}:{}", last.sequence, last.hash))?;
     Ok(format!("{}\n{end}", text.trim_end_matches('\n')))
@@ -54,17 +54,17 @@ fn end_line(head: &str) -> Result<String, StoreError> {
     end.map(|line| line + "\n").map_err(|error| StoreError::Refused(error.to_string()))
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
-    /// Rows that were charged.
+    /// The number of rows charged by the import.
     pub charged: u64,
-    /// Rows that were there already.
+    /// The number of rows that were already in the ledger.
     pub known: u64,
 }
 
 impl Ledger {
-    /// All rows as JSON Lines, and the head as the last of them.
+    /// Exports all rows as JSON Lines, with the head as the last line.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -84,42 +84,43 @@ impl Ledger {
         Ok(text)
     }
 
-    /// Creates a ledger from an export: the same rows, with the same hashes.
+    /// Creates a ledger from an export, with the same rows and hashes.
     ///
     /// # Errors
-    /// When the export does not verify, or there is a file already.
+    /// When the export does not verify, or the file exists.
     pub fn restore(path: &Path, text: &str, options: Options) -> Result<Self, StoreError> {
         let rows: Vec<Vec<u8>> = verify(text)?.into_iter().map(|row| row.bytes).collect();
         Self::create_with(path, options, &rows)
     }
 
-    /// Charges all rows of an export that are not here yet. What a branch of this ledger has in common
-    /// with it is here; what it has beyond is charged, in addition to ours.
+    /// Charges all rows of an export that are not in this ledger yet. For an export of another branch of this ledger,
+    /// the common rows are known, and the rest is charged in addition.
     ///
     /// # Errors
-    /// When the export does not verify, or protects something else under the same name; nothing is
+    /// When the export does not verify, or has a dataset of the same name with another unit or adjacency; nothing is
     /// changed then.
     pub fn import(&mut self, text: &str) -> Result<Imported, StoreError> {
         let lines = verify(text)?;
-        let source = ledger_of(&lines)?.to_owned();
+        let source = ledger_id(&lines)?.to_owned();
         let (total, mut charged) = (lines.len() as u64, 0);
-        let import = |ledger: &Self| {
-            let mut ours = std::collections::HashSet::new();
+        let new_entries = |ledger: &Self| {
+            let mut our_hashes = std::collections::HashSet::new();
             ledger.visit_rows(&mut |_, _, hash| {
-                ours.insert(hash.to_string());
+                our_hashes.insert(hash.to_string());
                 Ok(())
             })?;
             let state = ledger.state();
             let mut entries = Vec::new();
             for Row { hash, entry, .. } in lines {
                 let hash = hash.to_string();
-                let known = ours.contains(&hash) || state.has_imported(&source, &hash, &entry);
+                let known =
+                    our_hashes.contains(&hash) || state.has_imported(&source, &hash, &entry);
                 match entry {
                     _ if known => {}
-                    // What another ledger imported is charged as if it came from there.
+                    // A row that the other ledger imported keeps its original source.
                     Entry::Import { source, hash, entry } => {
-                        let here = source == state.id && ours.contains(&hash);
-                        if !here && !state.has_imported(&source, &hash, &entry) {
+                        let is_ours = source == state.id && our_hashes.contains(&hash);
+                        if !is_ours && !state.has_imported(&source, &hash, &entry) {
                             entries.push(Entry::Import { source, hash, entry });
                         }
                     }
@@ -132,24 +133,24 @@ impl Ledger {
             charged = entries.len() as u64;
             Ok(entries)
         };
-        self.append(import, None)?;
+        self.append(new_entries, None)?;
         Ok(Imported { charged, known: total - charged.min(total) })
     }
 }
 
 impl State {
-    /// What an export says, without a database.
+    /// Reads the state of a ledger from an export, without a database.
     ///
     /// # Guarantee
-    /// The export is one that a ledger wrote, whole: its chain holds from the first row to its head.
+    /// The export is complete: its hash chain verifies from the first row to its head.
     ///
     /// # Errors
-    /// When the export does not verify, or a row is against the rules.
+    /// When the export does not verify, or a row is invalid.
     pub fn from_export(text: &str) -> Result<Self, StoreError> {
         let mut state = Self::default();
         for (sequence, row) in (1..).zip(verify(text)?) {
-            let wrong = |why: String| StoreError::Refused(format!("row {sequence}: {why}"));
-            state.apply(sequence, &row.entry).map_err(wrong)?;
+            let refused = |why: String| StoreError::Refused(format!("row {sequence}: {why}"));
+            state.apply(sequence, &row.entry).map_err(refused)?;
         }
         Ok(state)
     }
@@ -162,15 +163,17 @@ struct Row {
     entry: Entry,
 }
 
-/// The id of the ledger that an export is of.
-fn ledger_of(rows: &[Row]) -> Result<&str, StoreError> {
+/// The id of the exported ledger.
+fn ledger_id(rows: &[Row]) -> Result<&str, StoreError> {
     match rows.first() {
         Some(Row { entry: Entry::Create { id }, .. }) => Ok(id),
-        _ => Err(StoreError::Damaged("the export does not begin with its ledger".into())),
+        _ => Err(StoreError::Damaged(
+            "the export does not begin with the row that creates its ledger".into(),
+        )),
     }
 }
 
-/// The rows of an export whose chain holds and ends with its head.
+/// Verifies the hash chain of an export and its head; returns its rows.
 fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
     let mut hash = Hash::default();
     let mut rows = Vec::new();
@@ -185,17 +188,16 @@ fn verify(text: &str) -> Result<Vec<Row>, StoreError> {
         )));
     };
     for (index, line) in lines.into_iter().enumerate() {
-        let place = format!("line {}", index + 1);
-        let wrong = |why: String| StoreError::Damaged(format!("{place}: {why}"));
-        let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        let damaged = |why: String| StoreError::Damaged(format!("line {}: {why}", index + 1));
+        let line: Line = serde_json::from_str(line).map_err(|error| damaged(error.to_string()))?;
         hash = hash.after(line.bytes.as_bytes());
         if line.sequence != index as u64 + 1 || line.hash != hash.to_string() {
-            return Err(wrong("is not the next row of its chain".to_owned()));
+            return Err(damaged("is not the next row of its chain".to_owned()));
         }
-        let entry = Entry::from_bytes(line.bytes.as_bytes()).map_err(wrong)?;
+        let entry = Entry::from_bytes(line.bytes.as_bytes()).map_err(damaged)?;
         rows.push(Row { bytes: line.bytes.into_bytes(), hash, entry });
     }
-    let id = ledger_of(&rows)?;
+    let id = ledger_id(&rows)?;
     if end.head != format!("{id}:{}:{hash}", rows.len()) {
         return Err(StoreError::Damaged(format!(
             "the export ends at row {}, and its head is {}: rows are missing",

@@ -1,7 +1,7 @@
 //! Holds: a run that declared its plan reserves budget for all of it, as long as its process lives.
 //!
-//! A hold is a lock on an empty file, `LEDGER.holds/RUN`, which the operating system gives back when the
-//! process ends, however it ends: there are no process ids and no clocks. It is taken under the ledger's
+//! A hold is a lock on an empty file, `LEDGER.holds/RUN`, which the operating system releases when the
+//! process ends in any way: no process ids or clocks are involved. It is taken under the ledger's
 //! lock, before the row that opens the run is written, so that a process that sees the run sees its hold.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use veilgrad_events::ProcessIdentity;
 
 use crate::error::{StoreError, file_error};
-use crate::place::{beside, open_itself};
+use crate::files::{beside, open_itself};
 
-/// The budget that a run reserves until this is dropped.
+/// The hold of a run, until it is dropped.
 pub(crate) struct Hold {
     /// Locked as long as it is open.
     _file: File,
@@ -26,13 +26,13 @@ fn directory_of(database: &Path) -> PathBuf {
 }
 
 impl Hold {
-    /// Takes the hold of a run that is about to be opened, and clears away those of processes that ended. The
-    /// caller has the ledger's lock.
+    /// Takes the hold of a run that is about to be opened, and removes the files of ended processes. The caller has
+    /// the ledger's lock.
     pub(crate) fn take(database: &Path, run: &str) -> Result<Self, StoreError> {
         const TRIES: u32 = 16;
         let process = ProcessIdentity::current()?;
         let directory = directory_of(database);
-        clear_ended(&directory);
+        remove_ended(&directory);
         let path = directory.join(run);
         let mut attempt = 0;
         let file = loop {
@@ -42,7 +42,7 @@ impl Hold {
                 }
                 _ => {}
             }
-            // A link would lead to another ledger's holds.
+            // A link could lead to the holds of another ledger.
             let metadata = std::fs::symlink_metadata(&directory);
             if metadata.is_ok_and(|metadata| !metadata.is_dir()) {
                 let cause = std::io::Error::other("is not a directory");
@@ -51,7 +51,7 @@ impl Hold {
             attempt += 1;
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => break file,
-                // The last run to end removed the directory in between.
+                // A run that ended removed the directory in between.
                 Err(cause) if cause.kind() == ErrorKind::NotFound && attempt < TRIES => {}
                 Err(cause) => return Err(file_error(&path, cause)),
             }
@@ -66,37 +66,37 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // A forked child has a copy; the hold is its parent's.
+        // A forked child has a copy, but the hold belongs to its parent.
         if self.process.is_current() {
             let _ = std::fs::remove_file(&self.path);
-            // Only the last one can.
+            // Succeeds only if the directory is empty.
             let _ = self.path.parent().map(std::fs::remove_dir);
         }
     }
 }
 
-/// Whether a run's hold is in force: its process lives. If the system does not say, it counts as held.
+/// Whether a run's hold is in force because its process is alive. If that cannot be determined, it counts as held.
 pub(crate) fn is_held(database: &Path, run: &str) -> bool {
     match open_itself(&directory_of(database).join(run), false) {
-        // Shared, so that those who only ask do not look like holders to each other.
+        // A shared lock, so that processes that only ask do not look like holders to each other.
         Ok(file) => file.try_lock_shared().is_err(),
         Err(cause) => cause.kind() != ErrorKind::NotFound,
     }
 }
 
-/// Whether any run of this ledger holds room now, so that a process has it open.
+/// Whether any run of this ledger has a hold now, so that a process has it open.
 pub(crate) fn is_in_use(database: &Path) -> bool {
     let files = std::fs::read_dir(directory_of(database));
     let names = files.into_iter().flatten().flatten().map(|file| file.file_name());
     names.filter_map(|name| name.into_string().ok()).any(|run| is_held(database, &run))
 }
 
-/// Removes files that no process has locked. The caller has the ledger's lock, so that none is being made.
-fn clear_ended(directory: &Path) {
+/// Removes files that no process has locked. The caller has the ledger's lock, so no hold is being taken.
+fn remove_ended(directory: &Path) {
     let Ok(files) = std::fs::read_dir(directory) else { return };
     for file in files.flatten() {
-        let ended = open_itself(&file.path(), false).is_ok_and(|file| file.try_lock().is_ok());
-        if ended {
+        let has_ended = open_itself(&file.path(), false).is_ok_and(|file| file.try_lock().is_ok());
+        if has_ended {
             let _ = std::fs::remove_file(file.path());
         }
     }

@@ -1,4 +1,4 @@
-//! The database: opened, verified, appended to.
+//! Opening, verifying, reading and appending to a ledger.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use crate::chain::{Chained, Hash, Head};
 use crate::database::{Rows, insert, open_to_read, prepare};
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
-use crate::hold::is_held;
-use crate::place::{
+use crate::files::{
     Identity, VersionError, anchor_path, beside, check_version, find, sync_directory,
 };
+use crate::hold::is_held;
 use crate::schema::{STEPS, migrate};
-use crate::state::{State, check};
+use crate::state::{State, check_budget};
 use crate::witness::Witness;
 
-/// Says that what is in the WAL stays there when the last handle closes.
-const KEEP_LOG: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-/// How long a process waits for another that writes, unless its options say otherwise.
+/// The SQLite option that keeps the WAL when the last handle closes.
+const KEEP_WAL: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+/// The default time to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many rows at most are durable in the anchor only: syncing the WAL with every charge would take twice as long.
-const MOST_LAGGING: usize = 16;
-/// A WAL of so many bytes goes into the database.
-const LONG_LOG: u64 = 4 << 20;
-/// What a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
-const PAGES: u64 = 2 << 12;
+/// The most rows that are durable in the anchor only. Syncing the WAL with every charge would take twice as long.
+const MAX_UNSYNCED_ROWS: usize = 16;
+/// A WAL with more bytes than this is checkpointed into the database.
+const CHECKPOINT_BYTES: u64 = 4 << 20;
+/// The bytes that a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
+const TRANSACTION_OVERHEAD: u64 = 2 << 12;
 
-/// Sees a row: its number, bytes and hash.
+/// A function that is called with the number, bytes and hash of a row.
 type Visitor<'a> = dyn FnMut(u64, &[u8], Hash) -> Result<(), StoreError> + 'a;
 
-/// How a ledger is opened.
+/// Options for opening a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Serve a ledger on a network file system, whose locks and syncs may not be what they seem.
+    /// Allow a network file system, whose locks and syncs may not be reliable.
     pub allow_network: bool,
-    /// How long to wait for another process that holds the ledger; then the answer is
-    /// [`StoreError::Busy`], and nothing was appended. 60 seconds by default.
+    /// How long to wait for another process that holds the ledger. After that the result is
+    /// [`StoreError::Busy`], and nothing is appended. 60 seconds by default.
     pub patience: Duration,
-    /// Where the head is written after every charge, besides the ledger.
+    /// Where to write the head after every charge, in addition to the ledger.
     pub witness: Option<Witness>,
 }
 
@@ -56,12 +56,12 @@ impl Default for Options {
     }
 }
 
-/// An open ledger.
+/// An open privacy ledger.
 ///
 /// # Guarantee
-/// What it holds was verified against its chain and its anchor when it was opened, and every row that
-/// others append is verified before it is believed. A handle whose files were replaced, that failed to
-/// write, or that was copied into a forked child appends nothing.
+/// All rows are verified against the hash chain and the anchor when the ledger is opened, and rows of other processes
+/// before they are used. A handle whose files were replaced, whose write failed, or that was copied by a fork appends
+/// nothing.
 ///
 /// # Example
 /// ```
@@ -82,7 +82,7 @@ impl Default for Options {
 ///     order: None,
 /// })?;
 /// drop(ledger);
-/// // Whoever opens it verifies every row.
+/// // Opening it verifies every row.
 /// let ledger = Ledger::read(&path, Options::default())?;
 /// assert!(ledger.state().datasets().contains_key("visits"));
 /// assert_eq!(ledger.head().sequence, 2); // the ledger and the budget
@@ -95,30 +95,29 @@ pub struct Ledger {
     pub(crate) anchor: Anchor,
     identity: Identity,
     witness: Option<Witness>,
-    /// The process that may append; `None` if it was opened to read.
+    /// The process that may append; `None` if the ledger was opened read-only.
     process: Option<ProcessIdentity>,
     patience: Duration,
     pub(crate) head: Head,
     pub(crate) state: State,
-    /// Rows that the anchor holds and the database does not have yet.
+    /// Rows that are in the anchor but not in the database yet.
     pub(crate) pending: Rows,
-    /// The bytes of rows that this handle put into the database since its WAL was last synced. The anchor has
-    /// them, durably.
-    pub(crate) lagging: Vec<Vec<u8>>,
-    /// How many bytes went into the WAL since it last went into the database.
-    logged: u64,
-    /// Whether there are rows of others that may not be on disk yet.
-    pub(crate) unsettled: bool,
+    /// Rows that this handle committed since the WAL was last synced. They are durable in the anchor.
+    pub(crate) unsynced: Vec<Vec<u8>>,
+    /// The number of bytes written to the WAL since the last checkpoint.
+    wal_bytes: u64,
+    /// Whether rows of other processes may not be on disk yet.
+    pub(crate) others_unsynced: bool,
     pub(crate) poisoned: bool,
 }
 
 impl Ledger {
-    /// Opens a ledger to charge it: verifies all of it, and notes a recovery if the database is ahead of
+    /// Opens a ledger to charge it. Verifies all of it, and appends a `recovered` row if the database is ahead of
     /// its anchor.
     ///
     /// # Errors
-    /// When it is not a ledger, does not verify, cannot be written, or lies on a network file system, or
-    /// forked copies of this process could not be recognised.
+    /// When it is not a ledger, does not verify, cannot be written, or is on a network file system, or the identity of
+    /// this process cannot be determined.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let path = find(path, options.allow_network)?;
         let path = path.as_path();
@@ -131,19 +130,19 @@ impl Ledger {
                 path.display()
             )));
         }
-        // Until all of it is verified, nothing of it may be tidied away when this handle closes.
-        connection.set_db_config(KEEP_LOG, true)?;
+        // Until all of it is verified, closing this handle must not change the files.
+        connection.set_db_config(KEEP_WAL, true)?;
         prepare(path, &connection, options.patience)?;
         if matches!(check_version(&connection), Err(VersionError::Backup)) {
             return Err(StoreError::Refused(format!(
-                "{} is a backup, which lacks what was charged since; to go on from it, import it into a \
+                "{} is a backup, which lacks what was charged since; to continue from it, import it into a \
                  new ledger or into one that has those charges",
                 path.display()
             )));
         }
         let process = ProcessIdentity::current()?;
-        let mut ledger = Self::with(path, connection, anchor, Some(process), options.patience);
-        // Most of it without keeping others waiting.
+        let mut ledger = Self::new(path, connection, anchor, Some(process), options.patience);
+        // Reads most of it before the lock is taken, so that others wait less.
         ledger.catch_up()?;
         let _lock = ledger.anchor.lock(ledger.patience)?;
         let connection = &ledger.connection;
@@ -152,7 +151,7 @@ impl Ledger {
         if mode != "wal" {
             return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
         }
-        // The WAL is synced here, not by SQLite: what it does not have for sure is in the anchor.
+        // This code syncs the WAL, not SQLite: rows that are not synced are durable in the anchor.
         ledger.connection.pragma_update(None, "synchronous", "NORMAL")?;
         ledger.connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         if let Err(VersionError::Old(version)) = check_version(&ledger.connection) {
@@ -165,29 +164,29 @@ impl Ledger {
         sync_directory(path)?;
         ledger.recover()?;
         ledger.identity = Identity::of(path);
-        // Processes that were killed may have left a long one.
-        let log = std::fs::metadata(beside(path, "-wal"));
-        ledger.logged = log.map_or(0, |log| log.len());
-        ledger.connection.set_db_config(KEEP_LOG, false)?;
+        // Killed processes may have left a long WAL.
+        let wal = std::fs::metadata(beside(path, "-wal"));
+        ledger.wal_bytes = wal.map_or(0, |wal| wal.len());
+        ledger.connection.set_db_config(KEEP_WAL, false)?;
         ledger.witness = options.witness;
         Ok(ledger)
     }
 
-    /// Opens a ledger to read it: verifies all of it and changes nothing.
+    /// Opens a ledger read-only: verifies all of it and changes nothing.
     ///
     /// # Errors
-    /// When it is not a ledger, does not verify, or lies on a network file system.
+    /// When it is not a ledger, does not verify, or is on a network file system.
     pub fn read(path: &Path, options: Options) -> Result<Self, StoreError> {
         let path = find(path, options.allow_network)?;
         let path = path.as_path();
         let anchor = Anchor::open(path, false)?;
         let connection = open_to_read(path, options.patience)?;
-        let mut ledger = Self::with(path, connection, anchor, None, options.patience);
+        let mut ledger = Self::new(path, connection, anchor, None, options.patience);
         ledger.catch_up()?;
         Ok(ledger)
     }
 
-    fn with(
+    fn new(
         path: &Path,
         connection: Connection,
         anchor: Anchor,
@@ -205,14 +204,14 @@ impl Ledger {
             head: Head::default(),
             state: State::default(),
             pending: Vec::new(),
-            lagging: Vec::new(),
-            logged: 0,
-            unsettled: false,
+            unsynced: Vec::new(),
+            wal_bytes: 0,
+            others_unsynced: false,
             poisoned: false,
         }
     }
 
-    /// Checks and appends rows, durably: the whole write path.
+    /// Locks the ledger, catches up, and appends the rows that `entries` returns, durably.
     pub(crate) fn append(
         &mut self,
         entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
@@ -220,7 +219,7 @@ impl Ledger {
     ) -> Result<(), StoreError> {
         let process = self
             .process
-            .ok_or_else(|| StoreError::Refused("the ledger was opened to read".to_owned()))?;
+            .ok_or_else(|| StoreError::Refused("the ledger was opened read-only".to_owned()))?;
         if !process.is_current() {
             return Err(StoreError::Refused(LedgerError::Forked.to_string()));
         }
@@ -238,10 +237,10 @@ impl Ledger {
         self.recover()?;
         let entries = entries(self)?;
         self.write(&entries, pricing)?;
-        // Others need not wait for the witness.
+        // Other processes need not wait for the witness.
         drop(lock);
         match &self.witness {
-            Some(witness) if self.head.sequence > before => witness.see(&self.head),
+            Some(witness) if self.head.sequence > before => witness.record(&self.head),
             _ => Ok(()),
         }
     }
@@ -258,8 +257,8 @@ impl Ledger {
         let rows = match self.stage(entries, pricing) {
             Ok(rows) => rows,
             Err(error) => {
-                // Back to the state that is on disk.
-                self.forget();
+                // Back to the state on disk.
+                self.reset();
                 self.catch_up()?;
                 return Err(error);
             }
@@ -268,13 +267,13 @@ impl Ledger {
         let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
         // The database first: if another process holds it, nothing has been written.
         if let Err(error) = execute(&self.connection, "BEGIN IMMEDIATE") {
-            self.forget();
+            self.reset();
             self.catch_up()?;
             return Err(StoreError::Busy(error.to_string()));
         }
         // From here on the state on disk is unknown until all of it is written.
         self.poisoned = true;
-        if let Err(error) = self.put(&head, rows) {
+        if let Err(error) = self.commit(&head, rows) {
             // Other processes should not wait for a handle that failed.
             let _ = execute(&self.connection, "ROLLBACK");
             return Err(error);
@@ -284,39 +283,40 @@ impl Ledger {
         Ok(())
     }
 
-    /// Puts rows into the database and ends the transaction that was begun; makes them durable, in the anchor
-    /// if it has room for them, else in the database's WAL.
-    fn put(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
+    /// Commits rows in the open transaction and makes them durable: in the anchor if it has room for them, else in the
+    /// database's WAL.
+    fn commit(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
         insert(&self.connection, &rows)?;
         execute(&self.connection, "COMMIT")?;
-        self.logged += rows.iter().map(|(_, bytes, _)| bytes.len() as u64).sum::<u64>() + PAGES;
-        self.lagging.extend(rows.into_iter().map(|(_, bytes, _)| bytes));
-        let bytes = self.lagging.iter().map(|row| row.len() + 1).sum::<usize>();
-        if self.lagging.len() <= MOST_LAGGING && bytes <= anchor::MOST {
-            self.anchor.write(head, &self.lagging)?;
+        let bytes: u64 = rows.iter().map(|(_, bytes, _)| bytes.len() as u64).sum();
+        self.wal_bytes += bytes + TRANSACTION_OVERHEAD;
+        self.unsynced.extend(rows.into_iter().map(|(_, bytes, _)| bytes));
+        let bytes = self.unsynced.iter().map(|row| row.len() + 1).sum::<usize>();
+        if self.unsynced.len() <= MAX_UNSYNCED_ROWS && bytes <= anchor::MAX_ROW_BYTES {
+            self.anchor.write(head, &self.unsynced)?;
             return self.anchor.sync(false);
         }
-        self.sync_log()?;
+        self.sync_wal()?;
         self.anchor.write(head, &[])?;
         self.anchor.sync(false)?;
-        if self.logged > LONG_LOG {
+        if self.wal_bytes > CHECKPOINT_BYTES {
             self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-            self.logged = 0;
+            self.wal_bytes = 0;
         }
         Ok(())
     }
 
-    pub(crate) fn sync_log(&mut self) -> Result<(), StoreError> {
-        let log = beside(&self.path, "-wal");
-        // Closing another handle on it does no harm: SQLite keeps its locks elsewhere.
-        std::fs::File::open(&log)
+    pub(crate) fn sync_wal(&mut self) -> Result<(), StoreError> {
+        let wal = beside(&self.path, "-wal");
+        // Opening and closing the WAL is harmless: SQLite has no locks on this file.
+        std::fs::File::open(&wal)
             .and_then(|file| file.sync_data())
-            .map_err(|cause| file_error(&log, cause))?;
-        self.lagging.clear();
+            .map_err(|cause| file_error(&wal, cause))?;
+        self.unsynced.clear();
         Ok(())
     }
 
-    /// Takes rows into the state, checks the budgets that they touch, and forms what is to be stored.
+    /// Applies entries to the state, checks the budgets of their datasets, and returns the rows to store.
     fn stage(
         &mut self,
         entries: &[Entry],
@@ -326,10 +326,10 @@ impl Ledger {
         let mut rows = Vec::with_capacity(entries.len());
         let (mut touched, mut plans) = (BTreeSet::new(), Vec::new());
         // Datasets that need budget beyond what running plans already hold.
-        let mut more = BTreeSet::new();
+        let mut needs_room = BTreeSet::new();
         for entry in entries {
             sequence += 1;
-            let begun = match entry {
+            let new_budget = match entry {
                 Entry::Budget { budget } => Some(budget),
                 Entry::Import { entry, .. } => match &**entry {
                     Entry::Budget { budget } => Some(budget).filter(|budget| {
@@ -340,17 +340,17 @@ impl Ledger {
                 },
                 _ => None,
             };
-            if let Some(budget) = begun {
+            if let Some(budget) = new_budget {
                 self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
             }
             self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
-            // Only charges and plans need room; that a run ended or protects nothing is noted in any case.
+            // Only charges and plans need room; other events are always appended.
             match entry {
                 Entry::Run { event: Event::Reserve(_), dataset, run, .. } => {
                     touched.insert(dataset);
-                    // A hold may have lapsed, if its file was deleted: other runs may hold that budget by now.
+                    // If the file of a hold was deleted, other runs may hold that budget by now.
                     if !self.state.declared_plan(dataset, run) || !is_held(&self.path, run) {
-                        more.insert(dataset);
+                        needs_room.insert(dataset);
                     }
                 }
                 Entry::Run {
@@ -359,7 +359,7 @@ impl Ledger {
                     ..
                 } => {
                     touched.insert(dataset);
-                    more.insert(dataset);
+                    needs_room.insert(dataset);
                     let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
                     let folded = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
                     plans.push((dataset, (*mode == Mode::Planned, folded)));
@@ -372,9 +372,9 @@ impl Ledger {
         }
         let Some(pricing) = pricing else { return Ok(rows) };
         for name in touched {
-            // A charge within a plan has its budget reserved; any other charge must leave what running plans hold.
+            // A charge within a held plan has its budget reserved; any other charge must not use what running plans hold.
             let mut holding = BTreeSet::new();
-            if more.contains(name) {
+            if needs_room.contains(name) {
                 holding = self.holding(name);
                 holding.retain(|number| *number <= self.head.sequence);
             }
@@ -385,30 +385,31 @@ impl Ledger {
                      infinite"
                 )));
             }
-            let new = plans.iter().filter(|(of, _)| *of == name).map(|(_, plan)| plan.clone());
+            let new_plans =
+                plans.iter().filter(|(dataset, _)| *dataset == name).map(|(_, plan)| plan.clone());
             dataset
-                .check(pricing, &new.collect::<Vec<_>>(), &holding)
+                .check(pricing, &new_plans.collect::<Vec<_>>(), &holding)
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)
     }
 
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.pending.clear();
         self.state = State::default();
         self.head = Head::default();
     }
 
-    /// Begins a dataset with a budget.
+    /// Creates a dataset with a budget.
     ///
     /// # Errors
-    /// When the dataset has one, the terms are not valid, or the ledger cannot be written.
+    /// When the dataset has one, the budget is invalid, or the ledger cannot be written.
     pub fn create_budget(&mut self, budget: Budget) -> Result<(), StoreError> {
-        check(&budget).map_err(StoreError::Refused)?;
+        check_budget(&budget).map_err(StoreError::Refused)?;
         self.append(|_| Ok(vec![Entry::Budget { budget }]), None)
     }
 
-    /// Lowers a budget.
+    /// Lowers the epsilon of a budget.
     ///
     /// # Errors
     /// When there is no such dataset, or the budget would be raised.
@@ -425,8 +426,8 @@ impl Ledger {
         self.append(tighten, None)
     }
 
-    /// The runs of a dataset that hold room for their whole plans now, by their numbers: those that declared a plan,
-    /// have not ended, and whose processes live on this host.
+    /// The numbers of the runs of a dataset that hold budget for their whole plans now: those that declared a plan, are
+    /// not closed, and whose processes are alive on this host.
     pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
         let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
         let open = runs
@@ -435,30 +436,30 @@ impl Ledger {
         held.map(|(number, _)| *number).collect()
     }
 
-    /// What all rows together say.
+    /// The datasets, budgets and runs of the ledger.
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Where the chain ends.
+    /// The head of the hash chain.
     pub const fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The file.
+    /// The path of the database.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Shows every row: its number, bytes and hash.
+    /// Calls `visitor` with every row: its number, bytes and hash.
     ///
     /// # Errors
-    /// When the database cannot be read, or the visitor says so.
+    /// When the database cannot be read, or the visitor fails.
     pub fn visit_rows(&self, visitor: &mut Visitor<'_>) -> Result<(), StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT sequence, bytes, hash FROM event WHERE sequence <= ?1 ORDER BY sequence",
         )?;
-        // What is pending may be in the database by now, and is shown once.
+        // Pending rows may be in the database by now; they are visited once.
         let stored = self.head.sequence.saturating_sub(self.pending.len() as u64);
         let last = i64::try_from(stored).unwrap_or(i64::MAX);
         let mut rows = statement.query([last])?;
@@ -469,14 +470,14 @@ impl Ledger {
                 .ok_or_else(|| StoreError::Damaged(format!("row {sequence} has no hash")))?;
             visitor(u64::try_from(sequence).unwrap_or(0), &bytes, hash)?;
         }
-        // What only the anchor holds was charged as well.
+        // Rows that are only in the anchor are charged as well.
         self.pending.iter().try_for_each(|(sequence, bytes, hash)| visitor(*sequence, bytes, *hash))
     }
 
-    /// Whether the chain holds this head: what was published, or kept in a checkpoint.
+    /// Checks that the chain contains this head, such as a published one or that of a checkpoint.
     ///
     /// # Errors
-    /// When it does not: the ledger was rolled back, or is another one.
+    /// When it does not: the ledger was rolled back, or it is a different ledger.
     pub fn contains(&self, head: &Head) -> Result<(), StoreError> {
         if head.id != self.head.id {
             return Err(StoreError::Damaged(format!(
@@ -512,9 +513,9 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // After a failure, files are left as they are, for inspection.
-        if self.poisoned || !self.lagging.is_empty() && self.sync_log().is_err() {
-            let _ = self.connection.set_db_config(KEEP_LOG, true);
+        // After a failure, the files are left unchanged for inspection.
+        if self.poisoned || !self.unsynced.is_empty() && self.sync_wal().is_err() {
+            let _ = self.connection.set_db_config(KEEP_WAL, true);
         }
     }
 }
@@ -523,7 +524,7 @@ fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> 
     connection.prepare_cached(statement)?.execute([])
 }
 
-/// 32 hexadecimal digits, drawn at random.
+/// 32 random hexadecimal digits.
 pub(crate) fn random_id() -> Result<String, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)

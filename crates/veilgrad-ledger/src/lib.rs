@@ -1,17 +1,18 @@
-//! A durable, write-ahead privacy ledger.
+//! A durable, write-ahead privacy ledger on SQLite.
 //!
-//! One SQLite database holds many datasets, a budget each, and the events of all their runs in one
-//! hash chain. The head of the chain is kept in the database and in an anchor file beside it, so
-//! that a lost tail is noticed.
+//! One database holds many datasets, each with a budget, and the events of all their runs in one
+//! hash chain. The head of the chain is stored in the database and in an anchor file next to it, so
+//! that lost rows at the end are detected.
 //!
-//! - [`Ledger`]: opens, verifies, creates budgets, reads.
+//! - [`Ledger`]: opens, verifies and reads a ledger, and creates budgets.
 //! - [`DatasetLedger`]: the [`LedgerStore`](veilgrad_events::LedgerStore) of one dataset, for a
 //!   [`Run`](veilgrad_events::Run): checks the budget and charges in one transaction.
-//! - [`Entry`]: what a row says; [`Head`]: what a chain of rows ends with.
+//! - [`Entry`]: the content of a row; [`Head`]: the end of the chain.
 //!
 //! # Guarantee
-//! An event that was appended is on disk before `append` returns, in the database and, as a head, in
-//! the anchor. How rows are written, for programs that check them: [`format`](mod@format). Whatever does not verify is refused; [`Ledger::repair`] makes a new ledger of what is proven.
+//! An appended event is on disk before `append` returns, in the anchor or in the database's WAL. A ledger that does not
+//! verify is refused; [`Ledger::repair`] makes a new ledger from its provable rows. [`format`](mod@format) describes the
+//! file format, for programs that check a ledger.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -31,11 +32,11 @@ mod dataset;
 mod entry;
 mod error;
 mod exchange;
+mod files;
 mod hold;
 mod ledger;
 mod name;
 mod open_run;
-mod place;
 mod recover;
 mod repair;
 mod run_state;

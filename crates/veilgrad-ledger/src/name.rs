@@ -1,18 +1,18 @@
-//! Names of datasets: two that look alike, or nearly, are one.
+//! Names of datasets: names that look the same count as one.
 
 use unicode_normalization::UnicodeNormalization;
 
-/// What two names of one dataset have in common: without case, width, composition of accents, invisible characters, and
-/// with every run of white space as one space.
+/// The canonical form of a name: without case, character width, composition of accents and invisible characters, and
+/// with white space collapsed.
 pub(crate) fn canonical(name: &str) -> String {
     let visible: String = name.nfkc().filter(|c| !is_invisible(*c)).collect();
-    // Upper case first: ß and ss, and both small sigmas, are then the same.
+    // Upper case first, so that ß equals ss and both small sigmas are equal.
     let folded: String =
         visible.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfkc().collect();
     folded.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The rules for the name of a new dataset.
+/// Checks the name of a new dataset.
 pub(crate) fn check_new(name: &str) -> Result<(), String> {
     if let Some(found) = name.chars().find(|c| is_invisible(*c)) {
         return Err(format!(
@@ -26,8 +26,8 @@ pub(crate) fn check_new(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a character shows nothing by itself: format characters, fillers and selectors of Unicode 16. White space is
-/// visible as such.
+/// Whether a character is invisible: control and format characters, fillers and variation selectors of Unicode 16.
+/// White space counts as visible.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(

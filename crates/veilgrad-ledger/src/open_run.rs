@@ -1,4 +1,4 @@
-//! A durable run on a dataset with a budget, opened with one call.
+//! Opening a durable run on a dataset with a budget, in one call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,23 +9,22 @@ use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::ledger::{Ledger, Options};
-use crate::state::check;
+use crate::state::check_budget;
 
-/// What opening a dataset began. A new budget means that nothing that was spent before counts: whoever
-/// opens one should say so.
+/// What opening a dataset created. With a new budget nothing that was spent elsewhere counts, so tell the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
-    /// The dataset had a budget.
+    /// Nothing: the dataset had a budget.
     Nothing,
-    /// The dataset is new in a ledger that was there.
+    /// The dataset, in an existing ledger.
     Budget,
-    /// The ledger is new, and so is the dataset.
+    /// The ledger and the dataset.
     Ledger,
 }
 
 impl Ledger {
-    /// Opens the ledger at a path, or creates it, and begins the dataset with this budget unless it has
-    /// one: a budget that is there is kept as it is.
+    /// Opens or creates the ledger at a path, and creates the dataset with this budget if it does not exist. An
+    /// existing budget is not changed.
     ///
     /// # Errors
     /// As for [`open_or_create`](Self::open_or_create) and [`create_budget`](Self::create_budget).
@@ -34,7 +33,7 @@ impl Ledger {
         options: Options,
         budget: &Budget,
     ) -> Result<(Self, Begun), StoreError> {
-        check(budget).map_err(StoreError::Refused)?;
+        check_budget(budget).map_err(StoreError::Refused)?;
         let existed = path.exists();
         let mut ledger = Self::open_or_create(path, options)?;
         let mut begun = Begun::Nothing;
@@ -51,8 +50,8 @@ impl Ledger {
         Ok((ledger, begun))
     }
 
-    /// Opens a durable run: opens or creates the ledger, begins the dataset with this budget unless it has
-    /// one, and opens the run, which must fit into the budget if its header declares a plan.
+    /// Opens a durable run: opens or creates the ledger, creates the dataset with this budget if it does not exist, and
+    /// opens the run. If its header declares a plan, the plan must fit the budget.
     ///
     /// # Errors
     /// As for [`open_dataset`](Self::open_dataset) and [`Run::open`], and when the dataset's budget is for

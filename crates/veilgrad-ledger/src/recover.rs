@@ -1,4 +1,4 @@
-//! What is on disk is verified, and what a writer that died left behind is completed.
+//! Verifies what is on disk, and completes the write of a process that died.
 
 use std::sync::Arc;
 
@@ -12,25 +12,27 @@ use crate::error::{StoreError, while_beginning, while_reading};
 use crate::ledger::Ledger;
 
 impl Ledger {
-    /// Catches up and completes what a writer that died left behind; every row that is in the database or in the anchor counts as charged.
+    /// Catches up and completes the write of a process that died. Every row in the database or in the anchor counts as
+    /// charged.
     pub(crate) fn recover(&mut self) -> Result<(), StoreError> {
-        // Rows that only the anchor had may be in the database by now.
+        // Pending rows may be in the database by now.
         if !self.pending.is_empty() {
-            self.forget();
+            self.reset();
         }
         let anchored = self.catch_up()?;
-        if self.unsettled {
-            self.settle()?;
+        if self.others_unsynced {
+            self.sync_rows_of_others()?;
         }
         if !self.pending.is_empty() {
-            let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+            let transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
             // If another process holds the database, nothing has been written, and the rows stay pending.
-            let transaction = begun.map_err(while_beginning)?;
+            let transaction = transaction.map_err(while_beginning)?;
             let rows = std::mem::take(&mut self.pending);
             self.poisoned = true;
             insert(&transaction, &rows)?;
             transaction.commit()?;
-            self.sync_log()?;
+            self.sync_wal()?;
             self.poisoned = false;
         }
         if anchored < self.head.sequence {
@@ -39,27 +41,27 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes rows of other processes durable, which may have died before they did so: if the power fails while
-    /// rows are written behind them, only what was on disk before is there for sure.
-    fn settle(&mut self) -> Result<(), StoreError> {
-        // A sync that failed would succeed if it were tried again, without having done anything.
+    /// Syncs rows of other processes, which may have died before they did. Otherwise a power failure could lose rows
+    /// on which later ones are based.
+    fn sync_rows_of_others(&mut self) -> Result<(), StoreError> {
+        // After a failed sync a second one may succeed without having written anything.
         self.poisoned = true;
-        self.sync_log()?;
+        self.sync_wal()?;
         self.anchor.sync(false)?;
-        (self.unsettled, self.poisoned) = (false, false);
+        (self.others_unsynced, self.poisoned) = (false, false);
         Ok(())
     }
 
-    /// Verifies and takes in all rows that are not known yet; returns the sequence of the anchor.
+    /// Verifies and applies all new rows; returns the row that the anchor names.
     pub(crate) fn catch_up(&mut self) -> Result<u64, StoreError> {
         let known = self.head.sequence;
         let anchored = self.verify()?;
-        self.unsettled |= self.head.sequence != known;
+        self.others_unsynced |= self.head.sequence != known;
         Ok(anchored)
     }
 
     fn verify(&mut self) -> Result<u64, StoreError> {
-        // The anchor first: whatever it names is in the database, unless that lost something.
+        // The anchor first: every row that it names must then be in the database or in the slot.
         let slots = self.anchor.read()?;
         let stored = self.take_rows(&slots)?;
         if stored != (self.head.sequence, self.head.hash) {
@@ -86,7 +88,7 @@ impl Ledger {
         Ok(newest.head.sequence)
     }
 
-    /// Takes in the rows of the database that are not known yet; returns the head that it names.
+    /// Applies the new rows of the database; returns the head in its table.
     fn take_rows(&mut self, slots: &[Arc<Anchored>]) -> Result<(u64, Hash), StoreError> {
         let damaged = StoreError::Damaged;
         let transaction = self.connection.unchecked_transaction()?;
@@ -108,7 +110,7 @@ impl Ledger {
                 return Err(damaged(format!("row {expected} does not have its hash")));
             }
             self.state
-                .take(expected, &bytes)
+                .apply_bytes(expected, &bytes)
                 .map_err(|why| damaged(format!("row {expected}: {why}")))?;
             self.head = Head { id: self.state.id.clone(), sequence: expected, hash };
             if slots.iter().any(|slot| slot.head.sequence == expected && slot.head != self.head) {
@@ -126,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in the rows of a slot that the database does not have, if they go on where it ends.
+    /// Applies the rows of a slot that the database lacks, if they continue its chain.
     fn complete(&mut self, slot: &Anchored) -> Result<(), StoreError> {
         let before = slot.head.sequence.saturating_sub(slot.rows.len() as u64);
         let Some(known) = self.head.sequence.checked_sub(before) else { return Ok(()) };
@@ -144,8 +146,8 @@ impl Ledger {
             return Ok(());
         }
         for (sequence, bytes, _) in &rows {
-            let wrong = |why| StoreError::Damaged(format!("anchored row {sequence}: {why}"));
-            self.state.take(*sequence, bytes).map_err(wrong)?;
+            let damaged = |why| StoreError::Damaged(format!("anchored row {sequence}: {why}"));
+            self.state.apply_bytes(*sequence, bytes).map_err(damaged)?;
         }
         self.head = slot.head.clone();
         self.pending.extend(rows);

@@ -1,4 +1,4 @@
-//! Repair: a new ledger of all rows of a damaged one that can be proven; a repair never lowers a charge.
+//! Repair: makes a new ledger from the provable rows of a damaged one. It never lowers a charge.
 
 use std::path::Path;
 
@@ -12,26 +12,26 @@ use crate::create::create_files;
 use crate::database::open_to_read;
 use crate::entry::Entry;
 use crate::error::StoreError;
+use crate::files::{VersionError, beside, check_version, find, open_unchanging};
 use crate::hold::is_in_use;
 use crate::ledger::{Ledger, Options, random_id};
-use crate::place::{VersionError, beside, check_version, find, open_unchanging};
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
 
-/// What a repair found and made.
+/// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
     /// The head of the new ledger.
     pub head: Head,
-    /// Rows whose chain was proven.
+    /// The number of rows with a proven chain of hashes.
     pub proven: u64,
-    /// Those of them that were not in the database's table, but in the anchor or in a remnant of the WAL.
+    /// The number of those found not in the database's table, but in the anchor or in remnants of pages and WAL.
     pub salvaged: u64,
-    /// Why rows may be lost, if that cannot be excluded: every dataset then counts as without protection.
+    /// Why rows may be lost, if that cannot be excluded; every dataset is then marked insecure.
     pub lost: Option<String>,
 }
 
-/// A chain as it grows from its first row.
+/// A chain of proven rows from the first one on.
 #[derive(Default)]
 struct Chain {
     state: State,
@@ -40,49 +40,48 @@ struct Chain {
 }
 
 impl Chain {
-    fn end(&self) -> Hash {
+    fn last_hash(&self) -> Hash {
         self.hashes.last().copied().unwrap_or_default()
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.state.take(self.rows.len() as u64 + 1, bytes)?;
-        self.hashes.push(self.end().after(bytes));
+        self.state.apply_bytes(self.rows.len() as u64 + 1, bytes)?;
+        self.hashes.push(self.last_hash().after(bytes));
         self.rows.push(bytes.to_vec());
         Ok(())
     }
 
-    /// Whether it has this row.
-    fn has(&self, head: &Head) -> bool {
-        let place =
+    /// Whether the chain contains the row of this head.
+    fn contains(&self, head: &Head) -> bool {
+        let index =
             usize::try_from(head.sequence).ok().and_then(|sequence| sequence.checked_sub(1));
         head.id == self.state.id
-            && place.and_then(|place| self.hashes.get(place)) == Some(&head.hash)
+            && index.and_then(|index| self.hashes.get(index)) == Some(&head.hash)
     }
 
-    /// Goes on with the rows of a slot, if they lead from here to its head.
+    /// Appends the rows of a slot if they lead from the last hash to the slot's head.
     fn extend_from(&mut self, slot: &Anchored) -> bool {
         let before = slot.head.sequence.saturating_sub(slot.rows.len() as u64);
         let Some(known) = (self.rows.len() as u64).checked_sub(before) else { return false };
         let known = usize::try_from(known).unwrap_or(usize::MAX);
         let rows = slot.rows.get(known..).unwrap_or_default();
-        let end = rows.iter().fold(self.end(), |hash, bytes| hash.after(bytes));
+        let end = rows.iter().fold(self.last_hash(), |hash, bytes| hash.after(bytes));
         !rows.is_empty() && end == slot.head.hash && rows.iter().all(|row| self.push(row).is_ok())
     }
 }
 
 impl Ledger {
-    /// Makes a new ledger of all that is proven of a damaged one: the rows of its database, of its WAL or remnants of
-    /// it, and of both slots of its anchor, as far as each has its hash in one chain. The damaged files are left
-    /// as they are.
+    /// Makes a new ledger from the provable rows of a damaged one: rows of its database, of remnants of pages and WAL, and
+    /// of both slots of its anchor, as far as their hashes form one chain. The damaged files are not changed.
     ///
     /// # Guarantee
-    /// A repair never lowers a charge. If both slots of the anchor are whole and the chain reaches everything they
-    /// name, nothing was lost. Otherwise what is missing could be anything; then every dataset gets a run that
-    /// protects nothing, so that its epsilon is infinite from then on, and no dataset begins in the new ledger.
+    /// A repair never lowers a charge. If both slots of the anchor verify and the chain contains their heads, nothing was
+    /// lost. Otherwise the missing rows could be anything. Then every dataset gets a run that is marked insecure, so
+    /// that its epsilon is infinite, and no dataset can be created in the new ledger.
     ///
     /// # Errors
-    /// When the ledger verifies, is a backup, or a run has it open; when not even its first row is left, or rows are
-    /// lost and there is no dataset to mark.
+    /// When the ledger verifies, is a backup, or a run holds budget in it; when not even its first row is left, or rows
+    /// are lost and there is no dataset to mark.
     pub fn repair(damaged: &Path, new: &Path, options: &Options) -> Result<Repaired, StoreError> {
         match Self::read(damaged, options.clone()) {
             Err(StoreError::Damaged(_)) => {}
@@ -103,11 +102,11 @@ impl Ledger {
         }
         if is_in_use(&path) {
             return Err(StoreError::Busy(format!(
-                "a run has {} open, and would go on charging the damaged files: end it first",
+                "a run has {} open and would keep charging the damaged files: end it first",
                 damaged.display()
             )));
         }
-        // Before SQLite has the file open: closing another handle on it would take its locks away.
+        // Before SQLite opens the file: closing another handle on it would release SQLite's locks.
         let remnants = remnants(&path);
         let mut anchor = Anchor::open(&path, false).ok();
         let _lock = anchor.as_ref().map(|anchor| anchor.lock(options.patience)).transpose()?;
@@ -115,17 +114,18 @@ impl Ledger {
         let spoiled = anchor.as_ref().map(Anchor::spoiled).transpose()?.unwrap_or_default();
         let mut chain = Chain::default();
         for connection in [open_to_read(&path, options.patience), open_unchanging(&path)] {
-            let found = connection.map(|connection| stored(&connection)).unwrap_or_default();
+            let found = connection.map(|connection| stored_chain(&connection)).unwrap_or_default();
             if found.rows.len() > chain.rows.len() {
                 chain = found;
             }
         }
         let in_database = chain.rows.len() as u64;
         loop {
-            let next = remnants.iter().find(|(bytes, hash)| chain.end().after(bytes) == *hash);
-            let grown = slots.iter().any(|slot| chain.extend_from(slot))
+            let next =
+                remnants.iter().find(|(bytes, hash)| chain.last_hash().after(bytes) == *hash);
+            let has_grown = slots.iter().any(|slot| chain.extend_from(slot))
                 || next.is_some_and(|(bytes, _)| chain.push(bytes).is_ok());
-            if !grown {
+            if !has_grown {
                 break;
             }
         }
@@ -133,26 +133,26 @@ impl Ledger {
             return Err(StoreError::Damaged("not even its first row is left".to_owned()));
         }
         let proven = chain.rows.len() as u64;
-        let missing = slots.iter().rfind(|slot| !chain.has(&slot.head));
+        let missing = slots.iter().rfind(|slot| !chain.contains(&slot.head));
         let lost = match missing {
             Some(slot) => {
                 Some(format!("row {} was anchored, and is not proven", slot.head.sequence))
             }
             None if slots.is_empty() => Some("no anchor says where it ended".to_owned()),
-            // What a slot that does not verify seems to name proves nothing: it may have been the newer one.
+            // A slot that does not verify may have been the newer one; the row that it seems to name proves nothing.
             None if !spoiled.is_empty() => Some("a slot of its anchor is spoiled".to_owned()),
             None => None,
         };
         if lost.is_some() {
-            mark(&mut chain)?;
+            mark_insecure(&mut chain)?;
         }
         let head = create_files(new, options, &chain.rows, APPLICATION)?;
         Ok(Repaired { head, proven, salvaged: proven - in_database, lost })
     }
 }
 
-/// Stamps every dataset with a run that protects nothing.
-fn mark(chain: &mut Chain) -> Result<(), StoreError> {
+/// Adds to every dataset a run that is marked insecure.
+fn mark_insecure(chain: &mut Chain) -> Result<(), StoreError> {
     let budgets: Vec<_> =
         chain.state.datasets.values().map(|dataset| dataset.budget.clone()).collect();
     if budgets.is_empty() {
@@ -174,15 +174,15 @@ fn mark(chain: &mut Chain) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The rows of a database's table, as far as their chain holds.
-fn stored(connection: &Connection) -> Chain {
+/// The rows of a database's table, up to the first that breaks the chain.
+fn stored_chain(connection: &Connection) -> Chain {
     let mut chain = Chain::default();
     let statement = connection.prepare("SELECT bytes, hash FROM event ORDER BY sequence");
     let Ok(mut statement) = statement else { return chain };
     let Ok(rows) = statement.query_map([], |row| row.try_into()) else { return chain };
     for row in rows {
         let Ok::<(Vec<u8>, Vec<u8>), _>((bytes, hash)) = row else { break };
-        let expected = chain.end().after(&bytes);
+        let expected = chain.last_hash().after(&bytes);
         if Hash::from_slice(&hash) != Some(expected) || chain.push(&bytes).is_err() {
             break;
         }
@@ -191,15 +191,15 @@ fn stored(connection: &Connection) -> Chain {
 }
 
 /// Everything in the database's file and its WAL that looks like a row followed by its hash, as a page stores them,
-/// whatever became of the pages around it. A row that fits nowhere in the chain is left out.
+/// even in broken pages. The caller uses only rows that continue the chain.
 fn remnants(path: &Path) -> Vec<(Vec<u8>, Hash)> {
     const BEGIN: &[u8] = br#"{"kind":""#;
     let mut found = Vec::new();
     for file in [path.to_owned(), beside(path, "-wal")] {
         let bytes = std::fs::read(file).unwrap_or_default();
         let windows = bytes.windows(BEGIN.len()).enumerate();
-        for (place, _) in windows.filter(|(_, window)| *window == BEGIN) {
-            let rest = bytes.get(place..).unwrap_or_default();
+        for (start, _) in windows.filter(|(_, window)| *window == BEGIN) {
+            let rest = bytes.get(start..).unwrap_or_default();
             let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
             if !matches!(values.next(), Some(Ok(_))) {
                 continue;

@@ -1,62 +1,62 @@
-//! What one run charged.
+//! The state of one run.
 
 use veilgrad_events::{Folded, Mode, PlanEnds, RunHeader, RunRounds, Sampling};
 
-/// What a run did.
+/// The state of a run: its header and its charges.
 #[derive(Debug, Clone)]
 pub struct RunState {
-    /// Drawn at random when it was opened.
+    /// The id of the run, drawn at random when it was opened.
     pub id: String,
-    /// The ledger in which it ran, if not in this one.
+    /// The id of the ledger in which it ran, if not this one.
     pub source: Option<String>,
-    /// Its public facts.
+    /// The header with which it was opened.
     pub header: RunHeader,
-    /// What it charged, each round folded to one Gaussian, neighbours that are alike joined.
+    /// The charged rounds, each composed to one Gaussian, identical consecutive rounds joined.
     pub rounds: Vec<Folded>,
-    /// What another branch of the ledger charged to it besides, as rounds whose place in the run is not known.
+    /// Additional charges to the run from another branch of the ledger; their position in the run is not known.
     pub apart: Vec<Folded>,
-    /// Where the parts of its plan end.
+    /// The cumulative round counts of its plan.
     pub(crate) plan_ends: PlanEnds,
-    /// The number of the round that comes next.
+    /// The number of the next round.
     pub(crate) next_round: u64,
-    /// Why it protects nothing, if that is so.
+    /// Why it protects nothing, if it is marked insecure.
     pub insecure: Option<String>,
-    /// Whether it ended in order.
+    /// Whether it was closed.
     pub closed: bool,
 }
 
 impl RunState {
-    /// The number of rounds that are charged.
+    /// The number of charged rounds.
     pub fn charged(&self) -> u64 {
-        let all = self.rounds.iter().chain(&self.apart);
-        all.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
+        let charges = self.rounds.iter().chain(&self.apart);
+        charges.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
     }
 
-    /// Whether all rounds that it may charge were declared when it was opened, so that none can have been chosen from
-    /// outputs of the run.
+    /// Whether all rounds that it may charge were declared when it was opened, so that none can depend on outputs of
+    /// the run.
     pub fn is_planned(&self) -> bool {
         self.header.mode == Mode::Planned && self.header.plan.is_some()
     }
 
-    /// What it charged, for accountants.
+    /// Its charges, for an accountant.
     pub fn charges(&self) -> [RunRounds<'_>; 2] {
         let planned = self.is_planned();
         [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds })
     }
 
-    /// Takes rounds in that begin at this one of the run.
+    /// Adds charged rounds that begin at round `first`.
     pub(crate) fn charge(&mut self, first: u64, charge: Folded) -> Result<(), String> {
         if first != self.next_round {
-            self.apart.push(anywhere(charge));
+            self.apart.push(at_any_position(charge));
             return Ok(());
         }
         let too_many = "more than 2^64 rounds are charged";
         self.next_round = first.checked_add(charge.count).ok_or(too_many)?;
-        let alike = |last: &Folded| {
+        let is_identical = |last: &Folded| {
             (last.sampling, last.noise_multiplier) == (charge.sampling, charge.noise_multiplier)
         };
         match self.rounds.last_mut() {
-            Some(last) if alike(last) => {
+            Some(last) if is_identical(last) => {
                 last.count = last.count.checked_add(charge.count).ok_or(too_many)?;
             }
             _ => self.rounds.push(charge),
@@ -65,9 +65,9 @@ impl RunState {
     }
 }
 
-/// The same rounds at a cost that holds wherever in a run they are: shuffled epochs may begin anywhere among them,
-/// and a record is in one round of each.
-fn anywhere(charge: Folded) -> Folded {
+/// Rounds that cost at least as much as these at any position in a run: shuffled epochs may begin at any of them, and
+/// a record is in one round of each epoch.
+fn at_any_position(charge: Folded) -> Folded {
     match charge.sampling {
         Sampling::Shuffle(batch) => {
             let length = batch.records() / batch.batch();
@@ -84,16 +84,16 @@ mod tests {
 
     use super::*;
 
-    /// Every number of rounds, wherever it begins, against every length of epochs.
+    /// All numbers of rounds, starting positions and lengths of epochs.
     #[test]
-    fn shuffled_rounds_of_unknown_place_count_as_the_most_epochs_that_they_can_touch() {
+    fn shuffled_rounds_at_an_unknown_position_count_as_the_most_epochs_that_they_can_touch() {
         for (length, count) in (1u64..=9).flat_map(|length| (1u64..=60).map(move |n| (length, n))) {
             let sampling = Sampling::Shuffle(FixedBatch::new(2 * length, 2).unwrap());
             let noise_multiplier = NoiseMultiplier::new(1.0).unwrap();
             let charge = Folded { count, sampling, noise_multiplier };
             let touched = |first: u64| (first + count - 1) / length - first / length + 1;
             let most = (0..length).map(touched).max().unwrap();
-            let found = anywhere(charge);
+            let found = at_any_position(charge);
             assert_eq!((found.count, found.sampling), (most, Sampling::All {}), "{length} {count}");
         }
     }

@@ -1,14 +1,14 @@
 //! The tables of a ledger, version by version.
 //!
-//! Rows never change, whatever becomes of the tables around them: their bytes are what was hashed.
+//! A migration never changes the bytes of rows, because they are hashed.
 
 use rusqlite::Transaction;
 
 use crate::error::StoreError;
 
-/// Says in the database's header that this is a ledger: "VeiL".
+/// The application id of a ledger: "VeiL".
 pub(crate) const APPLICATION: i32 = 0x5665_694c;
-/// Says that this is a backup of a ledger, which is read and never charged: "VeiB".
+/// The application id of a backup, which is never charged: "VeiB".
 pub(crate) const BACKUP: i32 = 0x5665_6942;
 
 /// The migration from version i to version i + 1. A released step never changes.
@@ -32,7 +32,7 @@ BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
 /// The version of the tables and of the meaning of rows.
 pub(crate) const SCHEMA: i32 = STEPS.len() as i32;
 
-/// Brings a database from version `from` to the last, within one transaction.
+/// Migrates a database from version `from` to the last version, in one transaction.
 pub(crate) fn migrate(
     transaction: &Transaction<'_>,
     steps: &[&str],
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_that_were_made_are_not_made_again() {
+    fn completed_steps_are_not_repeated() {
         let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "ALTER TABLE a ADD COLUMN y"];
         let mut connection = rusqlite::Connection::open_in_memory().unwrap();
         for (from, known) in [(0, 1), (1, 3), (3, 3)] {

@@ -1,4 +1,4 @@
-//! What all rows together say: datasets, budgets, runs, charges.
+//! The state of a ledger: datasets, budgets, runs and charges.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,32 +13,32 @@ use crate::name;
 use crate::run_state::RunState;
 use crate::tally::Tally;
 
-/// The reason that a repair gives for a dataset's infinite epsilon.
+/// The reason with which a repair marks a dataset as insecure.
 pub(crate) const LOST_ROWS: &str = "rows of the ledger were lost";
 
-/// Everything that a ledger says.
+/// The state of a ledger: its datasets with their budgets and runs.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) id: String,
     pub(crate) datasets: BTreeMap<String, Dataset>,
-    /// Rows of other ledgers: whose, their hashes there, and what they say. (A hash that somebody claims for
-    /// another row must not keep the real one out.)
+    /// Imported rows: source ledger, hash there, and hash of the content. (A forged row with the hash of a real one
+    /// must not block the real one.)
     imported: HashSet<(String, String, Hash)>,
 }
 
 /// A dataset with its budget and its runs.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// The terms, as last tightened.
+    /// The current budget, as last tightened.
     pub budget: Budget,
-    /// The terms with which it was created.
+    /// The terms with which the budget was created.
     created_epsilon: Epsilon,
     created_delta: Delta,
-    /// Runs by the number of the row that opened or imported them here.
+    /// Runs, by the number of the row that opened or imported them.
     pub runs: BTreeMap<u64, RunState>,
-    /// The same numbers by the runs' ids.
+    /// The numbers of runs by their ids.
     numbers: HashMap<String, u64>,
-    /// What the budget's checks counted already.
+    /// The running total of the budget's checks.
     pub(crate) tally: Tally,
 }
 
@@ -57,7 +57,7 @@ impl Dataset {
         check_text(&header.code_version)?;
         check_text(header.plan_hash.as_deref().unwrap_or_default())?;
         let mut planned = header.plan.iter().flatten();
-        if planned.any(|rounds| counts_records(self.budget.adjacency, &rounds.round)) {
+        if planned.any(|rounds| reveals_record_count(self.budget.adjacency, &rounds.round)) {
             return Err(LedgerError::PrivateCount.to_string());
         }
         if self.numbers.insert(run.to_owned(), sequence).is_some() {
@@ -78,43 +78,43 @@ impl Dataset {
         Ok(())
     }
 
-    /// What all runs charged, in the order of runs; those that charged nothing are left out.
+    /// The charges of all runs, in order, without runs that charged nothing.
     pub fn charges(&self) -> Vec<RunRounds<'_>> {
         let charges = self.runs.values().flat_map(RunState::charges);
-        // A run that charged nothing says nothing about how the others may be priced.
+        // An unplanned run that charged nothing must not change how the others are priced.
         charges.filter(|run| !run.rounds.is_empty()).collect()
     }
 
-    /// What all runs have cost.
+    /// An upper bound on the epsilon of all charges.
     ///
     /// # Errors
-    /// Says why that is not known.
+    /// Says why there is no bound.
     pub fn price(&self, pricing: &dyn Pricing) -> Result<f64, String> {
         pricing.price(&self.terms(pricing), &self.charges())
     }
 
-    /// Whether everything that is charged, and these runs that are still to come, keep the budget.
+    /// Checks that all charges and these future runs stay within the budget.
     ///
     /// # Errors
-    /// Says what it would cost.
+    /// Says what epsilon would be.
     pub fn covers(&self, pricing: &dyn Pricing, more: &[RunRounds<'_>]) -> Result<(), String> {
         let all = [self.charges().as_slice(), more].concat();
         pricing.check(&self.terms(pricing), &all)
     }
 
-    /// The budget with the Rényi order at which runs that declared no plan are priced. It follows from the terms with
-    /// which the budget was created, so that it was fixed before the first round.
+    /// The budget with the Rényi order for runs without a plan. The order follows from the terms with which the budget
+    /// was created, so it was fixed before the first round.
     pub fn terms(&self, pricing: &dyn Pricing) -> Budget {
         let order = self.budget.order;
         let order = order.or_else(|| pricing.order(self.created_epsilon, self.created_delta));
         Budget { order, ..self.budget.clone() }
     }
 
-    /// What all runs will have cost if those that hold room for their plans (see
-    /// [`Ledger::holding`](crate::Ledger::holding)) finish them.
+    /// An upper bound on the epsilon of all charges if the runs in `holding` (see
+    /// [`Ledger::holding`](crate::Ledger::holding)) finish their plans.
     ///
     /// # Errors
-    /// Says why that is not known.
+    /// Says why there is no bound.
     pub fn price_with_plans(
         &self,
         pricing: &dyn Pricing,
@@ -135,7 +135,7 @@ impl Dataset {
         .collect()
     }
 
-    /// What all runs charged, with whole plans in the place of the part of them that is charged.
+    /// The charges of all runs, with whole plans instead of their charged parts.
     fn charges_with<'a>(&'a self, plans: &'a BTreeMap<u64, Vec<Folded>>) -> Vec<RunRounds<'a>> {
         let charges = self.runs.iter().flat_map(|(number, run)| {
             let [rounds, apart] = run.charges();
@@ -148,7 +148,7 @@ impl Dataset {
         charges.filter(|run| !run.rounds.is_empty()).collect()
     }
 
-    /// Whether everything that is charged, the plans that these runs hold, and the plans of new runs keep the budget.
+    /// Checks that all charges, the held plans and the plans of new runs together stay within the budget.
     pub(crate) fn check(
         &mut self,
         pricing: &dyn Pricing,
@@ -162,7 +162,7 @@ impl Dataset {
             && !(plans.is_empty() && held.is_empty())
         {
             part = pricing.meter(&terms).map(|mut meter| {
-                // What is charged of a plan that is held counts twice here; if that fits, all does.
+                // The charged part of a held plan counts twice here, which is an upper bound.
                 let plans = plans.iter().map(|(_, rounds)| rounds);
                 for (run, rounds) in (0..).zip(plans.chain(held.values())) {
                     rounds.iter().for_each(|rounds| meter.add(run, *rounds));
@@ -189,7 +189,7 @@ impl Dataset {
         })
     }
 
-    /// Why no epsilon holds for this dataset, if a run protected nothing.
+    /// Why the dataset has no finite epsilon, if a run is marked insecure.
     pub fn insecure(&self) -> Option<&str> {
         self.runs.values().find_map(|run| run.insecure.as_deref())
     }
@@ -209,10 +209,10 @@ impl State {
         run.is_some_and(|run| run.header.plan.is_some())
     }
 
-    /// The dataset of this name.
+    /// The dataset with this name.
     ///
     /// # Errors
-    /// Says that there is none, and names a similar one.
+    /// When there is none; suggests a similar name.
     pub fn find(&self, name: &str) -> Result<&Dataset, String> {
         self.datasets.get(name).ok_or_else(|| match self.alike(name) {
             Some(alike) => {
@@ -222,21 +222,21 @@ impl State {
         })
     }
 
-    /// A dataset whose name differs from this one only by case, white space, invisible characters or another spelling
-    /// of the same characters.
+    /// A dataset whose name differs from this one only by case, white space, invisible characters or Unicode
+    /// composition.
     pub fn alike(&self, name: &str) -> Option<&str> {
         let canonical = name::canonical(name);
         let mut names = self.datasets.keys().map(String::as_str);
         names.find(|known| *known != name && name::canonical(known) == canonical)
     }
 
-    /// Whether a repair found that rows were lost, in which any dataset may have begun.
+    /// Whether a repair found that rows may be lost, in which any dataset may have been created.
     pub(crate) fn has_lost_rows(&self) -> bool {
         let mut runs = self.datasets.values().flat_map(|dataset| dataset.runs.values());
         runs.any(|run| run.insecure.as_deref() == Some(LOST_ROWS))
     }
 
-    /// Whether a dataset may begin under this name. Ledgers of earlier versions may have names that are alike.
+    /// Checks that a dataset may be created with this name.
     pub(crate) fn check_new(&self, name: &str) -> Result<(), String> {
         name::check_new(name)?;
         if self.has_lost_rows() {
@@ -252,23 +252,23 @@ impl State {
         }
     }
 
-    /// Whether a row of another ledger is charged here.
+    /// Whether a row of another ledger was imported.
     pub(crate) fn has_imported(&self, source: &str, hash: &str, entry: &Entry) -> bool {
         imported_key(source, hash, entry).is_ok_and(|key| self.imported.contains(&key))
     }
 
-    /// Takes the next row in, from its bytes.
+    /// Applies the next row, from its bytes.
     ///
     /// # Errors
-    /// When they say nothing, or the row is against the rules.
-    pub(crate) fn take(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), String> {
+    /// When they are not an entry, or the row is invalid.
+    pub(crate) fn apply_bytes(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), String> {
         self.apply(sequence, &Entry::from_bytes(bytes)?)
     }
 
-    /// Takes the next row in.
+    /// Applies the next row.
     ///
     /// # Errors
-    /// When the row is against the rules; nothing that a ledger wrote is.
+    /// When the row is invalid; rows written by a ledger never are.
     pub(crate) fn apply(&mut self, sequence: u64, entry: &Entry) -> Result<(), String> {
         if (sequence == 1) != matches!(entry, Entry::Create { .. }) {
             return Err("the first row, and no other, creates the ledger".to_owned());
@@ -284,14 +284,15 @@ impl State {
                 if !self.imported.insert(imported_key(source, hash, entry)?) {
                     return Err("a row is imported twice".to_owned());
                 }
-                self.apply_to(Some(source), sequence, entry)?;
+                self.apply_from(Some(source), sequence, entry)?;
             }
-            other => self.apply_to(None, sequence, other)?,
+            other => self.apply_from(None, sequence, other)?,
         }
         Ok(())
     }
 
-    fn apply_to(
+    /// Applies a row of this ledger, or of the ledger `source`.
+    fn apply_from(
         &mut self,
         source: Option<&String>,
         sequence: u64,
@@ -299,7 +300,7 @@ impl State {
     ) -> Result<(), String> {
         match entry {
             Entry::Budget { budget } => {
-                check(budget)?;
+                check_budget(budget)?;
                 let Some(known) = self.datasets.get_mut(&budget.dataset) else {
                     let dataset = Dataset {
                         budget: budget.clone(),
@@ -316,8 +317,7 @@ impl State {
                 if source.is_none() {
                     return Err(format!("dataset {name:?} has a budget"));
                 }
-                // They must protect the same. Both promises are kept: the smaller epsilon at the smaller
-                // delta implies either.
+                // Unit and adjacency must agree. The smaller epsilon at the smaller delta implies both budgets.
                 if (ours.unit, ours.adjacency) != (budget.unit, budget.adjacency) {
                     return Err(format!("dataset {name:?} has another unit or adjacency there"));
                 }
@@ -330,8 +330,8 @@ impl State {
             }
             Entry::Tighten { dataset, epsilon } => {
                 let known = self.dataset_mut(dataset)?;
-                // A row that would raise it changes nothing: appending one is refused, but an import
-                // may keep a smaller promise today than when an old row behind it was written.
+                // A row that would raise the budget has no effect. Appending one is refused, but an earlier version
+                // of the import may have kept a larger budget when the row was written.
                 if epsilon.get() < known.budget.epsilon.get() {
                     known.budget.epsilon = *epsilon;
                 }
@@ -341,7 +341,7 @@ impl State {
             }
             Entry::Create { .. } | Entry::Recovered { .. } if source.is_some() => {}
             Entry::Create { .. } | Entry::Recovered { .. } | Entry::Import { .. } => {
-                return Err("is not a row of this place".to_owned());
+                return Err("a row of this kind is not allowed here".to_owned());
             }
         }
         Ok(())
@@ -363,13 +363,13 @@ impl State {
         let adjacency = known.budget.adjacency;
         let number = known.numbers.get(run).and_then(|number| known.runs.get_mut(number));
         let state = number.ok_or_else(|| format!("run {run} is not open"))?;
-        // Another branch may have gone on with a run that was closed here; that stays charged.
+        // Another branch may have continued a run that was closed here; its rounds are charged.
         if state.closed && source.is_none() {
             return Err(format!("run {run} is closed"));
         }
         match event {
             Event::Reserve(reservation) => {
-                if counts_records(adjacency, &reservation.charge.round) {
+                if reveals_record_count(adjacency, &reservation.charge.round) {
                     return Err(LedgerError::PrivateCount.to_string());
                 }
                 let first = reservation.first_round;
@@ -386,7 +386,7 @@ impl State {
                 check_text(&insecure.reason)?;
                 state.insecure = Some(insecure.reason.clone());
             }
-            // A branch that ended a run does not end it here.
+            // A run of this ledger is not closed by another branch.
             Event::Close(_) if source.is_some() && state.source.is_none() => {}
             Event::Close(_) => state.closed = true,
             _ => return Err("an unknown event".to_owned()),
@@ -403,7 +403,7 @@ fn imported_key(source: &str, hash: &str, entry: &Entry) -> Result<(String, Stri
     Ok((source.to_owned(), hash.to_owned(), Hash::of(&entry.to_bytes()?)))
 }
 
-/// Ids are drawn as 32 hexadecimal digits, and are nothing else.
+/// Checks that an id is 32 hexadecimal digits.
 fn check_id(id: &str) -> Result<(), String> {
     let digits = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if id.len() == 32 && digits {
@@ -413,7 +413,7 @@ fn check_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Texts are shown on terminals: control characters could change what is seen.
+/// Refuses control characters, which could change what a terminal shows.
 fn check_text(text: &str) -> Result<(), String> {
     if text.chars().any(char::is_control) {
         return Err("a text has control characters".to_owned());
@@ -421,16 +421,16 @@ fn check_text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a round would store the number of records where that is private.
-fn counts_records(adjacency: Adjacency, round: &Round) -> bool {
+/// Whether a round would reveal the number of records where it is private.
+fn reveals_record_count(adjacency: Adjacency, round: &Round) -> bool {
     adjacency == Adjacency::AddRemove && round.sampling().records().is_some()
 }
 
-/// The terms that a budget must have.
-pub(crate) fn check(budget: &Budget) -> Result<(), String> {
+/// Checks the terms of a budget.
+pub(crate) fn check_budget(budget: &Budget) -> Result<(), String> {
     let name = &budget.dataset;
-    let printable = name.chars().all(|c| !c.is_control());
-    if name.is_empty() || name.len() > 200 || !printable {
+    let is_printable = name.chars().all(|c| !c.is_control());
+    if name.is_empty() || name.len() > 200 || !is_printable {
         return Err(format!("dataset name {name:?}: must be 1 to 200 printable characters"));
     }
     match (budget.mode, budget.order) {

@@ -1,4 +1,4 @@
-//! What earlier checks of a budget found, so that a charge costs what it adds.
+//! A running total of a budget, so that the check of a charge is proportional to what it adds.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,28 @@ use veilgrad_events::{Budget, Folded, Meter, Pricing};
 
 use crate::run_state::RunState;
 
-/// Which part of a budget is used at most, by what was counted so far.
+/// An upper bound on the used fraction of a budget, from the charges counted so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The terms of the meter.
+    /// The budget of the meter.
     budget: Option<Budget>,
-    /// None where the pricing has no meter for these terms.
+    /// `None` if the pricing has no meter for this budget.
     meter: Option<Box<dyn Meter>>,
-    /// For every run, how many of its entries were counted, and how many rounds of the last of these.
+    /// What is counted of every run, by its number.
     counted: BTreeMap<u64, Counted>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
+    /// The number of entries of `rounds`.
     entries: usize,
-    of_last: u64,
+    /// The number of rounds of the last of these.
+    last_count: u64,
+    /// The number of entries of `apart`.
     apart: usize,
 }
 
-/// A copy counts from the beginning.
+/// A clone is empty, and counts from the beginning.
 impl Clone for Tally {
     fn clone(&self) -> Self {
         Self::default()
@@ -32,8 +35,7 @@ impl Clone for Tally {
 }
 
 impl Tally {
-    /// Counts what was charged since, and returns the part of the budget that is used at most; none if that
-    /// cannot be told.
+    /// Counts new charges, and returns an upper bound on the used fraction of the budget; `None` without a meter.
     pub(crate) fn count(
         &mut self,
         pricing: &dyn Pricing,
@@ -47,22 +49,22 @@ impl Tally {
         let meter = self.meter.as_mut()?;
         for (number, run) in runs {
             let counted = self.counted.entry(*number).or_default();
-            let fresh = run.rounds.iter().enumerate().skip(counted.entries.saturating_sub(1));
-            for (place, charge) in fresh {
-                // The last entry that was counted may have grown.
-                let known = if place + 1 == counted.entries { counted.of_last } else { 0 };
+            let uncounted = run.rounds.iter().enumerate().skip(counted.entries.saturating_sub(1));
+            for (index, charge) in uncounted {
+                // The last counted entry may have grown.
+                let known = if index + 1 == counted.entries { counted.last_count } else { 0 };
                 let count = charge.count.saturating_sub(known);
                 if count > 0 {
                     meter.add(*number, Folded { count, ..*charge });
                 }
             }
             for charge in run.apart.iter().skip(counted.apart) {
-                // As a separate run: it must not shift the numbers of the others.
+                // As a separate run, so that the round numbers of this one do not shift.
                 meter.add(u64::MAX - *number, *charge);
             }
             *counted = Counted {
                 entries: run.rounds.len(),
-                of_last: run.rounds.last().map_or(0, |last| last.count),
+                last_count: run.rounds.last().map_or(0, |last| last.count),
                 apart: run.apart.len(),
             };
         }

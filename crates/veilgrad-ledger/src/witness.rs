@@ -1,4 +1,4 @@
-//! A witness of the head outside of the ledger's directory: with it, anybody can detect that the ledger was rolled back.
+//! Witnesses: copies of the head outside the ledger's directory, by which a rollback of the ledger is detected.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,11 +10,11 @@ use std::str::FromStr;
 use crate::chain::Head;
 use crate::error::StoreError;
 
-/// Where the head goes after every charge.
+/// A witness, to which the head is written after every charge.
 ///
 /// # Guarantee
-/// A permit is handed out only after the witness has the head of its charge. If it cannot be written the charge
-/// stands, and the run that charged gets an error instead of permits.
+/// A permit is granted only after the witness has the head of its charge. If writing to it fails, the charge stands and
+/// the run gets an error instead of permits.
 ///
 /// # Example
 /// ```
@@ -29,14 +29,14 @@ use crate::error::StoreError;
 pub enum Witness {
     /// A file that gets one line per charge, synced.
     File(PathBuf),
-    /// A command for the shell, which gets the head as a line on its standard input, and must succeed.
+    /// A shell command that gets the head as a line on its standard input and must succeed.
     Command(String),
 }
 
 impl FromStr for Witness {
     type Err = String;
 
-    /// A command if the text begins with `|` or `cmd:`, else the name of a file.
+    /// Parses a command if the text begins with `|` or `cmd:`, else a file name.
     fn from_str(text: &str) -> Result<Self, String> {
         let command = text.strip_prefix('|').or_else(|| text.strip_prefix("cmd:"));
         match command.map(str::trim) {
@@ -49,11 +49,11 @@ impl FromStr for Witness {
 }
 
 impl Witness {
-    /// Writes a head where it belongs.
+    /// Writes a head to the witness.
     ///
     /// # Errors
-    /// When the file or the command does not take it.
-    pub(crate) fn see(&self, head: &Head) -> Result<(), StoreError> {
+    /// When writing the file or the command fails.
+    pub(crate) fn record(&self, head: &Head) -> Result<(), StoreError> {
         let (name, result) = match self {
             Self::File(path) => (path.display().to_string(), append(path, head)),
             Self::Command(command) => (command.clone(), pipe(command, head)),

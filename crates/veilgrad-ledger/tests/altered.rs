@@ -1,4 +1,4 @@
-//! Rows, hashes and anchors that somebody altered, where only one check is left to notice it.
+//! Altered rows, hashes and anchors that only one check detects.
 
 mod common;
 
@@ -6,15 +6,14 @@ use common::{Directory, create, open, round, run};
 use veilgrad_events::{Event, LedgerStore};
 use veilgrad_ledger::Ledger;
 
-/// Runs SQL on a ledger that nobody has open, past the triggers that protect its rows.
+/// Runs SQL on a closed ledger, after dropping the triggers that protect its rows.
 fn alter(directory: &Directory, statements: &str) {
     let database = rusqlite::Connection::open(directory.ledger()).unwrap();
     database.execute_batch("DROP TRIGGER event_update; DROP TRIGGER event_delete").unwrap();
     database.execute_batch(statements).unwrap();
 }
 
-/// The hash that is stored with a row is the one that published heads are compared with, so that a wrong one
-/// could pass for a head that this ledger never had.
+/// Published heads are compared with the stored hash, so a wrong one could match a head that this ledger never had.
 #[test]
 fn a_row_with_the_hash_of_another_row_is_refused() {
     let directory = Directory::new();
@@ -29,7 +28,7 @@ fn a_row_with_the_hash_of_another_row_is_refused() {
     assert!(error.contains("row 3 does not have its hash"), "{error}");
 }
 
-/// The last row was not anchored yet, so that its bytes and hash fit, and the head that the database names as well.
+/// The last row is not anchored yet, so its hash and the head in the database still match.
 #[test]
 fn rows_with_a_gap_in_their_numbers_are_refused_even_if_every_hash_fits() {
     let directory = Directory::new();
@@ -45,7 +44,7 @@ fn rows_with_a_gap_in_their_numbers_are_refused_even_if_every_hash_fits() {
     assert!(error.contains(&format!("row {last} is missing")), "{error}");
 }
 
-/// No row is new to an open handle, so that none is compared with what the anchor names.
+/// No row is new to the open handle, so none is compared with the anchor.
 #[test]
 fn an_open_handle_refuses_the_anchor_of_another_ledger() {
     let (here, there) = (Directory::new(), Directory::new());
@@ -53,13 +52,13 @@ fn an_open_handle_refuses_the_anchor_of_another_ledger() {
     charging.reserve(&round(0.01, 1.0), 5).unwrap();
     drop(create(&there.ledger(), 8.0));
     let foreign = std::fs::read(Ledger::anchor_path(&there.ledger())).unwrap();
-    // Written into the file that is open: another file in its place is noticed by its number.
+    // Written into the open file: a replaced file would be detected by its inode.
     std::fs::write(Ledger::anchor_path(&here.ledger()), foreign).unwrap();
     let error = charging.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
     assert!(error.contains("another ledger's"), "{error}");
 }
 
-/// A run gives its store back when it is closed; whoever writes to that store himself is refused.
+/// A closed run returns its store; appending to that store directly is refused.
 #[test]
 fn a_closed_run_is_charged_no_more() {
     let directory = Directory::new();

@@ -1,4 +1,4 @@
-//! What opening forgives and a thorough look does not.
+//! Problems that opening tolerates and an audit reports.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn a_creation_follows_no_link_and_takes_no_file_with_another_name() {
             assert!(building.symlink_metadata().is_ok() && !directory.ledger().exists());
         }
     }
-    // A whole database of somebody else is not a half-built ledger, even under that name.
+    // The database of another program is not an unfinished ledger, even under that name.
     let directory = Directory::new();
     let building = directory.path().join("ledger.db.creating");
     std::fs::copy(&database, &building).unwrap();
@@ -55,7 +55,7 @@ fn an_anchor_that_is_a_link_is_neither_followed_nor_cleared_away() {
     symlink(&moved, &anchor).unwrap();
     let error = open(&directory).err().unwrap().to_string();
     assert!(error.contains("symbolic link"), "{error}");
-    // Beside an unfinished creation, too.
+    // Next to an unfinished creation, too.
     let unfinished = Directory::new();
     std::fs::write(unfinished.path().join("ledger.db.creating"), "").unwrap();
     let target = elsewhere.path().join("empty");
@@ -108,7 +108,7 @@ fn a_spoiled_slot_is_reported_and_the_ledger_still_opens() {
             assert_eq!(warnings.len(), 1, "{warnings:?}");
             assert!(warnings[0].contains("which the ledger has"), "{warnings:?}");
             assert_eq!(charged(&read(&directory)), charges);
-            // A slot of zeros was written as well: the file reaches it.
+            // A slot of zeros within the file was written, too.
             let end = good.len().min((slot + 1) << 15);
             bytes[slot << 15..end].fill(0);
             std::fs::write(&anchor, &bytes).unwrap();
@@ -127,7 +127,7 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
     common::copy_files(&directory, &left);
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     let end = run.store().ledger().head().sequence;
-    // The database of before, and the anchor of after with its newer slot spoiled.
+    // The older database, and the newer anchor with its newer slot spoiled.
     let mut bytes = std::fs::read(Ledger::anchor_path(&directory.ledger())).unwrap();
     let text = |slot: usize| String::from_utf8_lossy(&bytes[slot << 15..][..256]).into_owned();
     let newer = usize::from(text(1).contains(&format!("{end:020}")));
@@ -142,7 +142,7 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
         "{warnings:?}"
     );
     drop(ledger);
-    // An ordinary crash may look the same: it opens, and the next charge makes the slot whole.
+    // An ordinary crash may look the same: the ledger opens, and the next charge rewrites the slot.
     let mut run = common::run(open(&left).unwrap());
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     drop(run);

@@ -1,4 +1,4 @@
-//! Copies that verify, and witnesses of the head.
+//! Backups, and witnesses of the head.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn a_backup_verifies_is_never_overwritten_and_never_charged() {
     let before = std::fs::read(&copy).unwrap();
     assert!(read(&directory.ledger()).backup(&copy, &Options::default()).is_err());
     assert!(std::fs::read(&copy).unwrap() == before);
-    // It goes on where it is imported: as a new ledger, or into one that has more.
+    // It can be imported as a new ledger, or into one that has more rows.
     charging.reserve(&round(0.01, 1.0), 2).unwrap();
     let newer = charging.store().ledger().head().clone();
     drop(charging);
@@ -103,11 +103,11 @@ fn without_its_witness_a_charge_stands_and_no_permit_is_given() {
     std::fs::write(&heads, "").unwrap();
     let error = charging.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
     assert!(error.contains("row 5 stands") && error.contains("witness"), "{error}");
-    // Nobody knows whether somebody saw it: the run gives nothing more, and the charge is there.
+    // The charge stands, and the run grants nothing more.
     std::fs::remove_file(&heads).unwrap();
     assert!(charging.reserve(&round(0.01, 1.0), 1).is_err());
     assert_eq!(charged(&read(&directory.ledger())), 6);
-    // A link is not written through.
+    // A symbolic link is not followed.
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(directory.path().join("nowhere"), &link).unwrap();
     let mut ledger = Ledger::open(&directory.ledger(), witnessed(Witness::File(link))).unwrap();

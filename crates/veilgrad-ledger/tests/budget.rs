@@ -1,4 +1,4 @@
-//! Budgets, plans, and what checks cost.
+//! Budgets, plans, and the work of their checks.
 
 mod common;
 
@@ -79,7 +79,7 @@ fn all_runs_of_a_dataset_share_its_budget() {
     let mut second = run(open(&directory).unwrap());
     let refused = second.reserve(&round(0.05, 2.0), 10);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
-    // Another dataset has its own.
+    // Another dataset has its own budget.
     let mut ledger = open(&directory).unwrap();
     ledger.create_budget(budget("other", 2.0, Mode::Planned)).unwrap();
     let other = ledger.dataset("other", Arc::new(Tightest)).unwrap();
@@ -95,7 +95,7 @@ fn adaptive_budgets_are_kept_by_a_filter() {
     let mut adaptive = header();
     adaptive.mode = Mode::Adaptive;
     let mut run = Run::open(store, adaptive).unwrap();
-    // Rates and noise that change as if outputs had chosen them.
+    // Sample rates and noise that change as if they depended on outputs.
     let mut granted = 0;
     while let Ok(permits) = run.reserve(&round(0.01, 1.0 + f64::from(granted % 7) * 0.1), 10) {
         granted += 1;
@@ -111,7 +111,7 @@ fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
     let terms = budget("data", 3.0, Mode::Planned);
     let order = Tightest.order(terms.epsilon, terms.delta).unwrap();
     drop(create(&directory.ledger(), 3.0));
-    // Noise that falls as if outputs had chosen it; whether the header says so makes no difference.
+    // Noise that falls as if it depended on outputs; the mode in the header makes no difference.
     let charge_all = |mode: Mode| {
         let mut header = header();
         header.mode = mode;
@@ -136,7 +136,7 @@ fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
     assert!(price_at_order() > 1.0 && price_at_order() <= 3.0);
     charge_all(Mode::Adaptive);
     assert!(price_at_order() > 2.5 && price_at_order() <= 3.0);
-    // A cap that is lowered later does not choose another order.
+    // Lowering the budget later does not change the order.
     open(&directory).unwrap().tighten("data", Epsilon::new(0.5).unwrap()).unwrap();
     assert!(price_at_order() > 2.5);
 }
@@ -216,7 +216,7 @@ fn a_run_whose_plan_does_not_fit_is_not_opened() {
     let refused = planned(vec![rounds(1_000_000, 0.05)]);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
     assert_eq!(open(&directory).unwrap().state().datasets()["data"].runs.len(), 0);
-    // What was declared is charged in its order, in any blocks, and nothing else.
+    // The declared rounds are charged in order, in any blocks, and nothing else is.
     let mut run = planned(vec![rounds(3, 0.01), rounds(2, 0.02)]).unwrap();
     assert_eq!(run.reserve(&round(0.02, 1.0), 1).err(), Some(LedgerError::NotPlanned(0)));
     assert_eq!(run.reserve(&round(0.01, 1.0), 4).err(), Some(LedgerError::NotPlanned(0)));
@@ -229,7 +229,7 @@ fn a_run_whose_plan_does_not_fit_is_not_opened() {
     assert_eq!(charged(&open(&directory).unwrap()), 5);
 }
 
-/// Counts what it is asked to price.
+/// A pricing that counts how often it is called.
 #[derive(Debug)]
 struct Counting {
     parts: Arc<AtomicUsize>,
@@ -259,7 +259,7 @@ impl Pricing for Counting {
     }
 }
 
-/// This part of the budget for every round.
+/// A meter that adds the same fraction of the budget for every round.
 #[derive(Debug)]
 struct CountingMeter {
     parts: Arc<AtomicUsize>,
@@ -288,14 +288,14 @@ fn a_charge_prices_what_it_adds_and_all_only_when_parts_do_not_fit() {
     let pricing = Counting::new(1.0);
     let store = create(&directory.ledger(), 61.0).dataset("data", pricing.clone()).unwrap();
     let mut run = Run::open(store, header()).unwrap();
-    // Alike and distinct, so that entries grow and begin.
+    // Identical and different rounds, so that entries grow and new ones start.
     for i in 0..30 {
         charge(&mut run, 1.0 + f64::from(i / 3)).unwrap();
     }
     // Every charge is counted once, and nothing is priced.
     assert_eq!(pricing.parts.load(Ordering::Relaxed), 30);
     assert_eq!(pricing.checks.load(Ordering::Relaxed), 0);
-    // 60 of 61 are used; all are priced now, and again when another handle has charged something else.
+    // 60 of 61 are used. Now everything is priced, and again after another handle has charged.
     assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));
     assert_eq!(pricing.checks.load(Ordering::Relaxed), 1);
     let store = open(&directory).unwrap().dataset("data", pricing.clone()).unwrap();
@@ -316,7 +316,7 @@ fn what_was_counted_under_other_terms_is_counted_anew() {
     // 20 rounds are a third of 61 and more than all of 19.
     open(&directory).unwrap().tighten("data", Epsilon::new(19.0).unwrap()).unwrap();
     assert!(matches!(charge(&mut run, 1.0), Err(LedgerError::BudgetExhausted(_))));
-    // Another pricing, for which rounds cost nothing, does not speak for the next one.
+    // The total of another pricing, for which rounds cost nothing, is not reused.
     let directory = Directory::new();
     let store = create(&directory.ledger(), 10.0).dataset("data", Counting::new(0.0)).unwrap();
     let mut run = Run::open(store, header()).unwrap();

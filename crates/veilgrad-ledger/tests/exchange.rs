@@ -27,7 +27,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     first.reserve(&round(0.01, 1.0), 5).unwrap();
     drop(first);
     let export = Ledger::read(&here.ledger(), Options::default()).unwrap().export().unwrap();
-    // Into itself: nothing.
+    // Into itself: nothing changes.
     let mut ledger = open(&here).unwrap();
     let sequence = ledger.head().sequence;
     assert_eq!(ledger.import(&export).unwrap().charged, 0);
@@ -43,7 +43,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     assert_eq!(charged(&ledger), 8);
     drop(ledger);
     assert_eq!(charged(&Ledger::read(&there.ledger(), Options::default()).unwrap()), 8);
-    // A changed line is refused, and nothing happens.
+    // A changed line is refused, and nothing is charged.
     let forged = export.replace("\\\"count\\\"", "\\\"count\\\" ").replacen('5', "4", 1);
     assert!(open(&there).unwrap().import(&forged).is_err());
     assert!(open(&there).unwrap().import("").is_err());
@@ -53,7 +53,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
 fn branches_of_one_ledger_are_merged_by_charging_both() {
     let (here, there) = (Directory::new(), Directory::new());
     drop(create(&here.ledger(), 8.0));
-    // Copy the ledger while nobody writes, then go on with both.
+    // Copy the closed ledger, then charge both.
     copy_files(&here, &there);
     let mut one = run(open(&here).unwrap());
     one.reserve(&round(0.01, 1.0), 5).unwrap();
@@ -67,7 +67,7 @@ fn branches_of_one_ledger_are_merged_by_charging_both() {
     assert_eq!(ledger.import(&export).unwrap().charged, 0);
 }
 
-/// The export of a ledger of these rows.
+/// The export of a ledger with these rows.
 fn export_of(rows: &[String]) -> String {
     let mut hash = veilgrad_ledger::Hash::default();
     let mut text = String::new();
@@ -188,7 +188,7 @@ fn rows_that_break_the_rules_are_refused_wherever_they_come_from() {
 fn merges_are_merged_again_and_every_run_is_charged_once() {
     let branches = [Directory::new(), Directory::new(), Directory::new()];
     let [one, two, three] = &branches;
-    // A run that all branches have and go on with, one that each opens for itself.
+    // All branches continue one run, and each opens another.
     drop(create(&one.ledger(), 80.0));
     copy_files(one, two);
     copy_files(one, three);
@@ -202,11 +202,11 @@ fn merges_are_merged_again_and_every_run_is_charged_once() {
     };
     open(one).unwrap().import(&export(two)).unwrap();
     assert_eq!(charged(&open(one).unwrap()), 11);
-    // The merge into the third, and the second once more by itself.
+    // The merged ledger into the third, and then the second again.
     open(three).unwrap().import(&export(one)).unwrap();
     assert_eq!(charged(&open(three).unwrap()), 111);
     assert_eq!(open(three).unwrap().import(&export(two)).unwrap().charged, 0);
-    // And back to where it began.
+    // And back into the first.
     open(one).unwrap().import(&export(three)).unwrap();
     assert_eq!(charged(&open(one).unwrap()), 111);
     let ledger = open(one).unwrap();
@@ -218,7 +218,7 @@ fn what_a_branch_charged_to_a_run_that_is_closed_here_is_charged_here() {
     let (here, there) = (Directory::new(), Directory::new());
     let mut both = run(create(&here.ledger(), 8.0));
     both.reserve(&round(0.01, 1.0), 3).unwrap();
-    // The same run goes on in a copy, as after a crash, and ends here.
+    // The same run continues in a copy, as after a crash, and is closed here.
     copy_files(&here, &there);
     both.close().unwrap();
     let other = rusqlite::Connection::open(there.ledger()).unwrap();
@@ -283,14 +283,14 @@ fn a_part_of_an_export_is_refused_wherever_it_was_cut() {
         let new = Directory::new();
         assert!(Ledger::restore(&new.ledger(), part, Options::default()).is_err(), "{cut}");
     }
-    // A row less under the same head, and rows behind the head.
+    // One row less with the same head, and rows after the head.
     let lines: Vec<&str> = text.lines().collect();
     let without = [&lines[..lines.len() - 2], &lines[lines.len() - 1..]].concat().join("\n");
     assert!(ledger.import(&without).unwrap_err().to_string().contains("rows are missing"));
     let behind = [&lines[..], &lines[lines.len() - 2..lines.len() - 1]].concat().join("\n");
     assert!(ledger.import(&behind).is_err());
     assert_eq!(ledger.head(), &before);
-    // Exports of old ended without a head; who knows that one is whole may say so.
+    // Exports of early versions have no head; the caller may assert that one is complete.
     let old = lines[..lines.len() - 1].join("\n") + "\n";
     assert_eq!(veilgrad_ledger::with_head(&old).unwrap(), text);
     assert!(veilgrad_ledger::with_head(&text).is_err());
@@ -322,7 +322,7 @@ fn a_row_that_lowered_a_budget_before_a_merge_counted_still_loads() {
     let (here, there) = (Directory::new(), Directory::new());
     let mut ledger = create(&here.ledger(), 8.0);
     ledger.import(&create(&there.ledger(), 1.0).export().unwrap()).unwrap();
-    // As a version wrote it that kept 8: lowered to 5.
+    // As written by a version that kept 8 and lowered it to 5.
     let rows = rows_of(&ledger.export().unwrap()).into_iter().map(|line| line.bytes);
     let lower =
         r#"{"kind":"tighten","dataset":"data","epsilon":{"bits":"4014000000000000","is":5.0}}"#;

@@ -1,4 +1,4 @@
-//! Forked processes. One test, so that no other thread holds a lock of SQLite while a process is copied.
+//! Forked processes. One test, so that no other thread holds a lock of SQLite during a fork.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn a_forked_child_has_nothing_of_its_parents_rights() {
             let lowered = ledger.tighten("data", Epsilon::new(1.0).unwrap());
             let lowered = lowered.is_err_and(|error| error.to_string().contains("forked"));
             let code = if charged && permit && lowered { 0 } else { 1 };
-            // Without the destructors of its parent's handles.
+            // Exits without running the destructors of the parent's handles.
             std::process::exit(code);
         }
         fork::Fork::Parent(child) => {
@@ -68,7 +68,7 @@ fn a_forked_copy_ends_no_hold() {
     let directory = Directory::new();
     begin(&directory, 20);
     let run = planned(open(&directory).unwrap(), 17).unwrap();
-    // A forked copy that ends takes the file of the hold with it only if it believes to be the holder.
+    // A forked copy must not remove the file of the hold when it is dropped.
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             drop(run);

@@ -1,4 +1,4 @@
-//! Runs that hold room for their whole plans.
+//! Runs that hold budget for their whole plans.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn the_second_of_two_plans_that_do_not_fit_together_is_refused_before_it_starts(
     let error = planned(open(&directory).unwrap(), 20).err().unwrap();
     assert!(matches!(&error, LedgerError::BudgetExhausted(_)), "{error}");
     assert!(error.to_string().contains("running plan"), "{error}");
-    // One that fits beside it runs, to its end, and so does the first.
+    // A plan that fits next to it runs to its end, and so does the first.
     let mut second = planned(open(&directory).unwrap(), 10).unwrap();
     assert_eq!(holding(&directory), 2);
     for _ in 0..10 {
@@ -27,7 +27,7 @@ fn the_second_of_two_plans_that_do_not_fit_together_is_refused_before_it_starts(
     first.close().unwrap();
     second.close().unwrap();
     assert_eq!(holding(&directory), 0);
-    // Nothing is left beside the ledger.
+    // No files are left next to the ledger.
     assert!(!directory.path().join("ledger.db.holds").exists());
 }
 
@@ -59,7 +59,7 @@ fn a_hold_ends_with_its_run_and_charges_stay() {
         }
         assert_eq!((holding(&directory), charged(&open(&directory).unwrap())), (0, 4));
         assert!(planned(open(&directory).unwrap(), 17).is_err());
-        // What is left goes on: this is what a resumed run does.
+        // The rest of the plan can run, as in a resumed run.
         let mut rest = planned(open(&directory).unwrap(), 16).unwrap();
         rest.reserve(&round(0.05, 1.0), 16).unwrap();
     }
@@ -74,7 +74,7 @@ fn a_store_that_opens_another_run_holds_for_that_one() {
         let mut header = header();
         header.plan = Some(vec![Rounds { count: rounds, round: round(0.05, 1.0) }]);
         let error = Run::open(&mut store, header).err();
-        // The first plan is still held by the store itself, so that the second counts beside it.
+        // The store still holds the first plan, so the second must fit in addition.
         assert_eq!(error.is_some(), rounds == 5, "{rounds}");
     }
     drop(store);

@@ -28,7 +28,7 @@ fn charges_survive_and_permits_are_as_many_as_charged() {
     assert_eq!((again.head(), charged(&again)), (&head, 68));
     let dataset = &again.state().datasets()["data"];
     let state = dataset.runs.values().next().unwrap();
-    // Identical neighbours are one entry.
+    // Identical consecutive rounds are one entry.
     assert_eq!((state.rounds.len(), state.closed), (3, true));
     #[cfg(unix)]
     for file in [directory.ledger(), Ledger::anchor_path(&directory.ledger())] {
@@ -43,7 +43,7 @@ fn the_store_keeps_the_contract_of_stores() {
     let mut run = run(create(&directory.ledger(), 1e6));
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     let mut store = run.close().unwrap();
-    // A closed run takes nothing more, so the check gets a run of its own.
+    // A closed run accepts nothing more, so the check gets another run.
     Run::open(&mut store, header()).unwrap().reserve(&round(0.01, 1.0), 1).unwrap();
     check_ledger_store(&mut store, &round(0.01, 1.0)).unwrap();
 }
@@ -57,7 +57,7 @@ fn a_database_behind_its_anchor_is_completed_from_it_or_refused() {
     let saved = std::fs::read(directory.ledger()).unwrap();
     let mut second = run(open(&directory).unwrap());
     second.reserve(&round(0.01, 1.0), 7).unwrap();
-    // The database as it was before the second run, under the anchor of after.
+    // The database from before the second run, with the anchor from after it.
     let wound = Directory::new();
     let wind_back = || {
         std::fs::write(wound.ledger(), &saved).unwrap();
@@ -72,7 +72,7 @@ fn a_database_behind_its_anchor_is_completed_from_it_or_refused() {
     assert_eq!(ledger.export().unwrap().lines().count() as u64, ledger.head().sequence + 1);
     drop(ledger);
     assert_eq!(charged(&open(&wound).unwrap()), 12);
-    // So many rows are more than it holds.
+    // More rows than the anchor holds.
     (0..20).for_each(|_| drop(second.reserve(&round(0.01, 1.0), 1).unwrap()));
     wind_back();
     let error = Ledger::read(&wound.ledger(), Options::default()).err().unwrap().to_string();
@@ -89,7 +89,7 @@ fn a_database_ahead_of_its_anchor_is_recovered_and_stays_charged() {
     run.reserve(&round(0.01, 1.0), 7).unwrap();
     drop(run);
     std::fs::write(&anchor, before).unwrap();
-    // Reading says what there is; writing notes that it recovered.
+    // Reading shows all rows; writing adds a `recovered` row.
     assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 12);
     let ledger = open(&directory).unwrap();
     assert_eq!((charged(&ledger), ledger.head().sequence), (12, 6));
@@ -129,7 +129,7 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     let rolled_back = Ledger::read(&backup.ledger(), Options::default()).unwrap();
     let error = rolled_back.contains(&published).unwrap_err().to_string();
     assert!(error.contains("rolled back"), "{error}");
-    // Charged past the head that was published, it is another branch.
+    // Charged beyond the published head, it is another branch.
     let forked = Directory::new();
     copy_files(&backup, &forked);
     let mut other = run(open(&forked).unwrap());
@@ -145,7 +145,7 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
 }
 
 #[test]
-fn what_is_no_ledger_is_refused_with_a_reason_and_left_alone() {
+fn files_that_are_not_ledgers_are_refused_with_a_reason_and_not_changed() {
     let directory = Directory::new();
     let path = directory.ledger();
     let refuse = |what: &str, path: &std::path::Path| {
@@ -175,7 +175,7 @@ fn what_is_no_ledger_is_refused_with_a_reason_and_left_alone() {
 }
 
 #[test]
-fn files_that_are_no_ledgers_get_no_company() {
+fn no_file_is_created_next_to_files_that_are_not_ledgers() {
     let directory = Directory::new();
     let foreign = directory.path().join("foreign.db");
     let made = rusqlite::Connection::open(&foreign).unwrap();
@@ -206,7 +206,7 @@ fn files_that_are_no_ledgers_get_no_company() {
 }
 
 #[test]
-fn a_creation_that_was_cut_short_is_done_again() {
+fn an_interrupted_creation_is_started_over() {
     let directory = Directory::new();
     let (path, anchor) = (directory.ledger(), Ledger::anchor_path(&directory.ledger()));
     let building = directory.path().join("ledger.db.creating");
@@ -217,7 +217,7 @@ fn a_creation_that_was_cut_short_is_done_again() {
     drop(create(&path, 1.0));
     assert!(!building.exists());
     assert_eq!(Ledger::read(&path, Options::default()).unwrap().head().sequence, 2);
-    // A database that is gone is not one that never was.
+    // A removed database is not mistaken for one that never existed.
     std::fs::remove_file(&path).unwrap();
     let error = Ledger::create(&path, Options::default()).err().unwrap().to_string();
     assert!(error.contains("without its database"), "{error}");
@@ -225,8 +225,8 @@ fn a_creation_that_was_cut_short_is_done_again() {
 }
 
 #[test]
-fn a_creation_takes_nothing_that_may_be_somebody_elses() {
-    // What lies there, and under which ends of the name.
+fn a_creation_never_overwrites_files_of_others() {
+    // The existing file, and the suffixes under which it is tried.
     let charged = {
         let directory = Directory::new();
         run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
@@ -260,7 +260,7 @@ fn a_ledger_that_is_refused_keeps_its_log() {
     let (directory, left) = (Directory::new(), Directory::new());
     let mut run = run(create(&directory.ledger(), 80.0));
     (0..40).for_each(|_| drop(run.reserve(&round(0.01, 1.0), 1).unwrap()));
-    // As a writer that was killed leaves it, with one byte of the log altered.
+    // As a killed writer leaves it, with one byte of the WAL altered.
     copy_files(&directory, &left);
     drop(run);
     let log = left.path().join("ledger.db-wal");
@@ -290,7 +290,7 @@ fn a_handle_that_failed_to_write_writes_nothing_more() {
     assert!(lower(&mut ledger, 5.0).unwrap_err().contains("broken"));
     other.execute_batch("DROP TRIGGER broken").unwrap();
     assert!(lower(&mut ledger, 4.0).unwrap_err().contains("open the ledger again"));
-    // The database did not take the row, so the anchor was not asked to.
+    // The database refused the row, so the anchor was not written.
     drop((ledger, other));
     assert_eq!(open(&directory).unwrap().state().datasets()["data"].budget.epsilon.get(), 8.0);
 }
@@ -333,7 +333,7 @@ fn a_handle_whose_files_were_replaced_charges_nothing() {
             let bytes = std::fs::read(&file).unwrap();
             std::fs::remove_file(&file).unwrap();
             if keep {
-                // The old file stays open, so that this is another one.
+                // The old file stays open, so that the new one has another inode.
                 std::fs::write(&file, bytes).unwrap();
             }
             let error = run.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Runs that are opened with one call, and ledgers that somebody else holds.
+//! Runs opened with one call, and busy ledgers.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn one_call_opens_a_run_and_says_whether_the_budget_is_new() {
         })
     };
     assert_eq!(open("data", 2.0).unwrap(), Begun::Ledger);
-    // A budget that is there is kept as it is.
+    // An existing budget is not changed.
     assert_eq!(open("data", 9.0).unwrap(), Begun::Nothing);
     assert_eq!(open("other", 1.0).unwrap(), Begun::Budget);
     let ledger = Ledger::read(&path, Options::default()).unwrap();
@@ -48,19 +48,19 @@ fn a_busy_ledger_is_waited_for_as_long_as_asked_and_the_run_goes_on_when_it_is_f
     let mut run = Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header()).unwrap();
     let step = round(0.001, 5.0);
     assert!(run.reserve(&step, 1).is_ok());
-    let busy =
+    let assert_busy =
         |run: &mut Run<_>| assert!(matches!(run.reserve(&step, 1), Err(LedgerError::Busy(_))));
-    // Another process that writes keeps the anchor; another program may keep the database.
+    // Another writer locks the anchor; another program may lock the database.
     let anchor = std::fs::File::open(Ledger::anchor_path(&path)).unwrap();
     anchor.lock().unwrap();
-    busy(&mut run);
+    assert_busy(&mut run);
     assert!(matches!(Ledger::open(&path, options), Err(StoreError::Busy(_))));
     anchor.unlock().unwrap();
     assert!(run.reserve(&step, 1).is_ok());
     let database = rusqlite::Connection::open(&path).unwrap();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
-    busy(&mut run);
-    busy(&mut run);
+    assert_busy(&mut run);
+    assert_busy(&mut run);
     database.execute_batch("ROLLBACK").unwrap();
     assert!(run.reserve(&step, 1).is_ok());
     assert_eq!(charged(run.store().ledger()), 3);

@@ -1,4 +1,4 @@
-//! A charge is on disk before its permit exists, as the kernel sees it.
+//! A charge is on disk before its permit exists, checked in the trace of system calls.
 
 mod common;
 
@@ -7,21 +7,21 @@ use std::process::Command;
 
 use common::{Directory, create, round, run};
 
-/// Names the directory in which the traced process charges.
-const PLACE: &str = "VEILGRAD_TRACED";
+/// The environment variable with the directory of the traced process.
+const TRACED_DIRECTORY: &str = "VEILGRAD_TRACED";
 
-/// Charges once and writes what a permit allows to be released.
-fn charge_and_release(place: PathBuf) {
-    let mut run = run(create(&place.join("ledger.db"), 8.0));
+/// Charges one round, then writes a file in place of a release.
+fn charge_and_release(directory: PathBuf) {
+    let mut run = run(create(&directory.join("ledger.db"), 8.0));
     run.reserve(&round(0.01, 1.0), 1).unwrap();
-    std::fs::write(place.join("released"), "x").unwrap();
+    std::fs::write(directory.join("released"), "x").unwrap();
 }
 
-/// `cargo run -p veilgrad-durability -- order` watches long runs, several threads and processes that were killed.
+/// `cargo run -p veilgrad-durability -- order` traces long runs, several threads and killed processes.
 #[test]
 fn the_anchor_is_synced_between_a_charge_and_its_release() {
-    if let Some(place) = std::env::var_os(PLACE) {
-        return charge_and_release(place.into());
+    if let Some(directory) = std::env::var_os(TRACED_DIRECTORY) {
+        return charge_and_release(directory.into());
     }
     let directory = Directory::new();
     let log = directory.path().join("trace");
@@ -29,18 +29,18 @@ fn the_anchor_is_synced_between_a_charge_and_its_release() {
         .args(["-f", "-y", "-e", "trace=write,pwrite64,fsync,fdatasync", "-o"])
         .arg(&log)
         .arg(std::env::current_exe().unwrap())
-        .env(PLACE, directory.path())
+        .env(TRACED_DIRECTORY, directory.path())
         .output();
     let trace = std::fs::read_to_string(&log).unwrap_or_default();
     if status.is_err() || trace.is_empty() {
-        // Without the tool, or the right to trace, there is nothing to see.
+        // strace is missing or may not trace.
         assert!(std::env::var_os("CI").is_none(), "strace is missing");
         return;
     }
     let lines: Vec<&str> = trace.lines().collect();
     let last = |calls: [&str; 2], file: &str| {
-        let wanted = |line: &&str| line.contains(file) && calls.iter().any(|c| line.contains(c));
-        lines.iter().rposition(wanted).unwrap_or_else(|| panic!("no {calls:?} of {file}: {trace}"))
+        let matches = |line: &&str| line.contains(file) && calls.iter().any(|c| line.contains(c));
+        lines.iter().rposition(matches).unwrap_or_else(|| panic!("no {calls:?} of {file}: {trace}"))
     };
     let charged = last(["write(", "pwrite64("], "ledger.db.anchor>");
     let synced = last(["fsync(", "fdatasync("], "ledger.db.anchor>");

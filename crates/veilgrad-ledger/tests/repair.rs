@@ -1,4 +1,4 @@
-//! Damaged ledgers become new ones that hold at least as much.
+//! Repairs of damaged ledgers never lower a charge.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn old_and_new_files_in_any_mixture_never_lose_a_charge_by_repair() {
             let (ledger, repaired) = repair(&directory);
             let dataset = &ledger.state().datasets()["data"];
             match repaired.lost {
-                // Whatever was granted when the anchor was written is there.
+                // Everything granted when the anchor was written is there.
                 None => assert!(charged(&ledger) >= anchor as u64, "{anchor} {log}"),
                 Some(_) => assert!(dataset.insecure().is_some(), "{anchor} {log}"),
             }
@@ -62,7 +62,7 @@ fn old_and_new_files_in_any_mixture_never_lose_a_charge_by_repair() {
     assert!(refused > 0 && marked > 0, "{refused} {complete} {marked}");
 }
 
-/// Spoils the checksum of the fifth frame of a log: SQLite takes none from there on.
+/// Breaks the checksum of the fifth frame of a WAL: SQLite ignores all frames from there on.
 fn break_fifth_frame(log: &mut [u8]) {
     log[32 + 4 * (24 + 4096) + 16] ^= 1;
 }
@@ -100,7 +100,7 @@ fn where_rows_are_lost_every_dataset_is_without_protection_and_none_begins() {
     let error = ledger.create_budget(budget("other", 1.0, Mode::Planned)).unwrap_err().to_string();
     assert!(error.contains("rows"), "{error}");
     assert!(run(ledger).reserve(&round(0.01, 1.0), 1).is_err());
-    // What verifies is not repaired.
+    // A ledger that verifies is not repaired.
     let sound = Directory::new();
     drop(create(&sound.ledger(), 1.0));
     let again = sound.path().join("again.db");
@@ -155,7 +155,7 @@ fn a_stamp_of_lost_rows_counts_beside_other_stamps() {
     drop(repair(&directory));
     let mut ledger = Ledger::open(&directory.path().join("new.db"), Options::default()).unwrap();
     assert!(ledger.create_budget(budget("other", 1.0, Mode::Planned)).is_err());
-    // Nor does a dataset begin by an import.
+    // An import cannot create a dataset either.
     let other = Directory::new();
     let mut source = create(&other.ledger(), 1.0);
     source.create_budget(budget("new", 1.0, Mode::Planned)).unwrap();

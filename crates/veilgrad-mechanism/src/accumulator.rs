@@ -6,7 +6,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::kernel::Part;
 use crate::{Private, kernel};
 
-/// A sum in Z/2^64, with the records since the last flush kept in 32 bits.
+/// An integer sum modulo 2^64, with the records since the last flush in 32 bits.
 ///
 /// # Guarantee
 /// The sum is exact modulo 2^64 whatever the order of additions and merges. The 32-bit part cannot
@@ -17,8 +17,8 @@ pub(crate) struct Accumulator {
     unflushed: u32,
 }
 
-/// Both parts are empty, which means zero, until they are needed. What is not taken out is wiped: it may be a
-/// sum without its noise, or noise that was not released.
+/// Both vectors are empty until they are needed; empty means zero. They are wiped on drop: they may hold a sum
+/// without noise, or noise that was not released.
 struct Sums {
     narrow: Vec<i32>,
     wide: Vec<i64>,
@@ -31,7 +31,7 @@ impl Drop for Sums {
     }
 }
 
-/// Records that fit 32 bits: 15 * 2^27 < 2^31.
+/// The number of records whose sum fits 32 bits: 15 * 2^27 < 2^31.
 const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
 
 impl Accumulator {
@@ -40,7 +40,7 @@ impl Accumulator {
         Self { dimension, sums, unflushed: 0 }
     }
 
-    /// Lets `contribute` add one record, of at most 2^27 per coordinate, to the 32-bit sums.
+    /// Calls `contribute` to add one record, of at most 2^27 per coordinate, to the 32-bit sums.
     pub(crate) fn add_record<T>(&mut self, contribute: impl FnOnce(&mut [i32]) -> T) -> T {
         if self.unflushed == UNFLUSHED_MAX {
             self.flush();
@@ -68,7 +68,7 @@ impl Accumulator {
         Part::Wide(self.sums.expose().wide.get(range).unwrap_or_default())
     }
 
-    /// Adds an integer vector modulo 2^64, in its own memory if nothing was added yet.
+    /// Adds an integer vector modulo 2^64, reusing its memory if nothing was added yet.
     pub(crate) fn add_owned(&mut self, values: Vec<i64>) {
         let wide = &mut self.sums.expose_mut().wide;
         if wide.is_empty() && values.len() == self.dimension {
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// As kernels add: what does not fit wraps.
+    /// The sum with wrapping 32-bit additions, as in the kernels.
     fn sum_of(records: impl IntoIterator<Item = i32>) -> i64 {
         let mut accumulator = Accumulator::new(1);
         for record in records {
@@ -160,7 +160,7 @@ mod tests {
         const LARGEST: i64 = IntegerGrid::MAX_SENSITIVITY as i64;
         assert!(i64::from(UNFLUSHED_MAX) * LARGEST <= i64::from(i32::MAX));
         assert!(i64::from(UNFLUSHED_MAX + 1) * LARGEST > i64::from(i32::MAX));
-        // Any other record leaves a sum between those of the largest with either sign.
+        // The largest records of either sign give the extreme sums.
         for count in 0..=4 * i64::from(UNFLUSHED_MAX) {
             for sign in [1, -1] {
                 let record = (sign * LARGEST) as i32;
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn every_order_of_the_largest_records_gives_their_sum() {
         const LARGEST: i32 = IntegerGrid::MAX_SENSITIVITY as i32;
-        // 17 records of either sign or zero are more than 15: all orders of signs, from a common start.
+        // All sign patterns of 17 records, two more than fit 32 bits.
         for signs in 0u32..1 << 17 {
-            let record = |place: u32| if signs >> place & 1 == 1 { LARGEST } else { -LARGEST };
-            let expected: i64 = (0..17).map(|place| i64::from(record(place))).sum();
+            let record = |index: u32| if signs >> index & 1 == 1 { LARGEST } else { -LARGEST };
+            let expected: i64 = (0..17).map(|index| i64::from(record(index))).sum();
             assert_eq!(sum_of((0..17).map(record)), expected, "{signs:b}");
         }
     }

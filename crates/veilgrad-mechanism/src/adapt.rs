@@ -1,4 +1,4 @@
-//! Plans that move: clip norms and quantile estimates follow what rounds released.
+//! Adaptive plans: clip norms and quantile estimates that are updated from releases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::plan_error::PlanError;
 use crate::planned::{Plan, PlannedContent};
 use crate::{Estimates, Released, RoundPlan};
 
-/// Where the adaptive part of a plan stands: all that rounds have changed in it. Released or public.
+/// The adaptive state of a plan, for checkpoints: everything that rounds changed in it. It is public.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapted {
-    /// How many rounds the plan was adapted to; step sizes that decay depend on it.
+    /// The number of rounds that the plan was adapted to; decaying step sizes depend on it.
     pub rounds: u64,
-    /// The estimate of every quantile group by name. That of a norm is the clip norm it sets.
+    /// The estimate of every quantile group, by name. For a quantile of norms it is the clip norm.
     pub estimates: BTreeMap<String, f64>,
 }
 
 impl RoundPlan {
-    /// Where the plan stands, for a checkpoint.
+    /// The adaptive state of the plan, for a checkpoint.
     #[must_use]
     pub fn adapted(&self) -> Adapted {
         let estimate = |name: &str| Some((name.to_owned(), self.quantile(name)?));
@@ -27,30 +27,30 @@ impl RoundPlan {
         Adapted { rounds: self.inner.round, estimates }
     }
 
-    /// Goes on from where a plan stood: clip norms not below the floors of their quantiles. Noise
-    /// follows clip norms at the same ratio: privacy does not depend on it.
+    /// Restores an adaptive state. The ratio of noise to clip norm does not change, so privacy does not depend on it.
     ///
     /// # Errors
     /// When the quantile groups are not those of this plan, a clip norm is below its floor, or an
-    /// estimate is not finite. Nothing was changed then.
+    /// estimate is not finite. The plan is not changed then.
     pub fn restore(&mut self, adapted: &Adapted) -> Result<(), PlanError> {
-        let unknown = |name: &str| {
+        let not_a_quantile = |name: &str| {
             let (group, target) = (name.to_owned(), name.to_owned());
             PlanError::Reference { group, target, kind: "a quantile" }
         };
         let mut names = adapted.estimates.keys();
         if let Some(name) = names.find(|name| self.quantile(name).is_none()) {
-            return Err(unknown(name));
+            return Err(not_a_quantile(name));
         }
         let mut plan = Plan::clone(&self.inner);
         let mut clips = Vec::new();
         for group in &mut plan.groups {
             let name = &group.name;
-            let estimate = || adapted.estimates.get(name).copied().ok_or_else(|| unknown(name));
-            let unit = |error| PlanError::Unit(name.clone(), error);
+            let estimate = adapted.estimates.get(name).copied();
+            let estimate = || estimate.ok_or_else(|| not_a_quantile(name));
+            let invalid_clip = |error| PlanError::Unit(name.clone(), error);
             match &mut group.content {
                 PlannedContent::QuantileOfNorm(_, target, floor) => {
-                    let (floor, clip) = (*floor, ClipNorm::new(estimate()?).map_err(unit)?);
+                    let (floor, clip) = (*floor, ClipNorm::new(estimate()?).map_err(invalid_clip)?);
                     if clip < floor {
                         return Err(PlanError::BelowFloor { group: name.clone(), clip, floor });
                     }
@@ -73,7 +73,7 @@ impl RoundPlan {
         Ok(())
     }
 
-    /// Moves clip norms and quantile estimates by what a round released. Post-processing: no charge.
+    /// Updates clip norms and quantile estimates from the release of a round. This is post-processing and costs nothing.
     ///
     /// # Errors
     /// When the estimates belong to another plan.
@@ -84,13 +84,13 @@ impl RoundPlan {
         let plan = Arc::make_mut(&mut self.inner);
         let mut clips = Vec::new();
         for (index, group) in plan.groups.iter_mut().enumerate() {
-            let noisy = || estimates.group_scalar(index);
+            let noisy_sum = || estimates.group_scalar(index);
             match &mut group.content {
                 PlannedContent::QuantileOfNorm(quantile, target, floor) => {
-                    clips.push((quantile.clone(), *target, *floor, noisy()));
+                    clips.push((quantile.clone(), *target, *floor, noisy_sum()));
                 }
                 PlannedContent::QuantileOfValue(quantile, _, estimate) => {
-                    *estimate = quantile.next(*estimate, noisy(), plan.round);
+                    *estimate = quantile.next(*estimate, noisy_sum(), plan.round);
                 }
                 PlannedContent::Vectors { .. } | PlannedContent::Weight(_) => {}
             }

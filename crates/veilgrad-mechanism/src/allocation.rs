@@ -1,12 +1,12 @@
-//! How the noise of a round is divided among its groups (paper, section 4).
+//! Noise allocation: how the noise of a round is divided among its groups (paper, section 4).
 
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd};
 
-/// A strategy for the noise of each group.
+/// The noise allocation of a round: how much noise each group gets.
 ///
-/// In units of privacy loss a group takes `(S_g/sigma_g)^2`, and a round of noise multiplier `z` has
-/// `1/z^2` to give. Groups that state their noise take theirs first, groups with a share take that
-/// part of the whole, and the strategy divides the rest.
+/// A group with clip norm `S_g` and noise `sigma_g` uses `(S_g/sigma_g)^2` of the `1/z^2` of a round with noise
+/// multiplier `z`. Groups that set their noise come first, groups with a share get that part of `1/z^2`, and the
+/// strategy divides the rest.
 ///
 /// # Example
 /// ```
@@ -21,49 +21,49 @@ use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Allocation {
-    /// Every group states its own noise.
+    /// Every group sets its own noise.
     Explicit,
-    /// The same loss for every group: `sigma_g = z sqrt(G) S_g`.
+    /// An equal part of `1/z^2` for every group: `sigma_g = z sqrt(G) S_g`.
     Proportional(NoiseMultiplier),
-    /// Loss in proportion to dimension: `sigma_g = z sqrt(D/d_g) S_g`.
+    /// Parts of `1/z^2` in proportion to dimension: `sigma_g = z sqrt(D/d_g) S_g`.
     DimensionAdjusted(NoiseMultiplier),
 }
 
-/// What an allocation needs to know of a group.
+/// The parameters of a group that an allocation needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupSize {
-    /// `S_g`.
+    /// The clip norm `S_g`.
     pub clip: ClipNorm,
-    /// `d_g`.
+    /// The dimension `d_g`.
     pub dimension: usize,
-    /// Noise that the group insists on.
+    /// The noise, if the group sets its own.
     pub noise: Option<NoiseStd>,
-    /// The part of `1/z^2` that the group insists on.
+    /// The share of `1/z^2`, if the group sets its own.
     pub share: Option<BudgetShare>,
 }
 
 impl GroupSize {
-    /// A group that takes what the strategy gives it.
+    /// A group whose noise the strategy chooses.
     #[must_use]
     pub const fn new(clip: ClipNorm, dimension: usize) -> Self {
         Self { clip, dimension, noise: None, share: None }
     }
 }
 
-/// The noise cannot be divided that way.
+/// The noise cannot be allocated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocationError {
-    /// A group has no noise and no strategy gives it any.
-    #[error("group {0} states no noise, and the allocation is explicit")]
+    /// A group sets no noise, and the allocation is explicit.
+    #[error("group {0} sets no noise, and the allocation is explicit")]
     NoNoise(usize),
-    /// A group states both noise and share, or a share where nothing is shared.
-    #[error("group {0} states a share that does not apply")]
+    /// A group sets both noise and share, or a share although the allocation is explicit.
+    #[error("group {0} sets a share that does not apply")]
     Share(usize),
-    /// The groups that insist leave nothing for the others, or exceed the whole.
-    #[error("noise and shares that groups insist on leave no budget for noise multiplier {0}")]
+    /// Groups that set their noise or share leave nothing for the others, or exceed `1/z^2`.
+    #[error("the noise and shares that groups set leave no budget for noise multiplier {0}")]
     Overdrawn(NoiseMultiplier),
-    /// The noise would be zero or infinite.
+    /// The noise would not be finite and positive.
     #[error("group {0}: {1}")]
     Noise(usize, veilgrad_events::UnitError),
 }
@@ -72,12 +72,11 @@ impl Allocation {
     /// The noise of each group.
     ///
     /// # Guarantee
-    /// Where the strategy has something to divide, the groups fold to a noise multiplier of at least
-    /// the one asked for: rounding goes to the side of more noise. Noise that groups insist on is
-    /// taken as it is.
+    /// If the strategy chooses the noise of at least one group, the groups compose to at least the requested noise
+    /// multiplier: rounding adds noise. Noise that groups set is used unchanged.
     ///
     /// # Errors
-    /// When a group lacks noise, or the groups that insist on noise or shares leave no budget.
+    /// When a group has no noise, or groups that set their noise or share leave no budget.
     pub fn noise(self, groups: &[GroupSize]) -> Result<Vec<NoiseStd>, AllocationError> {
         let z = match self {
             Self::Explicit => return explicit(groups),
@@ -86,8 +85,8 @@ impl Allocation {
         if let Some(both) = groups.iter().position(|g| g.noise.is_some() && g.share.is_some()) {
             return Err(AllocationError::Share(both));
         }
-        // All losses relative to the whole 1/z^2.
-        let insisted: f64 = groups
+        // Losses are in units of 1/z^2.
+        let fixed: f64 = groups
             .iter()
             .map(|g| match (g.noise, g.share) {
                 (Some(noise), _) => (z.get() * (g.clip.get() / noise.get())).powi(2),
@@ -95,13 +94,13 @@ impl Allocation {
                 (None, None) => 0.0,
             })
             .sum();
-        let takes_rest = |g: &&GroupSize| g.noise.is_none() && g.share.is_none();
-        let resting: f64 = groups.iter().filter(takes_rest).map(|g| self.portion(g)).sum();
-        // A few roundings of 2^-53 per group, and the slack with which a round is folded.
-        let up = 1.0 + (groups.len() as f64 + 16.0) * 2f64.powi(-48);
-        let rest = 1.0 - insisted * up;
-        let enough = if resting > 0.0 { rest > 0.0 } else { insisted <= 1.0 };
-        if !enough {
+        let is_free = |g: &&GroupSize| g.noise.is_none() && g.share.is_none();
+        let portions: f64 = groups.iter().filter(is_free).map(|g| self.portion(g)).sum();
+        // Covers a few roundings of 2^-53 per group, and the slack of `Round::noise_multiplier`.
+        let round_up = 1.0 + (groups.len() as f64 + 16.0) * 2f64.powi(-48);
+        let remaining = 1.0 - fixed * round_up;
+        let is_enough = if portions > 0.0 { remaining > 0.0 } else { fixed <= 1.0 };
+        if !is_enough {
             return Err(AllocationError::Overdrawn(z));
         }
         groups
@@ -111,14 +110,15 @@ impl Allocation {
                 if let Some(noise) = g.noise {
                     return Ok(noise);
                 }
-                let loss = g.share.map_or_else(|| rest * self.portion(g) / resting, |s| s.get());
-                NoiseStd::new(z.get() * g.clip.get() / loss.sqrt() * up)
+                let free = || remaining * self.portion(g) / portions;
+                let loss = g.share.map_or_else(free, |share| share.get());
+                NoiseStd::new(z.get() * g.clip.get() / loss.sqrt() * round_up)
                     .map_err(|error| AllocationError::Noise(index, error))
             })
             .collect()
     }
 
-    /// The weight of a group among those that share the rest.
+    /// The weight of a group among those whose noise the strategy chooses.
     fn portion(self, group: &GroupSize) -> f64 {
         match self {
             Self::Explicit | Self::Proportional(_) => 1.0,
@@ -154,7 +154,7 @@ mod tests {
         NoiseMultiplier::new(value).unwrap()
     }
 
-    fn folded(groups: &[GroupSize], noise: &[NoiseStd]) -> f64 {
+    fn composed_multiplier(groups: &[GroupSize], noise: &[NoiseStd]) -> f64 {
         let queries =
             groups.iter().zip(noise).map(|(g, n)| SumQuery::new("g", g.clip, *n)).collect();
         Round::new(Sampling::All {}, queries).unwrap().noise_multiplier().unwrap().get()
@@ -186,16 +186,17 @@ mod tests {
 
     #[test]
     fn impossible_divisions_are_refused() {
-        let loud = GroupSize { noise: Some(NoiseStd::new(0.5).unwrap()), ..size(1.0, 1) };
+        let too_little_noise =
+            GroupSize { noise: Some(NoiseStd::new(0.5).unwrap()), ..size(1.0, 1) };
         assert!(matches!(
-            Allocation::Proportional(z(1.0)).noise(&[loud, size(1.0, 1)]),
+            Allocation::Proportional(z(1.0)).noise(&[too_little_noise, size(1.0, 1)]),
             Err(AllocationError::Overdrawn(_))
         ));
         assert_eq!(
-            Allocation::Explicit.noise(&[loud, size(1.0, 1)]),
+            Allocation::Explicit.noise(&[too_little_noise, size(1.0, 1)]),
             Err(AllocationError::NoNoise(1))
         );
-        let both = GroupSize { share: Some(BudgetShare::new(0.1).unwrap()), ..loud };
+        let both = GroupSize { share: Some(BudgetShare::new(0.1).unwrap()), ..too_little_noise };
         assert_eq!(Allocation::Proportional(z(0.1)).noise(&[both]), Err(AllocationError::Share(0)));
         assert_eq!(Allocation::Explicit.noise(&[both]), Err(AllocationError::Share(0)));
         let share = GroupSize { share: Some(BudgetShare::new(0.6).unwrap()), ..size(1.0, 1) };
@@ -210,16 +211,16 @@ mod tests {
         ) {
             let share = BudgetShare::new(0.5 / sizes.len() as f64).unwrap();
             let groups: Vec<GroupSize> = sizes.iter().map(|&(clip, dimension, kind)| {
-                let quiet = NoiseStd::new(clip * target * (4.0 * sizes.len() as f64).sqrt()).unwrap();
+                let enough_noise = NoiseStd::new(clip * target * (4.0 * sizes.len() as f64).sqrt()).unwrap();
                 GroupSize {
-                    noise: (kind == 1).then_some(quiet),
+                    noise: (kind == 1).then_some(enough_noise),
                     share: (kind == 2).then_some(share),
                     ..size(clip, dimension)
                 }
             }).collect();
             let allocation = if by_dimension { Allocation::DimensionAdjusted(z(target)) } else { Allocation::Proportional(z(target)) };
             let noise = allocation.noise(&groups).unwrap();
-            let z = folded(&groups, &noise);
+            let z = composed_multiplier(&groups, &noise);
             prop_assert!(z >= target * (1.0 - 1e-13), "{z} {target}");
             if sizes.iter().any(|s| s.2 == 0) {
                 prop_assert!(z >= target && z <= target * (1.0 + 1e-11), "{z} {target}");

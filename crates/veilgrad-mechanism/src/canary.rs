@@ -1,4 +1,4 @@
-//! Canaries: artificial records in extra coordinates, by which an auditor can tell what a run gives away.
+//! Canaries: artificial records in extra coordinates, for auditing the privacy of a run.
 
 use veilgrad_events::{ClipNorm, IntegerGrid, SampleRate, Sampling};
 use veilgrad_random::{RandomError, RoundKey, subset};
@@ -8,23 +8,23 @@ use crate::partial::{PartialSum, SumError};
 use crate::planned::lane_name;
 use crate::{ClippedSum, Estimates, Released};
 
-/// So many times the clip norm is a canary's vector long: a round that does not clip gives it away.
-const LENGTH: f64 = 2.0;
+/// The norm of a canary's vector, in clip norms. Above 1, so that an audit detects missing clipping.
+const CANARY_NORM: f64 = 2.0;
 
-/// Canaries of an audit: one extra coordinate for each, in a vector of its own (the lane) beside the gradients of a group.
+/// Canaries for a privacy audit: an extra vector of a group (the lane) with one coordinate for each canary.
 ///
-/// Canary i is one more record. Its vector is twice the clip norm long in coordinate i of the lane and zero elsewhere, and
-/// it is in the data by the toss of a fair coin from the cryptographic generator. It goes through the same sampler, clipping,
-/// certificate, sum, noise and release as every record. Real records are zero in the lane, so that their own contributions
-/// do not change, and neither does what the round costs.
+/// Canary i is an additional record. It is twice the clip norm in coordinate i of the lane and zero elsewhere. A fair
+/// coin from the cryptographic generator decides whether it is in the data. It goes through the same sampler, clipping,
+/// certificate, sum, noise and release as every record. Real records are zero in the lane, so their contributions and
+/// the privacy cost of the round do not change.
 ///
 /// # Guarantee
-/// The coins are independent of everything else, so comparing guesses about them with the coins tells nothing about a real
-/// record that the releases do not. What the canaries show is how much sampler, clipping, sum and noise give away about a
-/// record, as they ran. The code that computes gradients is *not* tested: canaries do not go through it.
+/// The coins are independent of everything else, so comparing guesses with the coins reveals nothing about a real
+/// record beyond the releases. The canaries measure how much sampler, clipping, sum and noise, as they ran, reveal
+/// about a record. The code that computes gradients is *not* tested: canaries do not go through it.
 ///
 /// # Example
-/// A loop with canaries. Its three additions are marked.
+/// A training loop with canaries, which add three steps:
 /// ```
 /// use veilgrad_events::{
 ///     Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, RecordUnit, Run, RunHeader, SampleRate,
@@ -46,7 +46,7 @@ const LENGTH: f64 = 2.0;
 /// let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
 /// let records = 1000;
 /// for permit in run.reserve(&plan.round(&sampler)?, 10)? {
-///     // 2. Canaries are the records behind the real ones.
+///     // 2. Canaries are numbered after the real records.
 ///     let sample = Sample::draw(permit, &mut sampler, records + lane.count())?;
 ///     let mut sum = sample.begin(&plan);
 ///     for id in sample.ids() {
@@ -56,13 +56,13 @@ const LENGTH: f64 = 2.0;
 ///         }
 ///     }
 ///     let released = sum.release(sample, Noise::draw(&plan)?)?;
-///     // 3. What was released about each canary is added to its score.
+///     // 3. Update the score of each canary from the release.
 ///     lane.observe(&released, sampler.policy());
 /// }
 /// assert_eq!((lane.scores().len(), lane.included().len()), (100, 100));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-/// `veilgrad_accounting::audit::RunAudit` turns scores and coins into a bound beside the claim.
+/// `veilgrad_accounting::audit::RunAudit` turns scores and coins into a lower bound on epsilon.
 pub struct CanaryLane {
     included: Vec<bool>,
     scores: Vec<f64>,
@@ -70,7 +70,7 @@ pub struct CanaryLane {
 }
 
 impl CanaryLane {
-    /// Tosses the coins of so many canaries.
+    /// A lane of `count` canaries; tosses a coin for each.
     ///
     /// # Errors
     /// When the operating system has no randomness.
@@ -87,47 +87,47 @@ impl CanaryLane {
         Ok(Self { included, scores: vec![0.0; count], zeros: vec![0.0; count] })
     }
 
-    /// How many canaries there are: as many records more.
+    /// The number of canaries, which are additional records.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.included.len() as u64
     }
 
-    /// The name and the length of the lane in a group. A round may have one in each of its groups of gradients.
+    /// The name and the length of the lane in a group. Each group of gradients may have a lane.
     #[must_use]
     pub fn vector(&self, group: &str) -> (String, usize) {
         (lane_name(group), self.included.len())
     }
 
-    /// What a real record has in the lane.
+    /// The vector of a real record in the lane: zeros.
     #[must_use]
     pub fn zeros(&self) -> &[f32] {
         &self.zeros
     }
 
-    /// Adds what a round released about each canary to its score: the log of how much likelier that is with the canary in
-    /// the data than without it, from one round drawn by this policy.
+    /// Adds to each canary's score the log-likelihood ratio of a release: with the canary in the data against without
+    /// it, for a sample drawn by this policy.
     pub fn observe(&mut self, released: &Released<Estimates>, sampling: Sampling) {
         let lanes = released.lanes(self.included.len());
-        let rate = rate(sampling);
-        // In units of the clip norm, each group's lane is a measurement of variance 1/mu^2 of whether the canary was
-        // sampled; together they are one of variance 1/total.
+        let rate = participation_rate(sampling);
+        // In units of the clip norm, each group's lane measures with variance 1/mu^2 whether the canary was sampled;
+        // together they are one measurement with variance 1/total.
         let squared_mu = |grid: IntegerGrid| {
             let mu = f64::from(grid.s_int()) * (-f64::from(grid.k())).exp2();
             mu * mu
         };
         let total: f64 = lanes.iter().map(|(grid, _)| squared_mu(*grid)).sum();
         for (canary, score) in self.scores.iter_mut().enumerate() {
-            let measured = |(grid, sums): &(IntegerGrid, &[i64])| {
+            let weighted_value = |(grid, sums): &(IntegerGrid, &[i64])| {
                 let sum = sums.get(canary).map_or(0.0, |sum| *sum as f64 + 0.5);
                 squared_mu(*grid) * sum / f64::from(grid.s_int())
             };
-            let exponent = lanes.iter().map(measured).sum::<f64>() - 0.5 * total;
+            let exponent = lanes.iter().map(weighted_value).sum::<f64>() - 0.5 * total;
             *score += log_mixture(rate, exponent);
         }
     }
 
-    /// The score of each canary: the higher, the likelier it is in the data.
+    /// The score of each canary: the log-likelihood ratio of being in the data.
     #[must_use]
     pub fn scores(&self) -> &[f64] {
         &self.scores
@@ -139,8 +139,8 @@ impl CanaryLane {
         &self.included
     }
 
-    /// Coins and scores, to go on with later. Whoever reads the coins during a run can tell canaries, and nothing
-    /// else.
+    /// Coins and scores as bytes, for a checkpoint. Anyone who reads the coins during a run can identify the included
+    /// canaries, but learns nothing about real records.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let pairs = self.included.iter().zip(&self.scores);
@@ -150,7 +150,7 @@ impl CanaryLane {
         pairs.flat_map(bytes).collect()
     }
 
-    /// What [`to_bytes`](Self::to_bytes) wrote; none if these are not such bytes of so many canaries.
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if the bytes are not a valid lane of `count` canaries.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], count: usize) -> Option<Self> {
         let (pairs, rest) = bytes.as_chunks::<9>();
@@ -166,8 +166,8 @@ impl CanaryLane {
     }
 }
 
-/// The probability with which a record takes part in a round.
-fn rate(sampling: Sampling) -> f64 {
+/// The probability that a record is in a sample.
+fn participation_rate(sampling: Sampling) -> f64 {
     match sampling {
         Sampling::Poisson { rate } => rate.get(),
         Sampling::TruncatedPoisson(truncated) => truncated.rate().get(),
@@ -187,20 +187,21 @@ fn log_mixture(q: f64, x: f64) -> f64 {
 }
 
 impl ClippedSum {
-    /// Adds a canary, if its coin says that it is in the data.
+    /// Adds a canary if its coin includes it in the data. Without a lane in the plan it contributes zero.
     ///
     /// # Errors
-    /// As for [`ClippedSum::add`]; without a lane in the plan it contributes zero.
+    /// As for [`ClippedSum::add`].
     pub fn add_canary(&mut self, lane: &CanaryLane, canary: u64) -> Result<(), SumError> {
         self.records.add_canary(lane, canary)
     }
 }
 
 impl PartialSum {
-    /// Adds a canary, if its coin says that it is in the data: a record like any other, through clipping and certificate.
+    /// Adds a canary if its coin includes it in the data, with clipping and certificate like any record. Without a lane
+    /// in the plan it contributes zero.
     ///
     /// # Errors
-    /// As for [`PartialSum::add`]; without a lane in the plan it contributes zero.
+    /// As for [`PartialSum::add`].
     pub fn add_canary(&mut self, lane: &CanaryLane, canary: u64) -> Result<(), SumError> {
         let canary = usize::try_from(canary).unwrap_or(usize::MAX);
         if lane.included.get(canary) != Some(&true) {
@@ -211,7 +212,7 @@ impl PartialSum {
             let clip = self.plan.clip(index).map_or(0.0, ClipNorm::get);
             let mut values = lane.zeros.clone();
             if let Some(value) = values.get_mut(canary) {
-                *value = (LENGTH * clip) as f32;
+                *value = (CANARY_NORM * clip) as f32;
             }
             lanes.push((member.vector, values));
         }
@@ -239,7 +240,7 @@ mod tests {
         let lanes = [CanaryLane::new(100_000).unwrap(), CanaryLane::new(100_000).unwrap()];
         for lane in &lanes {
             let heads = lane.included().iter().filter(|is_in| **is_in).count() as f64;
-            // Seven standard deviations: 3e-12.
+            // Seven standard deviations: false alarm 3e-12.
             assert!((heads - 50_000.0).abs() < 7.0 * 158.2, "{heads}");
         }
         assert_ne!(lanes[0].included(), lanes[1].included());

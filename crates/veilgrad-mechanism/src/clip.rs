@@ -1,24 +1,23 @@
-//! From a norm to a factor, and from an exact squared norm to a certificate.
+//! The clipping factor of a record, and the certificate of its exact integer norm.
 
 use veilgrad_events::{ClipNorm, IntegerGrid, WeightBound};
 
-/// What happens to a record's length.
+/// How a record is scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ClipRule {
-    /// `min(1, S / norm)`: longer records are shortened, shorter ones stay.
+    /// Clip, by `min(1, S / norm)`: records longer than `S` are shortened, others stay.
     Shorten,
-    /// `S / norm`: every record gets length `S`; a zero record stays zero.
+    /// Normalise, by `S / norm`: every record gets norm `S`; a zero record stays zero.
     Normalise,
 }
 
-/// Leaves room for the roundings between the factor and the integers: the product `x_j c` may round
-/// up by 2^-24, so a factor shrunk by 2^-23 keeps the norm below `S_int`. (Privacy
-/// follows from the certificate; this margin only keeps it from failing.)
+/// Margin for rounding between the factor and the integers: the product `x_j c` may round up by a relative 2^-24, so
+/// a factor smaller by 2^-23 keeps the norm below `S_int`. (Privacy follows from the certificate; this margin only
+/// keeps it from failing.)
 const MARGIN: f64 = 1.0 - 1.0 / (1u64 << 23) as f64 - 1.0 / (1u64 << 40) as f64;
 
-/// The factor from real coordinates to grid units for a record whose group has the squared norm
-/// `squared_norm` over `dimension` coordinates (after joint scaling), where rounding to integers may
-/// lengthen the scaled record by `slack`.
+/// The clipping factor from real coordinates to grid units, for a record whose group has this squared norm over
+/// `dimension` coordinates (after joint scaling). Rounding to integers may add up to `slack` to its norm.
 pub(crate) fn factor(
     rule: ClipRule,
     clip: ClipNorm,
@@ -36,24 +35,24 @@ pub(crate) fn factor(
         ClipRule::Shorten => fit.min(s_int / clip.get()),
         ClipRule::Normalise => fit,
     };
-    // A zero record has no finite `fit`; any finite factor keeps it zero.
+    // For a zero record `fit` is infinite; any finite factor keeps it zero.
     factor.min(f64::from(f32::MAX))
 }
 
-/// `weight / bound`, clamped into [0, 1]; 0 for NaN.
+/// `weight / bound`, clamped to [0, 1]; 0 for NaN.
 pub(crate) fn relative_weight(weight: f64, bound: WeightBound) -> f64 {
     let relative = weight / bound.get();
     if relative > 0.0 { relative.min(1.0) } else { 0.0 }
 }
 
-/// The largest f32 that is not above `value`, for `0 <= value <= f32::MAX`.
+/// Rounds down to f32: the largest f32 that is at most `value`, for `0 <= value <= f32::MAX`.
 #[must_use]
 pub fn round_down(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) > value { nearest.next_down() } else { nearest }
 }
 
-/// Whether an exact squared norm is within the sensitivity.
+/// The certificate: whether an exact squared norm is at most the squared sensitivity.
 pub(crate) fn certified(grid: IntegerGrid, squared_norm: u128) -> bool {
     squared_norm <= u128::from(grid.s_int()) * u128::from(grid.s_int())
 }
@@ -87,7 +86,7 @@ mod tests {
         let s_int = f64::from(grid.s_int());
         let factor =
             |squared, slack| super::factor(ClipRule::Shorten, clip, grid, squared, 3, slack);
-        // Short records keep their length, long ones get the bound less the slack.
+        // Short records keep their norm, long ones are clipped to the bound minus the slack.
         assert_eq!(factor(1.0, 5.0), s_int / 2.0);
         let long = factor(1e6, 1000.0);
         assert!(long * 1e3 <= s_int - 1000.0 && long * 1e3 > (s_int - 1000.0) * (1.0 - 1e-6));
@@ -109,12 +108,12 @@ mod tests {
             let within = s as i64 + 2;
             for (a, b) in (-within..=within).flat_map(|a| (0..=within).map(move |b| (a, b))) {
                 let squares = (a * a + b * b) as u128;
-                // By real lengths: no square below 2^53 has a root that rounds across a whole number.
+                // In f64: the square root of an integer below 2^53 does not round across an integer.
                 let short = (squares as f64).sqrt() <= f64::from(s);
                 assert_eq!(certified(grid, squares), short, "({a}, {b}) against {s}");
             }
         }
-        // The largest sensitivity, exactly and one past it; and squares that 64 bits could not hold.
+        // The largest sensitivity, one more, and squares that overflow 64 bits.
         let grid = IntegerGrid::new(IntegerGrid::MAX_SENSITIVITY, 27).unwrap();
         assert!(certified(grid, 1 << 54) && !certified(grid, (1 << 54) + 1));
         assert!(!certified(grid, 1 << 64) && !certified(grid, (1 << 64) + 1));

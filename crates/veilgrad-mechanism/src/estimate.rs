@@ -1,4 +1,4 @@
-//! What a round released, and the estimates that follow from it.
+//! The released sums of a round, and the estimates decoded from them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::group::Estimator;
 use crate::planned::{Plan, PlannedContent, PlannedGroup};
 use crate::vectorised::vectorised;
 
-/// The noisy integer sums of a round, decoded on demand.
+/// The released estimates of a round: noisy integer sums, decoded on demand.
 ///
 /// # Guarantee
 /// Every method is post-processing of released integers and public parameters.
@@ -25,19 +25,19 @@ impl Estimates {
         Self { plan, sums, insecure: permit.is_insecure(), charged_to: permit.charged_to() }
     }
 
-    /// Whether the run is stamped INSECURE: the estimates protect nothing.
+    /// Whether the run is marked INSECURE: the estimates protect nothing.
     #[must_use]
     pub const fn is_insecure(&self) -> bool {
         self.insecure
     }
 
-    /// What kind of ledger the round was charged to: a durable one, or one that is forgotten with the process.
+    /// The kind of ledger that the round was charged to: durable, or in memory only.
     #[must_use]
     pub const fn charged_to(&self) -> LedgerKind {
         self.charged_to
     }
 
-    /// The estimate of one vector: a sum or an average, as its group says.
+    /// The estimate of one vector: a sum or an average, depending on its group.
     #[must_use]
     pub fn vector(&self, name: &str) -> Option<VectorEstimate<'_>> {
         let index = self.plan.structure.position(name)?;
@@ -52,8 +52,8 @@ impl Estimates {
         })
     }
 
-    /// The estimate of a group without vectors: the weight sum (or average), or for a
-    /// quantile the fraction of records at or below the estimate.
+    /// The estimate of a group without vectors: the weight sum or average, or for a quantile the fraction of records
+    /// whose value is at most the current quantile estimate.
     #[must_use]
     pub fn scalar(&self, group: &str) -> Option<f64> {
         let (index, group) = self.plan.group(group)?;
@@ -67,7 +67,7 @@ impl Estimates {
         }
     }
 
-    /// The noisy sums of canaries' lanes of this length, with their grids.
+    /// The noisy sums of the canary lanes of this length, with their grids.
     pub(crate) fn lanes(&self, length: usize) -> Vec<(IntegerGrid, &[i64])> {
         let lanes = self.plan.lanes();
         let sums = lanes.filter_map(|(index, group, member)| {
@@ -107,14 +107,14 @@ pub struct VectorEstimate<'a> {
 }
 
 impl VectorEstimate<'_> {
-    /// The coordinates, one after the other.
+    /// An iterator over the coordinates.
     pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
         let step = self.step;
         self.sums.iter().map(move |sum| decode(*sum, step))
     }
 
-    /// The coordinates, rounded to `f32`, in runs of at most 1024 from the first on: where each begins, and its
-    /// values. Much faster than one after the other.
+    /// Calls `run` with the coordinates as `f32`, in chunks of at most 1024: the index of the first coordinate, and the
+    /// values. Much faster than [`iter`](Self::iter).
     pub fn for_each_run(&self, mut run: impl FnMut(usize, &[f32])) {
         const RUN: usize = 1024;
         let mut values = [0.0; RUN];
@@ -133,15 +133,15 @@ impl VectorEstimate<'_> {
     }
 }
 
-/// The real number that one grid step stands for.
+/// The size of one grid step in the unit of the estimate.
 fn step(group: &PlannedGroup) -> f64 {
-    // A sensitivity that is not finite cannot be charged, so its sum is never released.
+    // A sensitivity that is not finite cannot be charged, so such a sum is never released.
     let sensitivity = group.sensitivity().map_or(0.0, |clip| clip.get());
     sensitivity / f64::from(group.grid.s_int())
 }
 
-/// Decodes sums, as fast as the processor can if they are below 2^51: it cannot convert 64-bit integers at once, but it
-/// can add them to the bits of `1.5 2^52`, which makes them the last bits of a number.
+/// Decodes sums to f32. AVX2 has no conversion from 64-bit integers to f64. Sums below 2^51 are added to the bits of
+/// `1.5 2^52` instead, which makes them the low bits of its mantissa.
 fn decode_run(sums: &[i64], step: f64, values: &mut [f32]) {
     const SHIFT: f64 = 6_755_399_441_055_744.0;
     vectorised(
@@ -163,7 +163,7 @@ fn decode_run(sums: &[i64], step: f64, values: &mut [f32]) {
     );
 }
 
-/// The middle of the grid cell: noise is rounded down.
+/// The middle of the grid cell, because the noise is rounded down.
 fn decode(sum: i64, step: f64) -> f64 {
     (sum as f64 + 0.5) * step
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_decoded_as_single_sums_are() {
+    fn chunks_and_single_sums_are_decoded_to_the_same_bits() {
         let edges = [0, 1, -1, (1 << 51) - 1, 1 - (1 << 51), 123_456_789_012_345, -77];
         let beyond = [1 << 51, i64::MAX, i64::MIN, -(1 << 60) + 3];
         for sums in [edges.to_vec(), [edges.as_slice(), &beyond].concat(), edges.repeat(700)] {

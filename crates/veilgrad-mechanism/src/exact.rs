@@ -1,5 +1,4 @@
-//! The passes over a record's coordinates, for those who keep sums of outer products
-//! ([`OuterProducts`](crate::OuterProducts)).
+//! The passes over a record's coordinates, for implementations of [`OuterProducts`](crate::OuterProducts).
 
 pub use crate::clip::round_down;
 pub use crate::kernel::{Direction, Part, flush, quantise, squared_norm};

@@ -1,4 +1,4 @@
-//! Groups: which vectors are clipped and noised together, and what is estimated from the sum.
+//! Groups of vectors that are clipped and noised together, and their estimators.
 
 use veilgrad_events::{BudgetShare, ClipNorm, JointScale, NoiseStd, PublicCount, WeightBound};
 
@@ -7,9 +7,9 @@ use crate::pattern::{Vector, matching};
 use crate::plan_error::PlanError;
 use crate::{Quantile, Structure};
 
-/// A set of vectors with one clip norm, one noise level and one estimator.
+/// A group of vectors with one clip norm, one noise level and one estimator.
 ///
-/// Vectors are chosen by exact name or by glob (`conv*`); a name that exists is never read as a glob.
+/// Vectors are selected by exact name or by glob (`conv*`); the exact name of a vector is never treated as a glob.
 /// Every vector of the structure must belong to exactly one group.
 ///
 /// # Example
@@ -29,7 +29,7 @@ pub struct Group {
     pub(crate) noise: Option<NoiseStd>,
     pub(crate) share: Option<BudgetShare>,
     pub(crate) estimator: Estimator<String>,
-    /// An option that does not apply to the content, for the plan to refuse.
+    /// An option that does not apply to the content; the plan refuses it.
     pub(crate) misapplied: Option<&'static str>,
 }
 
@@ -45,7 +45,8 @@ pub(crate) enum Content {
     Quantile(Quantile),
 }
 
-/// What is made of the sum. `G` says which group's weights are the denominator: by its name, or in a plan by its index.
+/// What is estimated from the sum. `G` identifies the group whose weight sum is the denominator: by name, or in a plan
+/// by index.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Estimator<G> {
     Sum,
@@ -54,8 +55,8 @@ pub(crate) enum Estimator<G> {
 }
 
 impl Group {
-    /// Separate clipping: the group's vectors are clipped as one concatenated vector,
-    /// `x min(1, S/||x||)` (paper, section 2).
+    /// A group whose vectors are clipped as one concatenated vector, `x min(1, S/||x||)` (separate clipping; paper,
+    /// section 2).
     pub fn new<P: Into<String>>(
         name: impl Into<String>,
         vectors: impl IntoIterator<Item = P>,
@@ -65,12 +66,12 @@ impl Group {
         Self::joint(name, vectors.into_iter().map(|pattern| (pattern, one)), clip)
     }
 
-    /// Joint clipping: vector j is divided by its scale `alpha_j`, the concatenation is clipped to
-    /// `clip`, and the estimate is multiplied by `alpha_j` again, so that it carries noise
+    /// A group with joint clipping: vector j is divided by its scale `alpha_j`, the concatenation is clipped to
+    /// `clip`, and the estimate is multiplied by `alpha_j` again, so that its noise has standard deviation
     /// `alpha_j sigma_g` (paper, section 2).
     ///
-    /// If every vector keeps within its scale the joint norm is at most `sqrt(k)`, so a larger clip
-    /// norm never clips; it is allowed and only adds noise.
+    /// If each of k vectors has a norm of at most its scale, the joint norm is at most `sqrt(k)`. A larger clip norm
+    /// is allowed, but only adds noise.
     pub fn joint<P: Into<String>>(
         name: impl Into<String>,
         vectors: impl IntoIterator<Item = (P, JointScale)>,
@@ -78,53 +79,54 @@ impl Group {
     ) -> Self {
         let patterns = vectors.into_iter().map(|(pattern, alpha)| (pattern.into(), alpha));
         let (patterns, rule, weight) = (patterns.collect(), ClipRule::Shorten, None);
-        Self::of(name, Content::Vectors { patterns, clip, rule, weight })
+        Self::with_content(name, Content::Vectors { patterns, clip, rule, weight })
     }
 
-    /// The sum of the records' weights, each clamped into `[0, bound]`: a private count.
+    /// A group for the sum of the records' weights, each clamped to `[0, bound]`: a private count.
     pub fn weight(name: impl Into<String>, bound: WeightBound) -> Self {
-        Self::of(name, Content::Weight(bound))
+        Self::with_content(name, Content::Weight(bound))
     }
 
-    /// The bit of a private quantile.
+    /// A group for the bit of a private quantile.
     pub fn quantile(name: impl Into<String>, quantile: Quantile) -> Self {
-        Self::of(name, Content::Quantile(quantile))
+        Self::with_content(name, Content::Quantile(quantile))
     }
 
-    /// Flat clipping of all vectors that match `pattern`, as one group named `name`.
+    /// Flat clipping: one group of all vectors that match `pattern`.
     pub fn flat(name: impl Into<String>, pattern: impl Into<String>, clip: ClipNorm) -> Vec<Self> {
         vec![Self::new(name, [pattern], clip)]
     }
 
-    /// A group per vector that matches `pattern`, each clipped to `S*/sqrt(m)`, so that together
-    /// they keep the total bound `S*`.
+    /// Per-layer clipping: a group for each of the m vectors that match `pattern`, clipped to `S*/sqrt(m)`, so that
+    /// the total norm is at most `S*`.
     ///
     /// # Errors
-    /// When a bound becomes too small to be a number.
+    /// When a clip norm underflows to 0.
     pub fn per_layer(
         structure: &Structure,
         pattern: &str,
         total: ClipNorm,
     ) -> Result<Vec<Self>, PlanError> {
-        Self::each(structure, pattern, total, |_| 1.0)
+        Self::one_per_vector(structure, pattern, total, |_| 1.0)
     }
 
-    /// A group per vector that matches `pattern`, clipped to `S* sqrt(d_g/D)`: the same bound for
-    /// the root mean square of every coordinate.
+    /// Per-layer clipping by dimension: a group for each vector that matches `pattern`, clipped to `S* sqrt(d_g/D)`,
+    /// the same bound on the root mean square of its coordinates.
     ///
-    /// (The paper prints `S*/sqrt(d_g/D)`; only `S* sqrt(d_g/D)` keeps the total bound `S*`.)
+    /// (The paper prints `S*/sqrt(d_g/D)`; only `S* sqrt(d_g/D)` gives the total bound `S*`.)
     ///
     /// # Errors
-    /// When a bound becomes too small to be a number.
+    /// When a clip norm underflows to 0.
     pub fn dimension_aware(
         structure: &Structure,
         pattern: &str,
         total: ClipNorm,
     ) -> Result<Vec<Self>, PlanError> {
-        Self::each(structure, pattern, total, |dimension| dimension as f64)
+        Self::one_per_vector(structure, pattern, total, |dimension| dimension as f64)
     }
 
-    fn each(
+    /// A group for each matching vector; the squared clip norms are in proportion to `portion(dimension)`.
+    fn one_per_vector(
         structure: &Structure,
         pattern: &str,
         total: ClipNorm,
@@ -133,7 +135,7 @@ impl Group {
         let chosen = matching(structure, pattern)?;
         let whole: f64 = chosen.iter().map(|vector| portion(vector.dimension)).sum();
         let group = |Vector { name, dimension, .. }| {
-            // Rounded down, so that the squares add up to no more than the total.
+            // Rounded down, so that the sum of squares is at most the squared total.
             let clip =
                 total.get() * (portion(dimension) / whole).sqrt() * (1.0 - 4.0 * f64::EPSILON);
             let clip =
@@ -143,8 +145,8 @@ impl Group {
         chosen.into_iter().map(group).collect()
     }
 
-    /// Scales every record to length `S` instead of only shortening the long ones ("automatic"
-    /// clipping). A zero record stays zero. Only for groups of vectors.
+    /// Normalises every record to norm `S` instead of clipping only the longer ones ("automatic" clipping). A zero
+    /// record stays zero. Only for groups of vectors.
     #[must_use]
     pub fn normalised(mut self) -> Self {
         match &mut self.content {
@@ -154,8 +156,8 @@ impl Group {
         self
     }
 
-    /// Multiplies each record's clipped vector with its weight, clamped into `[0, bound]`; the
-    /// sensitivity becomes `bound * S`. Only for groups of vectors.
+    /// Multiplies each record's clipped vector by its weight, clamped to `[0, bound]`; the sensitivity becomes
+    /// `bound * S`. Only for groups of vectors.
     #[must_use]
     pub fn weighted(mut self, bound: WeightBound) -> Self {
         match &mut self.content {
@@ -165,14 +167,14 @@ impl Group {
         self
     }
 
-    /// Insists on this standard deviation of the noise on the sum.
+    /// Sets the standard deviation of the noise on the sum, instead of what the allocation would choose.
     #[must_use]
     pub fn noise(mut self, noise: NoiseStd) -> Self {
         self.noise = Some(noise);
         self
     }
 
-    /// Insists on this part of the round's privacy loss.
+    /// Sets the group's share of the round's `1/z^2`, instead of what the allocation would choose.
     #[must_use]
     pub fn share(mut self, share: BudgetShare) -> Self {
         self.share = Some(share);
@@ -201,14 +203,14 @@ impl Group {
         self
     }
 
-    /// Whether no average was asked for.
+    /// Whether the group estimates the sum, not an average.
     #[must_use]
     pub const fn is_sum(&self) -> bool {
         matches!(self.estimator, Estimator::Sum)
     }
 
-    /// The same group with every glob replaced by the names it matches in a structure, so that it
-    /// claims nothing else in a larger one.
+    /// The same group with every glob replaced by the names that it matches in `structure`, so that it matches
+    /// nothing else in a larger structure.
     ///
     /// # Errors
     /// When a pattern is not a glob.
@@ -234,13 +236,13 @@ impl Group {
         self
     }
 
-    /// Its name.
+    /// The name of the group.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn of(name: impl Into<String>, content: Content) -> Self {
+    fn with_content(name: impl Into<String>, content: Content) -> Self {
         let name = name.into();
         let estimator = Estimator::Sum;
         Self { name, content, noise: None, share: None, estimator, misapplied: None }

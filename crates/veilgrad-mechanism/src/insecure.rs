@@ -1,6 +1,6 @@
-//! Noise that protects nothing, for tests. It exists only behind the feature `insecure-testing`, and
-//! [`ClippedSum::release`](crate::ClippedSum::release) takes it only in a run whose ledger is stamped
-//! INSECURE, so that its epsilon is infinite.
+//! Noise for tests, which protects nothing. It exists only with the feature `insecure-testing`, and
+//! [`ClippedSum::release`](crate::ClippedSum::release) accepts it only in a run that is marked INSECURE in its
+//! ledger, so that its epsilon is infinite.
 
 use veilgrad_random::{Cipher, RoundKey};
 use zeroize::Zeroizing;
@@ -10,7 +10,7 @@ use crate::{
     ClippedSum, Estimates, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan, SumError,
 };
 
-/// Gaussian noise that a seed repeats.
+/// Reproducible Gaussian noise from a seed.
 ///
 /// # Errors
 /// When the plan has too many groups.
@@ -18,7 +18,7 @@ pub fn seeded_noise(plan: &RoundPlan, seed: u64) -> Result<Noise, NoiseError> {
     Noise::with_key(plan, &RoundKey::from_seed(seed, Cipher::default()), 1, Vec::new())
 }
 
-/// No noise at all.
+/// Zero noise.
 #[must_use]
 pub fn no_noise(plan: &RoundPlan) -> Noise {
     let zeros = plan.inner.groups.iter().map(|group| GroupNoise {
@@ -28,18 +28,18 @@ pub fn no_noise(plan: &RoundPlan) -> Noise {
     Noise { groups: zeros.collect(), process: None }
 }
 
-/// Sums without their noise, and what led to them.
+/// The contents of a partial sum, without noise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inside {
-    /// The integers of each group.
+    /// The integer sums of each group.
     pub sums: Vec<Vec<i64>>,
-    /// The norm that each group of vectors had in the last record, before clipping.
+    /// The norm of each group of vectors in the last record, before clipping.
     pub norms: Vec<f64>,
-    /// How many records were certified in each group of vectors.
+    /// The number of certified records in each group of vectors.
     pub certified: Vec<u64>,
 }
 
-/// An empty part of no round at all.
+/// An empty partial sum that belongs to no round.
 pub fn begin_part(
     plan: &RoundPlan,
     outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
@@ -47,7 +47,7 @@ pub fn begin_part(
     PartialSum::new(&plan.inner, 0, outer)
 }
 
-/// Looks into the part of a sum.
+/// The contents of a partial sum.
 ///
 /// # Errors
 /// As for [`ClippedSum::absorb`].
@@ -59,7 +59,7 @@ pub fn look_inside(part: PartialSum) -> Result<Inside, SumError> {
     Ok(Inside { sums: total.into_integers(), norms, certified })
 }
 
-/// The integers that a round released, of each group in the plan's order: sums with their noise, modulo 2^64.
+/// The released integers of each group, in the plan's order: sums plus noise, modulo 2^64.
 #[must_use]
 pub fn released_integers(estimates: &Estimates) -> &[Vec<i64>] {
     &estimates.sums

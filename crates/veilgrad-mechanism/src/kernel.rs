@@ -1,18 +1,18 @@
 //! The two passes over a record's coordinates: squared norm, then quantise, certify and add.
 //!
-//! Both exist twice, in plain Rust and for AVX2; tests compare them bit for bit. Sums of squares run
-//! in sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
+//! Each has a portable and an AVX2 version; tests compare them bit for bit. Sums of squares use
+//! sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
 
 use crate::clip::round_down;
 use crate::vectorised::vectorised;
 
-/// Lanes of every sum, and coordinates per step.
+/// The number of lanes of every sum, and of coordinates per step.
 const LANES: usize = 16;
-/// Steps after which the 64-bit lanes are emptied: 512 squares of integers up to 2^27 sum to at
+/// Steps after which the 64-bit lanes are added to the total: the sum of 512 squares of integers up to 2^27 is at
 /// most 2^63.
 const STEPS: usize = 512;
 
-/// `sum x_j^2` in f64; not finite exactly when a coordinate is not.
+/// The squared norm `sum x_j^2` in f64; not finite exactly when a coordinate is not finite.
 ///
 /// The square of an f32 is exact in f64 and cannot overflow, so only the additions round.
 pub fn squared_norm(x: &[f32]) -> f64 {
@@ -23,8 +23,8 @@ pub fn squared_norm(x: &[f32]) -> f64 {
     portable::squared_norm(x)
 }
 
-/// Adds `u_j = trunc(clamp(x_j * c, -b, b))` to `sums`, or takes it back, and returns `sum u_j^2`,
-/// exactly; `b` is the largest f32 that is not above `s_int`, which is at most 2^27.
+/// Quantises a vector: adds `u_j = trunc(clamp(x_j * c, -b, b))` to `sums`, or subtracts it, and returns the exact
+/// `sum u_j^2`. `b` is the largest f32 that is at most `s_int`, which is at most 2^27.
 ///
 /// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
 /// round (a NaN product becomes `b`). The caller must keep every sum within the
@@ -38,16 +38,16 @@ pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut 
     portable::quantise(x, c, bound, direction, sums)
 }
 
-/// Whether quantised integers are added or taken back.
+/// Whether quantised integers are added or subtracted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Added.
+    /// Add.
     Add,
-    /// Taken back.
+    /// Subtract what was added before.
     TakeBack,
 }
 
-/// A run of coordinates of an integer sum.
+/// Consecutive coordinates of an integer sum, in 32 or 64 bits.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
     /// In 32 bits.
@@ -65,9 +65,9 @@ impl Part<'_> {
         }
     }
 
-    /// Whether no absolute value is above this.
+    /// Whether all absolute values are at most `bound`.
     pub(crate) fn is_within(&self, bound: u64) -> bool {
-        // First without an early exit, which would keep the loop from being vectorised.
+        // A quick check first: the OR of all values, without an early exit, so that the loop is vectorised.
         match self {
             Self::Narrow(values) => {
                 let bits = vectorised(
@@ -87,7 +87,7 @@ impl Part<'_> {
         }
     }
 
-    /// Adds it to 64-bit sums, modulo 2^64.
+    /// Adds the coordinates to 64-bit sums, modulo 2^64.
     pub(crate) fn add_to(&self, sums: &mut [i64]) {
         vectorised(
             #[inline(always)]
@@ -107,7 +107,7 @@ impl Part<'_> {
     }
 }
 
-/// Moves the 32-bit sums into the 64-bit ones, modulo 2^64, and clears them.
+/// Adds the 32-bit sums to the 64-bit sums, modulo 2^64, and clears them.
 pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
     vectorised(
         #[inline(always)]
@@ -206,12 +206,12 @@ mod avx2 {
                 let factor = v3.splat_f32x8(c);
                 let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
                 let to_integers = |x: f32x8| {
-                    // The minimum of a NaN and `high` is `high`, as in the portable twin.
+                    // The minimum of a NaN and `high` is `high`, as in the portable version.
                     let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
                     let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
                     v3.convert_f32x8_to_i32x8(clamped)
                 };
-                let put = |sum: i32x8, u: i32x8| match direction {
+                let accumulate = |sum: i32x8, u: i32x8| match direction {
                     Direction::Add => v3.wrapping_add_i32x8(sum, u),
                     Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
                 };
@@ -232,7 +232,7 @@ mod avx2 {
                         let [x_0, x_1]: [f32x8; 2] = cast(*x);
                         let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
                         let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
-                        *sum = cast([put(sum_0, u_0), put(sum_1, u_1)]);
+                        *sum = cast([accumulate(sum_0, u_0), accumulate(sum_1, u_1)]);
                         let [square_0, square_1] = squares(u_0);
                         let [square_2, square_3] = squares(u_1);
                         let step = [square_0, square_1, square_2, square_3];
@@ -276,7 +276,7 @@ mod tests {
         ) {
             let largest = x.iter().fold(1e-30f32, |m, x| m.max(x.abs()));
             let c = (s_int as f32 / largest).min(f32::MAX);
-            let squares = agree(&x, c, s_int);
+            let squares = compare_kernels(&x, c, s_int);
             let mut expected = 0i128;
             for x in &x {
                 let bound = i128::from(round_down(f64::from(s_int)) as i32);
@@ -290,13 +290,13 @@ mod tests {
         fn any_product_is_bounded_and_taken_back_exactly(
             x in prop::collection::vec(any::<f32>(), 0..100), c: f32, s_int in 1u32..=(1 << 27),
         ) {
-            let squares = agree(&x, c, s_int);
+            let squares = compare_kernels(&x, c, s_int);
             prop_assert!(squares <= x.len() as u128 * u128::from(s_int).pow(2));
         }
     }
 
-    /// Adds with both kernels, compares them, and takes the integers back with both.
-    fn agree(x: &[f32], c: f32, s_int: u32) -> u128 {
+    /// Adds with both kernels, compares the results, and subtracts again with both.
+    fn compare_kernels(x: &[f32], c: f32, s_int: u32) -> u128 {
         let (mut fast, mut slow) = (vec![7; x.len()], vec![7; x.len()]);
         let bound = round_down(f64::from(s_int));
         let squares = quantise(x, c, s_int, Direction::Add, &mut fast);
@@ -313,17 +313,19 @@ mod tests {
     fn the_largest_integers_do_not_overflow_the_lanes() {
         let d = LANES * STEPS * 2 + 5;
         for x in [-1.0, 3e38, f32::INFINITY, f32::NAN] {
-            assert_eq!(agree(&vec![x; d], 2f32.powi(27), 1 << 27), d as u128 * (1u128 << 54));
+            let squares = compare_kernels(&vec![x; d], 2f32.powi(27), 1 << 27);
+            assert_eq!(squares, d as u128 * (1u128 << 54));
         }
     }
 
     #[test]
-    fn lanes_hold_as_many_of_the_largest_squares_as_they_are_given_around_every_boundary() {
+    fn lanes_do_not_overflow_on_either_side_of_any_block_boundary() {
         let square = u128::from(veilgrad_events::IntegerGrid::MAX_SENSITIVITY).pow(2);
         assert!(STEPS as u128 * square <= u128::from(u64::MAX), "a lane could wrap");
         for steps in [1, STEPS, LANES * STEPS, 2 * LANES * STEPS] {
             for d in [steps - 1, steps, steps + 1] {
-                assert_eq!(agree(&vec![-1.0; d], 2f32.powi(27), 1 << 27), d as u128 * square);
+                let squares = compare_kernels(&vec![-1.0; d], 2f32.powi(27), 1 << 27);
+                assert_eq!(squares, d as u128 * square);
             }
         }
     }

@@ -1,22 +1,21 @@
-//! Gaussian sums over groups of clipped vectors, exact from the first record to the release.
+//! The Gaussian mechanism over groups of clipped vectors, in exact integer arithmetic.
 //!
 //! One round: draw a [`Sample`] with a permit from the ledger, [`add`](ClippedSum::add) each sampled
-//! record to a [`ClippedSum`], [`release`](ClippedSum::release) it with [`Noise`]. What goes in is clipped to an
-//! integer vector with a certified norm; what comes out carries Gaussian noise and is
-//! [`Released`]. There is no other way in and no other way out.
+//! record to a [`ClippedSum`], [`release`](ClippedSum::release) it with [`Noise`]. Every record is clipped to an
+//! integer vector with a certified norm, and every released value carries Gaussian noise and has the type
+//! [`Released`]. Nothing bypasses this.
 //!
 //! - [`Structure`]: a record is a list of named vectors, the same for every record.
 //! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
-//! - [`CanaryLane`]: records of an auditor, in extra coordinates of a group.
+//! - [`CanaryLane`]: canaries for privacy audits, in extra coordinates of a group.
 //!
 //! # Guarantee
 //! With the sample fixed, adding or removing one record changes the integer sum of each group by an
 //! integer vector whose norm is at most `S_int`, by an exact integer certificate. The released value
 //! is `floor(M)` for the real-valued Gaussian mechanism `M` with sensitivity `S_int` and standard
-//! deviation `2^k`, so every accountant of the (subsampled) Gaussian mechanism applies verbatim and
-//! no delta is added for arithmetic. The proof is in [`proof`]; it contains no floating
-//! point.
+//! deviation `2^k`, so every accountant of the (subsampled) Gaussian mechanism applies unchanged and
+//! rounding adds nothing to delta. The proof is in [`proof`]; it assumes nothing about floating-point rounding.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -1,14 +1,14 @@
-//! Training metrics as groups: bounded, clipped and noised like everything else.
+//! Private training metrics (loss, accuracy, class counts) as groups of a round.
 
 use veilgrad_events::{ClipNorm, PublicCount, UnitError};
 
 use crate::{Estimates, Group};
 
-/// A bounded number or a class of each record, averaged or counted privately.
+/// A private training metric: the average of a bounded number, or the count of each class.
 ///
-/// A metric is a vector of the structure: [`Metric::encode`] makes a record's vector,
-/// [`Metric::group`] the group to plan with, and [`Metric::decode`] reads the release. Bounds and
-/// the number of classes are declared, never taken from the data.
+/// A metric is a vector of the structure: [`Metric::encode`] returns a record's vector, [`Metric::group`] the group
+/// for the plan, and [`Metric::decode`] the value from a release. Bounds and the number of classes are declared,
+/// never computed from the data.
 ///
 /// # Example
 /// ```
@@ -16,7 +16,7 @@ use crate::{Estimates, Group};
 ///
 /// let loss = Metric::loss(4.0)?; // losses above the public bound 4 count as 4
 /// assert_eq!(loss.vector(), ("loss".to_owned(), 1));
-/// assert_eq!(loss.encode(3.0), [1.0]); // the distance from the middle
+/// assert_eq!(loss.encode(3.0), [1.0]); // the difference from the middle
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -34,26 +34,26 @@ enum Kind {
 impl Metric {
     /// The average of a number in `[low, high]`, such as a loss or (in [0, 1]) an accuracy.
     ///
-    /// Records contribute the distance from the middle, so the sensitivity is half the width.
+    /// Records contribute the difference from the middle, so the sensitivity is half the width.
     ///
     /// # Errors
     /// When `low < high` does not hold or the width is not a finite f32.
     pub fn bounded(name: impl Into<String>, low: f64, high: f64) -> Result<Self, UnitError> {
-        // Through f32, which is what records hold: a distance must not become infinite there.
+        // Rounded to f32, the type of records: a difference must not become infinite there.
         let radius = ClipNorm::new(f64::from(((high - low) / 2.0) as f32))?;
         let middle = low + (high - low) / 2.0;
         Ok(Self { name: name.into(), kind: Kind::Bounded { middle, radius } })
     }
 
-    /// The share of right predictions, as `accuracy`.
+    /// The fraction of correct predictions, named `accuracy`.
     ///
     /// # Errors
-    /// None in practice.
+    /// Never: its bounds are valid.
     pub fn accuracy() -> Result<Self, UnitError> {
         Self::bounded("accuracy", 0.0, 1.0)
     }
 
-    /// The average loss, as `loss`; losses above the public bound `most` count as that.
+    /// The average loss, named `loss`; losses above the public bound `most` count as `most`.
     ///
     /// # Errors
     /// When the bound is not above 0 or not a finite f32.
@@ -61,7 +61,7 @@ impl Metric {
         Self::bounded("loss", 0.0, most)
     }
 
-    /// How many records each of `classes` classes has.
+    /// The number of records in each of `classes` classes.
     #[must_use]
     pub fn class_counts(name: impl Into<String>, classes: usize) -> Self {
         Self { name: name.into(), kind: Kind::Classes(classes) }
@@ -79,7 +79,7 @@ impl Metric {
     /// The group of the metric; `expected` is the public expected number of records in a sample.
     ///
     /// # Errors
-    /// None in practice: the bounds were checked before.
+    /// Never: the bounds were checked before.
     pub fn group(&self, expected: PublicCount) -> Result<Group, UnitError> {
         let group = |clip| Group::new(self.name.as_str(), [self.name.as_str()], clip);
         Ok(match self.kind {
@@ -88,18 +88,18 @@ impl Metric {
         })
     }
 
-    /// A record's vector for the value `value`, which is a number in the bounds or the number of a
-    /// class. A value outside is clamped; NaN and unknown classes contribute zero.
+    /// A record's vector for `value`: a number within the bounds, or the index of a class. Numbers outside the bounds
+    /// are clamped; NaN and unknown classes contribute zero.
     #[must_use]
     pub fn encode(&self, value: f64) -> Vec<f32> {
         match self.kind {
             Kind::Bounded { middle, radius } => {
-                let distance = (value - middle).clamp(-radius.get(), radius.get());
-                vec![if distance.is_nan() { 0.0 } else { distance as f32 }]
+                let difference = (value - middle).clamp(-radius.get(), radius.get());
+                vec![if difference.is_nan() { 0.0 } else { difference as f32 }]
             }
             Kind::Classes(classes) => {
-                let class = |index: usize| if index as f64 == value { 1.0 } else { 0.0 };
-                (0..classes).map(class).collect()
+                let indicator = |index: usize| if index as f64 == value { 1.0 } else { 0.0 };
+                (0..classes).map(indicator).collect()
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The noise of one round, drawn before anyone needs it.
+//! The Gaussian noise of one round.
 
 use veilgrad_events::ProcessIdentity;
 use veilgrad_random::{RandomError, RoundKey, gaussian};
@@ -8,17 +8,16 @@ use crate::{Estimates, Released, RoundPlan};
 
 /// Gaussian noise for all groups of one round: `floor(2^k Z)` per coordinate, exactly.
 ///
-/// It depends on the plan's dimensions and noise alone, so it can be drawn ahead of the data or
-/// beside it, on another thread; the time that takes does not depend on data.
+/// It depends only on the plan's dimensions and noise, so it can be drawn before the records are processed or on
+/// another thread. The time this takes does not depend on data. [`ClippedSum`](crate::ClippedSum) has an example.
 ///
 /// # Guarantee
 /// Drawn with a fresh key from the operating system. It cannot be cloned, printed or serialised, a
-/// release consumes it, and a release in another process than the one that drew it is refused: no
-/// noise is used twice, not by a forked process and not by a resumed one. What is not released is
-/// wiped.
+/// release consumes it, and only the process that drew it can release it. So no noise is used twice, not by a
+/// forked process and not by a resumed one. Noise that is not released is wiped.
 pub struct Noise {
     pub(crate) groups: Vec<GroupNoise>,
-    /// The process that drew it; `None` for noise of tests, which protects nothing.
+    /// The process that drew it; `None` for test noise, which protects nothing.
     pub(crate) process: Option<ProcessIdentity>,
 }
 
@@ -31,36 +30,36 @@ pub(crate) struct GroupNoise {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoiseError {
-    /// The operating system failed.
+    /// Random words could not be drawn.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// Groups are numbered by 16 bits in the key stream.
+    /// The key stream numbers groups with 16 bits.
     #[error("a round of more than 65536 groups has no noise")]
     TooManyGroups,
 }
 
 impl Noise {
-    /// Draws the noise of one round on all processors.
+    /// Draws the noise of one round, on all processors.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// When the operating system has no randomness, or the plan has more than 65536 groups.
     pub fn draw(plan: &RoundPlan) -> Result<Self, NoiseError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self::draw_on(plan, threads)
     }
 
-    /// Draws the noise of one round on a number of threads. The distribution is the same for any.
+    /// Draws the noise of one round on `threads` threads. The distribution does not depend on their number.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// When the operating system has no randomness, or the plan has more than 65536 groups.
     pub fn draw_on(plan: &RoundPlan, threads: usize) -> Result<Self, NoiseError> {
         Self::with_key(plan, &RoundKey::from_os()?, threads, Vec::new())
     }
 
-    /// Draws the noise of one round into the buffers of an earlier release, which is consumed.
+    /// Draws the noise of one round, reusing the memory of an earlier release, which is consumed.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// When the operating system has no randomness, or the plan has more than 65536 groups.
     pub fn draw_over(
         plan: &RoundPlan,
         threads: usize,
@@ -69,7 +68,7 @@ impl Noise {
         Self::with_key(plan, &RoundKey::from_os()?, threads, old.into_inner().sums)
     }
 
-    /// `old` is memory to be used again.
+    /// Draws the noise with this key, reusing the memory of `old`.
     pub(crate) fn with_key(
         plan: &RoundPlan,
         key: &RoundKey,

@@ -1,50 +1,51 @@
-//! What a record brings for one vector, and sums of outer products that are kept where they are computed.
+//! A record's value for one vector, and the trait for sums of outer products kept by a training engine.
 
 use crate::kernel::Part;
 
-/// What a record brings for one vector of the structure.
+/// A record's value for one vector of the structure: coordinates, or the factors of an outer product.
 #[derive(Debug, Clone, Copy)]
 pub enum RecordVector<'a> {
-    /// Its coordinates.
+    /// The coordinates.
     Values(&'a [f32]),
-    /// Two factors whose outer product it is, `left[i] * right[j]` row by row: the gradient of a linear layer.
+    /// The two factors of an outer product `left[i] * right[j]`, row by row: the gradient of a linear layer.
     Outer(&'a [f32], &'a [f32]),
 }
 
-/// The sum over records of outer products, one vector of the structure. Open for training engines.
+/// The sum of the records' outer products for one vector of the structure. Implemented by training engines.
 ///
-/// A sum calls [`squared_norm`](Self::squared_norm) and [`round`](Self::round) for a record, certifies it over all vectors
-/// of its group, and then calls [`add`](Self::add), or skips [`add`](Self::add) if the record is not certified.
+/// For each record a [`PartialSum`](crate::PartialSum) calls [`squared_norm`](Self::squared_norm) and
+/// [`round`](Self::round), certifies the record over all vectors of its group, and calls [`add`](Self::add) only if the
+/// record is certified.
 ///
 /// # Guarantee
 /// Implementations are trusted, because a record's certificate is computed from what they return:
 /// [`round`](Self::round) returns the exact squared norm of an integer matrix that depends on the record's two vectors and
-/// the scale factor alone, and [`add`](Self::add) adds exactly this matrix. The content is private: it must be wiped
-/// when it is dropped.
+/// the scale factor alone, and [`add`](Self::add) adds exactly this matrix. The contents are private: wipe them on
+/// drop.
 pub trait OuterProducts: Send {
-    /// How many numbers the two factors have.
+    /// The lengths of the left and the right factor.
     fn lengths(&self) -> (usize, usize);
 
-    /// Rounds the left factor to integers. Returns the squared norm of its product with the right factor as it is.
+    /// Rounds the left factor to integers. Returns the squared norm of its product with the unrounded right factor.
     fn squared_norm(&mut self, left: &[f32], right: &[f32]) -> f64;
 
-    /// How much rounding the right factor may add to the squared norm of the integers.
+    /// An upper bound on the squared norm of the error from rounding the right factor, in integer units.
     fn slack(&self) -> f64;
 
-    /// Scales and rounds the right factor, so that the product is `factor` times the record's. Returns the exact
-    /// squared norm of the integers.
+    /// Scales and rounds the right factor, so that the integer matrix is about `factor` times the record's outer
+    /// product. Returns the exact squared norm of the integers.
     fn round(&mut self, right: &[f32], factor: f64) -> u128;
 
-    /// Adds the product of the rounded factors.
+    /// Adds the outer product of the rounded factors to the sum.
     fn add(&mut self);
 
-    /// Adds up products that were only collected so far, so that threads share this work.
+    /// Adds up products that are only buffered so far. Each thread calls it, so that threads share this work.
     fn finish(&mut self);
 
     /// The sum, after [`finish`](Self::finish), row by row.
     fn sum(&self) -> Part<'_>;
 
-    /// Begins another sum.
+    /// Resets the sum to zero.
     fn restart(&mut self);
 }
 

@@ -1,4 +1,4 @@
-//! Clipped and certified records, added up: one thread's part of a round.
+//! Partial sums of clipped and certified records: one thread's part of a round.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::kernel::{self, Direction};
 use crate::outer::{OuterProducts, Record, RecordVector};
 use crate::planned::{Plan, PlannedContent};
 
-/// Something does not fit a sum. Values of records never matter.
+/// A record or a sum has the wrong shape, plan or round. Errors never depend on the values of records.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SumError {
@@ -30,58 +30,57 @@ pub enum SumError {
         name: String,
         /// Coordinates in the structure.
         expected: usize,
-        /// Coordinates handed in.
+        /// Coordinates in the record.
         found: usize,
     },
-    /// A vector comes as an outer product where the sum expects coordinates, or the other way round.
+    /// A vector is given as an outer product where the sum expects coordinates, or the other way round.
     #[error(
-        "'{0}' must come as coordinates, or as an outer product, for all records of a sum alike"
+        "all records of a sum must give '{0}' in the same form: coordinates or an outer product"
     )]
     Form(String),
-    /// A sum of outer products is larger than the certified records in it can make it.
-    #[error("the sum of '{0}' is larger than its certified records can make it")]
+    /// A sum of outer products is larger than its certified records allow.
+    #[error("the sum of '{0}' is larger than its certified records allow")]
     Uncertified(String),
-    /// Two sums of different plans or rounds.
+    /// The two sums belong to different plans or rounds.
     #[error("the two sums belong to different plans or rounds")]
     Foreign,
-    /// Of two sums, only the one that the other is added to may have its noise already.
-    #[error("a sum that has its noise is released, not added to another")]
+    /// A sum that already has noise cannot be added to another.
+    #[error("a sum that already has noise can be released, but not added to another")]
     HasNoise,
 }
 
-/// Records of one round, clipped, certified and added up: what one thread does, or all of it.
+/// A partial sum of the clipped and certified records of one round, usually one thread's part.
 ///
 /// # Guarantee
 /// With the sample fixed, one record changes each group's integer sum by a vector of norm at most `S_int`, whatever
-/// its values: the norm is checked in exact integer arithmetic before the record counts. A record with a
+/// its values: the norm is checked in exact integer arithmetic before the record is added. A record with a
 /// value that is not finite contributes zero to every group. Sums are taken modulo 2^64, so records and
-/// parts may be added in any order and partition with the same bits as a result.
+/// parts may be added in any order and partition and give the same bits.
 ///
-/// It cannot be read. [`ClippedSum::absorb`](crate::ClippedSum::absorb) is the only way out; what is dropped is wiped.
+/// It cannot be read, only added to a sum with [`ClippedSum::absorb`](crate::ClippedSum::absorb). It is wiped on drop.
 pub struct PartialSum {
     pub(crate) plan: Arc<Plan>,
     /// The permit of the round that the sum belongs to.
     pub(crate) permit: u64,
     pub(crate) groups: Vec<GroupSum>,
-    /// How each vector comes.
     forms: Vec<Form>,
-    /// What each group needs to know of the record being added (a squared norm, or the value that a
-    /// quantile follows), kept here to spare an allocation per record.
+    /// For each group, the squared norm of the current record or the value that a quantile observes. Kept here to
+    /// save an allocation per record.
     pub(crate) measures: Zeroizing<Vec<f64>>,
 }
 
-/// How a vector comes: so many coordinates, or two factors of so many numbers.
+/// The form in which records give a vector: a number of coordinates, or two factors with these lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Values(usize),
     Outer(usize, usize),
 }
 
-/// The sum of one group: coordinates in an accumulator, outer products where they are computed.
+/// The sum of one group: coordinates in an accumulator, outer products in their [`OuterProducts`].
 pub(crate) struct GroupSum {
     pub(crate) sums: Accumulator,
     pub(crate) members: Vec<MemberSum>,
-    /// Records that were certified, and are in the sum.
+    /// The number of certified records in the sum.
     pub(crate) certified: u64,
 }
 
@@ -89,20 +88,20 @@ pub(crate) struct GroupSum {
 pub(crate) struct MemberSum {
     vector: usize,
     alpha: f64,
-    /// Its place in the group's sum.
+    /// Its coordinates in the group's sum.
     pub(crate) range: std::ops::Range<usize>,
-    pub(crate) place: Place,
+    pub(crate) storage: Storage,
 }
 
-/// Where the sum of a vector is.
-pub(crate) enum Place {
-    /// Here in the accumulator.
+/// Where the sum of a vector is stored.
+pub(crate) enum Storage {
+    /// These coordinates of the accumulator.
     Sums(std::ops::Range<usize>),
     Outer(Box<dyn OuterProducts>),
 }
 
 impl PartialSum {
-    /// An empty sum. `outer` has a place for the sum of each vector that comes as an outer product.
+    /// An empty sum. `outer` returns the storage of each vector that is given as an outer product, else `None`.
     pub(crate) fn new(
         plan: &Arc<Plan>,
         permit: u64,
@@ -115,27 +114,27 @@ impl PartialSum {
                 let sums = Accumulator::new(dimension);
                 return GroupSum { sums, members: Vec::new(), certified: 0 };
             };
-            let mut here = 0;
+            let mut stored = 0;
             let members = members.iter().map(|member| {
-                let place = match outer(plan.vector_name(member.vector)) {
+                let storage = match outer(plan.vector_name(member.vector)) {
                     Some(products) => {
                         if let Some(form) = forms.get_mut(member.vector) {
                             let (left, right) = products.lengths();
                             *form = Form::Outer(left, right);
                         }
-                        Place::Outer(products)
+                        Storage::Outer(products)
                     }
                     None => {
-                        let first = here;
-                        here += member.range.len();
-                        Place::Sums(first..here)
+                        let first = stored;
+                        stored += member.range.len();
+                        Storage::Sums(first..stored)
                     }
                 };
                 let (alpha, range) = (member.alpha.get(), member.range.clone());
-                MemberSum { vector: member.vector, alpha, range, place }
+                MemberSum { vector: member.vector, alpha, range, storage }
             });
             let members = members.collect();
-            GroupSum { sums: Accumulator::new(here), members, certified: 0 }
+            GroupSum { sums: Accumulator::new(stored), members, certified: 0 }
         };
         let groups =
             plan.groups.iter().map(|group| group_sum(&group.content, group.dimension)).collect();
@@ -143,12 +142,11 @@ impl PartialSum {
         Self { plan: Arc::clone(plan), permit, groups, forms, measures }
     }
 
-    /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
-    /// no vectors at all are an empty record, which contributes zero.
+    /// Clips one record and adds it, with weight 1. `vectors` are in the order of the structure. An empty slice is an
+    /// empty record, which contributes zero.
     ///
     /// # Errors
-    /// When the shape of the record is not that of the structure; nothing was added then. Values
-    /// never raise.
+    /// When the record does not have the shape of the structure; nothing is added then. Errors never depend on values.
     pub fn add(&mut self, vectors: &[RecordVector<'_>]) -> Result<(), SumError> {
         self.add_weighted(vectors, 1.0)
     }
@@ -162,7 +160,7 @@ impl PartialSum {
         if vectors.count() == 0 {
             return Ok(());
         }
-        self.check(vectors)?;
+        self.check_shape(vectors)?;
         let plan = Arc::clone(&self.plan);
         let groups = plan.groups.iter().zip(&mut self.groups);
         for ((group, sum), measure) in groups.zip(self.measures.iter_mut()) {
@@ -176,14 +174,14 @@ impl PartialSum {
                 PlannedContent::Weight(_) | PlannedContent::QuantileOfNorm(..) => 0.0,
             };
         }
-        // A record counts in all groups or in none.
+        // A record is added to all groups or to none.
         if self.measures.iter().all(|measure| measure.is_finite()) {
             self.contribute(&plan, vectors, weight);
         }
         Ok(())
     }
 
-    /// How long each vector is: its coordinates and 0, or its two factors.
+    /// The lengths of each vector: its coordinates and 0, or its two factors.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = [usize; 2]> + '_ {
         self.forms.iter().map(|form| match form {
             Form::Values(length) => [*length, 0],
@@ -191,26 +189,26 @@ impl PartialSum {
         })
     }
 
-    /// Adds up what was only collected so far, so that threads share this work.
+    /// Adds up what is only buffered so far. Each thread calls it on its part, so that threads share this work.
     pub fn finish(&mut self) {
         for group in &mut self.groups {
             group.sums.flush();
             for member in &mut group.members {
-                if let Place::Outer(products) = &mut member.place {
+                if let Storage::Outer(products) = &mut member.storage {
                     products.finish();
                 }
             }
         }
     }
 
-    /// Checks what can be checked of sums that are kept elsewhere, when they are finished.
+    /// Checks finished sums of outer products against the number of certified records.
     pub(crate) fn check_outer_sums(&self) -> Result<(), SumError> {
         for (planned, group) in self.plan.groups.iter().zip(&self.groups) {
-            // No coordinate of a certified vector exceeds the sensitivity. (Beyond 2^63 sums wrap.)
+            // No coordinate of a certified vector exceeds the sensitivity. From 2^63 on sums may wrap: no check.
             let bound = group.certified.checked_mul(u64::from(planned.grid.s_int()));
             let bound = bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX);
             for member in &group.members {
-                let Place::Outer(products) = &member.place else { continue };
+                let Storage::Outer(products) = &member.storage else { continue };
                 let sum = products.sum();
                 if sum.len() != member.range.len() || !sum.is_within(bound) {
                     let name = self.plan.vector_name(member.vector).to_owned();
@@ -221,7 +219,7 @@ impl PartialSum {
         Ok(())
     }
 
-    fn check<R: Record + ?Sized>(&self, vectors: &R) -> Result<(), SumError> {
+    fn check_shape<R: Record + ?Sized>(&self, vectors: &R) -> Result<(), SumError> {
         let (expected, found) = (self.forms.len(), vectors.count());
         if found != expected {
             return Err(SumError::Count { expected, found });
@@ -251,7 +249,7 @@ impl PartialSum {
         Ok(())
     }
 
-    /// Adds one record whose measures are known and finite.
+    /// Adds one record whose measures are all finite.
     fn contribute<R: Record + ?Sized>(&mut self, plan: &Plan, vectors: &R, weight: f64) {
         let groups = plan.groups.iter().zip(&mut self.groups);
         for ((group, sum), measure) in groups.zip(self.measures.iter()) {
@@ -287,9 +285,9 @@ impl GroupSum {
         let members = self.members.iter_mut();
         members
             .map(|member| {
-                let squared = match (vectors.vector(member.vector), &mut member.place) {
+                let squared = match (vectors.vector(member.vector), &mut member.storage) {
                     (Some(RecordVector::Values(values)), _) => kernel::squared_norm(values),
-                    (Some(RecordVector::Outer(left, right)), Place::Outer(products)) => {
+                    (Some(RecordVector::Outer(left, right)), Storage::Outer(products)) => {
                         products.squared_norm(left, right)
                     }
                     _ => f64::NAN,
@@ -299,29 +297,29 @@ impl GroupSum {
             .sum()
     }
 
-    /// How much rounding may add to the norm of the scaled record.
+    /// An upper bound on the norm of the rounding error of outer products, in integer units.
     fn slack(&self) -> f64 {
-        let slack = self.members.iter().map(|member| match &member.place {
-            Place::Sums(_) => 0.0,
-            Place::Outer(products) => products.slack(),
+        let slack = self.members.iter().map(|member| match &member.storage {
+            Storage::Sums(_) => 0.0,
+            Storage::Outer(products) => products.slack(),
         });
         slack.sum::<f64>().sqrt()
     }
 
-    /// Rounds one record's part to integers and adds it, if its exact norm is within the sensitivity;
-    /// otherwise takes it back, so that the record contributes zero.
+    /// Rounds one record to integers and adds it. If its exact norm exceeds the sensitivity, subtracts it again, so
+    /// that the record contributes zero.
     fn add_certified<R: Record + ?Sized>(&mut self, grid: IntegerGrid, vectors: &R, factor: f64) {
         let (s_int, members) = (grid.s_int(), &mut self.members);
-        let mut pass = |sums: &mut [i32], direction: Direction| -> u128 {
+        let mut quantise = |sums: &mut [i32], direction: Direction| -> u128 {
             let squares = members.iter_mut().map(|member| {
                 let factor = factor / member.alpha;
-                match (vectors.vector(member.vector), &mut member.place) {
-                    (Some(RecordVector::Values(values)), Place::Sums(range)) => {
+                match (vectors.vector(member.vector), &mut member.storage) {
+                    (Some(RecordVector::Values(values)), Storage::Sums(range)) => {
                         let c = round_down(factor.min(f64::from(f32::MAX)));
                         let sums = sums.get_mut(range.clone()).unwrap_or_default();
                         kernel::quantise(values, c, s_int, direction, sums)
                     }
-                    (Some(RecordVector::Outer(_, right)), Place::Outer(products))
+                    (Some(RecordVector::Outer(_, right)), Storage::Outer(products))
                         if direction == Direction::Add =>
                     {
                         products.round(right, factor)
@@ -331,17 +329,17 @@ impl GroupSum {
             });
             squares.sum()
         };
-        let counts = self.sums.add_record(|sums| {
-            let counts = certified(grid, pass(sums, Direction::Add));
-            if !counts {
-                pass(sums, Direction::TakeBack);
+        let is_certified = self.sums.add_record(|sums| {
+            let is_certified = certified(grid, quantise(sums, Direction::Add));
+            if !is_certified {
+                quantise(sums, Direction::TakeBack);
             }
-            counts
+            is_certified
         });
-        if counts {
+        if is_certified {
             self.certified += 1;
             for member in &mut self.members {
-                if let Place::Outer(products) = &mut member.place {
+                if let Storage::Outer(products) = &mut member.storage {
                     products.add();
                 }
             }

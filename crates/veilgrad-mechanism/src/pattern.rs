@@ -1,4 +1,4 @@
-//! Names and globs of vectors.
+//! Selecting vectors by name or glob.
 
 use crate::plan_error::PlanError;
 use crate::structure::Structure;
@@ -10,8 +10,8 @@ pub(crate) struct Vector<'a> {
     pub(crate) dimension: usize,
 }
 
-/// The vectors that a name or a glob means. A name that the structure has is that vector and nothing else, whatever
-/// characters it holds.
+/// The vectors that match a name or a glob. The exact name of a vector matches that vector only, even if it contains
+/// glob characters.
 pub(crate) fn matching<'a>(
     structure: &'a Structure,
     text: &str,

@@ -1,4 +1,4 @@
-//! The public parameters of a round, checked once.
+//! Round plans: the public parameters of a round, validated once.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::{Allocation, Group, GroupSize, Sampler, Structure};
 
 /// The public parameters of a round: structure, groups, clip norms and noise.
 ///
-/// Everything in it is public. It derives the ledger's events itself, so that what is charged is
-/// what runs; the clip norms of adaptive groups move with [`RoundPlan::adapt`] while the ratio of
-/// noise to clip norm, all that privacy depends on, stays fixed for the life of the plan.
+/// Everything in it is public. The ledger's events are derived from it, so that what is charged is what runs.
+/// [`RoundPlan::adapt`] changes the clip norms of adaptive groups; the ratio of noise to clip norm, on which privacy
+/// depends, stays fixed for the life of the plan.
 ///
 /// # Example
 /// ```
@@ -37,15 +37,15 @@ pub struct RoundPlan {
 }
 
 impl RoundPlan {
-    /// Checks that the groups partition the structure's vectors, divides the noise and fixes each
+    /// A plan for these groups. Checks that every vector is in one group, allocates the noise and chooses each
     /// group's integer grid.
     ///
     /// # Guarantee
-    /// The groups of a round together are one Gaussian whose noise multiplier is at least the one
-    /// of the allocation; [`RoundPlan::noise_multiplier`] returns it.
+    /// The groups of a round compose to one Gaussian; [`RoundPlan::noise_multiplier`] returns a lower bound on its
+    /// noise multiplier, which is at least that of the allocation unless groups set their own noise.
     ///
     /// # Errors
-    /// Names the vector, group or number that breaks a rule.
+    /// Names the invalid vector, group or number.
     pub fn new(
         structure: Structure,
         groups: Vec<Group>,
@@ -63,7 +63,7 @@ impl RoundPlan {
             .collect::<Result<_, PlanError>>()?;
         let noise = allocation.noise(&sizes)?;
         for ((group, size), noise) in planned.iter_mut().zip(&sizes).zip(noise) {
-            // Rounded up: the grid then realises at least this much.
+            // Rounded up, so that the grid has at least this noise.
             let z = NoiseMultiplier::new((noise.get() / size.clip.get()).next_up())
                 .map_err(|error| PlanError::Unit(group.name.clone(), error))?;
             group.grid = IntegerGrid::for_multiplier(z)
@@ -80,16 +80,16 @@ impl RoundPlan {
 
     /// The round that this plan runs with this sampler, as the ledger charges it.
     ///
-    /// For an adaptive group, `clip` and `noise` are those in force now; later rounds of a block may
-    /// run with other clip norms at the same ratio, which is what the integers record.
+    /// For an adaptive group, `clip` and `noise` are the current ones. Later rounds of a block may run with other clip
+    /// norms at the same ratio, which the grid's integers record.
     ///
     /// # Errors
-    /// When a clip norm has become so extreme that its event cannot be written.
+    /// When a clip norm is so extreme that the noise overflows or underflows.
     pub fn round(&self, sampler: &impl Sampler) -> Result<Round, PlanError> {
         Ok(Round::new(sampler.policy(), self.inner.queries()?)?)
     }
 
-    /// The noise multiplier of the one Gaussian that the round's groups fold to (rounded down).
+    /// The noise multiplier of the single Gaussian that the groups compose to, rounded down.
     ///
     /// # Errors
     /// As for [`RoundPlan::round`].
@@ -103,7 +103,7 @@ impl RoundPlan {
         self.inner.groups.iter().map(|group| group.name.as_str())
     }
 
-    /// The clip norm `S_g` now in force for a group of vectors.
+    /// The current clip norm `S_g` of a group of vectors.
     #[must_use]
     pub fn clip_norm(&self, group: &str) -> Option<ClipNorm> {
         self.inner.clip(self.inner.group(group)?.0)

@@ -1,10 +1,10 @@
-//! Why groups and a structure do not make a plan.
+//! Errors of round plans.
 
 use veilgrad_events::{ClipNorm, GridError, QueryError, RoundError, UnitError};
 
 use crate::allocation::AllocationError;
 
-/// The groups and the structure do not make a plan.
+/// A round plan is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -29,20 +29,20 @@ pub enum PlanError {
         vector: String,
         /// The group that had it first.
         first: String,
-        /// The group that wants it again.
+        /// The group that claims it again.
         second: String,
     },
     /// A vector is in no group.
     #[error("vector '{0}' is in no group")]
     Uncovered(String),
-    /// A quantile or an average names something that is not there.
+    /// A quantile or an average refers to something that does not exist or has the wrong kind.
     #[error("group '{group}' refers to '{target}', which is not {kind}")]
     Reference {
         /// The group that refers.
         group: String,
         /// The name it uses.
         target: String,
-        /// What it would have to be.
+        /// The kind that it must have.
         kind: &'static str,
     },
     /// An option was set that does not apply to the group's content.
@@ -50,26 +50,26 @@ pub enum PlanError {
     Misapplied {
         /// The group.
         group: String,
-        /// What was asked of it.
+        /// The option.
         option: &'static str,
     },
-    /// A clip norm starts below the floor that it may not fall under.
+    /// An adaptive clip norm is below its floor.
     #[error("the clip norm of group '{group}' starts at {clip}, below its floor {floor}")]
     BelowFloor {
         /// The group.
         group: String,
         /// Its clip norm.
         clip: ClipNorm,
-        /// The floor of the quantile that moves it.
+        /// The floor of the quantile that adapts it.
         floor: ClipNorm,
     },
-    /// Two quantiles want to set the same clip norm.
+    /// Two quantiles adapt the same clip norm.
     #[error("the clip norm of group '{0}' is adapted twice")]
     AdaptedTwice(String),
     /// The estimate of a restored quantile is NaN or infinite.
     #[error("the estimate of group '{0}' is not finite")]
     Estimate(String),
-    /// The noise cannot be divided.
+    /// The noise cannot be allocated to the groups.
     #[error(transparent)]
     Allocation(#[from] AllocationError),
     /// A group's noise has no integer grid.
@@ -78,13 +78,13 @@ pub enum PlanError {
     /// A number is out of range.
     #[error("group '{0}': {1}")]
     Unit(String, UnitError),
-    /// The event cannot be written.
+    /// A group has no valid ledger query.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// The event cannot be written.
+    /// The plan has no valid ledger round.
     #[error(transparent)]
     Round(#[from] RoundError),
-    /// Estimates of another plan were handed in.
+    /// The estimates belong to another plan.
     #[error("the estimates belong to another plan")]
     ForeignEstimates,
 }

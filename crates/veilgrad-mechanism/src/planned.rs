@@ -1,4 +1,4 @@
-//! What a plan consists of, once it is resolved.
+//! A resolved plan: groups with indices instead of names, and their grids.
 
 use veilgrad_events::{ClipNorm, IntegerGrid, JointScale, SumQuery, WeightBound};
 
@@ -12,7 +12,7 @@ use crate::structure::Structure;
 pub(crate) struct Plan {
     pub(crate) structure: Structure,
     pub(crate) groups: Vec<PlannedGroup>,
-    /// How often it was adapted.
+    /// The number of rounds that it was adapted to.
     pub(crate) round: u64,
 }
 
@@ -34,12 +34,13 @@ pub(crate) enum PlannedContent {
         weight: Option<WeightBound>,
     },
     Weight(WeightBound),
-    /// The index of the group or vector, and for a vector the current estimate.
+    /// With the index of the group and the floor of its clip norm.
     QuantileOfNorm(Quantile, usize, ClipNorm),
+    /// With the index of the vector and the current estimate.
     QuantileOfValue(Quantile, usize, f64),
 }
 
-/// One vector of a group, and where it stands in the group's sum.
+/// One vector of a group, and its coordinates in the group's sum.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) vector: usize,
@@ -47,7 +48,7 @@ pub(crate) struct Member {
     pub(crate) range: std::ops::Range<usize>,
 }
 
-/// The sensitivity of a shifted quantile bit.
+/// The sensitivity of a quantile bit, which is +1/2 or -1/2.
 pub(crate) const BIT_SENSITIVITY: f64 = 0.5;
 
 impl Plan {
@@ -75,7 +76,7 @@ impl Plan {
         self.groups.iter().enumerate().find(|(_, group)| group.name == name)
     }
 
-    /// The lanes of canaries: the groups that have one, and the vector that it is.
+    /// The canary lanes: index, group and vector of each.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &PlannedGroup, &Member)> {
         self.groups.iter().enumerate().filter_map(|(index, group)| {
             let vector = self.structure.position(&lane_name(&group.name))?;
@@ -100,13 +101,13 @@ impl Plan {
     }
 }
 
-/// The name of the vector in which a group has canaries.
+/// The name of a group's canary lane.
 pub(crate) fn lane_name(group: &str) -> String {
     format!("canaries of {group}")
 }
 
 impl PlannedGroup {
-    /// The vectors of the group; none if it is about something else.
+    /// The vectors of the group; empty for weights and quantiles.
     pub(crate) fn members(&self) -> &[Member] {
         match &self.content {
             PlannedContent::Vectors { members, .. } => members,
@@ -114,7 +115,7 @@ impl PlannedGroup {
         }
     }
 
-    /// The norm bound of one record's contribution, in the unit of the estimate (before `alpha`).
+    /// The bound on the norm of one record's contribution, in the unit of the estimate (before `alpha`).
     pub(crate) fn sensitivity(&self) -> Result<ClipNorm, PlanError> {
         let value = match &self.content {
             PlannedContent::Vectors { clip, weight, .. } => {

@@ -1,11 +1,11 @@
-//! Two wrappers that keep the two sides of the mechanism apart.
+//! Wrappers for private and for released values.
 
 use std::ops::Deref;
 
 /// A value that depends on private data.
 ///
-/// It has no `Debug`, `Display`, `Serialize` or `Deref`, so that it cannot slip into a log, an error
-/// message or a file. [`Private::expose`] is the one, searchable way to look inside.
+/// It has no `Debug`, `Display`, `Serialize` or `Deref`, so that it cannot leak into a log, an error
+/// message or a file by accident. [`Private::expose`] is the only way to read it, and easy to search for.
 pub struct Private<T>(T);
 
 impl<T> Private<T> {
@@ -14,7 +14,7 @@ impl<T> Private<T> {
         Self(value)
     }
 
-    /// Looks inside. What is computed from the result is private as well.
+    /// The private value. Everything computed from it is private as well.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -27,10 +27,10 @@ impl<T> Private<T> {
 /// A value that was released by a charged mechanism, or computed from such values alone.
 ///
 /// # Guarantee
-/// Only [`ClippedSum::release`](crate::ClippedSum::release) creates it, and that consumes a sample
-/// whose round was charged before. Reading it is post-processing and costs nothing.
+/// Only a release of a [`ClippedSum`](crate::ClippedSum) creates it, which consumes a sample whose round was charged
+/// before. Reading it is post-processing and costs nothing.
 ///
-/// An optimizer, a metric or a file that takes `Released<…>` cannot be handed anything else.
+/// A function that takes `Released<…>` cannot be called with an unreleased value.
 #[derive(Debug, Clone)]
 pub struct Released<T>(T);
 

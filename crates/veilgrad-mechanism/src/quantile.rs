@@ -1,13 +1,13 @@
-//! A private quantile, followed from round to round (Andrew et al., arXiv 1905.03871).
+//! Private quantile estimation and adaptive clipping (Andrew et al., arXiv 1905.03871).
 
 use veilgrad_events::{ClipNorm, PublicCount};
 
-/// Follows a quantile of the records' norms (adaptive clipping) or of a scalar of the records.
+/// A private quantile estimate of the records' norms (adaptive clipping) or of a scalar, updated every round.
 ///
 /// Each sampled record contributes one bit, whether its value is at most the current estimate,
 /// shifted to `+1/2` or `-1/2` so that the sensitivity is 1/2. The released sum, divided by the
-/// public expected number of records, estimates the fraction below; the estimate moves towards the
-/// target quantile. The bit is a group of the round like any other: its cost is in the ledger.
+/// public expected number of records, estimates the fraction at or below it, and the estimate moves towards the
+/// target quantile. The bit is a group of the round like any other, and its cost is in the ledger.
 ///
 /// # Example
 /// ```
@@ -37,7 +37,7 @@ pub struct Quantile {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Source {
-    /// The norm of a group, whose clip norm is the estimate.
+    /// The norm of a group; the estimate is the group's clip norm.
     Norm { group: String, floor: ClipNorm },
     /// The value of a one-dimensional vector.
     Value { vector: String, initial: f64 },
@@ -50,7 +50,7 @@ pub struct LearningRate {
     decays: bool,
 }
 
-/// A quantile was asked for that does not exist.
+/// A parameter of a quantile is out of range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantileError {
@@ -85,14 +85,14 @@ impl LearningRate {
         Ok(Self { decays: true, ..Self::constant(rate)? })
     }
 
-    fn at(self, round: u64) -> f64 {
+    fn in_round(self, round: u64) -> f64 {
         if self.decays { self.initial / (round as f64 + 1.0).sqrt() } else { self.initial }
     }
 }
 
 impl Quantile {
     /// Adapts the clip norm of `group` to the `target` quantile of its records' norms, never below
-    /// `floor`: without a public floor, easy data drives the clip norm to zero.
+    /// `floor`. Without a public floor, the clip norm of well-fitted data would fall to zero.
     ///
     /// `expected` is the public expected number of records in a sample.
     ///
@@ -127,7 +127,7 @@ impl Quantile {
         if !(0.0..=1.0).contains(&target) {
             return Err(QuantileError::Target(target));
         }
-        // Geometric steps of 0.2 are what Andrew et al. recommend.
+        // Andrew et al. recommend geometric steps of 0.2.
         let rate = LearningRate { initial: 0.2, decays: false };
         Ok(Self { source, target, expected, rate, geometric: true })
     }
@@ -139,24 +139,23 @@ impl Quantile {
         self
     }
 
-    /// Moves the estimate by adding instead of multiplying.
+    /// Updates the estimate by adding instead of multiplying.
     #[must_use]
     pub fn arithmetic(mut self) -> Self {
         self.geometric = false;
         self
     }
 
-    /// The estimated fraction of records at or below the estimate, from the noisy sum of shifted
-    /// bits.
+    /// The fraction of records at or below the estimate, from the noisy sum of shifted bits.
     pub(crate) fn fraction(&self, noisy_sum: f64) -> f64 {
         (noisy_sum / self.expected.get() + 0.5).clamp(0.0, 1.0)
     }
 
-    /// The next estimate; post-processing of released values alone.
+    /// The next estimate: post-processing of released values.
     pub(crate) fn next(&self, estimate: f64, noisy_sum: f64, round: u64) -> f64 {
-        let step = self.rate.at(round) * (self.fraction(noisy_sum) - self.target);
+        let step = self.rate.in_round(round) * (self.fraction(noisy_sum) - self.target);
         let next = if self.geometric { estimate * (-step).exp() } else { estimate - step };
-        // A step that leaves the numbers is not taken.
+        // A step that overflows is skipped.
         if next.is_finite() { next } else { estimate }
     }
 }

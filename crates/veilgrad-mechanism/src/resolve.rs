@@ -1,4 +1,4 @@
-//! From the names in groups to the vectors and groups that they mean.
+//! Resolves the names in groups to vectors and groups.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::planned::{Member, PlannedContent, PlannedGroup};
 use crate::quantile::Source;
 use crate::{Group, Structure};
 
-/// Turns names into indices. The grids are placeholders until the noise is divided.
+/// Turns names into indices. The grids are placeholders until the noise is allocated.
 pub(crate) fn resolve(
     structure: &Structure,
     groups: &[Group],
 ) -> Result<Vec<PlannedGroup>, PlanError> {
-    // Any grid will do until then.
-    let grid = IntegerGrid::new(1, 0).map_err(|error| PlanError::Grid(String::new(), error))?;
-    // The first group of each name.
+    let placeholder =
+        IntegerGrid::new(1, 0).map_err(|error| PlanError::Grid(String::new(), error))?;
+    // The first group with each name.
     let names = groups.iter().enumerate().rev().map(|(index, group)| (group.name.as_str(), index));
     let names: HashMap<&str, usize> = names.collect();
     let content_of = |name: &str| {
@@ -89,10 +89,10 @@ pub(crate) fn resolve(
             }
         };
         let name = group.name.clone();
-        planned.push(PlannedGroup { name, dimension, grid, content, estimator });
+        planned.push(PlannedGroup { name, dimension, grid: placeholder, content, estimator });
     }
     for (index, ((name, _), owner)) in structure.vectors().zip(&owner).enumerate() {
-        // A vector that a quantile observes need not be summed as well.
+        // A vector that a quantile observes need not be in a group as well.
         if owner.is_none() && !observed.contains(&index) {
             return Err(PlanError::Uncovered(name.to_owned()));
         }
@@ -100,7 +100,7 @@ pub(crate) fn resolve(
     Ok(planned)
 }
 
-/// The vectors that a group's patterns match, each claimed for this group alone.
+/// The vectors that match a group's patterns, each recorded as owned by this group.
 fn claim<'a>(
     structure: &Structure,
     group: &'a str,

@@ -1,4 +1,4 @@
-//! The sample of a round: drawn once, with a permit, by a sampler that writes its own event.
+//! The sample of a round, drawn once with a permit.
 
 use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
@@ -11,22 +11,22 @@ use crate::selection::{Kind, SampleError, Sampler, Selection};
 /// The sample of one charged round, and the permit to release its sums.
 ///
 /// # Guarantee
-/// There is one sample per permit, its sums [`begin`](Sample::begin) with it and belong to no other
-/// round, and [`ClippedSum::release`](crate::ClippedSum::release) consumes it: all groups of a round share one sample, and no
+/// There is one sample per permit. Its sums [`begin`](Sample::begin) with it and belong to no other round, and
+/// [`ClippedSum::release`](crate::ClippedSum::release) consumes it. So all groups of a round share one sample, and no
 /// sample is released twice. It has no length, because the size of a sample is private.
 ///
-/// The caller must add exactly the sampled records to its sums.
+/// The caller must add exactly the sampled records to its sums. [`ClippedSum`](crate::ClippedSum) has an example.
 pub struct Sample {
     selection: Private<Selection>,
     permit: RoundPermit,
 }
 
 impl Sample {
-    /// Draws the sample of the permit's round from the records numbered `0..records`.
+    /// Draws the sample of the permit's round from the records `0..records`.
     ///
     /// # Errors
     /// When the sampler's policy is not the one that was charged, the number of records is not the
-    /// charged one, or the sampler fails or does not keep its contract.
+    /// charged one, or the sampler fails or breaks its contract.
     pub fn draw(
         permit: RoundPermit,
         sampler: &mut impl Sampler,
@@ -49,8 +49,7 @@ impl Sample {
         Ok(Self { selection: Private::new(selection), permit })
     }
 
-    /// The numbers of the sampled records. They are private: use them to fetch records, nothing
-    /// else.
+    /// The ids of the sampled records. They are private: use them only to fetch records.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         let (all, ids) = match &self.selection.expose().0 {
             Kind::All(records) => (0..*records, [].iter()),
@@ -59,8 +58,8 @@ impl Sample {
         all.chain(ids.copied())
     }
 
-    /// The sampled records in a batch of the policy's public size, padded with `None`: for policies
-    /// that have one, so that the shape of a batch does not depend on the sample.
+    /// The sampled records padded with `None` to the public batch size, so that the shape of a batch does not depend
+    /// on the sample; `None` for policies without a public size.
     pub fn slots(&self) -> Option<impl Iterator<Item = Option<u64>> + '_> {
         let size = match self.permit.round().sampling() {
             Sampling::Fixed(batch) | Sampling::Shuffle(batch) => batch.batch(),
@@ -76,8 +75,8 @@ impl Sample {
     }
 }
 
-/// Checks what can be checked of any sampler without statistics, over rounds `0..32`: its selections
-/// ascend, are in range and have the size that the policy promises, and the policy stays the same.
+/// Checks the contract of a sampler over rounds `0..32`: ids ascend and are in range, samples have the size that the
+/// policy requires, and the policy does not change. It does not test the distribution.
 ///
 /// # Errors
 /// Says which part of the contract does not hold.

@@ -1,11 +1,11 @@
-//! The samplers that ship: each draws exactly what its event says, with a fresh key for every draw.
+//! Built-in samplers, one for each sampling policy. Every draw uses a fresh key.
 
 use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_random::{RoundKey, subset};
 
 use crate::{SampleError, Sampler, Selection};
 
-/// Takes every record.
+/// Full-batch sampling: takes every record.
 ///
 /// # Example
 /// ```
@@ -29,7 +29,7 @@ impl Sampler for AllRecords {
     }
 }
 
-/// Takes each record independently with one probability.
+/// Poisson sampling: takes each record independently with the same probability.
 ///
 /// # Example
 /// ```
@@ -45,7 +45,7 @@ pub struct PoissonSampler {
 }
 
 impl PoissonSampler {
-    /// A sampler for one rate, which is the rate that the ledger records.
+    /// A sampler for one rate, which the ledger records.
     #[must_use]
     pub fn new(rate: SampleRate) -> Self {
         Self { rate, poisson: subset::Poisson::new(rate) }
@@ -62,7 +62,7 @@ impl Sampler for PoissonSampler {
     }
 }
 
-/// Poisson sampling with a public largest size, for batches of a fixed shape.
+/// Truncated Poisson sampling: Poisson samples with a public maximum size, for batches of a fixed shape.
 ///
 /// # Example
 /// ```
@@ -98,7 +98,7 @@ impl Sampler for TruncatedPoissonSampler {
     }
 }
 
-/// Takes a uniformly random batch of a fixed size, without replacement, afresh in every round.
+/// Fixed-size sampling: a new uniformly random batch in every round, without replacement.
 ///
 /// # Example
 /// ```
@@ -131,13 +131,13 @@ impl Sampler for FixedSampler {
     }
 }
 
-/// Permutes the records once per epoch and takes disjoint batches. Records that do not fill a last
-/// batch are left out of the epoch.
+/// Shuffled epochs: permutes the records once per epoch and takes disjoint batches. An incomplete last batch is
+/// dropped.
 ///
 /// # Guarantee
 /// Round t of a run gets batch `t mod E` of epoch `t div E`, where an epoch has `E = records/batch`
 /// rounds, so that no record is in two rounds of one epoch. A sampler that did not draw the first batch
-/// of an epoch of this run refuses the others: it cannot know who was in them.
+/// of an epoch of this run refuses the others, because it does not know which records were in them.
 ///
 /// # Example
 /// ```
@@ -181,11 +181,11 @@ impl Sampler for ShuffleSampler {
         }
         let epoch = self.epoch.as_mut().filter(|e| (e.run, e.next_round) == (run, round));
         let epoch = epoch.ok_or(SampleError::EpochOrder)?;
-        let missing = || SampleError::Sampler("the epoch has no such batch".to_owned());
-        let size = usize::try_from(self.batch.batch()).map_err(|_| missing())?;
+        let no_batch = || SampleError::Sampler("the epoch has no such batch".to_owned());
+        let size = usize::try_from(self.batch.batch()).map_err(|_| no_batch())?;
         let batch =
             usize::try_from(index).ok().and_then(|index| epoch.order.chunks(size).nth(index));
-        let mut ids = batch.ok_or_else(missing)?.to_vec();
+        let mut ids = batch.ok_or_else(no_batch)?.to_vec();
         epoch.next_round += 1;
         ids.sort_unstable();
         Ok(Selection::ids(ids))

@@ -1,22 +1,22 @@
-//! Which records a round has: the contract of samplers.
+//! Samplers and selections: which records are in a round.
 
 use veilgrad_events::{RoundPermit, Sampling};
 use veilgrad_random::RandomError;
 
-/// Draws samples. Open for implementors; [`check_sampler`](crate::check_sampler) tests the contract.
+/// Draws samples of records. Implementors can test the contract with [`check_sampler`](crate::check_sampler).
 ///
 /// # Guarantee
 /// An implementation must select records exactly as its [`policy`](Sampler::policy) says, with
-/// randomness from a cryptographic generator that is fresh for every draw, and may depend on nothing
-/// but the number of records and of the round.
+/// fresh cryptographic randomness for every draw. The selection may depend on nothing else but the number of records
+/// and the round number.
 pub trait Sampler {
-    /// The policy, as the ledger records it.
+    /// The sampling policy that the ledger records.
     fn policy(&self) -> Sampling;
 
-    /// Selects from the records numbered `0..records`, for the round of this permit.
+    /// Selects from the records `0..records`, for the round of this permit.
     ///
     /// # Errors
-    /// When randomness fails or the policy cannot serve this round.
+    /// When no randomness is available or the policy cannot be followed in this round.
     fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError>;
 }
 
@@ -30,7 +30,7 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
     }
 }
 
-/// The records that were selected. An empty selection is an ordinary one.
+/// The selected records; may be empty.
 pub struct Selection(pub(crate) Kind);
 
 pub(crate) enum Kind {
@@ -39,19 +39,19 @@ pub(crate) enum Kind {
 }
 
 impl Selection {
-    /// All records numbered `0..records`.
+    /// All records `0..records`.
     #[must_use]
     pub const fn all(records: u64) -> Self {
         Self(Kind::All(records))
     }
 
-    /// The records with these numbers, in ascending order.
+    /// The records with these ids, which must be in ascending order.
     #[must_use]
     pub const fn ids(ids: Vec<u64>) -> Self {
         Self(Kind::Ids(ids))
     }
 
-    /// Whether this can be a sample of the policy from that many records.
+    /// Checks that the policy can select this from that many records.
     pub(crate) fn check(&self, policy: Sampling, records: u64) -> Result<(), &'static str> {
         let size = match &self.0 {
             Kind::All(all) if *all != records => return Err("the selection has other records"),
@@ -86,16 +86,16 @@ pub enum SampleError {
         /// The policy of the sampler.
         drawn: Sampling,
     },
-    /// The permit was charged by another process, of which this one is a copy.
+    /// The permit was charged by another process, from which this one was forked.
     #[error("the permit belongs to another process")]
     OtherProcess,
-    /// The ledger has another number of records than the data.
+    /// The number of records in the ledger is not that of the data.
     #[error("the policy was charged for another number of records than there are")]
     RecordCount,
-    /// A shuffled epoch is drawn in order, by one sampler from its first batch on.
+    /// A batch of a shuffled epoch was drawn out of order or by another sampler than the first batch.
     #[error("a shuffled epoch must be drawn in order by one sampler, from its first round on")]
     EpochOrder,
-    /// The operating system failed.
+    /// Random words could not be drawn.
     #[error(transparent)]
     Random(#[from] RandomError),
     /// The sampler broke its contract or failed.

@@ -1,4 +1,4 @@
-//! What a record looks like: a list of named vectors, the same for every record.
+//! The structure of a record: a list of named vectors, the same for every record.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ pub struct Structure {
     index: HashMap<String, usize>,
 }
 
-/// Names and dimensions do not make a structure, or names do not fit one.
+/// A structure is invalid, or the named vectors of a record do not match it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StructureError {
-    /// There is nothing to sum.
+    /// There are no vectors.
     #[error("a structure needs at least one vector")]
     Empty,
     /// Two vectors share a name.
@@ -32,25 +32,27 @@ pub enum StructureError {
     /// A vector has no coordinate.
     #[error("vector '{0}' has dimension 0")]
     NoDimension(String),
-    /// All vectors together are too long.
+    /// The vectors together have too many coordinates.
     #[error("a structure of more than 2^36 coordinates is not supported")]
     TooLong,
-    /// A vector that the structure does not have.
+    /// A record has a vector that is not in the structure.
     #[error("there is no vector '{0}'")]
     Unknown(String),
-    /// A vector of the structure that a record does not have.
+    /// A record lacks a vector of the structure.
     #[error("vector '{0}' is missing")]
     Missing(String),
 }
 
-/// More coordinates than any machine sums; keeps sizes far from overflow.
-const LONGEST: usize = 1 << 36;
+/// More coordinates than fit in memory; keeps sizes far from overflow.
+const MAX_COORDINATES: usize = 1 << 36;
 
 impl Structure {
-    /// Checks that there is at least one vector, that names differ and dimensions are positive.
+    /// A structure of vectors with these names and dimensions.
+    ///
+    /// Checks that there is at least one vector, that names are unique and dimensions are positive.
     ///
     /// # Errors
-    /// Names the vector that breaks a rule.
+    /// Names the first invalid vector.
     pub fn new<N: Into<String>>(
         vectors: impl IntoIterator<Item = (N, usize)>,
     ) -> Result<Self, StructureError> {
@@ -69,7 +71,7 @@ impl Structure {
             }
             total = total.saturating_add(*dimension);
         }
-        if total > LONGEST {
+        if total > MAX_COORDINATES {
             return Err(StructureError::TooLong);
         }
         Ok(Self { vectors, index })
@@ -80,7 +82,7 @@ impl Structure {
         self.vectors.iter().map(|(name, dimension)| (name.as_str(), *dimension))
     }
 
-    /// The position of a vector.
+    /// The index of a vector.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.index.get(name).copied()
     }

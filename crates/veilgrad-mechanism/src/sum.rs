@@ -5,14 +5,14 @@ use std::sync::Arc;
 use veilgrad_events::{ProcessIdentity, RoundPermit, SumQuery};
 
 use crate::outer::OuterProducts;
-use crate::partial::{PartialSum, Place, SumError};
+use crate::partial::{PartialSum, Storage, SumError};
 use crate::plan_error::PlanError;
 use crate::planned::Plan;
 use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 
-/// The running sum of one round over all groups of a plan: a [`PartialSum`] with a way out.
+/// The sum of one round over all groups of a plan: a [`PartialSum`] that can be released.
 ///
-/// [`ClippedSum::release`] adds the noise and consumes it; the sum without noise cannot be read.
+/// [`ClippedSum::release`] adds the noise and consumes the sum. The sum without noise cannot be read.
 ///
 /// # Example
 /// ```
@@ -32,23 +32,23 @@ use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 /// let sample = Sample::draw(permit, &mut AllRecords, 100)?;
 /// let mut sum = sample.begin(&plan);
 /// for _record in sample.ids() {
-///     sum.add(&[&[30.0, 40.0]])?; // of norm 50: clipped to (0.6, 0.8)
+///     sum.add(&[&[30.0, 40.0]])?; // norm 50, clipped to (0.6, 0.8)
 /// }
 /// let released = sum.release(sample, Noise::draw(&plan)?)?;
 /// let x = released.vector("x").ok_or("no such vector")?.to_vec();
-/// // 100 records, and noise of standard deviation 1.
+/// // 100 records, plus noise of standard deviation 1.
 /// assert!((x[0] - 60.0).abs() < 10.0 && (x[1] - 80.0).abs() < 10.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ClippedSum {
     pub(crate) records: PartialSum,
-    /// The noise that is in the sum already.
-    noise: Option<Origin>,
+    /// Set once the noise is in the sum.
+    noise: Option<NoiseOrigin>,
 }
 
-/// Which noise a sum began from.
-struct Origin {
-    /// The process that drew it; `None` for noise of tests, which protects nothing.
+/// Where the noise in a sum comes from.
+struct NoiseOrigin {
+    /// The process that drew it; `None` for test noise, which protects nothing.
     process: Option<ProcessIdentity>,
 }
 
@@ -56,41 +56,43 @@ struct Origin {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The permit was charged for other groups than those of the sum.
-    #[error("the ledger did not charge this round's group '{0}' as it is")]
+    /// The ledger charged the round for other groups than those of the sum.
+    #[error(
+        "the ledger charged this round without group '{0}', or with another dimension or noise for it"
+    )]
     NotCharged(String),
     /// The sum belongs to another round.
     #[error("the sum does not belong to this sample")]
     ForeignSample,
-    /// The permit or the noise belongs to another process, of which this one is a copy.
+    /// The permit or the noise belongs to another process, from which this one was forked.
     #[error("the permit or the noise belongs to another process")]
     OtherProcess,
-    /// The noise was drawn for other groups.
+    /// The noise was drawn for other groups than those of the sum.
     #[error("the noise was drawn for another plan")]
     ForeignNoise,
-    /// The sum has its noise already.
-    #[error("the sum has its noise already")]
+    /// The sum already has noise.
+    #[error("the sum already has noise")]
     HasNoise,
     /// The sum has no noise yet.
     #[error("the sum has no noise yet")]
     NoNoise,
-    /// The event of the round cannot be written.
+    /// The plan has no valid ledger round.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A source for tests was used in a run that is not stamped.
+    /// Test noise was used in a run that is not marked INSECURE.
     #[error("this noise protects nothing, and the run is not stamped INSECURE")]
     InsecureNoise,
 }
 
 impl Sample {
-    /// An empty sum for this round. Any number of partial sums may be begun and merged.
+    /// An empty sum for this round. Any number of sums may be begun and merged.
     #[must_use]
     pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
         ClippedSum::new(&plan.inner, self.permit().id())
     }
 
-    /// An empty part of this round, for one thread. `outer` gives a place for the sum of each vector that comes as
-    /// an outer product of two factors; all others come as coordinates.
+    /// An empty partial sum of this round, for one thread. `outer` returns storage for each vector that records give
+    /// as an outer product, and `None` for vectors that they give as coordinates.
     #[must_use]
     pub fn begin_part(
         &self,
@@ -101,7 +103,7 @@ impl Sample {
     }
 }
 
-/// Memory for sums of outer products, by the name of the vector, for another round.
+/// Reusable memory for sums of outer products, with the name of each vector.
 pub type OuterMemory = Vec<(String, Box<dyn OuterProducts>)>;
 
 impl ClippedSum {
@@ -109,12 +111,11 @@ impl ClippedSum {
         Self { records: PartialSum::new(plan, permit, |_| None), noise: None }
     }
 
-    /// Clips one record and adds it, with weight 1. `vectors` stand in the order of the structure;
-    /// no vectors at all are an empty record, which contributes zero.
+    /// Clips one record and adds it, with weight 1. `vectors` are in the order of the structure. An empty slice is an
+    /// empty record, which contributes zero.
     ///
     /// # Errors
-    /// When the shape of the record is not that of the structure; nothing was added then. Values
-    /// never raise.
+    /// When the record does not have the shape of the structure; nothing is added then. Errors never depend on values.
     pub fn add(&mut self, vectors: &[&[f32]]) -> Result<(), SumError> {
         self.add_weighted(vectors, 1.0)
     }
@@ -134,18 +135,17 @@ impl ClippedSum {
     /// When the other sum was begun with another sample, or with a plan that differs in structure,
     /// groups, noise or clip norms.
     pub fn merge(&mut self, other: Self) -> Result<(), SumError> {
-        // One round has one noise.
+        // A round has noise only once.
         if other.noise.is_some() {
             return Err(SumError::HasNoise);
         }
         self.absorb(other.records).map(drop)
     }
 
-    /// Adds the records of a part of the same round. Gives back the memory of its outer products, empty.
+    /// Adds a partial sum of the same round. Returns the memory of its outer products, reset to zero.
     ///
     /// # Errors
-    /// As for [`merge`](Self::merge), and when a sum of outer products is larger than its certified records can
-    /// make it.
+    /// As for [`merge`](Self::merge), and when a sum of outer products is larger than its certified records allow.
     pub fn absorb(&mut self, mut part: PartialSum) -> Result<OuterMemory, SumError> {
         let (plan, records) = (&part.plan, &mut self.records);
         let same_plan = Arc::ptr_eq(&records.plan, plan) || records.plan.same_sums(plan);
@@ -159,14 +159,14 @@ impl ClippedSum {
         for ((planned, mine), theirs) in groups.zip(part.groups) {
             mine.certified = mine.certified.saturating_add(theirs.certified);
             let sums = theirs.sums;
-            if theirs.members.iter().all(|member| matches!(member.place, Place::Sums(_))) {
+            if theirs.members.iter().all(|member| matches!(member.storage, Storage::Sums(_))) {
                 mine.sums.merge(sums);
                 continue;
             }
             for (member, planned) in theirs.members.into_iter().zip(planned.members()) {
-                match member.place {
-                    Place::Sums(range) => mine.sums.add_at(member.range, sums.part(range)),
-                    Place::Outer(mut products) => {
+                match member.storage {
+                    Storage::Sums(range) => mine.sums.add_at(member.range, sums.part(range)),
+                    Storage::Outer(mut products) => {
                         mine.sums.add_at(member.range, products.sum());
                         products.restart();
                         memory
@@ -187,7 +187,7 @@ impl ClippedSum {
     ///
     /// # Errors
     /// When the sum belongs to another sample, the permit does not cover these groups, the noise was
-    /// drawn for other groups, or it is for tests and the run is not stamped. Nothing is released
+    /// drawn for other groups, or test noise is used in a run that is not marked INSECURE. Nothing is released
     /// then, and the round stays charged.
     pub fn release(
         mut self,
@@ -198,11 +198,11 @@ impl ClippedSum {
         self.release_noisy(sample)
     }
 
-    /// Adds the noise now, and records later: sums modulo 2^64 are the same in any order. Records that are added
-    /// afterwards go on top of the noise, and need no second buffer.
+    /// Adds the noise before the records. Sums modulo 2^64 are the same in any order, and the sum then uses the buffer
+    /// of the noise instead of a second one.
     ///
     /// # Errors
-    /// When the noise was drawn for other groups, or the sum has its noise already.
+    /// When the noise was drawn for other groups, or the sum already has noise.
     pub fn add_noise(&mut self, noise: Noise) -> Result<(), ReleaseError> {
         if self.noise.is_some() {
             return Err(ReleaseError::HasNoise);
@@ -212,14 +212,14 @@ impl ClippedSum {
         if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
             return Err(ReleaseError::ForeignNoise);
         }
-        self.noise = Some(Origin { process: noise.process });
+        self.noise = Some(NoiseOrigin { process: noise.process });
         for (mut noise, sums) in noise.groups.into_iter().zip(&mut self.records.groups) {
             sums.sums.add_owned(std::mem::take(&mut *noise.values));
         }
         Ok(())
     }
 
-    /// As [`release`](Self::release), of a sum that has its noise.
+    /// Releases a sum that already has its noise; otherwise like [`release`](Self::release).
     ///
     /// # Errors
     /// As for [`release`](Self::release), and when the sum has no noise.
@@ -229,7 +229,7 @@ impl ClippedSum {
         if permit.id() != self.records.permit {
             return Err(ReleaseError::ForeignSample);
         }
-        // Noise for tests has no process.
+        // Test noise has no process.
         let same_process = noise.process.is_none_or(|process| process == permit.process());
         if !permit.is_of_this_process() || !same_process {
             return Err(ReleaseError::OtherProcess);
@@ -242,7 +242,7 @@ impl ClippedSum {
         Ok(Released::new(Estimates::new(plan, self.into_integers(), permit)))
     }
 
-    /// The integers of each group, as they are.
+    /// The integer sums of each group.
     pub(crate) fn into_integers(self) -> Vec<Vec<i64>> {
         self.records.groups.into_iter().map(|group| group.sums.into_sums()).collect()
     }

@@ -1,4 +1,4 @@
-//! Groups, clipping and estimators, against closed forms.
+//! Groups, clipping and estimators, compared with closed forms.
 
 mod common;
 
@@ -53,9 +53,9 @@ fn presets_keep_the_total_bound() {
 
 /// The paper's example: `||v1|| <= 1`, `||v2|| <= 100`, tolerable noise 0.01 and 1 on the average,
 /// and one of the two is always zero. Joint clipping with alphas 1 and 100, clip norm 1, keeps both
-/// whole at half the privacy loss that separate clipping of the same noise would have.
+/// unclipped at half the privacy loss of separate clipping with the same noise.
 #[test]
-fn joint_clipping_keeps_the_papers_two_scales_whole() {
+fn joint_clipping_leaves_the_papers_two_scales_unclipped() {
     let vectors = [("v1", 2), ("v2", 2)];
     let structure = Structure::new(vectors).unwrap();
     let joint = Group::joint("both", [("v1", alpha(1.0)), ("v2", alpha(100.0))], clip(1.0))
@@ -157,13 +157,13 @@ fn metrics_are_groups_of_the_same_round() {
     }
     let estimates = release(&plan, sample, sum);
     assert_close(&vector(&estimates, "grad"), &[0.3, 0.0]);
-    // Distances from 2: -1, 2 (clamped), none.
+    // Differences from 2: -1, 2 (clamped), 0 (NaN).
     assert_close(&loss.decode(&estimates).unwrap(), &[2.0 + 1.0 / 3.0]);
     assert_close(&accuracy.decode(&estimates).unwrap(), &[2.0 / 3.0]);
     assert_close(&classes.decode(&estimates).unwrap(), &[1.0, 0.0, 1.0]);
     assert!(Metric::bounded("loss", 1.0, 1.0).is_err());
     assert!(Metric::bounded("loss", f64::NAN, 1.0).is_err());
-    // A width that f32 cannot hold would make infinite distances, and silence whole records.
+    // With a width beyond f32, differences would be infinite and whole records would be dropped.
     assert!(Metric::bounded("loss", 0.0, 1e39).is_err());
 }
 
@@ -273,7 +273,7 @@ proptest! {
         let whole = release(&plan, whole_sample, whole);
         let sample = insecure_sample(&plan);
         let mut parts: Vec<_> = (0..4).map(|_| sample.begin(&plan)).collect();
-        // Backwards into the parts, and the parts in any order.
+        // Records in reverse order, parts in any order.
         for (values, weight, part) in records.iter().rev() {
             let (x, y) = values.split_at(3);
             parts[*part].add_weighted(&[x, y], *weight).unwrap();
@@ -303,7 +303,7 @@ fn sums_of_different_plans_or_rounds_do_not_merge() {
     let sample = insecure_sample(&one);
     assert_eq!(sample.begin(&one).merge(sample.begin(&other)), Err(SumError::Foreign));
     assert_eq!(sample.begin(&one).merge(sample.begin(&same)), Ok(()));
-    // Accumulating over two rounds would double what one record can do.
+    // A sum over two rounds would have twice the sensitivity.
     let next = insecure_sample(&one);
     assert_eq!(sample.begin(&one).merge(next.begin(&one)), Err(SumError::Foreign));
 }

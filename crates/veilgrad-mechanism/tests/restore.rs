@@ -1,4 +1,4 @@
-//! Plans that are restored, and noise in reused memory.
+//! Restored plans, and noise in reused memory.
 
 mod common;
 
@@ -17,26 +17,26 @@ fn a_restored_plan_has_the_same_estimates_and_refuses_clip_norms_below_a_floor()
     ];
     let mut plan = plan(&[("x", 3), ("v", 1)], groups);
     let grid = plan.grid("g");
-    let at = |rounds, q, p| {
+    let adapted = |rounds, q, p| {
         let estimates = [("q".to_owned(), q), ("p".to_owned(), p)].into();
         Adapted { rounds, estimates }
     };
-    assert_eq!(plan.adapted(), at(0, 1.0, 3.0));
-    plan.restore(&at(7, 0.6, -2.0)).unwrap();
-    assert_eq!(plan.adapted(), at(7, 0.6, -2.0));
+    assert_eq!(plan.adapted(), adapted(0, 1.0, 3.0));
+    plan.restore(&adapted(7, 0.6, -2.0)).unwrap();
+    assert_eq!(plan.adapted(), adapted(7, 0.6, -2.0));
     assert_eq!(plan.clip_norm("g"), Some(clip(0.6)));
     assert_eq!(plan.grid("g"), grid);
-    assert!(matches!(plan.restore(&at(8, 0.4, 1.0)), Err(PlanError::BelowFloor { .. })));
-    assert!(matches!(plan.restore(&at(8, f64::NAN, 1.0)), Err(PlanError::Unit(..))));
-    assert!(matches!(plan.restore(&at(8, 0.7, f64::NAN)), Err(PlanError::Estimate(_))));
-    let mut missing = at(8, 0.7, 1.0);
+    assert!(matches!(plan.restore(&adapted(8, 0.4, 1.0)), Err(PlanError::BelowFloor { .. })));
+    assert!(matches!(plan.restore(&adapted(8, f64::NAN, 1.0)), Err(PlanError::Unit(..))));
+    assert!(matches!(plan.restore(&adapted(8, 0.7, f64::NAN)), Err(PlanError::Estimate(_))));
+    let mut missing = adapted(8, 0.7, 1.0);
     missing.estimates.remove("p");
     assert!(matches!(plan.restore(&missing), Err(PlanError::Reference { .. })));
-    let mut unknown = at(8, 0.7, 1.0);
+    let mut unknown = adapted(8, 0.7, 1.0);
     unknown.estimates.insert("g".to_owned(), 1.0);
     assert!(matches!(plan.restore(&unknown), Err(PlanError::Reference { .. })));
-    // What was refused has changed nothing.
-    assert_eq!(plan.adapted(), at(7, 0.6, -2.0));
+    // A refused state changes nothing.
+    assert_eq!(plan.adapted(), adapted(7, 0.6, -2.0));
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn noise_in_reused_memory_is_fresh() {
         let sum = sample.begin(&plan);
         let released = sum.release(sample, noise).unwrap();
         let values = common::vector(&released, "x");
-        // Independent: no value of an earlier round shines through. The standard deviation of the
-        // correlation is 0.018; beyond 0.13 with probability 1e-12.
+        // Uncorrelated with every earlier round. The standard deviation of the correlation is 0.018; it exceeds
+        // 0.13 with probability 1e-12.
         let square = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>();
         for old in &seen {
             let product: f64 = old.iter().zip(&values).map(|(a, b)| a * b).sum();

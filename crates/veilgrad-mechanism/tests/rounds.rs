@@ -16,10 +16,10 @@ use veilgrad_mechanism::{
     Structure, SumError, TruncatedPoissonSampler, check_sampler,
 };
 
-/// A sampler with a policy and a selection of its own.
-struct Chosen(Sampling, Vec<u64>);
+/// A sampler that always selects the same records.
+struct ConstantSampler(Sampling, Vec<u64>);
 
-impl Sampler for Chosen {
+impl Sampler for ConstantSampler {
     fn policy(&self) -> Sampling {
         self.0
     }
@@ -29,8 +29,8 @@ impl Sampler for Chosen {
     }
 }
 
-fn poisson(ids: &[u64]) -> Chosen {
-    Chosen(Sampling::Poisson { rate: SampleRate::new(0.5).unwrap() }, ids.to_vec())
+fn poisson(ids: &[u64]) -> ConstantSampler {
+    ConstantSampler(Sampling::Poisson { rate: SampleRate::new(0.5).unwrap() }, ids.to_vec())
 }
 
 fn flat() -> RoundPlan {
@@ -60,11 +60,12 @@ fn a_release_needs_the_charge_of_its_own_groups() {
         }
         RoundPlan::new(structure, groups, Allocation::Explicit).unwrap()
     };
-    let (one, longer, louder) = (plan(1, 1.0, false), plan(2, 1.0, false), plan(1, 0.999, false));
-    // The same group x, of the same dimension, with and without a group y beside it.
+    let (one, longer, less_noise) =
+        (plan(1, 1.0, false), plan(2, 1.0, false), plan(1, 0.999, false));
+    // The same group x, of the same dimension, with and without another group y.
     let two = plan(2, 1.0, true);
     for (charged, run, group) in
-        [(&one, &longer, "x"), (&one, &louder, "x"), (&one, &two, "y"), (&two, &one, "y")]
+        [(&one, &longer, "x"), (&one, &less_noise, "x"), (&one, &two, "y"), (&two, &one, "y")]
     {
         let sample = insecure_sample(charged);
         let error = sample.begin(run).release(sample, no_noise(run)).err().unwrap();
@@ -103,7 +104,7 @@ fn noise_may_come_first_and_comes_once() {
         vector(&sum.release(sample, noise).unwrap(), "x")
     };
     assert_eq!(released(true), released(false));
-    // Without noise nothing is released, and two noises are not added up.
+    // Without noise nothing is released, and noise is never added twice.
     let sample = insecure_sample(&plan);
     let (mut one, mut two) = (sample.begin(&plan), sample.begin(&plan));
     two.add_noise(no_noise(&plan)).unwrap();
@@ -114,7 +115,7 @@ fn noise_may_come_first_and_comes_once() {
 }
 
 #[test]
-fn covered_sums_are_checked_when_they_are_released() {
+fn a_sum_with_noise_is_checked_when_it_is_released() {
     let plan = flat();
     let (one, two) = (insecure_sample(&plan), insecure_sample(&plan));
     let mut sum = one.begin(&plan);
@@ -149,7 +150,7 @@ fn an_empty_sample_is_an_ordinary_round() {
     assert_eq!(sample.ids().next(), None);
     let noise = seeded_noise(&plan, 1).unwrap();
     let estimates = sample.begin(&plan).release(sample, noise).unwrap();
-    // Nothing but noise, of standard deviation 1: below 1e-6 with probability 1e-6.
+    // Only noise, of standard deviation 1: below 1e-6 with probability 1e-6.
     assert!(vector(&estimates, "x")[0].abs() > 1e-6);
 }
 
@@ -316,7 +317,6 @@ fn one_record_moves_a_quantile_by_half_of_one_record_either_way() {
     for (record, fraction) in [(1.0, 0.55), (9.0, 0.45)] {
         let estimates = release_of(&plan, &[&[&[record]]]);
         assert_close(&[estimates.scalar("bit").unwrap()], &[fraction]);
-        // The tests' ledgers are in memory, and estimates say so.
         assert_eq!(estimates.charged_to(), LedgerKind::Memory);
     }
 }
@@ -337,11 +337,11 @@ fn the_sampler_contract_is_checked() {
     check_sampler(&mut poisson(&[3, 99]), 100).unwrap();
     assert!(check_sampler(&mut poisson(&[3, 100]), 100).is_err());
     assert!(check_sampler(&mut poisson(&[3, 3]), 100).is_err());
-    assert!(check_sampler(&mut Chosen(Sampling::All {}, vec![1]), 2).is_err());
+    assert!(check_sampler(&mut ConstantSampler(Sampling::All {}, vec![1]), 2).is_err());
     let batch = FixedBatch::new(100, 3).unwrap();
     for policy in [Sampling::Fixed(batch), Sampling::Shuffle(batch)] {
-        assert!(check_sampler(&mut Chosen(policy, vec![1, 2]), 100).is_err());
-        assert!(check_sampler(&mut Chosen(policy, vec![1, 2, 3]), 100).is_ok());
+        assert!(check_sampler(&mut ConstantSampler(policy, vec![1, 2]), 100).is_err());
+        assert!(check_sampler(&mut ConstantSampler(policy, vec![1, 2, 3]), 100).is_ok());
     }
     check_sampler(&mut PoissonSampler::new(SampleRate::new(0.1).unwrap()), 1000).unwrap();
     check_sampler(&mut FixedSampler::new(batch), 100).unwrap();
@@ -366,7 +366,7 @@ fn a_sample_that_breaks_its_policy_is_refused() {
         (vec![7], 60_000, "the selection does not have the size of its policy"),
         (vec![1, 2], 3, "the policy was charged for another number of records than there are"),
     ] {
-        let mut sampler = Chosen(Sampling::Fixed(batch), ids);
+        let mut sampler = ConstantSampler(Sampling::Fixed(batch), ids);
         let permit = public_count_permits(&sampler, 1).next().unwrap();
         let found = Sample::draw(permit, &mut sampler, records).err().unwrap().to_string();
         assert!(found.ends_with(error), "{found}");
@@ -399,10 +399,10 @@ fn a_shuffled_epoch_cannot_be_entered_in_the_middle_or_drawn_twice() {
     let mut fresh = ShuffleSampler::new(batch);
     let error = Sample::draw(permits.next().unwrap(), &mut fresh, 10).err().unwrap();
     assert_eq!(error, SampleError::EpochOrder);
-    // The old one lost its place with the wasted permit.
+    // The old sampler is out of order, because the refused permit is used up.
     let error = Sample::draw(permits.next().unwrap(), &mut sampler, 10).err().unwrap();
     assert_eq!(error, SampleError::EpochOrder);
-    // The next epoch begins anew, for either; but a run's epoch is not another's.
+    // Both may start the next epoch, but not continue the epoch of another run.
     assert!(Sample::draw(permits.next().unwrap(), &mut fresh, 10).is_ok());
     let mut others = public_count_permits(&sampler, 100);
     let (_, _, _, second) = (others.next(), others.next(), others.next(), others.next());
@@ -433,7 +433,7 @@ fn truncated_samples_are_padded_to_their_public_size() {
 }
 
 #[test]
-fn production_noise_is_fresh_for_every_round_and_the_same_for_any_thread_count() {
+fn production_noise_is_fresh_for_every_round() {
     let plan = common::plan(&[("x", 5000)], Group::flat("all", "*", clip(1.0)));
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
     let mut seen = Vec::new();

@@ -1,13 +1,13 @@
-//! Why layers do not make a model.
+//! Errors of building and loading models.
 
-/// Layers do not make a model, or values do not fit one.
+/// A model could not be built from its layers, or values do not fit it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// A layer does not fit its input.
     #[error("{0}")]
     Shape(String),
-    /// There is nothing to train.
+    /// No layer has parameters to train.
     #[error("a model needs at least one layer with parameters")]
     NoParameters,
     /// A parameter is missing, unknown or has another shape.

@@ -1,4 +1,4 @@
-//! Weights in files, as safetensors: no code in them, and every framework reads them.
+//! Model files in the safetensors format: they hold no code, and every framework reads them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -11,23 +11,23 @@ use safetensors::{SafeTensorError, SafeTensors};
 use crate::error::ModelError;
 use crate::model::Model;
 
-/// Under which our texts stand in a file.
+/// The metadata key of our texts.
 const TEXTS: &str = "veilgrad";
 
-/// A file was not written or read.
+/// Errors of writing and reading models and checkpoints.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The file system failed.
+    /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is not a safetensors file that this library wrote.
+    /// The file is not a safetensors file that this library wrote.
     #[error("not a valid file: {0}")]
     Format(String),
-    /// It does not fit the model.
+    /// The file does not fit the model.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The ledger is not the one of the checkpoint.
+    /// The checkpoint belongs to another ledger.
     #[error(transparent)]
     Ledger(#[from] veilgrad_events::LedgerError),
 }
@@ -52,7 +52,7 @@ impl Arrays {
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
-        // As one text: the format's own map has no order, and equal contents should be equal bytes.
+        // As one text: safetensors metadata has no fixed order, and equal contents should give equal bytes.
         let lines = self.texts.iter().map(|(name, value)| format!("{name}={value}\n"));
         self.with_text((!self.texts.is_empty()).then(|| lines.collect()))
     }
@@ -74,7 +74,7 @@ impl Arrays {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
         let lines = Model::text_of(bytes)?;
-        // The last one ends the name: names of groups may have others, values have none.
+        // Split at the last '=': names of groups may contain '=', values do not.
         let pairs = lines.iter().flat_map(|lines| lines.lines()).filter_map(|l| l.rsplit_once('='));
         let texts = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut found = Self { texts, ..Self::default() };
@@ -92,13 +92,13 @@ impl Arrays {
         Ok(found)
     }
 
-    /// Puts the arrays named `prefix` + parameter into a model: all parameters and no others.
+    /// Loads the arrays named `prefix` + parameter into a model. Every parameter must be there, and no others.
     pub(crate) fn load(&self, prefix: &str, model: &mut Model) -> Result<(), FileError> {
-        let ours = self.arrays.iter().filter_map(|(n, a)| Some((n.strip_prefix(prefix)?, a)));
-        let ours: BTreeMap<&str, _> = ours.collect();
+        let loaded = self.arrays.iter().filter_map(|(n, a)| Some((n.strip_prefix(prefix)?, a)));
+        let loaded: BTreeMap<&str, _> = loaded.collect();
         let network = model.network.clone();
         for parameter in &network.parameters {
-            let fits = ours.get(parameter.name.as_str()).filter(|(s, _)| *s == parameter.shape);
+            let fits = loaded.get(parameter.name.as_str()).filter(|(s, _)| *s == parameter.shape);
             let finite = fits.filter(|(_, values)| values.iter().all(|value| value.is_finite()));
             let (_, values) =
                 finite.ok_or_else(|| ModelError::Parameter(parameter.name.clone()))?;
@@ -106,21 +106,21 @@ impl Arrays {
                 to.copy_from_slice(values);
             }
         }
-        match ours.keys().find(|name| network.parameters.iter().all(|p| p.name != **name)) {
+        match loaded.keys().find(|name| network.parameters.iter().all(|p| p.name != **name)) {
             Some(unknown) => Err(ModelError::Parameter((*unknown).to_owned()).into()),
             None => Ok(()),
         }
     }
 }
 
-/// Writes a file that is there as a whole or not at all, durably, readable by its owner alone.
+/// Writes a file atomically and durably, readable by its owner alone.
 ///
 /// # Errors
-/// When the file system fails; what was there before is there still.
+/// When the file system fails; an older file at `path` is then unchanged.
 pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    // A file or link that is already there must decide neither the mode nor the place of the new file.
+    // A file or symlink left at this path must not decide the mode or the place of the new file.
     match std::fs::remove_file(&partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -133,7 +133,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     drop(file);
     if let Err(error) = written.and_then(|()| std::fs::rename(&partial, path)) {
-        // Half a file only takes space, which a full disk needs.
+        // Frees the space of the partial file: the disk may be full.
         let _ = std::fs::remove_file(&partial);
         return Err(error);
     }
@@ -145,12 +145,12 @@ impl Model {
     /// The parameters as a safetensors file: names, shapes and values, and nothing else.
     ///
     /// # Errors
-    /// None in practice; serialisation is fallible by type.
+    /// None in practice: only the serialiser's signature can fail.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, FileError> {
         self.to_arrays().to_bytes()
     }
 
-    /// The same with a public text beside the parameters, which [`text_of`](Self::text_of) reads.
+    /// The parameters as a safetensors file, with a public text as metadata; [`text_of`](Self::text_of) reads it.
     ///
     /// # Errors
     /// As for [`to_safetensors`](Self::to_safetensors).
@@ -158,7 +158,7 @@ impl Model {
         self.to_arrays().with_text(Some(text))
     }
 
-    /// The text beside the parameters of a safetensors file, if there is one.
+    /// The text in the metadata of a safetensors file, if there is one.
     ///
     /// # Errors
     /// When the bytes are not a safetensors file.
@@ -175,7 +175,7 @@ impl Model {
         arrays
     }
 
-    /// Takes parameters from a safetensors file.
+    /// Loads parameters from a safetensors file.
     ///
     /// # Errors
     /// When a parameter is missing, unknown, of another shape or not finite; the model may then hold

@@ -1,30 +1,31 @@
-//! Products of f32 matrices in which every element is computed on its own.
+//! Products of f32 matrices with a fixed order of operations for every element.
 //!
 //! # Guarantee
 //! Element `(i, j)` of a product is the chain `fma(a_i,k-1, b_k-1,j, … fma(a_i0, b_0j, start))`: one
-//! multiply-add after the other, in the order of the inner index, whatever the number of rows, their
-//! place in the matrix, the machine or the kernel. So a row of a product depends on its own row of
-//! `a` alone. The portable kernel is that sentence as code; a test compares the kernels for AVX2 and
-//! AVX-512 with it bit for bit.
+//! fused multiply-add after the other, in the order of the inner index, for any number of rows, any
+//! position of the row, any machine and any kernel. So row i of a product depends on row i of `a`
+//! alone. The portable kernel computes exactly this chain; a test compares the AVX2 and AVX-512
+//! kernels with it bit for bit.
 
 use std::ops::Range;
 
+/// Columns of a panel.
 const WIDTH: usize = 16;
-/// Panels that lie side by side, row by row, where there are as many and the machine has AVX-512.
+/// Panels of a wide panel, interleaved row by row: used on machines with AVX-512.
 const WIDE: usize = 4;
-/// Rows that a kernel computes at once: those of a panel fill the registers of AVX2, those of a wide one the
-/// registers of AVX-512.
+/// Rows that a kernel computes at once. Six rows of a panel fill the AVX2 registers, six of a wide panel the AVX-512
+/// registers.
 const HEIGHT: usize = 6;
 
-/// Numbers of a panel that stay close to the processor while all rows use them.
+/// Rows of a panel that all rows of `a` use before the next ones, so that they stay in cache.
 const DEPTH: usize = 256;
 
 /// The left matrix: `m` rows of `k` numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Left<'a> {
-    /// Row after row.
+    /// Row-major.
     Rows(&'a [f32]),
-    /// Column after column.
+    /// Column-major.
     Columns(&'a [f32]),
     /// A row per patch of an image.
     Patches(Patches<'a>),
@@ -32,8 +33,8 @@ pub(crate) enum Left<'a> {
     PatchColumns(Patches<'a>),
 }
 
-/// Patches of an image, each made of `lines` runs of `run` numbers: patch p has the numbers
-/// `image[corners[p] + lines[l] + r]`, for every l and r in turn.
+/// Patches of an image, without copying them (implicit im2col): patch p is made of the numbers
+/// `image[corners[p] + lines[l] + r]`, for every line l and, within it, every r below `run`.
 #[derive(Clone, Copy)]
 pub(crate) struct Patches<'a> {
     pub(crate) image: &'a [f32],
@@ -45,27 +46,27 @@ pub(crate) struct Patches<'a> {
 /// What a product is added to.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
-    /// Nothing.
+    /// Zero: the output is overwritten.
     Zero,
     /// One number per column.
     Bias(&'a [f32]),
-    /// What is there.
+    /// The values already in the output.
     Existing,
 }
 
 /// A right matrix of `k` rows and `n` columns, packed into panels of sixteen columns.
 #[derive(Default)]
 pub(crate) struct Panels {
-    /// From the first whole line of the cache on, see [`unaligned`].
+    /// The panels begin at the first cache line boundary, see [`unaligned`].
     values: Vec<f32>,
     k: usize,
     n: usize,
-    /// Columns that are in wide panels; they come first.
+    /// How many columns are in wide panels. They come first.
     wide: usize,
 }
 
 impl Panels {
-    /// Packs a matrix that is stored row after row.
+    /// Packs a row-major matrix.
     pub(crate) fn pack(&mut self, matrix: &[f32], k: usize, n: usize) {
         self.pack_with(is_wide(), matrix, k, n);
     }
@@ -119,7 +120,7 @@ impl Panels {
         }
     }
 
-    /// Overwrites the matrix.
+    /// Overwrites the matrix with zeros.
     pub(crate) fn wipe(&mut self) {
         wipe(&mut self.values);
     }
@@ -134,7 +135,7 @@ impl Panels {
     }
 }
 
-/// Overwrites all of a vector's memory, also what a longer one left behind its end.
+/// Overwrites a vector's whole allocation with zeros, including the unused capacity.
 pub(crate) fn wipe(values: &mut Vec<f32>) {
     values.clear();
     values.resize(values.capacity(), 0.0);
@@ -148,11 +149,11 @@ fn is_wide() -> bool {
     return false;
 }
 
-/// Numbers of four bytes in a line of the cache.
+/// Four-byte numbers in a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// How many numbers of four bytes are in front of the first whole line of the cache: where a row of a panel
-/// is a line, no load of one is to touch two.
+/// How many four-byte numbers come before the first cache line boundary. A row of a panel is one cache line, and a
+/// load should not touch two.
 pub(crate) fn unaligned<T>(values: &[T]) -> usize {
     values.as_ptr().align_offset(64).min(values.len().min(LINE))
 }
@@ -163,11 +164,11 @@ pub(crate) fn multiply(m: usize, a: Left<'_>, b: &Panels, start: Start<'_>, c: &
     if m == 0 || n == 0 {
         return;
     }
-    each_block(Shape { m, n, k }, a, b.right(), start, c);
+    multiply_blocks(Shape { m, n, k }, a, b.right(), start, c);
 }
 
-/// `c = start + a b` for a `b` of `k` rows of `n` columns that is stored row after row. Packs it into
-/// panels first unless its rows are whole panels already.
+/// `c = start + a b` for a row-major `b` of `k` rows and `n` columns. Packs it into panels first unless `n`
+/// is a multiple of the panel width.
 pub(crate) fn multiply_plain(
     (m, k, n): (usize, usize, usize),
     a: Left<'_>,
@@ -177,7 +178,7 @@ pub(crate) fn multiply_plain(
     spare: &mut Panels,
 ) {
     if n % WIDTH == 0 && k > 0 && m > 0 {
-        each_block(Shape { m, n, k }, a, Right::Rows(b), start, c);
+        multiply_blocks(Shape { m, n, k }, a, Right::Rows(b), start, c);
     } else {
         spare.pack(b, k, n);
         multiply(m, a, spare, start, c);
@@ -193,9 +194,9 @@ struct Shape {
 
 #[derive(Clone, Copy)]
 enum Right<'a> {
-    /// Packed into panels, of which those for the first `wide` columns are wide.
+    /// Packed into panels; those of the first `wide` columns are wide.
     Panels { values: &'a [f32], wide: usize },
-    /// Row after row, of whole panels.
+    /// Row-major, with a multiple of the panel width as number of columns.
     Rows(&'a [f32]),
 }
 
@@ -203,7 +204,7 @@ impl<'a> Right<'a> {
     /// The panel that begins with this column, and the distance between its rows.
     fn panel(self, Shape { n, k, .. }: Shape, column: usize) -> (&'a [f32], usize) {
         match self {
-            // All panels before have `k` numbers per column.
+            // Every earlier panel has `k` numbers per column.
             Self::Panels { values, wide } if column < wide => {
                 let width = WIDE * WIDTH;
                 let first = column / width * width;
@@ -215,8 +216,8 @@ impl<'a> Right<'a> {
     }
 }
 
-/// Divides the product into blocks that a kernel can do.
-fn each_block(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
+/// Computes a product block by block, with the best kernel of the machine.
+fn multiply_blocks(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if let Some(v3) = pulp::x86::V3::try_new() {
         let mut blocks = Blocks { kernel: v3, shape, a, b, start, c, column: 0 };
@@ -236,7 +237,7 @@ fn each_block(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut
 
 /// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
 trait Kernel: Copy {
-    /// The numbers of `a` come in segments: `row(s, i)` has those of row i in segment s.
+    /// For rows of `a` that are stored in segments: `row(s, i)` is segment s of row i.
     fn rows<'a, const H: usize>(
         self,
         segments: usize,
@@ -245,7 +246,7 @@ trait Kernel: Copy {
         sums: &mut [[f32; WIDTH]; H],
     );
 
-    /// `column(p)` has the numbers of all rows for p.
+    /// For columns of `a` that are contiguous: `column(p)` begins with `a_ip` of the block's rows.
     fn columns<'a, const H: usize>(
         self,
         k: usize,
@@ -293,7 +294,7 @@ impl Kernel for Portable {
     }
 }
 
-// With indices, the compiler sees that all rows have one length.
+// With indices, the compiler sees that all rows have the same length.
 #[allow(clippy::needless_range_loop)]
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V3 {
@@ -312,7 +313,7 @@ impl Kernel for pulp::x86::V3 {
         }
         let mut b = b;
         for segment in 0..segments {
-            // Of one length, so that no check is left inside.
+            // Slices of the same length: the inner loop has no bounds checks.
             let length = row(segment, 0).len();
             let mut rows: [&[f32]; H] = [&[]; H];
             for (i, slot) in rows.iter_mut().enumerate() {
@@ -372,7 +373,7 @@ struct Blocks<'a, K> {
     b: Right<'a>,
     start: Start<'a>,
     c: &'a mut [f32],
-    /// The first column that is not done yet.
+    /// The first column that is not computed yet.
     column: usize,
 }
 
@@ -382,13 +383,13 @@ impl<K: Kernel> Blocks<'_, K> {
         let Shape { m, n, k } = self.shape;
         for column in (self.column..n).step_by(WIDTH) {
             match self.a {
-                // The chains of a long panel are continued part by part.
+                // A long inner index is split: each part continues the chains of the part before.
                 Left::Rows(_) => {
                     for first in (0..k).step_by(DEPTH) {
                         self.strip(0..m, column, first..(first + DEPTH).min(k));
                     }
                 }
-                // The rows of a block must be one run of pixels.
+                // The rows of a block must lie in one run of pixels.
                 Left::PatchColumns(patches) => {
                     for first in (0..m).step_by(patches.run) {
                         self.strip(first..first + patches.run, column, 0..k);
@@ -399,7 +400,7 @@ impl<K: Kernel> Blocks<'_, K> {
         }
     }
 
-    /// Some rows of sixteen columns, in blocks of about the same height.
+    /// Computes a range of rows of one panel, in blocks of about the same height.
     #[inline(always)]
     fn strip(&mut self, rows: Range<usize>, column: usize, part: Range<usize>) {
         let blocks = rows.len().div_ceil(HEIGHT);

@@ -1,4 +1,4 @@
-//! Layers one by one, for adapters of other frameworks.
+//! Single layers with per-record gradients, for adapters to other frameworks.
 
 use std::sync::OnceLock;
 
@@ -9,11 +9,26 @@ use crate::layer::{
 };
 use crate::{ModelError, Window};
 
-/// A layer on records of one shape: its values, and its derivatives record by record.
+/// A layer for records of one shape: its forward pass, and its gradients record by record.
 ///
 /// # Guarantee
-/// What is computed for record i is computed from record i and the parameters by a sequence of
+/// Values and gradients of record i are computed from record i and the parameters, by a sequence of
 /// operations that does not depend on the number of records, on i, or on any other record.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::Layer;
+/// use veilgrad_nn::adapter::{Kernel, KernelWeights};
+///
+/// let kernel = Kernel::new(&Layer::Tanh, &[2])?;
+/// let mut weights = KernelWeights::default();
+/// kernel.prepare(&mut weights, &[])?; // no parameters
+/// let x = [0.0, 1.0, 0.0, -1.0]; // two records
+/// let y = kernel.forward(&weights, &x);
+/// let back = kernel.backward(&weights, (&x, &y, &[1.0; 4]), true);
+/// assert_eq!((y[0], back.input[0]), (0.0, 1.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Kernel {
     operation: Box<dyn Operation>,
     inputs: usize,
@@ -21,55 +36,54 @@ pub struct Kernel {
     lengths: Vec<usize>,
 }
 
-/// The parameters of a kernel, packed for it once per round.
+/// The parameters of a [`Kernel`], packed once per round.
 #[derive(Default)]
 pub struct KernelWeights {
     values: Vec<Vec<f32>>,
     panels: Vec<Panels>,
-    /// With panels for the gradient by the input; replaces `panels` once that gradient is asked for.
+    /// `panels` and those for the gradient by the input; replaces `panels` once that gradient is asked for.
     all_panels: OnceLock<Vec<Panels>>,
 }
 
-/// What comes back through a kernel.
+/// The gradients that [`Kernel::backward`] returns.
 pub struct Back {
-    /// The gradient by the input, if it was wanted.
+    /// The gradient by the input; empty unless asked for.
     pub input: Vec<f32>,
-    /// The gradients by the parameters (for statistics: their values), a row per record; none for the
+    /// The gradients by the parameters (for statistics: their values), a row per record; empty for the
     /// first parameter of a kernel with [`outer`](Kernel::outer) products.
     pub parameters: Vec<Vec<f32>>,
 }
 
 impl Kernel {
-    /// A layer on records of this shape.
+    /// A kernel of this layer for records of this shape.
     ///
     /// # Errors
-    /// When the layer does not fit the shape, or computes nothing.
+    /// When the layer does not fit the shape, or has no operation (`Flatten`).
     pub fn new(layer: &Layer, shape: &[usize]) -> Result<Self, ModelError> {
         Self::with_epsilon(layer, EPSILON, shape)
     }
 
-    /// A normalisation with a custom epsilon. The parameters of [`Layer::BatchNorm`] are scale, shift, mean and mean
-    /// square; the last two are statistics.
+    /// A kernel of a normalisation layer with a custom epsilon. The parameters of [`Layer::BatchNorm`] are scale, shift,
+    /// mean and mean square; the last two are statistics.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with_epsilon(layer: &Layer, epsilon: f32, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(layer.operation(shape, epsilon)?, shape)
+        Self::from_compiled(layer.operation(shape, epsilon)?, shape)
     }
 
-    /// [`Layer::Relu`] and [`Layer::MaxPool2d`] at once.
+    /// [`Layer::Relu`] followed by [`Layer::MaxPool2d`], as one kernel.
     ///
     /// # Errors
     /// When the window does not fit the shape.
     pub fn rectified_max_pool(window: Window, shape: &[usize]) -> Result<Self, ModelError> {
-        Self::of(rectified_max_pool(shape, window)?, shape)
+        Self::from_compiled(rectified_max_pool(shape, window)?, shape)
     }
 
-    fn of((operation, output): Compiled, shape: &[usize]) -> Result<Self, ModelError> {
-        let empty = |shape: &[usize]| shape.contains(&0);
+    fn from_compiled((operation, output): Compiled, shape: &[usize]) -> Result<Self, ModelError> {
         let nothing = || ModelError::Shape(format!("there is nothing to compute on {shape:?}"));
         let operation = operation.ok_or_else(nothing)?;
-        if empty(shape) || empty(&output) {
+        if shape.contains(&0) || output.contains(&0) {
             return Err(nothing());
         }
         let lengths = operation.parameters().iter().map(Parameter::length).collect();
@@ -86,8 +100,8 @@ impl Kernel {
         &self.lengths
     }
 
-    /// Inputs and outputs, where a record's gradient of the first parameter is the outer product of
-    /// its input and of what came back.
+    /// The numbers of inputs and outputs, if a record's gradient of the first parameter is the outer
+    /// product of its input and its output gradient.
     pub fn outer(&self) -> Option<(usize, usize)> {
         self.operation.outer()
     }
@@ -116,7 +130,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The outputs of some records. Their number is that of whole records in `x`.
+    /// The forward pass. `x` holds the inputs of any number of whole records; a rest is ignored.
     pub fn forward(&self, weights: &KernelWeights, x: &[f32]) -> Vec<f32> {
         let records = x.len() / self.inputs;
         let mut y = vec![0.0; records * self.output.iter().product::<usize>()];
@@ -127,7 +141,7 @@ impl Kernel {
         y
     }
 
-    /// What comes back: `y` is the output for `x`, and `dy` the gradient by it, all of whole records.
+    /// The backward pass: `y` is the output for `x`, and `dy` the gradient by `y`, all of whole records.
     pub fn backward(
         &self,
         weights: &KernelWeights,
@@ -161,7 +175,7 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::Words;
+    use crate::test::SplitMix64;
 
     #[test]
     fn a_kernel_treats_each_record_as_if_it_were_alone() {
@@ -174,9 +188,10 @@ mod tests {
             Kernel::with_epsilon(&Layer::LayerNorm, 1e-3, &shape).unwrap(),
             Kernel::with_epsilon(&Layer::BatchNorm, 1e-3, &shape).unwrap(),
         ];
-        let mut words = Words(3);
-        let mut numbers =
-            |count: usize| (0..count).map(|_| words.next() as i8 as f32 / 64.0).collect::<Vec<_>>();
+        let mut random = SplitMix64(3);
+        let mut numbers = |count: usize| {
+            (0..count).map(|_| random.next() as i8 as f32 / 64.0).collect::<Vec<_>>()
+        };
         for kernel in kernels {
             let values: Vec<_> = kernel.lengths().iter().map(|length| numbers(*length)).collect();
             let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
@@ -204,7 +219,7 @@ mod tests {
     #[test]
     fn weights_that_are_prepared_again_leave_nothing_behind() {
         let kernel = Kernel::new(&Layer::linear(3), &[20]).unwrap();
-        // Of an older round and of this one.
+        // Values of an earlier round, and of this one.
         let (matrix, bias) = ([[2.0; 60], [1.0; 60]], [[0.5; 3], [0.25; 3]]);
         let (mut again, mut fresh) = <(KernelWeights, KernelWeights)>::default();
         let (x, dy) = ([1.0; 40], [1.0; 6]);
@@ -221,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn layers_and_parameters_of_a_wrong_shape_are_refused() {
         assert!(Kernel::new(&Layer::Flatten, &[3]).is_err());
         assert!(Kernel::new(&Layer::linear(2), &[0]).is_err());
         assert!(Kernel::new(&Layer::GroupNorm { groups: 3 }, &[4]).is_err());

@@ -1,9 +1,8 @@
-//! Neural networks trained privately: layers written for per-record gradients, and sums of those that
-//! are exact.
+//! Neural networks with differentially private training: per-record gradients, clipped and summed exactly.
 //!
-//! A [`Model`] is a list of [`Layer`]s. A [`TrainingPlan`] says in public parameters what a round asks
-//! of its sample: clipped gradients, and with them batch-norm statistics and metrics. A [`Trainer`]
-//! runs charged rounds and hands what they release to an [`Optimizer`].
+//! A [`Model`] is a list of [`Layer`]s. A [`TrainingPlan`] holds the privacy settings: clipping, noise, and
+//! the batch-norm statistics and metrics that a round releases with its gradients. A [`Trainer`] runs
+//! charged rounds and passes what they release to an [`Optimizer`].
 //!
 //! ```
 //! use veilgrad_events::{
@@ -30,16 +29,16 @@
 //! let mut sampler = PoissonSampler::new(SampleRate::new(0.1)?);
 //! let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
 //! trainer.train(&mut run, &mut sampler, &records, 10, 5, |_, _| ())?;
-//! let weights = trainer.model().to_safetensors()?; // released: may be shown
+//! let weights = trainer.model().to_safetensors()?; // differentially private: may be published
 //! # assert!(!weights.is_empty());
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Guarantee
-//! What a record adds to the sums of a round is a vector of integers that depends on this record and
-//! on public values alone, whose norm was certified in exact arithmetic; the sums are the same bits
-//! for any number of threads, size of tiles and order of records. The proof is in [`proof`].
+//! A record adds an integer vector to the sums of a round. The vector depends on this record and on
+//! public values alone, and its norm is checked in exact arithmetic. The sums have the same bits for
+//! any number of threads, tile size and order of records. See [`proof`].
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[cfg(doc)]
@@ -67,8 +66,8 @@ mod test;
 mod tile;
 mod trainer;
 
-/// What adapters of other frameworks build on: layers one by one, losses of single records ([`Loss::judge`]), sums of outer
-/// products.
+/// Building blocks for adapters to other frameworks: single layers, losses of single records ([`Loss::judge`]), sums of
+/// outer products.
 pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
     pub use crate::loss::Judgement;

@@ -1,28 +1,28 @@
-//! What is minimised: a function of one record's output and target.
+//! Loss functions of one record's output and target.
 
-/// The loss of a record.
+/// A loss function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Cross-entropy of the softmax of the outputs; the target is the number of a class.
+    /// Softmax cross-entropy; the target is a class index.
     SoftmaxCrossEntropy,
-    /// Cross-entropy of each output's logistic function; the targets are in [0, 1].
+    /// Binary cross-entropy with logits, summed over the outputs; the targets are in [0, 1].
     Logistic,
     /// Half the squared distance from the targets.
     SquaredError,
 }
 
-/// How a record fared.
+/// The loss of a record, and whether its prediction is right.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
-    /// Its loss.
+    /// The loss.
     pub loss: f32,
-    /// 1 if the prediction is right, else 0; for several logistic outputs the share that is right.
+    /// 1 if the prediction is right, else 0; for several logistic outputs, the fraction that is right.
     pub right: f32,
 }
 
 impl Loss {
-    /// How many numbers a target has for this many outputs.
+    /// The length of a target, for this many outputs.
     #[must_use]
     pub const fn targets(self, outputs: usize) -> usize {
         match self {
@@ -31,8 +31,8 @@ impl Loss {
         }
     }
 
-    /// The loss of one record, from its outputs and targets alone; writes the gradient by the outputs. `None` for a
-    /// target out of range or a loss that is not finite: the record is to contribute zero.
+    /// The loss of one record, and its gradient by the outputs, which is written to `gradient`. `None` if the target is
+    /// out of range or the loss is not finite: the record must then contribute zero.
     pub fn judge(self, outputs: &[f32], target: &[f32], gradient: &mut [f32]) -> Option<Judgement> {
         let judgement = match self {
             Self::SoftmaxCrossEntropy => softmax(outputs, class(target, outputs.len())?, gradient),
@@ -48,10 +48,10 @@ impl Loss {
     }
 }
 
-/// The class that a target names, if there is one.
+/// The class index in a target; `None` if it is not one of `classes`.
 pub(crate) fn class(target: &[f32], classes: usize) -> Option<usize> {
     let number = *target.first()?;
-    // The conversion saturates, and NaN becomes 0; the comparison finds both.
+    // The cast saturates and turns NaN into 0; the comparison rejects both.
     let class = number as usize;
     (class as f32 == number && class < classes).then_some(class)
 }
@@ -80,7 +80,7 @@ fn logistic(outputs: &[f32], targets: &[f32], gradient: &mut [f32]) -> Judgement
         loss += positive - x * target + libm::log1pf(small);
         right += if (*x >= 0.0) == (*target >= 0.5) { 1.0 } else { 0.0 };
     }
-    // NaN must not look like a loss of zero.
+    // Explicit, so that no rewrite of the sum above can hide a NaN.
     if outputs.iter().any(|x| x.is_nan()) {
         loss = f32::NAN;
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gradients_are_the_differences_of_losses() {
+    fn gradients_agree_with_finite_differences_of_the_loss() {
         for (loss, target) in [
             (Loss::SoftmaxCrossEntropy, vec![2.0]),
             (Loss::Logistic, vec![1.0, 0.0, 0.25]),
@@ -111,12 +111,12 @@ mod tests {
             let mut gradient = [0.0; 3];
             loss.judge(&outputs, &target, &mut gradient).unwrap();
             for j in 0..3 {
-                let at = |step: f32| {
+                let loss_after = |step: f32| {
                     let mut moved = outputs;
                     moved[j] += step;
                     loss.judge(&moved, &target, &mut [0.0; 3]).unwrap().loss
                 };
-                let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
+                let slope = (loss_after(1e-2) - loss_after(-1e-2)) / 2e-2;
                 assert!(
                     (slope - gradient[j]).abs() < 1e-3,
                     "{loss:?} {j}: {slope} {}",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_targets_and_outputs_have_no_judgement() {
+    fn invalid_targets_and_outputs_have_no_judgement() {
         let mut gradient = [0.0; 2];
         for target in [-1.0, 2.0, 0.5, f32::NAN, f32::INFINITY, 1e30] {
             assert!(

@@ -6,12 +6,12 @@ use veilgrad_mechanism::{Estimates, Released};
 
 use crate::error::ModelError;
 use crate::gemm::Panels;
-use crate::layer::{EPSILON, First, Layer, Operation, Packed, Parameter, Role};
+use crate::layer::{EPSILON, Initial, Layer, Operation, Packed, Parameter, Role};
 
-/// Layers in a row, with weights.
+/// A sequential model: a list of layers, and the values of their parameters.
 ///
-/// Parameters are named after their layer, counted per kind: `conv1.weight`, `linear2.bias`. These
-/// are the names to choose groups by, and those in files. A linear weight is `[inputs, outputs]`, a
+/// Parameters are named after their layer, counted per kind: `conv1.weight`, `linear2.bias`. Clipping
+/// groups and files use these names. The shape of a linear weight is `[inputs, outputs]`, that of a
 /// convolution's `[height, width, channels, filters]`.
 ///
 /// # Example
@@ -32,7 +32,7 @@ pub struct Model {
     pub(crate) values: Vec<Vec<f32>>,
 }
 
-/// What does not change in training.
+/// The compiled layers of a model: all that training does not change.
 pub(crate) struct Network {
     pub(crate) input: Vec<usize>,
     pub(crate) output: Vec<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct Network {
     pub(crate) parameters: Vec<Parameter>,
 }
 
-/// An operation, its output's length and its parameters among all.
+/// An operation, the lengths of its input and output, and the indices of its parameters in the network.
 pub(crate) struct Step {
     pub(crate) operation: Box<dyn Operation>,
     pub(crate) inputs: usize,
@@ -49,8 +49,8 @@ pub(crate) struct Step {
 }
 
 impl Model {
-    /// Puts layers in a row on records of shape `input`, and draws first weights from a public seed:
-    /// the same for the same seed, on every machine.
+    /// A model of these layers for records of shape `input`, with initial weights from a public seed. The
+    /// same seed gives the same weights on every machine.
     ///
     /// # Errors
     /// When a layer does not fit its input.
@@ -61,11 +61,11 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let layers: Vec<Layer> = layers.into_iter().map(Into::into).collect();
         let network = Network::new(input, &layers)?;
-        let mut numbers = Numbers(seed);
+        let mut random = SplitMix64(seed);
         let values = network.parameters.iter().map(|parameter| {
-            let value = |_| match parameter.first {
-                First::Constant(value) => value,
-                First::Uniform(limit) => limit * (2.0 * numbers.unit() - 1.0),
+            let value = |_| match parameter.initial {
+                Initial::Constant(value) => value,
+                Initial::Uniform(limit) => limit * (2.0 * random.unit() - 1.0),
             };
             (0..parameter.length()).map(value).collect()
         });
@@ -73,14 +73,14 @@ impl Model {
         Ok(Self { network: Arc::new(network), values })
     }
 
-    /// Names, shapes and values of all parameters, running statistics among them.
+    /// Names, shapes and values of all parameters, including running statistics.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
         let parameters = self.network.parameters.iter().zip(&self.values);
         parameters.map(|(p, values)| (p.name.as_str(), p.shape.as_slice(), values.as_slice()))
     }
 
-    /// The values of a parameter, to look at or to set. Values that depend on private data other
-    /// than through a release void every guarantee.
+    /// The values of a parameter, mutable. Never set values that depend on private data other than
+    /// through a release: that voids the guarantee.
     pub fn parameter_mut(&mut self, name: &str) -> Option<&mut [f32]> {
         let index = self.network.parameters.iter().position(|p| p.name == name)?;
         self.values.get_mut(index).map(Vec::as_mut_slice)
@@ -92,8 +92,8 @@ impl Model {
         trained.map(Parameter::length).sum()
     }
 
-    /// Moves running statistics towards what a round released.
-    pub(crate) fn follow(&mut self, estimates: &Released<Estimates>, momentum: f32) {
+    /// Moves running statistics towards the released averages of a round.
+    pub(crate) fn update_statistics(&mut self, estimates: &Released<Estimates>, momentum: f32) {
         let parameters = self.network.parameters.iter().zip(&mut self.values);
         for (parameter, values) in parameters.filter(|(p, _)| p.role == Role::Statistic) {
             let Some(estimate) = estimates.vector(&parameter.name) else { continue };
@@ -103,8 +103,8 @@ impl Model {
         }
     }
 
-    /// A plain step of gradient descent on the weights, by the gradients of parameters.
-    pub(crate) fn descend<'a>(
+    /// A plain SGD step on the weights; gradients come with the index of their parameter.
+    pub(crate) fn sgd_step<'a>(
         &mut self,
         gradients: impl Iterator<Item = (usize, &'a Vec<f32>)>,
         rate: f32,
@@ -136,7 +136,7 @@ impl Network {
         };
         check_axes(input)?;
         let mut shape = input.to_vec();
-        let (mut steps, mut parameters, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut steps, mut parameters, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let mut rest = layers;
         while let Some((layer, after)) = rest.split_first() {
             let fused = after.first().and_then(|next| layer.fused(next, &shape));
@@ -150,13 +150,12 @@ impl Network {
             shape = output;
             let Some(operation) = operation else { continue };
             let name = layer.name();
-            counts.push(name);
-            let number = counts.iter().filter(|other| **other == name).count();
+            names.push(name);
+            let number = names.iter().filter(|other| **other == name).count();
             let first = parameters.len();
-            let own = operation.parameters().into_iter();
-            let named =
+            let with_layer =
                 |p: Parameter| Parameter { name: format!("{name}{number}.{}", p.name), ..p };
-            parameters.extend(own.map(named));
+            parameters.extend(operation.parameters().into_iter().map(with_layer));
             let (outputs, parameters) = (shape.iter().product(), first..parameters.len());
             steps.push(Step { operation, inputs, outputs, parameters });
         }
@@ -190,16 +189,16 @@ impl Prepared {
         }
     }
 
-    pub(crate) fn of<'a>(&'a self, model: &'a Model, step: usize) -> Packed<'a> {
+    pub(crate) fn packed<'a>(&'a self, model: &'a Model, step: usize) -> Packed<'a> {
         let parameters = model.network.steps[step].parameters.clone();
         Packed { values: &model.values[parameters], panels: &self.panels[step] }
     }
 }
 
-/// Public numbers from a public seed (SplitMix64); nothing private depends on them.
-pub(crate) struct Numbers(pub(crate) u64);
+/// Pseudorandom numbers from a public seed, for initial weights and tests. Never used for noise or samples.
+pub(crate) struct SplitMix64(pub(crate) u64);
 
-impl Numbers {
+impl SplitMix64 {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -208,7 +207,7 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// In [0, 1).
+    /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }

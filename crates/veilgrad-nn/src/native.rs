@@ -1,4 +1,4 @@
-//! Native models as a backend of rounds: tiles of examples through layers and back.
+//! The round backend of this crate's own models.
 
 use veilgrad_mechanism::{Metric, RecordVector};
 
@@ -11,7 +11,7 @@ use crate::round::{
 use crate::tile::Tile;
 use crate::{Loss, layer::Role};
 
-/// What a metric of this name is about.
+/// What a metric measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measured {
     Accuracy,
@@ -20,7 +20,7 @@ pub(crate) enum Measured {
 }
 
 impl Measured {
-    /// What the metrics of a plan are about, by their names: `accuracy`, `loss` and `classes`.
+    /// What each metric of a plan measures, by its name: `accuracy`, `loss` or `classes`.
     pub(crate) fn of_plan(plan: &TrainingPlan) -> Result<Vec<Self>, TrainError> {
         let measured = |metric: &Metric| match (metric.vector().0.as_str(), metric.vector().1) {
             ("accuracy", 1) => Ok(Self::Accuracy),
@@ -32,7 +32,7 @@ impl Measured {
     }
 }
 
-/// What is the same in all rounds.
+/// Settings that are the same in all rounds.
 pub(crate) struct Setup {
     pub(crate) loss: Loss,
     pub(crate) metrics: Vec<Measured>,
@@ -53,14 +53,14 @@ pub(crate) struct Native<'a> {
     pub(crate) setup: &'a Setup,
 }
 
-/// One thread's tile, and a model for local steps.
+/// The memory of one thread: a tile, and a copy of the model for local SGD.
 pub struct Memory {
     tile: Tile,
     local: Option<(Model, Prepared)>,
 }
 
 impl Native<'_> {
-    fn load(&self, tile: &mut Tile, examples: &[ExampleId]) {
+    fn load_and_forward(&self, tile: &mut Tile, examples: &[ExampleId]) {
         tile.load(examples.len(), |index, input, target| {
             let ExampleId { record, example } = examples[index];
             self.records.read(record, example, input, target);
@@ -91,7 +91,7 @@ impl Backend for Native<'_> {
     }
 
     fn run(&self, memory: &mut Memory, examples: &[ExampleId]) -> bool {
-        self.load(&mut memory.tile, examples);
+        self.load_and_forward(&mut memory.tile, examples);
         memory.tile.backward(self.model, self.prepared);
         true
     }
@@ -103,15 +103,16 @@ impl Backend for Native<'_> {
         sums: &mut [Vec<f32>],
     ) -> bool {
         let tile = &mut memory.tile;
-        let mut exchange = |tile: &mut Tile| {
+        // The backward pass of a summed tile adds to the tile's gradients: for that time, these are `sums`.
+        let mut swap_gradients = |tile: &mut Tile| {
             for (sum, parameter) in sums.iter_mut().zip(&self.setup.order) {
                 std::mem::swap(sum, &mut tile.gradients[*parameter]);
             }
         };
-        self.load(tile, examples);
-        exchange(tile);
+        self.load_and_forward(tile, examples);
+        swap_gradients(tile);
         tile.backward(self.model, self.prepared);
-        exchange(tile);
+        swap_gradients(tile);
         true
     }
 
@@ -162,11 +163,11 @@ impl Backend for Native<'_> {
             for first in (0..examples).step_by(batch) {
                 prepared.prepare(&local);
                 sums.iter_mut().for_each(|sum| sum.fill(0.0));
-                let here = Native { model: &local, prepared: &prepared, ..*self };
-                let part = first..first.saturating_add(batch).min(examples);
+                let backend = Native { model: &local, prepared: &prepared, ..*self };
+                let batch = first..first.saturating_add(batch).min(examples);
                 let averages = Averages { sums: &mut sums, encoded: &mut [], metrics: &[] };
-                average(&here, memory, record, part, averages);
-                local.descend(order.iter().copied().zip(&sums), rate);
+                average(&backend, memory, record, batch, averages);
+                local.sgd_step(order.iter().copied().zip(&sums), rate);
             }
         }
         let parameters = &self.model.network.parameters;
@@ -181,7 +182,7 @@ impl Backend for Native<'_> {
     }
 }
 
-/// The vectors of a model, and the parameter of each.
+/// The vectors that a round estimates for a model, and the index of each one's parameter.
 pub(crate) fn vectors(model: &Model) -> (Vectors, Vec<usize>) {
     let network = &model.network;
     let outer = |parameter: usize| {

@@ -1,4 +1,4 @@
-//! Optimizers: they see released estimates and nothing else.
+//! Optimizers and learning rate schedules. Optimizers see released estimates and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,24 @@ use veilgrad_mechanism::{Estimates, Released};
 use crate::layer::Role;
 use crate::{Model, ModelError};
 
-/// Moves weights by what a round released. Open for implementors.
+/// An optimizer: updates weights from the released gradients of a round. Open for implementors.
 pub trait Optimizer {
-    /// One step. `round` counts from 1; the gradient of parameter `name` is
+    /// Takes one step. `round` counts from 1; the gradient of parameter `name` is
     /// `released.vector(name)`, an average over the public expected number of records.
     fn step(&mut self, weights: Weights<'_>, released: &Released<Estimates>, rate: f64, round: u64);
 
-    /// What a checkpoint has to keep, by name.
+    /// The state to save in a checkpoint, by name.
     fn state(&self) -> BTreeMap<String, Vec<f32>> {
         BTreeMap::new()
     }
 
-    /// A name for what the numbers of [`state`](Optimizer::state) mean; an optimizer goes on from
-    /// states of its own kind alone.
+    /// The format of [`state`](Optimizer::state): an optimizer restores only states of its own kind.
     fn kind(&self) -> String;
 
-    /// Takes what [`state`](Optimizer::state) gave in training of such a model.
+    /// Restores a [`state`](Optimizer::state) that was saved with the same model.
     ///
     /// # Errors
-    /// When the state does not fit the model or is not finite. Nothing may have changed then.
+    /// When the state does not fit the model or is not finite. The optimizer must then be unchanged.
     fn restore(
         &mut self,
         _state: BTreeMap<String, Vec<f32>>,
@@ -63,11 +62,11 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     }
 }
 
-/// The trained parameters of a model, to be moved.
+/// The trained parameters of a model, for an [`Optimizer`] to update.
 pub struct Weights<'a>(pub(crate) &'a mut Model);
 
 impl Weights<'_> {
-    /// Names and values.
+    /// Names and values of the parameters.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
         let parameters = self.0.network.parameters.iter().zip(&mut self.0.values);
         let trained = parameters.filter(|(p, _)| p.role == Role::Weight);
@@ -75,25 +74,42 @@ impl Weights<'_> {
     }
 }
 
-/// A rule for one weight, with `N` numbers that it remembers.
+/// An update rule for one weight, with a state of `N` numbers per weight.
+///
+/// # Example
+/// ```
+/// use veilgrad_nn::{Optimizer, PerWeight, Rule, Step};
+///
+/// struct SignSgd;
+///
+/// impl Rule<0> for SignSgd {
+///     const NAME: &'static str = "sign-sgd";
+///
+///     fn update(&self, weight: f32, gradient: f32, _: &mut [f32; 0], step: Step) -> f32 {
+///         weight - step.rate * gradient.signum()
+///     }
+/// }
+///
+/// assert_eq!(PerWeight::new(SignSgd).kind(), "sign-sgd/0");
+/// ```
 pub trait Rule<const N: usize> {
-    /// Its name in checkpoints.
+    /// The name of the rule in checkpoints.
     const NAME: &'static str;
 
     /// The weight after a step.
     fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; N], step: Step) -> f32;
 }
 
-/// The learning rate and the number of the round, from 1.
+/// The learning rate and the round number of an optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// The learning rate.
     pub rate: f32,
-    /// The number of the round.
+    /// The number of the round, from 1.
     pub round: u64,
 }
 
-/// A [`Rule`] for every weight.
+/// An optimizer that applies one [`Rule`] to every weight.
 #[derive(Debug, Clone)]
 pub struct PerWeight<R, const N: usize> {
     rule: R,
@@ -101,7 +117,7 @@ pub struct PerWeight<R, const N: usize> {
 }
 
 impl<R: Rule<N>, const N: usize> PerWeight<R, N> {
-    /// An optimizer that remembers nothing yet.
+    /// An optimizer with an empty state.
     pub const fn new(rule: R) -> Self {
         Self { rule, memory: BTreeMap::new() }
     }
@@ -149,7 +165,7 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
         let lengths: BTreeMap<&str, usize> =
             weights.map(|p| (p.name.as_str(), p.length())).collect();
         let wrong = |name: &str| ModelError::State(name.to_owned());
-        // Before the first step there is no state; after it, every weight has its own.
+        // Before the first step there is no state; afterwards, every weight has one.
         if let Some(name) = lengths.keys().find(|n| !state.is_empty() && !state.contains_key(**n)) {
             return Err(wrong(name));
         }
@@ -160,19 +176,20 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
             }
         }
         let memory = |(name, values): (String, Vec<f32>)| {
-            let each = values.chunks_exact(N.max(1)).filter_map(|part| part.try_into().ok());
-            (name, each.collect())
+            let per_weight =
+                values.chunks_exact(N.max(1)).filter_map(|state| state.try_into().ok());
+            (name, per_weight.collect())
         };
         self.memory = state.into_iter().map(memory).collect();
         Ok(())
     }
 }
 
-/// Stochastic gradient descent without memory.
+/// Plain SGD, without momentum; see [`Sgd::plain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradientDescent;
 
-/// Stochastic gradient descent with momentum.
+/// SGD with momentum.
 ///
 /// # Example
 /// ```
@@ -185,20 +202,20 @@ pub struct GradientDescent;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// How much of the last step is taken again.
+    /// The momentum coefficient.
     pub momentum: f32,
-    /// Nesterov's look ahead.
+    /// Whether it is Nesterov momentum.
     pub nesterov: bool,
 }
 
 /// Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) with weight decay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
-    /// Decay of the average gradient.
+    /// Decay of the first moment.
     pub beta1: f32,
-    /// Decay of the average square.
+    /// Decay of the second moment.
     pub beta2: f32,
-    /// Keeps the division away from zero.
+    /// Added to the denominator.
     pub epsilon: f32,
     /// Decoupled weight decay.
     pub decay: f32,
@@ -207,31 +224,31 @@ pub struct Adam {
 /// Adagrad (Duchi et al. 2011).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adagrad {
-    /// Keeps the division away from zero.
+    /// Added to the denominator.
     pub epsilon: f32,
 }
 
 /// RMSprop (Tieleman and Hinton 2012).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsProp {
-    /// Decay of the average square.
+    /// Decay of the mean square.
     pub decay: f32,
-    /// Keeps the division away from zero.
+    /// Added to the denominator.
     pub epsilon: f32,
 }
 
 impl Sgd {
-    /// Plain gradient descent.
+    /// SGD without momentum.
     pub const fn plain() -> PerWeight<GradientDescent, 0> {
         PerWeight::new(GradientDescent)
     }
 
-    /// With momentum.
+    /// SGD with momentum.
     pub const fn with_momentum(momentum: f32) -> PerWeight<Self, 1> {
         PerWeight::new(Self { momentum, nesterov: false })
     }
 
-    /// With Nesterov's momentum.
+    /// SGD with Nesterov momentum.
     pub const fn nesterov(momentum: f32) -> PerWeight<Self, 1> {
         PerWeight::new(Self { momentum, nesterov: true })
     }
@@ -243,21 +260,21 @@ impl Adam {
         Self::with_decay(0.0)
     }
 
-    /// AdamW, with its authors' other settings.
+    /// AdamW with this weight decay, otherwise as [`standard`](Self::standard).
     pub const fn with_decay(decay: f32) -> PerWeight<Self, 2> {
         PerWeight::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
     }
 }
 
 impl Adagrad {
-    /// Adagrad with its usual setting.
+    /// Adagrad with epsilon 1e-10.
     pub const fn standard() -> PerWeight<Self, 1> {
         PerWeight::new(Self { epsilon: 1e-10 })
     }
 }
 
 impl RmsProp {
-    /// RMSprop with its usual settings.
+    /// RMSprop with decay 0.99 and epsilon 1e-8.
     pub const fn standard() -> PerWeight<Self, 1> {
         PerWeight::new(Self { decay: 0.99, epsilon: 1e-8 })
     }
@@ -315,43 +332,43 @@ impl Rule<1> for RmsProp {
     }
 }
 
-/// The learning rate over the rounds; a function of the round alone.
+/// A learning rate schedule: a function of the round number alone.
 ///
 /// # Example
 /// ```
 /// use veilgrad_nn::Schedule;
 ///
 /// let rate = Schedule::Cosine { first: 0.5, last: 0.0, warmup: 10, rounds: 100 };
-/// assert_eq!(rate.rate(9), 0.5); // after the rise
+/// assert_eq!(rate.rate(9), 0.5); // after the warmup
 /// assert!(rate.rate(99) < 0.001); // at the end
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// Always the same.
+    /// A constant rate.
     Constant(f64),
-    /// `first * factor^(round / every)`, with a whole quotient.
+    /// Step decay: multiplied by `factor` after every `every` rounds.
     Steps {
         /// The rate of the first round.
         first: f64,
-        /// What a step multiplies it with.
+        /// The factor of a step.
         factor: f64,
         /// Rounds between steps.
         every: u64,
     },
-    /// From `first` to `last` along half a cosine, after a linear rise.
+    /// Linear warmup, then cosine decay.
     Cosine {
-        /// The rate after the rise.
+        /// The rate after the warmup.
         first: f64,
         /// The rate at the end.
         last: f64,
-        /// Rounds of the rise.
+        /// Rounds of the warmup.
         warmup: u64,
-        /// Rounds in all.
+        /// Rounds in all, including the warmup.
         rounds: u64,
     },
-    /// From `first` to `last` in a straight line over `rounds`.
+    /// Linear decay from `first` to `last` over `rounds`.
     Linear {
         /// The rate of the first round.
         first: f64,
@@ -365,7 +382,7 @@ pub enum Schedule {
 impl Schedule {
     /// The rate of a round, counted from 0.
     pub fn rate(&self, round: u64) -> f64 {
-        let part = |round: u64, of: u64| (round as f64 / of.max(1) as f64).min(1.0);
+        let fraction = |round: u64, total: u64| (round as f64 / total.max(1) as f64).min(1.0);
         match *self {
             Self::Constant(rate) => rate,
             Self::Steps { first, factor, every } => {
@@ -375,10 +392,12 @@ impl Schedule {
                 first * (round + 1) as f64 / warmup as f64
             }
             Self::Cosine { first, last, warmup, rounds } => {
-                let part = part(round - warmup, rounds.saturating_sub(warmup));
-                last + (first - last) * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0
+                let done = fraction(round - warmup, rounds.saturating_sub(warmup));
+                last + (first - last) * (1.0 + (std::f64::consts::PI * done).cos()) / 2.0
             }
-            Self::Linear { first, last, rounds } => first + (last - first) * part(round, rounds),
+            Self::Linear { first, last, rounds } => {
+                first + (last - first) * fraction(round, rounds)
+            }
         }
     }
 }
@@ -392,9 +411,9 @@ pub(crate) struct WeightAverage {
 
 impl WeightAverage {
     pub(crate) fn add(&mut self, model: &Model, round: u64) {
-        // Young averages forget the random start faster.
-        let young = (1.0 + round as f32) / (10.0 + round as f32);
-        let decay = if young < self.decay { young } else { self.decay };
+        // A smaller decay in early rounds, so that the average forgets the initial weights.
+        let early = (1.0 + round as f32) / (10.0 + round as f32);
+        let decay = if early < self.decay { early } else { self.decay };
         for (average, values) in self.values.iter_mut().zip(&model.values) {
             for (average, value) in average.iter_mut().zip(values) {
                 *average += (1.0 - decay) * (value - *average);

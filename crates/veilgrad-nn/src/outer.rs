@@ -1,8 +1,8 @@
-//! Sums of outer products of small integers, exactly.
+//! Exact sums of outer products of small integers.
 //!
-//! A linear layer's gradient for one record is the outer product of its input and of what came back.
-//! Both factors become integers of 13 and 14 bits, and the sum over records is formed without ever
-//! holding one record's matrix.
+//! A linear layer's gradient for one record is the outer product of its input and its output gradient.
+//! The two factors are rounded to integers of 13 and 14 bits, and the sum over records is computed
+//! without ever writing out one record's matrix.
 
 use veilgrad_mechanism::exact::{self, Part};
 use zeroize::Zeroize;
@@ -14,40 +14,41 @@ use veilgrad_mechanism::exact::vectorised;
 const HEIGHT: usize = 4;
 const WIDTH: usize = 16;
 
-/// The largest factors: of sixteen records, `16 * 8191 * 16383 < 2^31`.
+/// The largest absolute values of the factors. Sixteen records fit 32 bits: `16 * 8191 * 16383 < 2^31`.
 pub(crate) const LEFT_MAX: f32 = 8191.0;
 pub(crate) const RIGHT_MAX: f32 = 16383.0;
 
 /// How many records are collected before their factors are multiplied; the sum does not depend on it.
 const DEPTH: usize = 256;
-/// Pairs of records of which no product can leave 32 bits.
+/// Pairs of records whose summed products always fit 32 bits.
 const SAFE_PAIRS: usize = 8;
 
-/// The factors of two records at one place.
+/// One coordinate of the factors of two records, side by side for `madd`.
 type Pair = [i16; 2];
 
-/// The sum over records of outer products, in 32 bits with a proven bound, then in 64.
+/// The sum over records of outer products: in a 32-bit accumulator, emptied into a 64-bit one before it can overflow.
 ///
 /// # Guarantee
-/// `narrow` never wraps: `bound` is at least the largest absolute value in it, and it is emptied
-/// before that could pass 2^31 - 1. What is added is exactly the sum of the products pushed.
+/// `narrow` never wraps: `bound` is an upper bound on the absolute values in it, and it is emptied
+/// before the bound could exceed 2^31 - 1. The result is exactly the sum of the products pushed.
 pub(crate) struct OuterSum {
     inputs: usize,
     outputs: usize,
-    /// Blocks of four places, each for all pairs; and panels of sixteen, from the first whole line of the
-    /// cache on.
+    /// Left factors in blocks of four coordinates, each with all pairs.
     left: Vec<Pair>,
+    /// Right factors in panels of sixteen coordinates, each with all pairs; they begin at a cache line boundary.
     right: Vec<Pair>,
-    /// The factors of a record that is not in a pair yet.
+    /// The factors of a record that has no partner yet.
     single: [Vec<i16>; 2],
-    /// How many records are collected, and the sum of their largest products.
+    /// How many records are collected.
     waiting: usize,
+    /// An upper bound on the absolute sum of their products: the sum of `max|left| max|right|`.
     products: u64,
     narrow: Vec<i32>,
     bound: u64,
-    /// What did not fit 32 bits; empty until that happens, and overwritten unless it has `begun`.
+    /// The 64-bit accumulator; its contents are arbitrary unless `wide_in_use`.
     wide: Vec<i64>,
-    begun: bool,
+    wide_in_use: bool,
 }
 
 const LARGEST: u64 = i32::MAX as u64;
@@ -66,12 +67,12 @@ impl OuterSum {
             narrow: vec![0; inputs * outputs],
             bound: 0,
             wide: Vec::new(),
-            begun: false,
+            wide_in_use: false,
         }
     }
 
-    /// Adds the outer product of two integer vectors, `|left| <= 8191` and `|right| <= 16383`, to the
-    /// sum, which [`sum`](Self::sum) gives after [`finish`](Self::finish).
+    /// Adds the outer product of two integer vectors, with `|left_i| <= 8191` and `|right_j| <= 16383`.
+    /// [`sum`](Self::sum) has it after [`finish`](Self::finish).
     pub(crate) fn push(&mut self, left: &[i16], right: &[i16]) {
         if self.waiting == DEPTH {
             self.multiply();
@@ -87,43 +88,42 @@ impl OuterSum {
         self.waiting += 1;
     }
 
-    /// Pairs the single record with another.
+    /// Pairs the record without a partner with this one.
     fn pair(&mut self, left: &[i16], right: &[i16]) {
         let (pair, first) = (self.waiting / 2, unaligned(&self.right));
         let [single_left, single_right] = &self.single;
         vectorised(
             #[inline(always)]
             || {
-                place::<HEIGHT>(&mut self.left, pair, single_left, left);
-                place::<WIDTH>(&mut self.right[first..], pair, single_right, right);
+                interleave::<HEIGHT>(&mut self.left, pair, single_left, left);
+                interleave::<WIDTH>(&mut self.right[first..], pair, single_right, right);
             },
         );
     }
 
     pub(crate) fn finish(&mut self) {
         self.multiply();
-        if self.begun && self.bound > 0 {
+        if self.wide_in_use && self.bound > 0 {
             self.flush();
         }
     }
 
-    /// The sum since the last [`restart`](Self::restart), when it is finished.
+    /// The sum since the last [`restart`](Self::restart), after [`finish`](Self::finish).
     pub(crate) fn sum(&self) -> Part<'_> {
-        match self.begun {
+        match self.wide_in_use {
             true => Part::Wide(&self.wide),
             false => Part::Narrow(&self.narrow),
         }
     }
 
-    /// Begins another sum.
+    /// Begins a new sum, and wipes the old one.
     pub(crate) fn restart(&mut self) {
         if self.bound > 0 {
             self.narrow.fill(0);
         }
         self.wide.zeroize();
-        (self.bound, self.begun) = (0, false);
+        (self.bound, self.wide_in_use) = (0, false);
         (self.waiting, self.products) = (0, 0);
-        // Factors of records are wiped after their round.
         for pairs in [&mut self.left, &mut self.right] {
             pairs.fill([0; 2]);
         }
@@ -159,18 +159,18 @@ impl OuterSum {
     }
 
     fn flush(&mut self) {
-        if self.begun {
+        if self.wide_in_use {
             exact::flush(&mut self.narrow, &mut self.wide);
         } else {
             self.wide.clear();
             self.wide.extend(self.narrow.iter().map(|narrow| i64::from(*narrow)));
             self.narrow.fill(0);
         }
-        (self.bound, self.begun) = (0, true);
+        (self.bound, self.wide_in_use) = (0, true);
     }
 }
 
-/// Sums without noise, and factors of records, are wiped.
+/// Wipes sums without noise, and factors of records.
 impl Drop for OuterSum {
     fn drop(&mut self) {
         self.left.zeroize();
@@ -181,9 +181,9 @@ impl Drop for OuterSum {
     }
 }
 
-/// Writes the factors of two records as a pair.
+/// Interleaves the factors of two records, as pair number `pair`.
 #[inline(always)]
-fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i16]) {
+fn interleave<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i16]) {
     let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(DEPTH / 2);
     for ((block, a), b) in blocks.zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
         let to = &mut block[pair];
@@ -194,6 +194,7 @@ fn place<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i1
     }
 }
 
+/// The largest absolute value.
 fn largest(factor: &[i16]) -> u16 {
     vectorised(
         #[inline(always)]
@@ -206,9 +207,9 @@ type Rows<'a, const B: usize> = [&'a [[Pair; HEIGHT]]; B];
 type Panel<'a> = &'a [[Pair; WIDTH]];
 type Sums<const B: usize> = [[[i32; WIDTH]; HEIGHT]; B];
 
-/// `sums[i][j] = sum over pairs of a_i b_j` for the two records of each pair, and B blocks of rows.
+/// Computes `sums[i][j] = sum of a_i b_j` over both records of all pairs, for B blocks of rows.
 trait Kernel: Copy {
-    /// How many blocks are best at once.
+    /// How many blocks fill the registers.
     const BLOCKS: usize;
 
     fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>);
@@ -322,7 +323,7 @@ impl Products<'_> {
 
     #[inline(always)]
     fn add_with<K: Kernel>(mut self, kernel: K) {
-        // Along rows of the sums, which are larger than any cache near by.
+        // Row by row: the sums do not fit the L1 or L2 cache.
         let blocks = self.inputs.div_ceil(HEIGHT);
         let mut block = 0;
         while block < blocks {
@@ -356,8 +357,8 @@ impl Products<'_> {
     }
 }
 
-/// Rounds `x * factor` to the nearest integers of at most `bound`, which is below 2^15, and returns
-/// the exact sum of their squares.
+/// Rounds `x * factor` to the nearest integers in `[-bound, bound]`, with `bound` below 2^15. Returns the
+/// exact sum of their squares.
 pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) -> u64 {
     vectorised(
         #[inline(always)]
@@ -367,7 +368,6 @@ pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) ->
                 for (x, integer) in x.iter().zip(&mut *integers) {
                     *integer = nearest(*x * factor, bound);
                 }
-                // 1024 squares of 15 bits fit 40 bits.
                 squares += integers
                     .iter()
                     .map(|i| i64::from(i32::from(*i) * i32::from(*i)) as u64)
@@ -381,7 +381,7 @@ pub(crate) fn round(x: &[f32], factor: f32, bound: f32, integers: &mut [i16]) ->
 /// The nearest integer, ties to even, after clamping; 0 for NaN.
 #[inline(always)]
 fn nearest(value: f32, bound: f32) -> i16 {
-    // Adding 1.5 * 2^23 leaves the integer in the low bits: nothing finer fits.
+    // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the mantissa.
     const SHIFT: f32 = 12_582_912.0;
     let low = if value >= -bound { value } else { -bound };
     let clamped = if low <= bound { low } else { bound };
@@ -394,12 +394,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test::Words;
+    use crate::test::SplitMix64;
 
     fn check(inputs: usize, outputs: usize, records: usize, mut factor: impl FnMut(bool) -> i16) {
         let mut sum = OuterSum::new(inputs, outputs);
         let mut expected = vec![0; inputs * outputs];
-        // A sum before, of which nothing may be left.
+        // An earlier sum, which must leave nothing behind.
         sum.push(&vec![7; inputs], &vec![8; outputs]);
         sum.finish();
         assert_eq!(values(&sum), vec![56; inputs * outputs]);
@@ -415,7 +415,7 @@ mod tests {
             }
         }
         sum.finish();
-        // Once more changes nothing.
+        // A second call changes nothing.
         sum.finish();
         assert_eq!(values(&sum), expected);
         sum.restart();
@@ -432,17 +432,17 @@ mod tests {
     proptest! {
         #[test]
         fn the_sum_is_exact(inputs in 1usize..40, outputs in 1usize..40, records in prop_oneof![0usize..150, 254usize..262, 510usize..520], seed: u64, bits in 1u32..14) {
-            let mut words = Words(seed);
+            let mut random = SplitMix64(seed);
             check(inputs, outputs, records, |left| {
                 let limit = (1i64 << (bits + u32::from(!left))) - 1;
-                (words.next() as i64).rem_euclid(2 * limit + 1) as i16 - limit as i16
+                (random.next() as i64).rem_euclid(2 * limit + 1) as i16 - limit as i16
             });
         }
 
         #[test]
         fn all_kernels_agree(seed: u64, pairs in 1usize..20) {
-            let mut words = Words(seed);
-            let mut pair = || [words.next() as i16 >> 2, words.next() as i16 >> 1];
+            let mut random = SplitMix64(seed);
+            let mut pair = || [random.next() as i16 >> 2, random.next() as i16 >> 1];
             let mut a = || (0..pairs).map(|_| [(); HEIGHT].map(|()| pair())).collect::<Vec<_>>();
             let a = [a(), a(), a(), a()];
             let b: Vec<[Pair; WIDTH]> = (0..pairs).map(|_| [(); WIDTH].map(|()| pair())).collect();
@@ -504,13 +504,13 @@ mod tests {
         let exactly = std::iter::repeat_n((left, right), 16).chain([(left, 48), (1, 31)]);
         for (more, sign) in (0..3).flat_map(|more| [(more, 1), (more, -1)]) {
             let mut sum = OuterSum::new(1, 1);
-            // One by one, so that every product is added to what is there.
+            // Multiplied one by one, so that every product is added to a sum that is not empty.
             for (a, b) in exactly.clone().chain(std::iter::repeat_n((1, 1), more)) {
                 sum.push(&[sign * a], &[b]);
                 sum.multiply();
                 assert!(sum.bound <= LARGEST, "the bound passed 32 bits");
             }
-            assert_eq!(sum.begun, more > 0, "{more} more than fit");
+            assert_eq!(sum.wide_in_use, more > 0, "{more} more than fit");
             sum.finish();
             let expected = i64::from(sign) * (i64::from(i32::MAX) + more as i64);
             assert_eq!(values(&sum), [expected]);
@@ -521,7 +521,7 @@ mod tests {
     fn every_order_of_extreme_factors_gives_their_exact_sum() {
         let (left, right) = (LEFT_MAX as i16, RIGHT_MAX as i16);
         let extremes = [(left, right), (-left, right), (0, right), (1, -1)];
-        // All sequences of six blocks of eight records: three times what 32 bits hold.
+        // All sequences of six blocks of eight records: up to three times what 32 bits hold.
         for code in 0..4usize.pow(6) {
             let mut sum = OuterSum::new(1, 1);
             let mut expected = 0;

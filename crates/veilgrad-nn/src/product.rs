@@ -1,4 +1,4 @@
-//! From the two factors of a record's gradient to integers, and into an exact sum.
+//! Rounds the two factors of a record's gradient to integers and adds their outer product to an exact sum.
 
 use veilgrad_mechanism::OuterProducts;
 use veilgrad_mechanism::exact::{self, Part, round_down};
@@ -10,28 +10,28 @@ use veilgrad_mechanism::exact::vectorised;
 /// Sums of outer products whose factors are rounded to integers of 13 and 14 bits.
 pub(crate) struct RoundedProducts {
     sum: OuterSum,
-    /// The length that the left factor should have, in integers.
+    /// The target norm of the left factor as integers.
     length: f64,
     left: Vec<i16>,
     right: Vec<i16>,
-    /// Of the record at hand: the scale of the left factor and its exact squared norm.
+    /// The scale of the current record's left factor, and its exact squared norm as integers.
     scale: f32,
     squares: u64,
 }
 
-/// A place for the sum of outer products of `left` and `right` numbers, in a group with this sensitivity in grid units:
-/// for [`Sample::begin_part`](veilgrad_mechanism::Sample::begin_part) in training engines outside of this crate. Gradients
-/// of linear layers come as two factors, and are never written out.
+/// An accumulator for outer products of vectors of lengths `left` and `right`, in a group with sensitivity `s_int` in
+/// grid units: for [`Sample::begin_part`](veilgrad_mechanism::Sample::begin_part) in training engines outside of this
+/// crate. A linear layer's gradient is passed as its two factors and never written out.
 #[must_use]
 pub fn outer_products(left: usize, right: usize, s_int: u32) -> Box<dyn OuterProducts> {
     Box::new(RoundedProducts::new(left, right, s_int))
 }
 
 impl RoundedProducts {
-    /// Products of `inputs` by `outputs`, in a group with this sensitivity in grid units.
+    /// Products of `inputs` by `outputs` numbers, in a group with this sensitivity in grid units.
     pub(crate) fn new(inputs: usize, outputs: usize, s_int: u32) -> Self {
-        // With equally fine factors, |A|/sqrt(inputs) = |B|/sqrt(outputs) where the record has all of
-        // the group's norm, |A||B| = S_int; but no shorter an A than makes every such B fit its bits.
+        // Both factors have the same resolution: |A|/sqrt(inputs) = |B|/sqrt(outputs) for a record with all
+        // of the group's norm, |A||B| = S_int. |A| is at least S_int/16383, so that such a B fits its bits.
         let s_int = f64::from(s_int);
         let length = (s_int * (inputs as f64 / outputs as f64).sqrt()).sqrt();
         let length = length.max(s_int / f64::from(RIGHT_MAX));
@@ -40,7 +40,7 @@ impl RoundedProducts {
     }
 }
 
-/// The factors of a record are wiped.
+/// Wipes the factors of the last record.
 impl Drop for RoundedProducts {
     fn drop(&mut self) {
         self.left.zeroize();
@@ -59,7 +59,7 @@ impl OuterProducts for RoundedProducts {
         if !squared.is_finite() {
             return f64::NAN;
         }
-        // Finite for a factor of zeros, too; it stays zero at any scale.
+        // The cap of 1e30 keeps the scale finite for a factor of zeros, which is zero at any scale.
         let scale = (self.length / squared.sqrt()).min(f64::from(LEFT_MAX / largest)).min(1e30);
         self.scale = round_down(scale).max(f32::MIN_POSITIVE);
         self.squares = round(left, self.scale, LEFT_MAX, &mut self.left);
@@ -68,7 +68,7 @@ impl OuterProducts for RoundedProducts {
     }
 
     fn slack(&self) -> f64 {
-        // Rounding moves each place of the right factor by at most 1/2.
+        // Rounding moves each coordinate of the right factor by at most 1/2.
         self.squares as f64 * self.right.len() as f64 / 4.0
     }
 
@@ -95,7 +95,7 @@ impl OuterProducts for RoundedProducts {
     }
 }
 
-/// The largest absolute value. As bits, absolute values have the same order.
+/// The largest absolute value. The bits of nonnegative floats have the order of their values.
 fn largest(x: &[f32]) -> f32 {
     vectorised(
         #[inline(always)]

@@ -1,22 +1,21 @@
-//! Data that is declared public: exact evaluation, and training without noise.
+//! Evaluation and training **without privacy**, for public data.
 //!
-//! Nothing here is private. Use it on test sets that may be shown, and to train on public data before
-//! private training begins.
+//! Nothing here is private. Use it on public test sets, and to pretrain on public data.
 
 use crate::model::Prepared;
 use crate::tile::{Tile, best_tile, tile_of};
 use crate::{Loss, Model, Performance, Records};
 
-/// How a model does on public records.
+/// Accuracy and loss of a model on public records.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluation {
-    /// The share of right predictions.
+    /// The fraction of right predictions.
     pub accuracy: f64,
     /// The average loss.
     pub loss: f64,
 }
 
-/// Evaluates a model on **public** records, exactly.
+/// Evaluates a model on **public** records, without noise.
 ///
 /// # Example
 /// ```
@@ -42,7 +41,7 @@ pub fn evaluate<R: Records>(model: &Model, loss: Loss, records: &R) -> Evaluatio
     Evaluation { accuracy: right / count, loss: losses / count }
 }
 
-/// Visits all records, tile by tile: the first example of each, loaded, and their number.
+/// Calls `visit` with tiles of all records (the first example of each) and the number of records in the tile.
 fn for_each_tile<R: Records>(
     model: &Model,
     loss: Loss,
@@ -59,14 +58,14 @@ fn for_each_tile<R: Records>(
     }
 }
 
-/// The outputs of a model for **public** records, one record after the other, of the first
-/// example of each, whatever its target. NaN for an input that is not finite.
+/// The outputs of a model for **public** records: of the first example of each, one record after the
+/// other. NaN for an input that is not finite. Targets are ignored.
 pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
     let mut outputs = Vec::new();
     for_each_tile(model, Loss::SoftmaxCrossEntropy, records, |tile, prepared, count| {
         tile.run(model, prepared);
         for row in 0..count {
-            // Layers that take a maximum would hide it.
+            // ReLU and max pooling could turn an input that is not finite into a finite output.
             let sound = tile.input(row).iter().all(|value| value.is_finite());
             let value = |value: &f32| if sound { *value } else { f32::NAN };
             outputs.extend(tile.output(row).iter().map(value));
@@ -75,7 +74,7 @@ pub fn outputs<R: Records>(model: &Model, records: &R) -> Vec<f32> {
     outputs
 }
 
-/// Gradient descent on **public** records.
+/// Plain SGD on **public** records.
 ///
 /// # Example
 /// ```
@@ -98,7 +97,7 @@ pub struct PublicTrainer {
 }
 
 impl PublicTrainer {
-    /// Puts a model and a loss together.
+    /// A trainer for this model and loss.
     pub fn new(model: Model, loss: Loss, performance: Performance) -> Self {
         let tile = tile_of(performance, &model);
         let worker = |_| Tile::new(&model, loss, tile, true);
@@ -106,19 +105,19 @@ impl PublicTrainer {
         Self { model, workers, prepared: Prepared::default() }
     }
 
-    /// The model as it is.
+    /// The trained model.
     #[must_use]
     pub fn into_model(self) -> Model {
         self.model
     }
 
-    /// One step on the average gradient of some public records.
+    /// One SGD step on the average gradient of some public records.
     pub fn step<R: Records>(&mut self, records: &R, ids: &[u64], rate: f32) {
         self.prepared.prepare(&self.model);
         let (model, prepared) = (&self.model, &self.prepared);
-        let part = ids.len().div_ceil(self.workers.len()).max(1);
+        let share = ids.len().div_ceil(self.workers.len()).max(1);
         std::thread::scope(|scope| {
-            let parts = ids.chunks(part).chain(std::iter::repeat(&[][..]));
+            let shares = ids.chunks(share).chain(std::iter::repeat(&[][..]));
             let work = |tile: &mut Tile, ids: &[u64]| {
                 tile.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
                 for ids in ids.chunks(tile.capacity) {
@@ -130,9 +129,9 @@ impl PublicTrainer {
                     tile.backward(model, prepared);
                 }
             };
-            let mut work_left = self.workers.iter_mut().zip(parts);
-            let first = work_left.next();
-            for (tile, ids) in work_left {
+            let mut workers = self.workers.iter_mut().zip(shares);
+            let first = workers.next();
+            for (tile, ids) in workers {
                 scope.spawn(move || work(tile, ids));
             }
             if let Some((tile, ids)) = first {
@@ -141,7 +140,7 @@ impl PublicTrainer {
         });
         let rate = rate / ids.len().max(1) as f32;
         for tile in &self.workers {
-            self.model.descend(tile.gradients.iter().enumerate(), rate);
+            self.model.sgd_step(tile.gradients.iter().enumerate(), rate);
         }
     }
 }

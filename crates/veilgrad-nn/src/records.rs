@@ -1,9 +1,9 @@
-//! Where records come from.
+//! Private datasets.
 
-/// Private records. Open for implementors.
+/// A private dataset: access to its records. Open for implementors.
 ///
 /// A record is what the guarantee protects: an example, a microbatch or a user. It has one or more
-/// examples, each an input and a target. Nothing that an implementation returns is ever shown.
+/// examples, each with an input and a target. What an implementation returns is never printed.
 pub trait Records: Sync {
     /// How many records there are. Private under add/remove adjacency.
     fn count(&self) -> u64;
@@ -13,12 +13,12 @@ pub trait Records: Sync {
         1
     }
 
-    /// Writes the input and the target of an example. Values that do not fit may be left
-    /// out: both are zero before. Must depend on this record alone.
+    /// Writes the input and the target of an example. Both are zero before, so a short example may leave
+    /// values out. Must depend on this record alone.
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]);
 }
 
-/// Records that are in memory, one example each.
+/// A private dataset in memory, with one example per record.
 ///
 /// # Example
 /// ```
@@ -39,8 +39,8 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// Inputs of `input` numbers and targets of `target` numbers, one record after the other. What
-    /// does not make a whole record is left out.
+    /// Inputs of `input` numbers and targets of `target` numbers, one record after the other. An
+    /// incomplete last record is ignored.
     pub fn new(inputs: Vec<f32>, input: usize, targets: Vec<f32>, target: usize) -> Self {
         Self { inputs, targets, shape: (input.max(1), target.max(1)) }
     }
@@ -53,19 +53,19 @@ impl Records for InMemory {
     }
 
     fn read(&self, record: u64, _: usize, input: &mut [f32], target: &mut [f32]) {
-        let row = |values: &'_ [f32], length: usize, to: &mut [f32]| {
+        let copy_row = |values: &'_ [f32], length: usize, to: &mut [f32]| {
             let from = values.chunks_exact(length).nth(record as usize);
             for (to, from) in to.iter_mut().zip(from.unwrap_or(&[])) {
                 *to = *from;
             }
         };
-        row(&self.inputs, self.shape.0, input);
-        row(&self.targets, self.shape.1, target);
+        copy_row(&self.inputs, self.shape.0, input);
+        copy_row(&self.targets, self.shape.1, target);
     }
 }
 
-/// Every `size` examples of some records as one record, whose average gradient is clipped. The last
-/// record may have fewer.
+/// Microbatches: joins every `size` consecutive examples of a dataset into one record, whose average
+/// gradient is clipped. The last record may have fewer.
 ///
 /// # Guarantee
 /// The microbatch is what is protected. Replacing a single example inside it moves the sum by up to
@@ -79,7 +79,7 @@ impl Records for InMemory {
 /// let examples = InMemory::new(vec![0.0; 7], 1, vec![0.0; 7], 1);
 /// let records = Microbatches::new(examples, std::num::NonZeroU32::new(3).ok_or("zero")?);
 /// assert_eq!(records.count(), 3);
-/// assert_eq!(records.examples(2), 1); // the last one has what is left
+/// assert_eq!(records.examples(2), 1); // the last one is smaller
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Microbatches<R> {
@@ -88,7 +88,7 @@ pub struct Microbatches<R> {
 }
 
 impl<R: Records> Microbatches<R> {
-    /// Joins records of one example each.
+    /// Joins records that have one example each.
     pub const fn new(records: R, size: std::num::NonZeroU32) -> Self {
         Self { records, size }
     }

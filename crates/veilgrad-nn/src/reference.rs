@@ -1,7 +1,7 @@
-//! The slow, obvious way: one record at a time, in f64, by finite differences and naive loops.
+//! A slow reference: one record at a time, in f64, by finite differences and naive loops.
 //!
-//! Tests compare every layer's gradients, norms and exact sums with it, and records with themselves
-//! in other company.
+//! Tests compare outputs, gradients, norms and exact sums of every layer with it, and each record with
+//! the same record beside other neighbours.
 
 mod naive;
 
@@ -13,17 +13,17 @@ use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
 
 use crate::layer::Role;
 use crate::model::Prepared;
-use crate::test::Words;
+use crate::test::SplitMix64;
 use crate::tile::Tile;
 use crate::{Conv2d, Layer, Loss, Model, Padding};
 
-/// Models that have every layer, of random sizes. Smooth ones can be differenced.
-fn any_model(words: &mut Words) -> Model {
-    any_layers(words).0
+/// A random model. Together, they have every layer.
+fn any_model(random: &mut SplitMix64) -> Model {
+    any_layers(random).0
 }
 
-fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
-    let mut pick = |from: usize, to: usize| from + words.next() as usize % (to - from + 1);
+fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
+    let mut pick = |from: usize, to: usize| from + random.next() as usize % (to - from + 1);
     let padding = |kind: usize, size: usize| match kind {
         0 => Padding::Valid,
         1 => Padding::Same,
@@ -129,28 +129,28 @@ fn any_layers(words: &mut Words) -> (Model, Vec<Layer>) {
             (vec![pick(1, 40)], layers)
         }
     };
-    let mut model = Model::new(&input, layers.clone(), words.next()).unwrap();
-    // Biases, scales and statistics are constant at first; here they must matter.
+    let mut model = Model::new(&input, layers.clone(), random.next()).unwrap();
+    // Biases, scales and statistics begin as constants: random values make them matter.
     for values in &mut model.values {
-        values.iter_mut().for_each(|value| *value += 0.2 * words.unit());
+        values.iter_mut().for_each(|value| *value += 0.2 * random.unit());
     }
     (model, layers)
 }
 
-/// Inputs that suit the model, and targets.
-fn any_records(model: &Model, count: usize, words: &mut Words) -> Vec<(Vec<f32>, f32)> {
+/// Random inputs in the range of the model, and targets.
+fn any_records(model: &Model, count: usize, random: &mut SplitMix64) -> Vec<(Vec<f32>, f32)> {
     let length = model.network.inputs();
     let embeds = model.network.parameters[0].name.starts_with("embedding");
-    // Half of the time inputs take few values, so that they tie.
-    let tied = words.next().is_multiple_of(2);
+    // Half of the time inputs are whole numbers, so that maxima have ties.
+    let tied = random.next().is_multiple_of(2);
     (0..count)
         .map(|_| {
             let input = (0..length).map(|_| match (embeds, tied) {
-                (true, _) => (words.next() % 6) as f32,
-                (false, true) => words.normal().round(),
-                (false, false) => words.normal(),
+                (true, _) => (random.next() % 6) as f32,
+                (false, true) => random.normal().round(),
+                (false, false) => random.normal(),
             });
-            (input.collect(), (words.next() % 3) as f32)
+            (input.collect(), (random.next() % 3) as f32)
         })
         .collect()
 }
@@ -168,7 +168,7 @@ fn tile_of(model: &Model, records: &[(Vec<f32>, f32)], capacity: usize) -> Tile 
     tile
 }
 
-/// A record's gradient of a parameter, outer products multiplied out.
+/// A record's gradient of a parameter, with outer products written out.
 fn gradient(tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
     match tile.factors(parameter, row) {
         Some((left, right)) => {
@@ -180,7 +180,7 @@ fn gradient(tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
     }
 }
 
-/// The loss of one record in f64: differences of large losses would be lost in f32.
+/// The loss of one record in f64: in f32, rounding errors would hide the differences of large losses.
 fn loss_of(model: &Model, layers: &[Layer], (input, class): &(Vec<f32>, f32)) -> f64 {
     let outputs = naive(model, layers, input);
     let largest = outputs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -210,9 +210,9 @@ proptest! {
 
     #[test]
     fn outputs_are_what_the_definitions_of_the_layers_say(seed: u64) {
-        let mut words = Words(seed);
-        let (model, layers) = any_layers(&mut words);
-        let records = any_records(&model, 2, &mut words);
+        let mut random = SplitMix64(seed);
+        let (model, layers) = any_layers(&mut random);
+        let records = any_records(&model, 2, &mut random);
         let tile = tile_of(&model, &records, 3);
         let outputs = model.network.outputs();
         for (row, (input, _)) in records.iter().enumerate() {
@@ -225,10 +225,10 @@ proptest! {
 
     #[test]
     fn statistics_are_channel_means_and_mean_squares(seed: u64, channels in 1usize..5) {
-        let mut words = Words(seed);
+        let mut random = SplitMix64(seed);
         let layers = [Layer::BatchNorm, Layer::Flatten, Layer::linear(3)];
         let model = Model::new(&[2, 3, channels], layers, 1).unwrap();
-        let records = any_records(&model, 2, &mut words);
+        let records = any_records(&model, 2, &mut random);
         let tile = tile_of(&model, &records, 2);
         for (row, (x, _)) in records.iter().enumerate() {
             for c in 0..channels {
@@ -242,10 +242,10 @@ proptest! {
     }
 
     #[test]
-    fn gradients_are_the_differences_of_a_records_loss(seed: u64) {
-        let mut words = Words(seed);
-        let (model, layers) = any_layers(&mut words);
-        let record = any_records(&model, 1, &mut words).remove(0);
+    fn gradients_agree_with_finite_differences_of_a_records_loss(seed: u64) {
+        let mut random = SplitMix64(seed);
+        let (model, layers) = any_layers(&mut random);
+        let record = any_records(&model, 1, &mut random).remove(0);
         let tile = tile_of(&model, std::slice::from_ref(&record), 4);
         for (parameter, named) in model.network.parameters.iter().enumerate() {
             if named.role == Role::Statistic {
@@ -253,16 +253,16 @@ proptest! {
             }
             let gradient = gradient(&tile, parameter, 0);
             for _ in 0..3 {
-                let j = words.next() as usize % gradient.len();
-                let at = |step: f32| {
+                let j = random.next() as usize % gradient.len();
+                let loss_after = |step: f32| {
                     let mut moved = model.clone();
                     moved.values[parameter][j] += step;
                     loss_of(&moved, &layers, &record)
                 };
                 const H: f32 = 1e-3;
-                let (left, here, right) = (at(-H), loss_of(&model, &layers, &record), at(H));
+                let (left, here, right) = (loss_after(-H), loss_of(&model, &layers, &record), loss_after(H));
                 let fine = (right - left) / (2.0 * f64::from(H));
-                // Where the two sides differ there is a kink or a sharp bend.
+                // Skips kinks and sharp bends, where the slopes on the two sides differ.
                 if (right - 2.0 * here + left).abs() / f64::from(H) < 5e-3 {
                     let error = (fine - gradient[j]).abs();
                     prop_assert!(error < 6e-3 * (1.0 + fine.abs()), "{} {j}: {fine} {}", named.name, gradient[j]);
@@ -273,15 +273,15 @@ proptest! {
 
     #[test]
     fn a_record_in_any_company_gives_the_same_bits(seed: u64, count in 2usize..9) {
-        let mut words = Words(seed);
-        let model = any_model(&mut words);
-        let mut records = any_records(&model, count, &mut words);
-        // One neighbour that spoils whatever it touches.
+        let mut random = SplitMix64(seed);
+        let model = any_model(&mut random);
+        let mut records = any_records(&model, count, &mut random);
+        // One neighbour whose values overflow.
         records[0].0.iter_mut().for_each(|x| *x *= 1e30);
         let together = tile_of(&model, &records, count);
         let plan = flat_plan(&model, 0.7);
         let mut order: Vec<usize> = (0..count).collect();
-        order.sort_by_key(|_| words.next());
+        order.sort_by_key(|_| random.next());
         // Permuted, with one dropped, in a larger tile.
         let dropped: Vec<_> = order[1..].iter().map(|&i| records[i].clone()).collect();
         let shuffled = tile_of(&model, &dropped, count + 5);
@@ -305,9 +305,9 @@ proptest! {
 
     #[test]
     fn norms_and_integers_are_those_of_the_clipped_gradient(seed: u64, clip in 0.01f64..3.0) {
-        let mut words = Words(seed);
-        let model = any_model(&mut words);
-        let records = any_records(&model, 3, &mut words);
+        let mut random = SplitMix64(seed);
+        let model = any_model(&mut random);
+        let records = any_records(&model, 3, &mut random);
         let tile = tile_of(&model, &records, 3);
         let plan = flat_plan(&model, clip);
         let s_int = f64::from(plan.grid("gradient").unwrap().s_int());
@@ -329,9 +329,9 @@ proptest! {
 
     #[test]
     fn no_record_is_longer_than_the_sensitivity_in_any_group(seed: u64, power in -30i32..30, scale in -8f64..8.0) {
-        let mut words = Words(seed);
-        let model = any_model(&mut words);
-        let mut records = any_records(&model, 2, &mut words);
+        let mut random = SplitMix64(seed);
+        let model = any_model(&mut random);
+        let mut records = any_records(&model, 2, &mut random);
         if !model.network.parameters[0].name.starts_with("embedding") {
             records.iter_mut().for_each(|(x, _)| x.iter_mut().for_each(|x| *x *= 10f32.powi(power)));
         }
@@ -340,17 +340,17 @@ proptest! {
         let structure = Structure::new(trained.iter().map(|p| (p.name.as_str(), p.length()))).unwrap();
         let clip = ClipNorm::new(10f64.powf(scale)).unwrap();
         let one = PublicCount::new(1.0).unwrap();
-        let alpha = |words: &mut Words| JointScale::new(10f64.powi((words.next() % 7) as i32 - 3)).unwrap();
-        // One joint group of the first parameters, one of the rest.
+        let alpha = |random: &mut SplitMix64| JointScale::new(10f64.powi((random.next() % 7) as i32 - 3)).unwrap();
+        // One joint group of the first parameters, and one group of the rest.
         let cut = trained.len() / 2;
-        let joint = trained[..cut].iter().map(|p| (p.name.clone(), alpha(&mut words))).collect::<Vec<_>>();
+        let joint = trained[..cut].iter().map(|p| (p.name.clone(), alpha(&mut random))).collect::<Vec<_>>();
         let rest = trained[cut..].iter().map(|p| p.name.clone());
         let mut groups = vec![Group::new("rest", rest, clip).average(one)];
         if cut > 0 {
             let group = Group::joint("joint", joint, clip).average(one);
             groups.push(if seed % 2 == 0 { group.normalised() } else { group });
         }
-        let z = NoiseMultiplier::new(0.3 + f64::from(words.unit()) * 4.0).unwrap();
+        let z = NoiseMultiplier::new(0.3 + f64::from(random.unit()) * 4.0).unwrap();
         let plan = RoundPlan::new(structure, groups, Allocation::Proportional(z)).unwrap();
         for row in 0..2 {
             let (sums, norms) = integers(&model, &plan, &tile, row);
@@ -361,7 +361,7 @@ proptest! {
                 let all_finite = norms.iter().all(|n| n.is_finite());
                 prop_assert!(all_finite || squared == 0);
                 if all_finite && *norm > clip.get() * 1.001 && clip.get() > 1e-6 {
-                    // What is clipped keeps its length, but for the rounding of factors.
+                    // A clipped record has nearly the full norm: it loses only what rounding the factors costs.
                     prop_assert!(squared as f64 > 0.98 * (s_int * s_int) as f64, "{name} {norm} {} {squared} {s_int}", clip.get());
                 }
             }

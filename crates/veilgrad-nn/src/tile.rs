@@ -1,4 +1,4 @@
-//! A tile: some examples on their way through a model and back.
+//! A tile: a batch of examples in the forward and backward pass.
 
 use crate::layer::{Backward, Gradients, Parameter, Spare};
 use crate::loss::Judgement;
@@ -6,18 +6,18 @@ use crate::model::Prepared;
 use crate::round::Performance;
 use crate::{Loss, Model};
 
-/// Room for a fixed number of examples: inputs, what every step computes, and what comes back.
+/// Buffers for a fixed number of examples: inputs, activations, and gradients.
 ///
 /// # Guarantee
-/// Row i of everything depends on example i and on the model alone, not on how many examples there
-/// are or which; for that, see [`Operation`](crate::layer::Operation). (In a summed pass, gradients
-/// of parameters are sums over the examples.)
+/// Row i of every buffer depends on example i and on the model alone, not on the other examples or
+/// their number; see [`Operation`](crate::layer::Operation). (In a summed tile, gradients of
+/// parameters are sums over the examples.)
 pub(crate) struct Tile {
     pub(crate) capacity: usize,
     count: usize,
     /// The input of every step, and the output of the last.
     pub(crate) values: Vec<Vec<f32>>,
-    /// The gradients by those.
+    /// The gradients by `values`.
     pub(crate) slopes: Vec<Vec<f32>>,
     /// The gradients by the parameters: a row per example, or one for all.
     pub(crate) gradients: Vec<Vec<f32>>,
@@ -33,13 +33,13 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// Room for `capacity` examples. Parameters whose gradients are outer products get no rows unless
-    /// gradients are `summed`.
+    /// A tile for `capacity` examples. Parameters whose gradients are outer products get no gradient rows
+    /// unless gradients are `summed`.
     pub(crate) fn new(model: &Model, loss: Loss, capacity: usize, summed: bool) -> Self {
         let network = &model.network;
         let mut widths = vec![network.inputs()];
         widths.extend(network.steps.iter().map(|step| step.outputs));
-        let room = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
+        let zeros = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
         let lengths: Vec<usize> = network.parameters.iter().map(Parameter::length).collect();
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
         let mut outer = vec![None; lengths.len()];
@@ -54,8 +54,8 @@ impl Tile {
         Self {
             capacity,
             count: 0,
-            values: room(),
-            slopes: room(),
+            values: zeros(),
+            slopes: zeros(),
             gradients: gradients.collect(),
             targets: vec![0.0; target * capacity],
             judgements: vec![None; capacity],
@@ -68,7 +68,7 @@ impl Tile {
         }
     }
 
-    /// Overwrites everything that was computed of examples.
+    /// Overwrites everything that was computed from examples.
     pub(crate) fn wipe(&mut self) {
         let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
         rows.for_each(|values| values.fill(0.0));
@@ -95,14 +95,14 @@ impl Tile {
         }
     }
 
-    /// The forward pass alone. Outputs of examples that are not finite mean nothing.
+    /// The forward pass alone. The output of an example that is not finite is meaningless.
     pub(crate) fn run(&mut self, model: &Model, prepared: &Prepared) {
         let count = self.count;
         for (index, step) in model.network.steps.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(index + 1);
             let x = &before[index][..count * step.inputs];
             let y = &mut after[0][..count * step.outputs];
-            let parameters = prepared.of(model, index);
+            let parameters = prepared.packed(model, index);
             step.operation.forward(parameters, count, x, y, &mut self.spare);
         }
     }
@@ -122,7 +122,7 @@ impl Tile {
             let judgement = if sound { self.loss.judge(output, target, slope) } else { None };
             self.judgements[row] = judgement;
             if judgement.is_none() {
-                // An example that is not valid must not change a sum either.
+                // An unusable example must not change a sum over the tile.
                 slope.fill(0.0);
                 for values in &mut self.values {
                     let width = values.len() / self.capacity;
@@ -132,14 +132,14 @@ impl Tile {
         }
     }
 
-    /// The backward pass: a row of gradients per example, or in a summed tile the examples' gradients added to what is
-    /// in `gradients`.
+    /// The backward pass: writes a row of gradients per example; in a summed tile, adds the gradients of all examples to
+    /// `gradients`.
     pub(crate) fn backward(&mut self, model: &Model, prepared: &Prepared) {
         let count = self.count;
         for (index, step) in model.network.steps.iter().enumerate().rev() {
             let (before, after) = self.slopes.split_at_mut(index + 1);
             step.operation.backward(Backward {
-                packed: prepared.of(model, index),
+                packed: prepared.packed(model, index),
                 records: count,
                 x: &self.values[index][..count * step.inputs],
                 y: &self.values[index + 1][..count * step.outputs],
@@ -160,13 +160,13 @@ impl Tile {
         self.row(&self.values[0], row)
     }
 
-    /// A row of as many as the tile has room for.
+    /// A row of a buffer.
     fn row<'a>(&self, values: &'a [f32], row: usize) -> &'a [f32] {
         let width = values.len() / self.capacity;
         &values[row * width..][..width]
     }
 
-    /// What the model says about an example.
+    /// The model's output for an example.
     pub(crate) fn output(&self, row: usize) -> &[f32] {
         self.values.last().map_or(&[], |last| self.row(last, row))
     }
@@ -176,26 +176,27 @@ impl Tile {
         &self.targets[row * self.target..][..self.target]
     }
 
-    /// The gradient of a parameter by an example; empty for outer products.
+    /// An example's gradient of a parameter; empty for outer products.
     pub(crate) fn gradient(&self, parameter: usize, row: usize) -> &[f32] {
         let length = self.lengths[parameter];
         self.gradients[parameter].get(row * length..(row + 1) * length).unwrap_or(&[])
     }
 
-    /// The two factors of the gradient of a parameter by an example, if it is their outer product.
+    /// The two factors of an example's gradient of a parameter, if it is an outer product.
     pub(crate) fn factors(&self, parameter: usize, row: usize) -> Option<(&[f32], &[f32])> {
         let step = self.outer[parameter]?;
         Some((self.row(&self.values[step], row), self.row(&self.slopes[step + 1], row)))
     }
 }
 
-/// How many examples go through a model at once.
+/// The tile size in the settings, or the best one for the model.
 pub(crate) fn tile_of(performance: Performance, model: &Model) -> usize {
     if performance.tile > 0 { performance.tile } else { best_tile(model) }
 }
 
-/// The tile for a model: its values should stay in the nearest cache, and should not be read
-/// less often than the weights; and gradients that are held per record should not fill memory.
+/// The best tile size for a model: its values fill `CACHE` bytes, or as many as the weights if these are
+/// larger, because weights are read once per tile. Gradients that are held per record take at most
+/// `HELD` bytes.
 pub(crate) fn best_tile(model: &Model) -> usize {
     const CACHE: usize = 256 << 10;
     const HELD: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! Native models in training: the round engine, then the optimizer.
+//! Private training of this crate's models: the round engine, then the optimizer.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -19,12 +19,13 @@ use crate::round::{
 };
 use crate::tile::{best_tile, tile_of};
 
-/// A model in training.
+/// Trains a model with differential privacy (DP-SGD).
 ///
 /// # Guarantee
-/// The model's parameters and all that a round returns are functions of [`Released`](veilgrad_mechanism::Released) estimates and of
-/// public parameters. An unusable record (not finite, a target out of range, overflow on the way)
-/// contributes zero to every group, and no output depends on it otherwise.
+/// The model's parameters and everything that a round returns are functions of
+/// [`Released`](veilgrad_mechanism::Released) estimates and of public parameters. An unusable record (values that are
+/// not finite, a target out of range, a gradient that overflows) contributes zero to every group, and no output depends
+/// on it otherwise.
 ///
 /// # Example
 /// ```
@@ -40,7 +41,7 @@ use crate::tile::{best_tile, tile_of};
 /// let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.5));
 /// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, Performance::default())?;
 ///
-/// // The trainer's header says what a record is and how far the arithmetic is proven.
+/// // The trainer's header declares the record unit, and that records are proven to be isolated.
 /// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
 /// let records = InMemory::new(vec![0.5; 200], 2, vec![1.0; 100], 1);
 /// trainer.train(&mut run, &mut AllRecords, &records, 3, 3, |_, _| ())?;
@@ -75,8 +76,8 @@ impl<O: Optimizer> Trainer<O> {
         let (vectors, order) = vectors(&model);
         let metrics = Measured::of_plan(&training)?;
         let engine = Engine::new(training, vectors, performance, Numerics::Exact)?;
-        // Examples of one record are added up in f32, tile by tile: there, the tile is part of the arithmetic and
-        // must not be a setting.
+        // Gradients of a record's examples are summed in f32, tile by tile: the tile size would change the result, so
+        // it must not be a setting.
         let summed = engine.training().is_materialised();
         let tile = if summed { best_tile(&model) } else { tile_of(performance, &model) };
         Ok(Self {
@@ -91,22 +92,22 @@ impl<O: Optimizer> Trainer<O> {
         })
     }
 
-    /// Keeps an exponential moving average of the weights: post-processing, and often better than
-    /// the weights themselves.
+    /// Keeps an exponential moving average of the weights. This is post-processing: it costs no privacy,
+    /// and is often more accurate than the weights themselves.
     #[must_use]
     pub fn averaging(mut self, decay: f32) -> Self {
         self.average = Some(WeightAverage { decay, values: self.model.values.clone() });
         self
     }
 
-    /// How far a round moves the running statistics of batch norm; 0.1 by default.
+    /// Sets the momentum of the running statistics of batch norm; 0.1 by default.
     #[must_use]
     pub const fn statistics_momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self
     }
 
-    /// The model as it is.
+    /// The model with its current weights.
     pub const fn model(&self) -> &Model {
         &self.model
     }
@@ -120,7 +121,7 @@ impl<O: Optimizer> Trainer<O> {
     /// Runs one charged round.
     ///
     /// # Errors
-    /// When randomness fails or the permit is for another round; never because of a record.
+    /// When the operating system gives no randomness or the permit is for another round; never because of a record.
     pub fn round<R: Records>(
         &mut self,
         permit: RoundPermit,
@@ -130,7 +131,7 @@ impl<O: Optimizer> Trainer<O> {
         self.step(records, |engine, backend| engine.round(backend, permit, sampler))
     }
 
-    /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
+    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
     ///
     /// # Errors
     /// As for [`round`](Self::round), and when the run is not stamped.
@@ -145,12 +146,12 @@ impl<O: Optimizer> Trainer<O> {
         self.step(records, |engine, backend| engine.round_insecure(backend, permit, sampler, noise))
     }
 
-    /// Charges and runs `rounds` rounds in blocks of `block`, and shows each round's metrics. Blocks
-    /// that a crash leaves unused stay charged; 32 is a good size. For checkpoints, and to stop in order,
-    /// see [`drive`](crate::drive).
+    /// Charges and runs `rounds` rounds in blocks of `block`, and calls `show` after each. Rounds that a
+    /// crash leaves unused stay charged; 32 is a good block size. For checkpoints, and to stop early, see
+    /// [`drive`](crate::drive).
     ///
     /// # Errors
-    /// When the budget is spent (no data was touched for it), or anything fails.
+    /// When the budget does not cover the next block (no data is read for it), or anything fails.
     pub fn train<S: LedgerStore, R: Records>(
         &mut self,
         run: &mut Run<S>,
@@ -164,8 +165,8 @@ impl<O: Optimizer> Trainer<O> {
         drive_shown(self, run, sampler, records, &pace, show)
     }
 
-    /// Weights, running statistics, optimizer state, averages, clip norms, quantile estimates, the number
-    /// of rounds, and where the ledger's chain ends.
+    /// A checkpoint: weights, running statistics, optimizer state, averaged weights, clip norms, quantile
+    /// estimates, the number of rounds, and the head of the ledger.
     ///
     /// # Guarantee
     /// All of it is released or public; see [`Checkpoint`].
@@ -189,26 +190,26 @@ impl<O: Optimizer> Trainer<O> {
     /// Writes a [`checkpoint`](Self::checkpoint).
     ///
     /// # Errors
-    /// When the file cannot be written; what was there before is there still.
+    /// When the file cannot be written; an older checkpoint at `path` is then unchanged.
     pub fn save(&self, path: &Path, head: Option<&Head>) -> Result<(), FileError> {
         self.checkpoint(head).write(path)
     }
 
-    /// Resumes from a checkpoint of the same model, plan and kind of optimizer: clip norms that no
-    /// quantile adapts must be the plan's own. A checkpoint that names a ledger needs that ledger, and the ledger
-    /// must contain what was charged when the checkpoint was written.
+    /// Resumes from a checkpoint of the same model, plan and kind of optimizer. Clip norms that no quantile
+    /// adapts must equal the plan's. If the checkpoint names a ledger, that ledger must be passed and must contain
+    /// everything that was charged when the checkpoint was written.
     ///
     /// # Errors
     /// When the file cannot be read or does not fit, or the ledger is another one or was rolled back.
-    /// Nothing was changed then.
+    /// The trainer is then unchanged.
     pub fn resume(&mut self, path: &Path, ledger: Option<&dyn History>) -> Result<(), FileError> {
         self.restore(&Checkpoint::read(path, ledger)?)
     }
 
-    /// The same for a checkpoint that was read before.
+    /// Resumes from a checkpoint that was already read and verified.
     ///
     /// # Errors
-    /// When it does not fit. Nothing was changed then.
+    /// When it does not fit. The trainer is then unchanged.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), FileError> {
         let arrays = &checkpoint.arrays;
         let mut model = self.model.clone();
@@ -232,7 +233,7 @@ impl<O: Optimizer> Trainer<O> {
         Ok(())
     }
 
-    /// A round, and what follows from what it released: the optimizer, running statistics, the average.
+    /// Runs a round; then updates the weights, the running statistics and the averaged weights.
     fn step<R: Records>(
         &mut self,
         records: &R,
@@ -245,7 +246,7 @@ impl<O: Optimizer> Trainer<O> {
         let progress = round(&mut self.engine, &backend)?;
         if let Some(estimates) = self.engine.estimates() {
             self.optimizer.step(Weights(&mut self.model), estimates, rate, progress.round);
-            self.model.follow(estimates, self.momentum);
+            self.model.update_statistics(estimates, self.momentum);
         }
         if let Some(average) = &mut self.average {
             average.add(&self.model, progress.round);
@@ -254,7 +255,7 @@ impl<O: Optimizer> Trainer<O> {
     }
 }
 
-/// The engine: the header of a run, the round to charge, the plan, what was released.
+/// Gives access to the engine: the header of a run, the round to charge, the plan, the released estimates.
 impl<O> Deref for Trainer<O> {
     type Target = Engine<Memory>;
 

@@ -1,4 +1,4 @@
-//! Canaries: they show what a round does with a record, and change nothing for the others.
+//! Canaries: a round treats them like records, and they do not change the weights.
 
 mod common;
 
@@ -10,18 +10,18 @@ use veilgrad_nn::{Clipping, Performance, TrainingPlan};
 
 const CANARIES: usize = 60;
 
-/// Plans of every kind of clipping, with gradients as outer products and as vectors, and a metric beside them.
+/// Plans with every kind of clipping, with outer products and with materialised gradients, and one with a metric.
 fn plans() -> Vec<TrainingPlan> {
     let (clip, expected) = (ClipNorm::new(0.7).unwrap(), PublicCount::new(40.0).unwrap());
     let noise = NoiseMultiplier::new(1.1).unwrap();
-    let with = |clipping| TrainingPlan::new(clipping, noise, expected);
+    let plan_with = |clipping| TrainingPlan::new(clipping, noise, expected);
     let share = BudgetShare::new(0.1).unwrap();
     vec![
         plan(0.7, 40.0),
         plan(0.7, 40.0).materialised(),
         plan(0.7, 40.0).metric(Metric::accuracy().unwrap(), share),
-        with(Clipping::PerLayer(clip)),
-        with(Clipping::DimensionAware(clip)),
+        plan_with(Clipping::PerLayer(clip)),
+        plan_with(Clipping::DimensionAware(clip)),
     ]
 }
 
@@ -42,7 +42,7 @@ fn canaries_change_no_bit_of_the_weights() {
 }
 
 #[test]
-fn a_canary_that_is_in_is_clipped_to_the_clip_norm_and_no_other_shows() {
+fn an_included_canary_has_the_clip_norm_and_an_excluded_one_contributes_zero() {
     let records = in_memory(&examples(40, 5));
     for plan in plans() {
         let performance = Performance { threads: 2, tile: 8 };
@@ -60,7 +60,7 @@ fn a_canary_that_is_in_is_clipped_to_the_clip_norm_and_no_other_shows() {
             let clip = trainer.plan().clip_norm(group).unwrap().get();
             for (value, is_in) in released.iter().zip(coins) {
                 let expected = if *is_in { clip / 40.0 } else { 0.0 };
-                // Outer products of the group take a little room for their rounding.
+                // The clip factor leaves some slack for rounding outer products.
                 assert!((value - expected).abs() < 2e-3 * clip / 40.0, "{group}: {value}");
             }
         }
@@ -93,7 +93,7 @@ fn batches_of_a_fixed_size_are_drawn_from_records_and_canaries() {
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::ZeroOut)).unwrap();
     let mut all = FixedSampler::new(FixedBatch::new(40 + CANARIES as u64, 25).unwrap());
     trainer.train(&mut run, &mut all, &records, 2, 2, |_, _| ()).unwrap();
-    // A sampler that does not know of them does not fit.
+    // A sampler for the real records alone is refused.
     let mut few = FixedSampler::new(FixedBatch::new(40, 25).unwrap());
     assert!(trainer.train(&mut run, &mut few, &records, 1, 1, |_, _| ()).is_err());
 }

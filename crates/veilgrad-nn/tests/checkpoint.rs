@@ -1,4 +1,4 @@
-//! Files: weights round-trip, checkpoints go on and cannot go back.
+//! Model files and checkpoints: weights round-trip, and resuming cannot undo a charge.
 
 mod common;
 
@@ -30,7 +30,7 @@ impl Drop for Directory {
     }
 }
 
-/// Every round costs one.
+/// A pricing in which every round costs 1.
 struct Counting;
 
 impl Pricing for Counting {
@@ -63,7 +63,7 @@ fn weights_round_trip_and_nothing_else_is_in_the_file() {
         let refused = model().load_safetensors(&spoilt.to_safetensors().unwrap());
         assert!(matches!(refused, Err(FileError::Model(_))), "{value}");
     }
-    // Cut anywhere, it is refused.
+    // A truncated file is refused.
     for length in 0..bytes.len() {
         assert!(copy.load_safetensors(&bytes[..length]).is_err(), "{length}");
     }
@@ -132,14 +132,14 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
         weights.push(bits(trainer.model()));
         ledger = Some(run.close().unwrap().into_ledger());
     }
-    // The second and third went on from one checkpoint: other samples, other noise, other charges.
+    // The second and third attempt resumed from the same checkpoint: with new samples, noise and charges.
     assert_ne!(weights[1], weights[2]);
     let charged = |ledger: &Ledger| -> u64 {
         ledger.state().datasets()["toy"].runs.values().map(|run| run.charged()).sum()
     };
     let ledger = ledger.unwrap();
     assert_eq!(charged(&ledger), 6);
-    // A ledger that does not know of the charge is refused, as is none.
+    // A ledger without the charge is refused, and so is a missing ledger.
     let mut trainer = trainer(plan(0.3, 8.0), Performance::default());
     let rolled_back = Ledger::open(&early, Options::default()).unwrap();
     let refused = trainer.resume(&checkpoint, Some(&rolled_back));
@@ -151,7 +151,7 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
     trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
     assert_eq!(trainer.estimates().unwrap().charged_to(), LedgerKind::Durable);
     assert!(trainer.train(&mut run, &mut sampler, &data, 1, 1, |_, _| ()).is_err());
-    // The same trainer says so when its next round is charged to a ledger that forgets.
+    // The estimates say when a later round is charged to a ledger in memory.
     let header = trainer.header(Adjacency::AddRemove);
     let mut forgetful = Run::open(MemoryLedger::new(), header).unwrap();
     trainer.train(&mut forgetful, &mut sampler, &data, 1, 1, |_, _| ()).unwrap();
@@ -160,25 +160,25 @@ fn an_older_checkpoint_cannot_undo_a_charge() {
 
 #[cfg(unix)]
 #[test]
-fn a_checkpoint_is_its_owners_alone_and_follows_no_link() {
+fn a_checkpoint_is_readable_by_its_owner_alone_and_follows_no_symlink() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let directory = Directory::new("mode");
     let trainer = trainer(plan(1.0, 1.0), Performance { threads: 1, tile: 8 });
-    let at = |name: &str| directory.0.join(name);
-    // What a crash left, readable by all.
-    std::fs::write(at("first.partial"), b"left over").unwrap();
+    let path = |name: &str| directory.0.join(name);
+    // A partial file of a crash, readable by everyone.
+    std::fs::write(path("first.partial"), b"left over").unwrap();
     let open = std::fs::Permissions::from_mode(0o666);
-    std::fs::set_permissions(at("first.partial"), open).unwrap();
-    // What somebody planted.
-    std::fs::write(at("precious"), b"precious").unwrap();
-    symlink(at("precious"), at("second.partial")).unwrap();
+    std::fs::set_permissions(path("first.partial"), open).unwrap();
+    // A symlink planted by an attacker.
+    std::fs::write(path("precious"), b"precious").unwrap();
+    symlink(path("precious"), path("second.partial")).unwrap();
     for name in ["first", "second", "third"] {
-        trainer.save(&at(name), None).unwrap();
-        let found = std::fs::symlink_metadata(at(name)).unwrap();
+        trainer.save(&path(name), None).unwrap();
+        let found = std::fs::symlink_metadata(path(name)).unwrap();
         assert!(found.is_file());
         assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
     }
-    assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
+    assert_eq!(std::fs::read(path("precious")).unwrap(), b"precious");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_checkpoint_of_another_optimizer_or_plan_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_group_may_have_any_sign_in_its_name_and_goes_on_all_the_same() {
+fn training_resumes_with_any_characters_in_the_names_of_groups() {
     let directory = Directory::new("signs");
     let path = directory.0.join("checkpoint.safetensors");
     for name in ["a=b", "=", "a=b=c", "quantile/x", "\\", "\"", "é"] {

@@ -1,4 +1,4 @@
-//! The driver loop: what it saves, when it waits, how it ends.
+//! The training loop: when it saves checkpoints, waits for the ledger, and stops.
 
 mod common;
 
@@ -11,11 +11,11 @@ use veilgrad_nn::{
     DriveError, FileError, Hooks, Pace, Performance, Progress, Trainer, write_private,
 };
 
-/// A ledger that answers some charges with errors, and stores the others.
+/// A ledger that fails some charges.
 struct Failing {
     ledger: MemoryLedger,
     charges: usize,
-    /// From which charge on, how often, and what it answers.
+    /// The first charge that fails, how many fail, and their error.
     errors: (usize, usize, LedgerError),
 }
 
@@ -36,9 +36,9 @@ impl LedgerStore for Failing {
     }
 }
 
-/// Remembers what it was told.
+/// Hooks that record their calls.
 #[derive(Default)]
-struct Told {
+struct Recorder {
     charged: usize,
     shown: Vec<u64>,
     saved: Vec<u64>,
@@ -49,7 +49,7 @@ struct Told {
     full: Option<u64>,
 }
 
-impl<O, S: LedgerStore> Hooks<Trainer<O>, S> for Told
+impl<O, S: LedgerStore> Hooks<Trainer<O>, S> for Recorder
 where
     Trainer<O>: Rounds,
 {
@@ -93,14 +93,14 @@ impl<O: veilgrad_nn::Optimizer> Rounds for Trainer<O> {
 fn drive(
     pace: Pace,
     errors: (usize, usize, LedgerError),
-    told: &mut Told,
+    hooks: &mut Recorder,
 ) -> Result<u64, DriveError> {
     let data = in_memory(&examples(20, 3));
     let mut trainer = trainer(plan(0.3, 8.0), Performance { threads: 1, tile: 8 });
     let store = Failing { ledger: MemoryLedger::new(), charges: 0, errors };
     let mut run = Run::open(store, trainer.header(Adjacency::AddRemove)).unwrap();
     let mut sampler = PoissonSampler::new(SampleRate::new(0.2).unwrap());
-    veilgrad_nn::drive(&mut trainer, &mut run, &mut sampler, &data, &pace, told)
+    veilgrad_nn::drive(&mut trainer, &mut run, &mut sampler, &data, &pace, hooks)
 }
 
 fn never() -> (usize, usize, LedgerError) {
@@ -113,16 +113,16 @@ fn pace(rounds: u64, block: u64, every: u64) -> Pace {
 
 #[test]
 fn checkpoints_are_saved_before_the_first_charge_every_so_many_rounds_and_at_the_end() {
-    let mut told = Told::default();
-    assert_eq!(drive(pace(10, 4, 3), never(), &mut told).unwrap(), 0);
-    assert_eq!(told.saved, [0, 3, 6, 9, 10]);
-    assert_eq!(told.shown, (1..=10).collect::<Vec<_>>());
-    assert_eq!(told.charged, 3);
-    // Without a number, after 64 blocks at the latest.
-    let mut told = Told::default();
-    drive(pace(200, 1, 0), never(), &mut told).unwrap();
-    let longest = told.saved.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-    assert!(longest <= 64 && told.saved.last() == Some(&200), "{:?}", told.saved);
+    let mut hooks = Recorder::default();
+    assert_eq!(drive(pace(10, 4, 3), never(), &mut hooks).unwrap(), 0);
+    assert_eq!(hooks.saved, [0, 3, 6, 9, 10]);
+    assert_eq!(hooks.shown, (1..=10).collect::<Vec<_>>());
+    assert_eq!(hooks.charged, 3);
+    // With the default pace, after 64 blocks at the latest.
+    let mut hooks = Recorder::default();
+    drive(pace(200, 1, 0), never(), &mut hooks).unwrap();
+    let longest = hooks.saved.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest <= 64 && hooks.saved.last() == Some(&200), "{:?}", hooks.saved);
 }
 
 #[test]
@@ -132,62 +132,62 @@ fn whatever_the_ledger_answers_all_rounds_so_far_are_saved_first() {
         LedgerError::Refused("disk full".to_owned()),
         LedgerError::Busy("held".to_owned()),
     ] {
-        let mut told = Told::default();
-        let outcome = drive(pace(12, 4, 1000), (2, 99, error.clone()), &mut told);
+        let mut hooks = Recorder::default();
+        let outcome = drive(pace(12, 4, 1000), (2, 99, error.clone()), &mut hooks);
         let Err(DriveError::Train(veilgrad_nn::TrainError::Ledger(found))) = outcome else {
             panic!("{error}: {outcome:?}");
         };
         assert_eq!(found, error);
-        assert_eq!(told.saved, [0, 8], "{error}");
+        assert_eq!(hooks.saved, [0, 8], "{error}");
     }
 }
 
 #[test]
 fn a_busy_ledger_is_waited_for_and_no_round_is_lost() {
-    let mut told = Told { patience: 3, ..Told::default() };
+    let mut hooks = Recorder { patience: 3, ..Recorder::default() };
     let busy = (1, 3, LedgerError::Busy("held".to_owned()));
-    assert_eq!(drive(pace(12, 4, 1000), busy, &mut told).unwrap(), 0);
-    assert_eq!((told.waited, told.charged), (3, 3));
-    // What was done was in a checkpoint while it waited.
-    assert_eq!(told.saved, [0, 4, 12]);
+    assert_eq!(drive(pace(12, 4, 1000), busy, &mut hooks).unwrap(), 0);
+    assert_eq!((hooks.waited, hooks.charged), (3, 3));
+    // Before it waited, it saved a checkpoint.
+    assert_eq!(hooks.saved, [0, 4, 12]);
 }
 
 #[test]
 fn a_checkpoint_that_cannot_be_written_stops_the_run_and_names_the_one_that_is_whole() {
-    let mut told = Told { full: Some(6), ..Told::default() };
-    let error = drive(pace(12, 4, 3), never(), &mut told).unwrap_err();
+    let mut hooks = Recorder { full: Some(6), ..Recorder::default() };
+    let error = drive(pace(12, 4, 3), never(), &mut hooks).unwrap_err();
     assert!(matches!(error, DriveError::Checkpoint { round: 6, saved: Some(3), .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("round 6 could not") && text.contains("round 3 is whole"), "{text}");
-    assert_eq!(told.shown.last(), Some(&6));
-    // Nothing is charged if not even the first can be written.
-    let mut told = Told { full: Some(0), ..Told::default() };
-    assert!(drive(pace(12, 4, 3), never(), &mut told).is_err());
-    assert_eq!(told.charged, 0);
-    // Why training had stopped is said, too.
-    let mut told = Told { full: Some(8), ..Told::default() };
+    assert_eq!(hooks.shown.last(), Some(&6));
+    // If the first checkpoint cannot be written, nothing is charged.
+    let mut hooks = Recorder { full: Some(0), ..Recorder::default() };
+    assert!(drive(pace(12, 4, 3), never(), &mut hooks).is_err());
+    assert_eq!(hooks.charged, 0);
+    // The message also says why training had stopped.
+    let mut hooks = Recorder { full: Some(8), ..Recorder::default() };
     let spent = (2, 99, LedgerError::BudgetExhausted("spent".to_owned()));
-    let text = drive(pace(12, 4, 1000), spent, &mut told).unwrap_err().to_string();
+    let text = drive(pace(12, 4, 1000), spent, &mut hooks).unwrap_err().to_string();
     assert!(text.contains("spent") && text.contains("round 8 could not"), "{text}");
 }
 
 #[test]
 fn a_run_that_is_stopped_is_saved_and_says_what_is_left() {
-    let mut told = Told { stop_after: Some(5), ..Told::default() };
-    assert_eq!(drive(pace(12, 4, 1000), never(), &mut told).unwrap(), 7);
-    assert_eq!(told.saved, [0, 5]);
-    // Also while it waits for a busy ledger.
-    let mut told = Told { stop_after: Some(0), patience: 1000, ..Told::default() };
+    let mut hooks = Recorder { stop_after: Some(5), ..Recorder::default() };
+    assert_eq!(drive(pace(12, 4, 1000), never(), &mut hooks).unwrap(), 7);
+    assert_eq!(hooks.saved, [0, 5]);
+    // It also stops while it waits for a busy ledger.
+    let mut hooks = Recorder { stop_after: Some(0), patience: 1000, ..Recorder::default() };
     let busy = (0, usize::MAX / 2, LedgerError::Busy("held".to_owned()));
-    told.shown.push(0);
-    assert_eq!(drive(pace(12, 4, 1000), busy, &mut told).unwrap(), 12);
+    hooks.shown.push(0);
+    assert_eq!(drive(pace(12, 4, 1000), busy, &mut hooks).unwrap(), 12);
 }
 
 #[test]
 fn a_file_that_cannot_be_written_leaves_what_was_there_and_nothing_else() {
     let place = std::env::temp_dir().join(format!("veilgrad-nn-partial-{}", std::process::id()));
     std::fs::create_dir_all(place.join("taken")).unwrap();
-    // Its name is a directory's: the last step fails.
+    // The name is that of a directory: renaming fails.
     assert!(write_private(&place.join("taken"), b"bytes").is_err());
     let left: Vec<_> = std::fs::read_dir(&place).unwrap().map(|e| e.unwrap().file_name()).collect();
     std::fs::remove_dir_all(&place).unwrap();

@@ -1,4 +1,4 @@
-//! Groups of gradients beside statistics and metrics.
+//! Gradient groups in plans that also have statistics and metrics.
 
 mod common;
 
@@ -41,13 +41,12 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
             .metric(Metric::loss(4.0).unwrap(), share);
         let mut trainer = plain_trainer(&normed, plan, 0.1, ONE_THREAD).unwrap();
         assert!(trainer.plan().group_names().eq(names.iter()));
-        let of_statistics: Vec<_> =
-            trainer.plan().vectors("statistics").map(str::to_owned).collect();
-        assert_eq!(of_statistics, ["batch_norm1.mean", "batch_norm1.mean_square"]);
+        let statistics: Vec<_> = trainer.plan().vectors("statistics").map(str::to_owned).collect();
+        assert_eq!(statistics, ["batch_norm1.mean", "batch_norm1.mean_square"]);
         train_exactly(&mut trainer, &data, 1);
         assert!(distance(&normed, trainer.model()) > 0.01);
     }
-    // Statistics and metrics are no gradients.
+    // A gradient group cannot contain a statistic or a metric.
     for pattern in ["accuracy", "batch_norm1.mean"] {
         let groups = vec![Group::new("g", ["*"], clip(1.0)), Group::new("h", [pattern], clip(1.0))];
         let plan =
@@ -58,7 +57,7 @@ fn globs_choose_gradients_beside_statistics_and_metrics() {
 }
 
 #[test]
-fn an_average_that_a_group_asks_for_is_kept() {
+fn a_group_with_its_own_average_keeps_it() {
     let data = in_memory(&examples(50, 2));
     let moved = |group: Group, materialised: bool| {
         let weights = Group::weight("weights", WeightBound::new(1.0).unwrap());
@@ -78,7 +77,7 @@ fn an_average_that_a_group_asks_for_is_kept() {
         assert!(usual > 0.01);
         for (asked, factor) in [
             (group().average(count(25.0)), 2.0),
-            // Fifty records weigh fifty; of a larger minimum, the minimum counts.
+            // The total weight of fifty records is 50; a larger minimum replaces it.
             (group().average_over("weights", count(10.0)), 1.0),
             (group().average_over("weights", count(500.0)), 0.1),
         ] {

@@ -1,4 +1,5 @@
-//! Unusable records, not finite or out of range, as a whole or in one place: they count in no group, on both routes.
+//! Unusable records (values that are not finite or out of range) contribute zero to every group, with outer products and
+//! with materialised gradients.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn a_record_whose_statistics_overflow_counts_in_no_group() {
         let sound = examples(3, 8);
         let expected = run(&sound);
         for label in [0.0, 1.0, 2.0] {
-            // Its square is not finite, its loss and its gradient are.
+            // Its square is not finite, but its loss and its gradient are.
             let mut large = sound[0].clone();
             (large.0[0], large.1) = (1e25, label);
             let with: Vec<_> = sound.iter().cloned().chain([large]).collect();
@@ -61,8 +62,9 @@ fn unusable_records_change_nothing() {
             let plan = if materialised { plan.materialised() } else { plan };
             let mut trainer = plain_trainer(&model, plan, 0.5, ONE_THREAD).unwrap();
             let progress = train_exactly(&mut trainer, &in_memory(data), 4).unwrap();
-            let of = |name| progress.metric(name).unwrap().iter();
-            let metrics: Vec<u64> = of("loss").chain(of("classes")).map(|x| x.to_bits()).collect();
+            let metric = |name| progress.metric(name).unwrap().iter();
+            let metrics = metric("loss").chain(metric("classes"));
+            let metrics: Vec<u64> = metrics.map(|x| x.to_bits()).collect();
             (bits(trainer.model()), metrics, trainer.plan().adapted())
         };
         let expected = run(&sound);
@@ -79,11 +81,11 @@ fn unusable_records_change_nothing() {
             hostile.insert(0, (pixels(0.5), label));
         }
         assert_eq!(run(&hostile), expected, "labels, materialised: {materialised}");
-        // One more that makes sense is seen everywhere.
+        // One more valid record changes everything.
         hostile.push((pixels(0.5), 1.0));
         let more = run(&hostile);
         assert!(more.0 != expected.0 && more.1 != expected.1 && more.2 != expected.2);
-        // Far too large may be sound as far as f32 goes, or not; nothing breaks either way.
+        // Huge values may or may not overflow f32; the weights stay finite either way.
         hostile.extend([f32::MAX, 1e38, 1e19].map(|value| (pixels(value), 1.0)));
         assert!(run(&hostile).0.iter().all(|bits| f32::from_bits(*bits).is_finite()));
     }
@@ -115,7 +117,7 @@ fn a_record_alone_that_is_far_too_large_has_exactly_the_clip_norm() {
 
 #[test]
 fn a_gradient_that_overflows_in_one_group_counts_in_none() {
-    // No output in front of huge weights: a sound loss, and a first gradient beyond f32.
+    // First layer zero, second layer huge: the loss is finite, and the gradient of the first layer overflows f32.
     let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
     let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
     model.parameter_mut("conv1.weight").unwrap().fill(0.0);
@@ -163,7 +165,7 @@ fn a_record_with_an_unknown_entry_contributes_zero() {
     }
 }
 
-/// Records that may have fewer numbers than the model takes.
+/// Records that may have fewer numbers than the model's input.
 struct Ragged(Vec<Vec<f32>>);
 
 impl Records for Ragged {
@@ -197,7 +199,7 @@ fn a_short_record_does_not_see_the_one_before_it() {
     assert_ne!(run(&[whole.clone(), whole], 1), expected);
 }
 
-/// Records of which one cannot be read.
+/// Records of which one panics when it is read.
 struct Panics(InMemory, u64);
 
 impl Records for Panics {

@@ -1,7 +1,7 @@
-//! Digests of trained models, recorded once: whatever is rebuilt around a round, the same seeds give the same bits.
+//! Recorded digests of trained models: a refactoring must give the same bits for the same seeds.
 //!
-//! A digest changes when the arithmetic of a round does: order of operations, grid, clipping, noise, optimizer. That is
-//! allowed, with a reason in the CHANGELOG; it must never be a surprise.
+//! A digest changes when the arithmetic of a round changes: order of operations, grid, clipping, noise, optimizer. Such a
+//! change is allowed, with a reason in the CHANGELOG.
 
 mod common;
 

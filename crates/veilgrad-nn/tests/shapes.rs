@@ -1,4 +1,4 @@
-//! Shapes that are refused, and outputs where numbers are at their edge.
+//! Shapes that are refused, and outputs for inputs or statistics out of range.
 
 use veilgrad_nn::{Conv2d, InMemory, Layer, Model, ModelError, Padding, public};
 
@@ -8,11 +8,11 @@ fn an_axis_of_length_zero_is_refused_wherever_it_comes_from() {
     for input in [&[0][..], &[0, 4], &[4, 0], &[6, 6, 0]] {
         let made = Model::new(input, linear(), 1);
         assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
-        // The last axis would be gone behind it.
+        // A linear layer would replace the last axis.
         let made = Model::new(input, [Layer::linear(3)], 1);
         assert!(matches!(made.err(), Some(ModelError::Shape(_))), "{input:?}");
     }
-    // Layers that would make something of it.
+    // Layers whose output would have no axis of length 0.
     let average = vec![Layer::GlobalAverage, Layer::linear(3)];
     let padded = Conv2d::new(2, 1).padding(Padding::Explicit(1, 1));
     for (input, layers) in [
@@ -45,7 +45,7 @@ fn outputs_for_inputs_that_are_not_finite_are_nan() {
         inputs.extend([value, 2.0, 3.0, 4.0]);
     }
     inputs.extend([0.0, -1.0, 0.0, 0.25]);
-    // Targets play no part.
+    // Targets are ignored.
     let targets = vec![f32::NAN, 0.0, 1.0, 0.0, -7.0];
     let found = public::outputs(&model, &InMemory::new(inputs, 4, targets, 1));
     assert_eq!(found[..2], [3.5, -2.5]);
@@ -64,7 +64,7 @@ fn a_variance_that_noise_made_negative_counts_as_zero() {
         public::outputs(&model, &InMemory::new(vec![2.5], 1, vec![0.0], 1))[0]
     };
     let none = output(2.0, 4.0);
-    // Half over the root of the layer's epsilon, 1e-5.
+    // 0.5 divided by the square root of the layer's epsilon, 1e-5.
     assert!((none - 0.5 / 1e-5f32.sqrt()).abs() < 1e-2, "{none}");
     for mean_square in [3.9, 0.0, -7.0] {
         assert_eq!(output(2.0, mean_square), none);

@@ -1,4 +1,4 @@
-//! Rounds: the same bits for any number of threads, hostile records, private statistics and metrics.
+//! Rounds: the same bits for any number of threads, huge records, private statistics and metrics.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn a_record_far_too_large_is_clipped_like_any_other() {
 
 #[test]
 fn zero_gradients_and_empty_samples_are_ordinary_rounds() {
-    // Inputs of zero without bias gradients: all targets are met.
+    // Inputs and targets are zero, and so is the output: all gradients are zero.
     let layers = [Layer::linear(2)];
     let zero = Model::new(&[3], layers, 1).unwrap();
     let data = InMemory::new(vec![0.0; 30], 3, vec![0.0; 20], 2);
@@ -61,10 +61,10 @@ fn zero_gradients_and_empty_samples_are_ordinary_rounds() {
         Trainer::new(zero.clone(), Loss::SquaredError, plan, Sgd::plain(), rate, ONE_THREAD)
             .unwrap();
     train_exactly(&mut trainer, &data, 2);
-    // Decoding stands in the middle of a grid cell: far below any gradient.
+    // Decoding rounds to the middle of a grid cell, which is far below any gradient.
     assert!(distance(&zero, trainer.model()) < 1e-6);
 
-    // One record in a billion: the sample is empty, the noise is not.
+    // At this rate the sample is empty; the noise is not.
     let mut trainer = common::trainer(common::plan(1.0, 1.0), ONE_THREAD);
     let before = trainer.model().clone();
     let mut sampler = PoissonSampler::new(SampleRate::new(1e-9).unwrap());
@@ -156,7 +156,7 @@ fn statistics_gradients_and_metrics_are_groups_of_one_charged_round() {
     assert_eq!(rounds.count, 10);
     let groups: Vec<&str> = rounds.round.queries().iter().map(|q| q.group()).collect();
     assert_eq!(groups, ["gradient", "statistics", "accuracy"]);
-    // All groups together fold to the multiplier that was asked for.
+    // All groups together have the noise multiplier of the plan.
     let z = rounds.round.noise_multiplier().unwrap().get();
     assert!((1.1..1.1 * (1.0 + 1e-6)).contains(&z), "{z}");
     let model = trainer.model();
@@ -219,12 +219,12 @@ fn an_adaptive_clip_norm_follows_the_norms_and_stops_at_its_floor() {
             Trainer::new(model(), Loss::SoftmaxCrossEntropy, plan, Sgd::plain(), rate, ONE_THREAD)
                 .unwrap();
         train_exactly(&mut trainer, &in_memory(&examples(60, 12)), 80);
-        let still = trainer.plan().clip_norm("gradient").unwrap().get();
-        // Half of the norms are below: the next round releases a fraction near one half.
+        let adapted = trainer.plan().clip_norm("gradient").unwrap().get();
+        // Half of the norms are below the clip norm: the next round releases a fraction near 1/2.
         train_exactly(&mut trainer, &in_memory(&examples(60, 12)), 1);
         let below = trainer.estimates().unwrap().scalar("median").unwrap();
-        assert!((below - 0.5).abs() < 0.1 && still < 19.0, "{below} at {still}");
-        // Records of hardly any gradient drive it down to the floor and not below.
+        assert!((below - 0.5).abs() < 0.1 && adapted < 19.0, "{below} at {adapted}");
+        // Records with tiny gradients lower it to the floor and not below.
         let mut sure = model();
         sure.parameter_mut("linear2.weight").unwrap().fill(0.0);
         sure.parameter_mut("linear2.bias").unwrap().copy_from_slice(&[60.0, 0.0, 0.0]);
@@ -264,7 +264,7 @@ fn the_sums_of_a_round_that_failed_do_not_enter_the_next() {
         let mut sound = trainer(plan(0.3, 40.0), performance);
         train_exactly(&mut sound, &data, 1);
         let mut shaken = trainer(plan(0.3, 40.0), performance);
-        // All records are added up, and noise for tests is refused in the end: the run is not stamped.
+        // The round fails after all records are added: the run is not stamped, so noise for tests is refused.
         let header = shaken.header(Adjacency::ZeroOut);
         let mut run = Run::open(MemoryLedger::new(), header).unwrap();
         let permit = run.reserve(&shaken.event(&AllRecords).unwrap(), 1).unwrap().next().unwrap();

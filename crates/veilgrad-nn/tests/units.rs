@@ -57,7 +57,7 @@ fn unclipped_microbatches_average_to_the_batch_gradient_whatever_the_tile() {
     train_exactly(&mut by_example, &data, 2);
     let start = trainer(plan(1000.0, 1.0), ONE_THREAD);
     let moved = distance(start.model(), by_example.model());
-    // The last is more than goes through any model at once.
+    // The last is larger than a tile.
     for size in [2, 5, 16, 160] {
         let unit = Unit::Microbatch { examples: number(size) };
         let mut batches = trainer(plan(1000.0, 160.0 / f64::from(size)).unit(unit), ONE_THREAD);
@@ -69,7 +69,8 @@ fn unclipped_microbatches_average_to_the_batch_gradient_whatever_the_tile() {
 
 #[test]
 fn an_example_whose_gradient_overflows_leaves_the_others_of_its_record_as_they_are() {
-    // No output in front of huge weights: a sound loss, and for a large pixel a first gradient beyond f32.
+    // First layer zero, second layer huge: the loss is finite, and for a large pixel the gradient of the first layer
+    // overflows f32.
     let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
     let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
     model.parameter_mut("conv1.weight").unwrap().fill(0.0);
@@ -110,13 +111,13 @@ fn only_so_many_examples_of_a_user_count_and_bad_ones_do_not() {
     let few = run(vec![all[..5].to_vec(), all[5..7].to_vec()], 5);
     assert_eq!(few, run(vec![all.clone(), all[5..7].to_vec()], 5));
     assert_ne!(few, run(vec![all.clone(), all[5..7].to_vec()], 10));
-    // Nobody, and somebody with nothing sensible to say.
+    // A user without examples, and one with unusable examples only.
     let mut bad = all[0].clone();
     bad.0[0] = f32::NAN;
     assert_eq!(few, run(vec![all.clone(), all[5..7].to_vec(), vec![], vec![bad.clone(); 3]], 5));
-    let mut soiled = all[5..7].to_vec();
-    soiled.push(bad);
-    assert_eq!(few, run(vec![all, soiled], 5));
+    let mut with_bad = all[5..7].to_vec();
+    with_bad.push(bad);
+    assert_eq!(few, run(vec![all, with_bad], 5));
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn one_local_step_on_all_examples_is_the_average_gradient() {
 fn a_run_opened_for_other_records_is_refused() {
     let unit = Unit::User { examples: number(3), contribution: Contribution::Average };
     let mut trainer = trainer(plan(0.3, 2.0).unit(unit), ONE_THREAD);
-    // By hand instead of by Trainer::header: the ledger would claim more than was protected.
+    // A custom header instead of Trainer::header: the ledger would name the wrong record unit.
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).unwrap();
     let users = Users(vec![examples(3, 1)]);
@@ -189,15 +190,15 @@ fn local_steps_release_the_statistics_and_metrics_of_one_pass() {
         let mut trainer = plain_trainer(&model, plan, 1.0, ONE_THREAD).unwrap();
         let progress = train_exactly(&mut trainer, &Users(users.clone()), 1).unwrap();
         let released = trainer.estimates().unwrap();
-        let of = |name| -> Vec<u64> {
+        let bits_of = |name| -> Vec<u64> {
             released.vector(name).unwrap().iter().map(f64::to_bits).collect()
         };
-        let statistics = ["batch_norm1.mean", "batch_norm1.mean_square"].map(of);
-        let gradient = of("conv1.weight");
+        let statistics = ["batch_norm1.mean", "batch_norm1.mean_square"].map(bits_of);
+        let gradient = bits_of("conv1.weight");
         (statistics, progress.metric("loss").unwrap()[0].to_bits(), gradient)
     };
     let average = run(Contribution::Average);
-    // Steps that change the inputs of the norm a lot, the last of them on one example.
+    // Large steps, which change the inputs of the norm; the last step of an epoch has one example.
     let (batch, epochs) = (number(2), number(3));
     let local = run(Contribution::LocalSgd { rate: 1.0, batch, epochs });
     assert_eq!((&local.0, local.1), (&average.0, average.1));

@@ -1,55 +1,54 @@
-//! `exp(-x^2/2)` between two bounds, in big integers with directed rounding.
+//! Lower and upper bounds on `exp(-x^2/2)`, in big integers with directed rounding.
 
 use dashu_int::UBig;
 use dashu_int::ops::BitTest;
 
-/// Bounds of a real number, in units of 2^-bits.
+/// A lower and an upper bound on a real number, in units of 2^-bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) low: UBig,
     pub(crate) high: UBig,
 }
 
-/// Bounds of `exp(-x^2/2)` for every `x` in `[x, x + width] * 2^-x_bits`, in units of 2^-bits.
+/// Bounds on `exp(-x^2/2)` for every `x` in `[x, x + width] * 2^-x_bits`, in units of 2^-bits.
 ///
 /// # Guarantee
-/// `low <= exp(-x^2/2) 2^bits <= high` for all those `x`; for `width` 0 the two differ by a few units
-/// at most.
+/// `low <= exp(-x^2/2) 2^bits <= high` for all those `x`. For `width` 0 they differ by a few units.
 pub(crate) fn exp_minus_half_square(x: &UBig, width: u32, x_bits: usize, bits: usize) -> Bounds {
     let end = x + UBig::from(width);
     Bounds { low: exp_bounds(&end, x_bits, bits).low, high: exp_bounds(x, x_bits, bits).high }
 }
 
 fn exp_bounds(x: &UBig, x_bits: usize, bits: usize) -> Bounds {
-    // y = x^2/2 = square * 2^-(2 x_bits + 1). Halve it r times until it is below 1/16, and square
-    // the result r times: each squaring at most doubles the relative error, so r bits of guard.
+    // x^2/2 = square * 2^-(2 x_bits + 1). Halve it r times until it is below 1/16, and square the
+    // result r times. Each squaring at most doubles the relative error, so r guard bits are needed.
     let square = x * x;
     let square_bits = 2 * x_bits + 1;
     let halvings = (square.bit_len() + 4).saturating_sub(square_bits);
-    let guarded = bits + halvings + 32;
+    let guarded_bits = bits + halvings + 32;
     let reduced_bits = square_bits + halvings;
     let reduced = Bounds {
-        low: scale_down(&square, reduced_bits, guarded),
-        high: scale_down(&square, reduced_bits, guarded) + UBig::ONE,
+        low: rescale_down(&square, reduced_bits, guarded_bits),
+        high: rescale_down(&square, reduced_bits, guarded_bits) + UBig::ONE,
     };
-    let mut power = exp_minus_small(&reduced, guarded);
+    let mut power = exp_minus_small(&reduced, guarded_bits);
     for _ in 0..halvings {
         power = Bounds {
-            low: (&power.low * &power.low) >> guarded,
-            high: ((&power.high * &power.high) >> guarded) + UBig::ONE,
+            low: (&power.low * &power.low) >> guarded_bits,
+            high: ((&power.high * &power.high) >> guarded_bits) + UBig::ONE,
         };
     }
-    let guard = guarded - bits;
+    let guard = guarded_bits - bits;
     Bounds { low: power.low >> guard, high: (power.high >> guard) + UBig::ONE }
 }
 
 /// `floor(value * 2^(to - from))`.
-fn scale_down(value: &UBig, from: usize, to: usize) -> UBig {
+fn rescale_down(value: &UBig, from: usize, to: usize) -> UBig {
     if to >= from { value << (to - from) } else { value >> (from - to) }
 }
 
-/// Bounds of `exp(-t)` for a `t` within bounds below about 1/16, by the alternating Taylor series:
-/// after any term, the rest is smaller than the next term.
+/// Bounds on `exp(-t)` for `t` between bounds below about 1/16, by the alternating Taylor series: the remainder
+/// after any term is smaller than the next term.
 fn exp_minus_small(t: &Bounds, bits: usize) -> Bounds {
     let one = UBig::ONE << bits;
     let mut term = Bounds { low: one.clone(), high: one.clone() };
@@ -64,15 +63,15 @@ fn exp_minus_small(t: &Bounds, bits: usize) -> Bounds {
         let sum = if index % 2 == 0 { &mut even } else { &mut odd };
         sum.low += &term.low;
         sum.high += &term.high;
-        // Once a term is a few units, so is all that follows together.
+        // Once a term is at most 4 units, so is the remainder.
         if term.high <= UBig::from(4u8) {
             break;
         }
     }
-    let rest = UBig::from(4u8);
-    let below = &odd.high + &rest;
-    let low = if even.low > below { even.low - below } else { UBig::ZERO };
-    Bounds { low, high: even.high + rest - odd.low }
+    let remainder = UBig::from(4u8);
+    let subtrahend = &odd.high + &remainder;
+    let low = if even.low > subtrahend { even.low - subtrahend } else { UBig::ZERO };
+    Bounds { low, high: even.high + remainder - odd.low }
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_tight_and_hold_the_truth() {
+    fn bounds_are_tight_and_contain_the_value() {
         for x in [0u64, 1, 3, 64, 100, 255, 256, 300, 400, 511, 640, 1000] {
             let bounds = exp_minus_half_square(&UBig::from(x), 0, 6, 300);
             assert!(bounds.low <= bounds.high);
@@ -99,9 +98,9 @@ mod tests {
         }
     }
 
-    /// exp(-1/2) to 60 decimals, from any table.
+    /// exp(-1/2) to 60 decimals.
     #[test]
-    fn sixty_decimals_of_a_known_value() {
+    fn the_first_sixty_decimals_of_a_known_value_are_right() {
         let decimals = "606530659712633423603799534991180453441918135487186955682892";
         let expected: UBig = decimals.parse().unwrap();
         let bounds = exp_minus_half_square(&UBig::ONE, 0, 0, 260);
@@ -112,8 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// Division and shifts of the big-integer crate, checked by multiplication: a wrong division
-        /// was once reported for it.
+        /// Checks division and shifts of the big-integer crate by multiplication: a wrong division was once
+        /// reported for it.
         #[test]
         fn the_big_integer_operations_used_here_are_right(
             words in prop::collection::vec(any::<u64>(), 1..12), divisor in 1u32..200, shift in 0usize..300,

@@ -1,32 +1,32 @@
-//! Keys and the streams derived from them.
+//! Keys, and the streams of random words derived from them.
 
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use chacha20::{ChaCha12, ChaCha20};
 use veilgrad_events::{ProcessIdentity, UnknownProcess};
 use zeroize::Zeroizing;
 
-/// Nothing random could be drawn.
+/// Random words could not be drawn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RandomError {
     /// The operating system has no randomness to give.
     #[error("the operating system gave no randomness: {0}")]
     System(String),
-    /// The key could not be kept from forked copies of this process.
+    /// This process has no identity, so a forked copy of it could use the key too.
     #[error(transparent)]
     UnknownProcess(#[from] UnknownProcess),
-    /// The key was drawn by another process, of which this one is a copy.
+    /// The key was drawn by another process, from which this one was forked.
     #[error("the key belongs to another process, from which this one was forked")]
     OtherProcess,
 }
 
-/// The stream cipher that stretches a key.
+/// The stream cipher that expands a key into random words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cipher {
-    /// The default.
+    /// 20 rounds; the default.
     #[default]
     ChaCha20,
-    /// Fewer rounds, about 40 % faster; no attack is known that comes near.
+    /// 12 rounds, about 40 % faster; no known attack comes near breaking it.
     ChaCha12,
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum Purpose {
 /// A 256-bit key, fresh from the operating system, for one round's noise or one draw of a sample.
 ///
 /// # Guarantee
-/// Not clonable, printable or serialisable; wiped from memory when dropped. Nothing is kept between
-/// uses: a resumed, restarted or forked process asks the operating system again. A key that was drawn
-/// before a fork is in both processes; in the child every use of it is refused.
+/// A key cannot be cloned, printed or serialised, and is wiped from memory when dropped. No state is kept between
+/// keys: a resumed, restarted or forked process asks the operating system again. A fork copies a key that was
+/// drawn before it, but the child cannot use the copy.
 ///
 /// # Example
 /// ```
@@ -58,26 +58,26 @@ pub(crate) enum Purpose {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RoundKey {
-    /// On the heap, so that moving the key leaves no copy behind.
+    // On the heap, so that moving the key leaves no copy behind.
     key: Box<Zeroizing<[u8; 32]>>,
     cipher: Cipher,
-    /// The process that drew it; none drew a seed.
+    // The process that drew the key; `None` for a seeded key.
     process: Option<ProcessIdentity>,
 }
 
 impl RoundKey {
-    /// Asks the operating system for a key.
+    /// A fresh key from the operating system.
     ///
     /// # Errors
-    /// When it has none, or forked copies of this process could not be recognised.
+    /// When the system has no randomness, or the identity of this process cannot be determined.
     pub fn from_os() -> Result<Self, RandomError> {
         Self::from_os_with(Cipher::default())
     }
 
-    /// Asks the operating system for a key for a given cipher.
+    /// A fresh key from the operating system, for a given cipher.
     ///
     /// # Errors
-    /// When it has none, or forked copies of this process could not be recognised.
+    /// As for [`from_os`](Self::from_os).
     pub fn from_os_with(cipher: Cipher) -> Result<Self, RandomError> {
         let process = Some(ProcessIdentity::current()?);
         let mut key = Box::new(Zeroizing::new([0; 32]));
@@ -86,7 +86,7 @@ impl RoundKey {
         Ok(Self { key, cipher, process })
     }
 
-    /// A key that a seed repeats. It protects nothing.
+    /// A reproducible key from a seed, for tests. It protects nothing.
     #[cfg(feature = "insecure-testing")]
     #[must_use]
     pub fn from_seed(seed: u64, cipher: Cipher) -> Self {
@@ -97,7 +97,7 @@ impl RoundKey {
         Self { key, cipher, process: None }
     }
 
-    /// The process that drew the key; `None` for a key that a seed repeats.
+    /// The process that drew the key; `None` for a seeded key.
     #[must_use]
     pub const fn process(&self) -> Option<ProcessIdentity> {
         self.process
@@ -115,14 +115,13 @@ impl RoundKey {
     }
 }
 
-/// The streams of a key that this process drew. It lives no longer than one draw, on the threads of that
-/// draw, which a fork does not copy.
+/// The streams of a key, after the check that this process drew it. The value lives only during one draw; a fork
+/// does not copy the threads of that draw.
 #[derive(Clone, Copy)]
 pub(crate) struct Streams<'a>(&'a RoundKey);
 
 impl Streams<'_> {
-    /// The stream for one purpose, group and block: a pure function of the key and these three, so
-    /// that it does not matter who computes it.
+    /// The stream for one purpose, group and block: a pure function of the key and these three.
     pub(crate) fn stream(self, purpose: Purpose, group: u16, block: u64) -> KeyStream {
         let mut nonce = [0; 12];
         let [first, second] = group.to_le_bytes();
@@ -133,23 +132,22 @@ impl Streams<'_> {
             Cipher::ChaCha20 => State::ChaCha20(ChaCha20::new(key.into(), &nonce.into())),
             Cipher::ChaCha12 => State::ChaCha12(ChaCha12::new(key.into(), &nonce.into())),
         };
-        KeyStream { state, spare: Zeroizing::new([[0; 8]; SPARE]), left: 0 }
+        KeyStream { state, buffer: Zeroizing::new([[0; 8]; BUFFER_WORDS]), unread: 0 }
     }
 }
 
-/// Random words for one block, from the start; made where it is used and dropped there.
+/// The random words of one block, from its start.
 ///
 /// # Guarantee
-/// Not clonable, printable or serialisable; its state is wiped when dropped.
+/// Cannot be cloned, printed or serialised; its state is wiped when dropped.
 pub(crate) struct KeyStream {
     state: State,
-    spare: Zeroizing<[[u8; 8]; SPARE]>,
-    left: usize,
+    buffer: Zeroizing<[[u8; 8]; BUFFER_WORDS]>,
+    unread: usize,
 }
 
-/// Words fetched at once for those who need one at a time: enough for the cipher to run at full
-/// width.
-const SPARE: usize = 64;
+/// Words generated at once for single-word reads: enough for the cipher to use full SIMD width.
+const BUFFER_WORDS: usize = 64;
 
 // The cipher's state is a few hundred bytes either way, and lives on the stack of one block.
 #[allow(clippy::large_enum_variant)]
@@ -159,7 +157,7 @@ enum State {
 }
 
 impl State {
-    /// The next bytes. A stream has 2^38 of them; no draw comes near.
+    /// Writes the next bytes. A stream has 2^38 bytes; no draw comes near that.
     fn write(&mut self, bytes: &mut [u8]) {
         match self {
             Self::ChaCha20(cipher) => cipher.write_keystream(bytes),
@@ -169,19 +167,19 @@ impl State {
 }
 
 impl KeyStream {
-    /// The next bytes of the stream.
-    pub(crate) fn bytes(&mut self, bytes: &mut [u8]) {
+    /// Fills `bytes` with the next bytes of the stream.
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         self.state.write(bytes);
     }
 
-    /// One more word.
+    /// The next word.
     pub(crate) fn word(&mut self) -> u64 {
-        if self.left == 0 {
-            self.state.write(self.spare.as_flattened_mut());
-            self.left = SPARE;
+        if self.unread == 0 {
+            self.state.write(self.buffer.as_flattened_mut());
+            self.unread = BUFFER_WORDS;
         }
-        self.left -= 1;
-        self.spare.get(self.left).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        self.unread -= 1;
+        self.buffer.get(self.unread).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// A uniformly random integer below `bound`, exactly (Lemire, arXiv 1805.10941).
@@ -228,13 +226,12 @@ mod tests {
         }
     }
 
-    /// Every byte of the key is the operating system's: that all of 16 keys have a 0 in the same
-    /// place has probability 2^-128 per place.
+    /// That a byte is 0 in all 16 keys by chance has probability 2^-128.
     #[test]
     fn all_bytes_of_a_key_are_random() {
         let keys: Vec<RoundKey> = (0..16).map(|_| RoundKey::from_os().unwrap()).collect();
-        for place in 0..32 {
-            assert!(keys.iter().any(|key| key.key[place] != 0), "byte {place}");
+        for byte in 0..32 {
+            assert!(keys.iter().any(|key| key.key[byte] != 0), "byte {byte}");
         }
     }
 

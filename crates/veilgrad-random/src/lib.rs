@@ -1,15 +1,15 @@
-//! Exact randomness: everything random that a privacy ledger describes.
+//! Exact randomness for differential privacy: Gaussian noise and random samples of records.
 //!
-//! - [`RoundKey`]: a fresh key from the operating system for every use. The streams of random words that
-//!   are derived from it depend on nothing else, and a forked process cannot use it.
+//! - [`RoundKey`]: a fresh key from the operating system for every use. All random words are derived from it
+//!   alone, and a forked process cannot use it.
 //! - [`gaussian`]: `floor(2^k Z)` for a standard normal `Z`, with exactly that distribution.
 //! - [`subset`]: records drawn by Poisson sampling, without replacement, or in shuffled batches, with
 //!   exactly those probabilities.
 //!
 //! # Guarantee
-//! Given ideal random words, every distribution here is exact: floating point only ever takes a
-//! decision when a proven error bound says that it is the right one, and big integers take the rest.
-//! ChaCha20 in place of ideal words gives computational differential privacy, as the paper says.
+//! Given ideal random words, every distribution here is exact: a floating-point comparison counts only outside
+//! its proven error bound, and big integers decide the rest. With ChaCha20 in place of ideal words the guarantee
+//! is computational differential privacy, as in the paper.
 //! The proofs are in [`proof`].
 #![cfg_attr(
     not(test),
@@ -20,8 +20,8 @@
 #[doc = include_str!("../docs/randomness.md")]
 pub mod proof {}
 
+mod bernoulli;
 mod bigexp;
-mod chance;
 pub mod gaussian;
 mod key;
 pub mod subset;

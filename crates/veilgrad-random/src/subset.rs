@@ -1,64 +1,77 @@
-//! Exact draws of records.
+//! Random samples of records: Poisson, without replacement, and shuffled, with exact probabilities.
 //!
 //! Poisson samples are drawn in blocks of [`BLOCK`] records, each from its own stream, so that
-//! the sample does not depend on how many workers draw it.
+//! the sample does not depend on the number of workers.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use veilgrad_events::{FixedBatch, SampleRate};
 
-use crate::chance::{Chance, Odds};
+use crate::bernoulli::{Bernoulli, Probability};
 use crate::{KeyStream, Purpose, RandomError, RoundKey};
 
 /// Records per block of a Poisson draw.
 pub const BLOCK: u64 = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 16;
 
-/// Up to this rate gaps between selected records are drawn; above it, every record's own bits.
-const GAPS_UP_TO: f64 = 1.0 / 32.0;
+/// Up to this rate the gaps between selected records are drawn; above it, bits for every record.
+const MAX_RATE_FOR_GAPS: f64 = 1.0 / 32.0;
 
-/// Streams of a draw: those of its blocks, and one for each other use.
+// The stream groups of a draw: one for its blocks, and one for each other use.
 const BLOCKS: u16 = 0;
 const TRUNCATION: u16 = 1;
 const BATCH: u16 = 2;
 const SHUFFLE: u16 = 3;
 
-/// Poisson sampling: every record is taken independently, with exactly the probability of the rate.
+/// Poisson sampling: every record is taken independently, with probability exactly `rate`.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::SampleRate;
+/// use veilgrad_random::{RoundKey, subset::Poisson};
+///
+/// let poisson = Poisson::new(SampleRate::new(0.01)?);
+/// let ids = poisson.draw(&RoundKey::from_os()?, 60_000)?; // about 600 records
+/// assert!(ids.is_sorted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Poisson {
     method: Method,
 }
 
 enum Method {
     All,
-    /// A geometric gap is at least a whole block with the first chance; otherwise its binary digits
-    /// are independent, digit s being 1 with the chance number s.
+    /// A geometric gap is at least a whole block with the first probability; otherwise its binary digits
+    /// are independent, digit s being 1 with probability `digits[s]`.
     Gaps {
-        whole_block: Chance,
-        digits: Vec<Chance>,
+        whole_block: Bernoulli,
+        digits: Vec<Bernoulli>,
     },
     /// The binary expansion of the rate, most significant bit first.
     Bits(Vec<bool>),
 }
 
 impl Poisson {
-    /// Prepares the draw for one rate.
+    /// Precomputes the thresholds for one rate.
     #[must_use]
     pub fn new(rate: SampleRate) -> Self {
         let rate = rate.get();
         let method = if rate >= 1.0 {
             Method::All
-        } else if rate <= GAPS_UP_TO {
-            let digits = (0..BLOCK_BITS).map(|s| Chance::new(Odds::Digit { rate, s })).collect();
-            let whole_block = Chance::new(Odds::NoneOf { rate, log2_records: BLOCK_BITS });
+        } else if rate <= MAX_RATE_FOR_GAPS {
+            let digit = |s| Bernoulli::new(Probability::Digit { rate, s });
+            let digits = (0..BLOCK_BITS).map(digit).collect();
+            let none = Probability::NoneOf { rate, log2_records: BLOCK_BITS };
+            let whole_block = Bernoulli::new(none);
             Method::Gaps { whole_block, digits }
         } else {
-            Method::Bits(expansion(rate))
+            Method::Bits(binary_expansion(rate))
         };
         Self { method }
     }
 
-    /// The selected ones among the records numbered `0..records`, in ascending order.
+    /// Draws a sample of the records `0..records`, in ascending order.
     ///
     /// # Errors
     /// When another process drew the key.
@@ -66,7 +79,7 @@ impl Poisson {
         self.draw_blocks(key, records, 0..records.div_ceil(BLOCK))
     }
 
-    /// The selected records of some blocks: a worker's part of [`Poisson::draw`].
+    /// Draws the sample of some blocks only: one worker's part of [`Poisson::draw`].
     ///
     /// # Errors
     /// When another process drew the key.
@@ -86,7 +99,7 @@ impl Poisson {
                 Method::All => selected.extend(start..end),
                 Method::Gaps { whole_block, digits } => {
                     let mut next = start;
-                    while let Some(gap) = gap(&mut stream, whole_block, digits) {
+                    while let Some(gap) = draw_gap(&mut stream, whole_block, digits) {
                         let Some(id) = next.checked_add(gap).filter(|id| *id < end) else { break };
                         selected.push(id);
                         next = id + 1;
@@ -94,7 +107,7 @@ impl Poisson {
                 }
                 Method::Bits(bits) => {
                     for first in (start..end).step_by(64) {
-                        let mut taken = taken_of_64(&mut stream, bits);
+                        let mut taken = draw_64(&mut stream, bits);
                         while taken != 0 {
                             let id = first.checked_add(u64::from(taken.trailing_zeros()));
                             selected.extend(id.filter(|id| *id < end));
@@ -107,7 +120,7 @@ impl Poisson {
         Ok(selected)
     }
 
-    /// At most `maximum` of the selected records: of a larger sample, a uniformly random part.
+    /// Draws a sample and cuts it to a uniformly random subset of `maximum` records if it is larger.
     ///
     /// # Errors
     /// When another process drew the key.
@@ -128,41 +141,40 @@ impl Poisson {
     }
 }
 
-/// The number of records passed over before the next selected one; `None` if that is a whole block
-/// or more.
-fn gap(stream: &mut KeyStream, whole_block: &Chance, digits: &[Chance]) -> Option<u64> {
-    if whole_block.happens(stream) {
+/// Draws the number of records before the next selected one; `None` if that is a whole block or more.
+fn draw_gap(stream: &mut KeyStream, whole_block: &Bernoulli, digits: &[Bernoulli]) -> Option<u64> {
+    if whole_block.draw(stream) {
         return None;
     }
     let mut gap = 0;
     for (s, digit) in digits.iter().enumerate() {
-        gap |= u64::from(digit.happens(stream)) << s;
+        gap |= u64::from(digit.draw(stream)) << s;
     }
     Some(gap)
 }
 
-/// Which of 64 records are selected: the random bits of each are compared with the expansion of the
-/// rate until every comparison has fallen.
-fn taken_of_64(stream: &mut KeyStream, expansion: &[bool]) -> u64 {
-    let (mut open, mut taken) = (u64::MAX, 0);
+/// Draws which of 64 records are selected, as a bit mask: compares random bits of each record with the binary
+/// expansion of the rate until all comparisons are decided.
+fn draw_64(stream: &mut KeyStream, expansion: &[bool]) -> u64 {
+    let (mut undecided, mut taken) = (u64::MAX, 0);
     for bit in expansion {
         let random = stream.word();
         if *bit {
-            taken |= open & !random;
-            open &= random;
+            taken |= undecided & !random;
+            undecided &= random;
         } else {
-            open &= !random;
+            undecided &= !random;
         }
-        if open == 0 {
+        if undecided == 0 {
             break;
         }
     }
-    // What is still open equals the rate in all its bits and is therefore not below it.
+    // A number that is still undecided starts with all bits of the rate, so it is not below the rate.
     taken
 }
 
-/// The binary digits of a number in (2^-6, 1), after the point.
-fn expansion(rate: f64) -> Vec<bool> {
+/// The binary digits of a rate in (2^-6, 1), after the point.
+fn binary_expansion(rate: f64) -> Vec<bool> {
     let mut rest = rate;
     let mut bits = Vec::new();
     while rest > 0.0 {
@@ -176,7 +188,7 @@ fn expansion(rate: f64) -> Vec<bool> {
     bits
 }
 
-/// A uniformly random subset of a fixed size, without replacement, in ascending order.
+/// Draws a fixed-size batch without replacement, every subset equally likely, in ascending order.
 ///
 /// # Errors
 /// When another process drew the key.
@@ -198,7 +210,7 @@ pub fn without_replacement(key: &RoundKey, batch: FixedBatch) -> Result<Vec<u64>
     Ok(selected)
 }
 
-/// Floyd's algorithm: `size` distinct numbers below `records`, every set equally likely.
+/// Draws `size` distinct numbers below `records`, every set equally likely (Floyd's algorithm).
 fn floyd(stream: &mut KeyStream, records: u64, size: u64) -> HashSet<u64> {
     let mut chosen = HashSet::new();
     for last in records - size..records {
@@ -210,7 +222,7 @@ fn floyd(stream: &mut KeyStream, records: u64, size: u64) -> HashSet<u64> {
     chosen
 }
 
-/// A uniformly random permutation of the records numbered `0..records` (Fisher and Yates).
+/// Draws a uniformly random permutation of the records `0..records` (Fisher-Yates).
 ///
 /// # Errors
 /// When another process drew the key.
@@ -239,7 +251,7 @@ mod tests {
     #[test]
     fn the_expansion_is_the_number() {
         for q in [0.5, 0.75, 1.0 / 3.0, 0.1, 0.031_25_f64.next_up(), 1.0f64.next_down()] {
-            let bits = expansion(q);
+            let bits = binary_expansion(q);
             let value: f64 =
                 bits.iter().rev().fold(0.0, |sum, bit| (sum + f64::from(u8::from(*bit))) / 2.0);
             assert_eq!(value, q);
@@ -256,7 +268,7 @@ mod tests {
             assert!(ids.is_sorted_by(|a, b| a < b) && ids.iter().all(|id| *id < n));
             let (mean, sd) = (q * n as f64, (q * (1.0 - q) * n as f64).sqrt());
             let size = ids.len() as f64;
-            // A Poisson tail is a little heavier than a normal one where the mean is small.
+            // 8 more, because the tail is heavier than a normal one if the mean is small.
             assert!((size - mean).abs() <= 7.0 * sd + 8.0, "{q}: {size} is not {mean}");
         }
     }
@@ -264,7 +276,7 @@ mod tests {
     #[test]
     fn extreme_rates_and_empty_data_work() {
         assert_eq!(Poisson::new(rate(1.0)).draw(&key(), 70_000).unwrap().len(), 70_000);
-        // The chance of any record here is 1e-4, 5e-319 and so on.
+        // The probability of a nonempty sample is 1e-4, 5e-319 and so on.
         assert_eq!(Poisson::new(rate(1e-9)).draw(&key(), 100_000).unwrap().len(), 0);
         assert_eq!(Poisson::new(rate(5e-324)).draw(&key(), 100_000).unwrap().len(), 0);
         assert_eq!(Poisson::new(rate(1e-300)).draw(&key(), 1 << 24).unwrap().len(), 0);
@@ -275,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_block_of_all_numbers_works() {
+    fn the_last_block_of_64_bit_ids_works() {
         let last = u64::MAX.div_ceil(BLOCK) - 1;
         for q in [1e-3, 0.5, 1.0] {
             let ids = Poisson::new(rate(q)).draw_blocks(&key(), u64::MAX, last..last + 1).unwrap();
@@ -313,7 +325,7 @@ mod tests {
                 unreachable!()
             };
             let gaps: Vec<f64> = (0..200_000)
-                .filter_map(|_| gap(&mut stream, &whole_block, &digits))
+                .filter_map(|_| draw_gap(&mut stream, &whole_block, &digits))
                 .map(|gap| gap as f64)
                 .collect();
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;

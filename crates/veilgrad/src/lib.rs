@@ -1,9 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # A custom training loop
-//! A loop of your own changes in three places: it *plans* its round in public parameters, it *charges* the round to a ledger
-//! before it touches data, and it hands each sampled record's vectors to a sum that clips, adds and *releases* them with
-//! noise.
+//! Your loop changes in three places: it *plans* its rounds with public parameters, it *charges* them to a ledger before it
+//! touches data, and it passes each sampled record's vectors to a sum that clips, adds and *releases* them with noise.
 //!
 //! ```
 //! use veilgrad::prelude::*;
@@ -21,14 +20,14 @@
 //!     Allocation::Proportional(NoiseMultiplier::new(1.1)?),
 //! )?;
 //!
-//! // Charge first. The event is derived from the plan and the sampler, never written by hand.
+//! // Charge first. The event is derived from the plan and the sampler, not written by hand.
 //! let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
 //! let mut run = Run::open(MemoryLedger::new(), header)?; // or a durable one, as above
 //! let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
 //! let permits = run.reserve(&plan.round(&sampler)?, 10)?;
 //!
 //! for permit in permits {
-//!     let noise = Noise::draw(&plan)?; // ahead of the data, or beside it on another thread
+//!     let noise = Noise::draw(&plan)?; // before the data is read, or on another thread meanwhile
 //!     let sample = Sample::draw(permit, &mut sampler, 1000)?;
 //!     let mut sum = sample.begin(&plan);
 //!     for _id in sample.ids() {
@@ -43,8 +42,8 @@
 //! ```
 //!
 //! # Audit a custom loop
-//! Canaries go through the loop's own sampler, clipping, sum and noise, in coordinates that no record uses, and show how much
-//! these give away. (They do not go through the code that computes gradients.)
+//! Canaries go through the loop's own sampler, clipping, sum and noise, in coordinates that no record uses. They give a lower
+//! bound on the privacy loss of these parts. (They do not go through the code that computes gradients.)
 //!
 //! ```
 //! use veilgrad::accounting::audit::{Confidence, RunAudit};
@@ -52,7 +51,7 @@
 //! use veilgrad::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut lane = CanaryLane::new(1000)?; // tosses a coin for each: is it in the data?
+//! let mut lane = CanaryLane::new(1000)?; // each is in the data with probability 1/2
 //! let structure = Structure::new([("weight".to_owned(), 3), lane.vector("gradient")])?;
 //! let group = Group::new("gradient", ["weight"], ClipNorm::new(1.0)?);
 //! let groups = vec![group.with_vector(lane.vector("gradient").0)];
@@ -60,7 +59,7 @@
 //! let plan = RoundPlan::new(structure, groups, noise)?;
 //! let mut sampler = PoissonSampler::new(SampleRate::new(0.25)?);
 //!
-//! // Before the run: what is claimed, and how many guesses will be made.
+//! // Before the run: the claim, and how many guesses will be made.
 //! let rounds = Rounds { count: 10, round: plan.round(&sampler)? };
 //! let (claimed, delta) = (Folded::try_from(&rounds)?, Delta::new(1e-5)?);
 //! let (adjacency, confidence) = (Adjacency::AddRemove, Confidence::STANDARD);
@@ -97,7 +96,7 @@ pub use veilgrad_mechanism as mechanism;
 pub use veilgrad_nn as nn;
 pub use veilgrad_random as random;
 
-/// What a training program needs, in one `use`.
+/// The types that most training programs need, in one `use`.
 pub mod prelude {
     pub use veilgrad_events::{
         Adjacency, BudgetShare, ClipNorm, Delta, Epsilon, FixedBatch, JointScale, LedgerError,

@@ -1,4 +1,4 @@
-//! The whole way: a plan, a durable charge, a sample, a release; and a budget that stops it.
+//! End to end: a plan, a durable charge, a sample, a release, and a budget that stops the run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn train(ledger: Ledger, plan: &RoundPlan, block: u64) -> u64 {
     let round = plan.round(&sampler).unwrap();
     let mut released = 0;
     loop {
-        // No permit, no sample: a run that is over its budget does not touch the data.
+        // Without a permit there is no sample: a run over its budget does not touch the data.
         let permits = match run.reserve(&round, block) {
             Ok(permits) => permits,
             Err(LedgerError::BudgetExhausted(_)) => return released,
@@ -67,14 +67,14 @@ fn a_durable_budget_stops_a_run_and_the_next_one() {
     let plan = RoundPlan::new(structure, vec![group], noise).unwrap();
     let released = train(ledger, &plan, 8);
     assert!(released >= 8, "{released}");
-    // The rest is less than a block, and the next run gets it, round by round.
+    // Less than a block is left of the budget; the next run spends it round by round.
     let again = train(Ledger::open(&path, Options::default()).unwrap(), &plan, 1);
     assert!(again < 8, "{again}");
     let ledger = Ledger::read(&path, Options::default()).unwrap();
     let charged: u64 =
         ledger.state().datasets()["toy"].runs.values().map(|run| run.charged()).sum();
     assert_eq!(charged, released + again);
-    // What was charged is the mechanism's own grid, not what somebody typed.
+    // The charge has the mechanism's integer grid.
     let export = ledger.export().unwrap();
     assert!(export.contains("s_int"), "{export}");
     assert_eq!(train(Ledger::open(&path, Options::default()).unwrap(), &plan, 1), 0);

@@ -1,4 +1,4 @@
-//! What a process drew and charged before a fork is worth nothing in the child, whatever its number is.
+//! A forked child cannot use what its parent drew and charged, whatever its process id is.
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout)]
 
@@ -15,9 +15,9 @@ use veilgrad::mechanism::{ReleaseError, SampleError};
 use veilgrad::prelude::*;
 use veilgrad::random::{RandomError, RoundKey, gaussian, subset};
 
-/// Says to a test that it runs as the first process of a pid namespace.
+/// Set if a test runs as the first process of a pid namespace.
 const FIRST: &str = "VEILGRAD_FIRST_PROCESS";
-/// Says to a test that there is no /proc.
+/// Set if a test runs without /proc.
 const NO_PROC: &str = "VEILGRAD_NO_PROC";
 
 struct Directory(PathBuf);
@@ -29,7 +29,7 @@ impl Drop for Directory {
 }
 
 fn directory(name: &str) -> Directory {
-    // Here several processes have number 1.
+    // Not named after the process id, because several processes here have id 1.
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let path = std::env::temp_dir().join(format!("veilgrad-{name}-{now}"));
     std::fs::create_dir(&path).unwrap();
@@ -71,7 +71,7 @@ fn ledger(directory: &Directory) -> Ledger {
     ledger
 }
 
-/// The next child of this thread is the first process of a new pid namespace.
+/// Makes the next child of this thread the first process of a new pid namespace.
 #[expect(
     deprecated,
     reason = "a new pid namespace closes no file, which is what makes others unsafe"
@@ -80,8 +80,7 @@ fn unshare_pids() {
     rustix::thread::unshare(rustix::thread::UnshareFlags::NEWPID).unwrap();
 }
 
-/// Runs one test of this file in new namespaces. `None` if this system does not allow that, which
-/// continuous integration must.
+/// Runs one test of this file in new namespaces. `None` if this system does not allow that; CI must allow it.
 fn in_namespaces(namespaces: &[&str], command: &str, variable: &str) -> Option<Output> {
     let unshare = |command: &str| {
         let mut unshare = Command::new("unshare");
@@ -105,7 +104,7 @@ fn assert_passed(output: Option<Output>) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// As an ordinary fork here; with parent and child both number 1 as the test below starts it.
+/// An ordinary fork; if started by the test below, parent and child both have process id 1.
 #[test]
 fn a_forked_child_has_nothing_of_its_parents() {
     let first = std::env::var_os(FIRST).is_some();
@@ -159,7 +158,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
                 release(&plan, sample(&mut own, &plan), draw()).is_none(),
             ];
             let wrong = refused.iter().position(|refused| !refused);
-            // Without the destructors of its parent's handles.
+            // Does not run the destructors of the parent's handles.
             std::process::exit(wrong.map_or(0, |index| 1 + index as i32));
         }
         Fork::Parent(child) => {
@@ -183,8 +182,8 @@ fn parent_and_child_that_are_both_process_1_share_nothing() {
     assert_passed(in_namespaces(&["--pid", "--fork"], command, FIRST));
 }
 
-/// A process (number 2) takes its identity, forks a child (3) and dies; the child's child gets number 2
-/// again. Started by the test below as number 1.
+/// A process (id 2) reads its identity, forks a child (id 3) and dies; the child's child gets id 2 again. The test starts
+/// itself as process 1 of a new pid namespace.
 #[test]
 fn a_number_that_is_used_again_is_another_process() {
     if std::env::var_os(FIRST).is_none() {
@@ -201,7 +200,7 @@ fn a_number_that_is_used_again_is_another_process() {
                 std::process::exit(0);
             }
             is_reaped.read_exact(&mut [0]).unwrap();
-            // The next number that this namespace gives is the one after the last.
+            // The next process id in this namespace is the one after ns_last_pid.
             std::fs::write("/proc/sys/kernel/ns_last_pid", (id - 1).to_string()).unwrap();
             if let Fork::Child = fork::fork().unwrap() {
                 let same_number = std::process::id() == id;
@@ -220,7 +219,7 @@ fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(found, [1, 0], "the same number, and another process");
 }
 
-/// Started by the test below without /proc.
+/// Starts itself again without /proc.
 #[test]
 fn without_a_start_time_nothing_is_charged_or_drawn() {
     if std::env::var_os(NO_PROC).is_none() {

@@ -4,7 +4,7 @@ use crate::mutate;
 use crate::random::Random;
 use crate::reader::Target;
 
-/// Input number `number` of a target: the saved ones first, then altered ones.
+/// Input number `number` of a target: first the saved ones, then altered ones.
 #[must_use]
 pub fn input(target: &Target, saved: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
     if let Some(bytes) = usize::try_from(number).ok().and_then(|number| saved.get(number)) {

@@ -1,4 +1,4 @@
-//! The limits of a process, and what it found.
+//! The limits of a process, and its results.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ pub const THREADS: usize = 2;
 /// The address space that a process may have, all of it: code, stacks and both threads.
 pub const MEMORY: u64 = 1 << 30;
 
-/// What was found of a target.
+/// The results of a target.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Inputs that were run.
+    /// The number of inputs that were run.
     pub executions: u64,
-    /// The most CPU time that one of them took, and which.
+    /// The CPU time of the slowest input, and its number.
     pub slowest: (Duration, u64),
-    /// The most memory that a process had at one time: `VmHWM`.
+    /// The peak memory of a process: `VmHWM`.
     pub memory: u64,
-    /// How long all of it took.
+    /// The total time.
     pub seconds: f64,
-    /// Inputs that broke something, with what.
+    /// The numbers of inputs that failed, with the reason.
     pub failures: Vec<(u64, String)>,
 }

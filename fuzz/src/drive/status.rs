@@ -1,4 +1,4 @@
-//! Which input each thread of a process is at, in a file that outlives it.
+//! The input number that each thread of a process is at, in a file that outlives the process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ impl Status {
         Ok(Self { file: File::open(&path)?, path })
     }
 
-    /// In the process that is watched.
+    /// Opens the file for writing, in the worker process.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         Ok(Self { file: File::options().write(true).open(path)?, path: path.to_owned() })
     }

@@ -1,4 +1,4 @@
-//! The process that runs a target: limited memory, a message for every panic, CPU time of every input.
+//! The worker process that runs a target: limits memory, catches panics, measures the CPU time of every input.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -17,23 +17,23 @@ use super::status::Status;
 use crate::reader::{TARGETS, Target};
 use crate::saved;
 
-/// What a process is to do.
+/// The work of a worker process.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// Which target.
+    /// The name of the target.
     pub target: String,
-    /// From which inputs are made.
+    /// The seed of the inputs.
     pub seed: u64,
-    /// The number of the first input, and of the one behind the last.
+    /// The number of the first input.
     pub first: u64,
-    /// The number behind the last input.
+    /// The number after that of the last input.
     pub last: u64,
-    /// How long it may take.
+    /// The time limit.
     pub time: Duration,
 }
 
 impl Order {
-    /// As words of a command line.
+    /// The order as command-line arguments.
     pub(super) fn words(&self, status: &Path) -> Vec<OsString> {
         let Self { target, seed, first, last, time } = self;
         let numbers = [*seed, *first, *last, time.as_millis() as u64];
@@ -51,10 +51,10 @@ impl Order {
     }
 }
 
-/// Does what the words behind `--worker` say, and returns what it found, for the process that waits.
+/// Runs the order in the arguments after `--worker`, and returns the results as text for the parent process.
 ///
 /// # Errors
-/// When the words are not an order, or the file that says where it is cannot be written.
+/// When the arguments are not an order, or the status file cannot be written.
 pub fn work(words: &[String]) -> Result<String, Box<dyn std::error::Error>> {
     let (order, status) = Order::read(words).ok_or("not an order")?;
     let target = TARGETS.iter().find(|target| target.name == order.target);
@@ -87,7 +87,7 @@ pub fn work(words: &[String]) -> Result<String, Box<dyn std::error::Error>> {
     Ok(text)
 }
 
-/// Adds what [`work`] returned to a report.
+/// Adds the results of [`work`] to a report.
 pub(super) fn read_report(text: &str, report: &mut Report) {
     for line in text.lines() {
         let words: Vec<&str> = line.splitn(3, ' ').collect();
@@ -107,7 +107,7 @@ pub(super) fn read_report(text: &str, report: &mut Report) {
     }
 }
 
-/// The most memory that this process had, in bytes.
+/// The peak memory of this process in bytes.
 fn peak_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -146,7 +146,7 @@ fn one_thread(
     Ok(report)
 }
 
-/// The CPU time of this thread: other programs do not change it.
+/// The CPU time of this thread, which does not depend on other programs.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -156,7 +156,7 @@ thread_local! {
     static MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Where and why a function panicked, if it did. Nothing is printed.
+/// The panic message of a function with its place, if it panicked. Nothing is printed.
 pub fn panic_of(run: impl FnOnce()) -> Option<String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

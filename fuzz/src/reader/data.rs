@@ -1,4 +1,4 @@
-//! Files of examples: whatever is in them, numbers come out as declared, or one error for the file.
+//! Data files: for any content, numbers are within their declared bounds, or there is one error for the whole file.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub(crate) fn npz(bytes: &[u8]) {
     check(veilgrad_data::npy::read(&path, Some("x"), WIDTH), WIDTH, bytes, 1032);
 }
 
-/// Whole rows of the declared width, of no more numbers than the file can hold: `packed` to one at most.
+/// Checks that rows are whole and have the declared width, and that there are at most `packed` numbers per byte of the file.
 fn check(read: Result<Array, DataError>, width: usize, bytes: &[u8], packed: usize) {
     let Ok(array) = read else { return };
     assert_eq!(array.shape.iter().product::<usize>(), width, "another width than declared");
@@ -40,7 +40,7 @@ fn check(read: Result<Array, DataError>, width: usize, bytes: &[u8], packed: usi
     assert!(array.values.len() <= packed * bytes.len(), "more numbers than bytes");
 }
 
-/// A table in CSV: every line behind the header is a record.
+/// A CSV table: every line after the header is a record.
 pub(crate) fn csv(bytes: &[u8]) {
     let path = scratch::file("x.csv", bytes);
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').count();
@@ -49,13 +49,13 @@ pub(crate) fn csv(bytes: &[u8]) {
     }
 }
 
-/// A table in Parquet.
+/// A Parquet table.
 #[cfg(feature = "parquet")]
 pub(crate) fn parquet(bytes: &[u8]) {
     table(&scratch::file("x.parquet", bytes));
 }
 
-/// What the tables of the corpus hold.
+/// The schema of the tables in the corpus.
 pub(crate) fn schema() -> Schema {
     let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let number = Kind::Number { low: 0.0, high: 100.0, missing: None };
@@ -73,7 +73,7 @@ pub(crate) fn schema() -> Schema {
     }
 }
 
-/// How many records a table has, if it is one, each of numbers within what is declared.
+/// The number of records of a table, if it is readable. Checks that all numbers are within their declared bounds.
 fn table(path: &Path) -> Option<usize> {
     let schema = schema();
     let mut defects = 0;

@@ -1,4 +1,4 @@
-//! The files of a ledger, altered on disk: read, charged, repaired.
+//! Alters the files of a ledger on disk, then reads, opens or repairs it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::scratch;
 /// The database, its WAL and its anchor.
 pub(crate) const FILES: [&str; 3] = ["ledger.db", "ledger.db-wal", "ledger.db.anchor"];
 
-/// They are packed like this in the repository: each after its length.
+/// These files in one gzip archive, each after its length in four bytes.
 static PACKED: &[u8] = include_bytes!("../../base/ledger.gz");
 
 struct Base {
@@ -58,11 +58,11 @@ fn put(files: &[Option<Vec<u8>>]) {
     }
 }
 
-/// Reads a list of edits of eight bytes each, does them to the files of a ledger, and opens it.
+/// Applies a list of edits of eight bytes each to the files of a ledger, and opens it.
 ///
-/// A ledger of which one file was altered has every charge if it is served. Of more files, the newest charges may be
-/// gone from all places that have them, as after a rollback; then an audit names the slot of the anchor that was
-/// spoiled. What a repair makes has every charge, or no protection.
+/// If one file was altered, a ledger that opens still has every charge. If several were altered, the newest charges may be
+/// gone from all of them, as after a rollback; then an audit reports the damaged slot of the anchor. A repaired ledger has
+/// every charge, or all of its datasets count as unprotected.
 pub(crate) fn ledger(edits: &[u8]) {
     let base = base();
     let mut files: Vec<Option<Vec<u8>>> = base.files.iter().cloned().map(Some).collect();
@@ -143,7 +143,7 @@ fn alter(bytes: &mut Vec<u8>, [_, what, at @ ..]: [u8; 8]) {
         8 => set(place & !511, &[0; 512]),
         9 => set(place & !4095, &[0; 4096]),
         10 | 11 => {
-            // A block in another place, too: of rows, or of pages.
+            // Copies a block to another place: of rows, or of pages.
             let size = if what & 16 == 0 { 64 } else { 4096 };
             let from = value * size % length;
             let block: Vec<u8> = bytes.iter().skip(from).take(size).copied().collect();
@@ -154,7 +154,7 @@ fn alter(bytes: &mut Vec<u8>, [_, what, at @ ..]: [u8; 8]) {
         13 => {
             bytes.drain(place..(place + value % 128).min(length).max(place));
         }
-        // In the header, where every byte has a meaning.
+        // In the header of the database.
         _ => set(place % 100, &extreme[..1 + value % 4]),
     }
 }

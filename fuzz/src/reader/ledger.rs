@@ -8,21 +8,21 @@ use veilgrad_ledger::{Chained, Entry, Hash, Head, Line, State, with_head};
 
 use crate::saved;
 
-/// A row that is understood is written and read again as the same.
+/// A row that parses survives a round trip.
 pub(crate) fn row(bytes: &[u8]) {
     let Ok(entry) = Entry::from_bytes(bytes) else { return };
     let written = entry.to_bytes().expect("a row is written");
     assert_eq!(Entry::from_bytes(&written), Ok(entry), "a row changed on its way through a ledger");
 }
 
-/// Rows that make a ledger, each on a line, with the hashes that belong to them: every charge among them counts, a
-/// stamp stays, and one row less never makes more.
+/// Rows of a ledger, one per line, get valid hashes: every charge counts, INSECURE stamps stay, and removing a row never adds
+/// charges.
 pub(crate) fn rows(bytes: &[u8]) {
     let lines =
         bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     let mut rows: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
     let whole = State::from_export(&chained(&rows)).or_else(|_| {
-        // Without what is not even a row, the others may be a ledger.
+        // Without lines that are not rows, the rest may be a ledger.
         rows.retain(|row| Entry::from_bytes(row.as_bytes()).is_ok());
         State::from_export(&chained(&rows))
     });
@@ -66,14 +66,14 @@ pub(crate) fn rounds(state: &State) -> BTreeMap<String, u64> {
     state.datasets().iter().map(|(name, dataset)| (name.clone(), charged(dataset))).collect()
 }
 
-/// What the rows say, one by one, is what the state has.
+/// Checks that the state has all charges and stamps of the rows.
 fn check(state: &State, rows: &[&str]) {
     let mut charges: BTreeMap<String, u64> = BTreeMap::new();
     for row in rows {
         let entry = Entry::from_bytes(row.as_bytes()).expect("a row of a ledger").original();
         let Entry::Run { dataset, event, .. } = entry else { continue };
         match event {
-            // Shuffled rounds of another branch count as so many uses of a record.
+            // Shuffled rounds of another branch are counted as uses of a record, not as rounds.
             Event::Reserve(reservation)
                 if !matches!(reservation.charge.round.sampling(), Sampling::Shuffle(_)) =>
             {
@@ -92,7 +92,7 @@ fn check(state: &State, rows: &[&str]) {
     }
 }
 
-/// An export that was altered is refused, or says what it said before.
+/// An altered export is refused, or has the charges of a saved one.
 pub(crate) fn export(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = with_head(text);

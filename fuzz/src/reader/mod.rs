@@ -1,4 +1,4 @@
-//! The readers that are tested, each as a function of bytes that panics when a promise is broken.
+//! The fuzz targets: functions of bytes that panic when a reader panics or a property fails.
 
 pub(crate) mod command;
 pub(crate) mod data;
@@ -9,26 +9,26 @@ pub(crate) mod rounds;
 
 use crate::mutate::Format;
 
-/// A reader that is tested.
+/// A fuzz target: a reader and what its inputs look like.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// The name of its corpus.
     pub name: &'static str,
-    /// Reads an input; panics if the reader does, or if what was read breaks a promise.
+    /// Reads an input; panics if the reader panics or a property of what was read fails.
     pub run: fn(&[u8]),
-    /// What its inputs look like.
+    /// The format of its inputs.
     pub format: Format,
-    /// Words that its inputs have, with semicolons between them.
+    /// Words that its inputs contain, separated by semicolons.
     pub words: &'static str,
-    /// Its part of all executions: slow readers get fewer.
+    /// Its share of all executions; slow readers get fewer.
     pub share: u64,
     /// Seconds of CPU time after which an input counts as a hang.
     pub limit: u64,
 }
 
-/// What a reader may take.
+/// Time limit of readers, in seconds of CPU time.
 const READER: u64 = 1;
-/// What may be taken by those that have an accountant solve for something, as they were asked to.
+/// Time limit of targets that call an accountant.
 const SOLVER: u64 = 20;
 
 const EVENTS: &str = "kind;create;budget;tighten;run;import;recovered;event;open;reserve;insecure;close;reason;plan;\
@@ -61,7 +61,7 @@ const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_off
     average/linear1.bias;optimizer;format;round;adapted;quantile/gradient;clip/gradient;ledger;\
     sequence;hash;linear1.weight;schema;declaration;classes;hidden;=;\\n";
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: &[Target] = &[
     target("row", ledger::row, Format::Text, EVENTS, 800, READER),
     target("rows", ledger::rows, Format::Text, EVENTS, 160, READER),

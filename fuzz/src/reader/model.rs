@@ -25,7 +25,7 @@ fn check(model: &Model) {
     assert!(values.all(|value| value.is_finite()), "a weight that is not finite was taken");
 }
 
-/// Weights that are taken are finite, and are written and read again as the same.
+/// Weights that are accepted are finite and survive a round trip.
 pub(crate) fn weights(bytes: &[u8]) {
     let _ = Model::text_of(bytes);
     let mut model = network();
@@ -45,7 +45,7 @@ pub(crate) fn trained(bytes: &[u8]) {
     }
 }
 
-/// A ledger that has every row.
+/// A ledger that claims to have every head.
 struct AnyHead;
 
 impl History for AnyHead {
@@ -72,8 +72,7 @@ thread_local! {
     static TRAINER: RefCell<Option<Trained>> = const { RefCell::new(None) };
 }
 
-/// A checkpoint that is resumed from has finite weights and the plan's clip norms, and is written and read again as
-/// the same.
+/// A checkpoint that is accepted has finite weights and survives a round trip.
 pub(crate) fn checkpoint(bytes: &[u8]) {
     let path = scratch::file("checkpoint.safetensors", bytes);
     let Ok(found) = UnverifiedCheckpoint::read(&path) else { return };

@@ -1,9 +1,9 @@
-//! Files of rounds, and what they cost.
+//! Rounds files, and their epsilon.
 
 use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Adjacency, Delta, Folded, Rounds, RoundsFile};
 
-/// What is read is written and read again as the same.
+/// A rounds file that parses survives a round trip.
 pub(crate) fn rounds(bytes: &[u8]) {
     let Some(file) = read(bytes) else { return };
     let written = file.to_jsonl().expect("rounds are written");
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Option<RoundsFile> {
     RoundsFile::from_jsonl(std::str::from_utf8(bytes).ok()?).ok()
 }
 
-/// An epsilon is a bound, and no part of a file costs more than all of it.
+/// Lower bounds are below upper bounds, and no part of a file costs more than the whole.
 pub(crate) fn account(bytes: &[u8]) {
     let Some(file) = read(bytes) else { return };
     for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
@@ -34,7 +34,7 @@ pub(crate) fn account(bytes: &[u8]) {
     }
 }
 
-/// A lower and an upper bound of the epsilon.
+/// A lower and an upper bound on epsilon.
 fn cost(runs: &[Vec<Rounds>], adjacency: Adjacency) -> Option<(Option<f64>, f64)> {
     let fold = |run: &Vec<Rounds>| run.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
     let runs: Vec<Vec<Folded>> = runs.iter().map(fold).collect::<Result<_, _>>().ok()?;

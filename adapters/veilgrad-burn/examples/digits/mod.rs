@@ -1,4 +1,4 @@
-//! The bundled MNIST as records for Burn.
+//! The bundled MNIST dataset as records for Burn.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use veilgrad::nn::Records as _;
 use veilgrad_burn::{Records, accuracy};
 
-#[allow(dead_code)] // Not all programs ask for all of it.
+#[allow(dead_code)] // Not every example uses all of it.
 #[path = "../../../../examples/mnist.rs"]
 mod mnist;
 
@@ -25,12 +25,12 @@ pub(crate) struct Batch {
 }
 
 impl Digits {
-    /// The 60,000 images to train on.
+    /// The 60,000 training images.
     pub(crate) fn train() -> Result<Self, Box<dyn Error>> {
         Ok(Self(mnist::Images::train()?))
     }
 
-    /// The share of the 10,000 public test images that a model gets right.
+    /// The accuracy of a model on the 10,000 public test images.
     #[allow(dead_code)]
     pub(crate) fn test(model: impl Fn(Tensor<2>) -> Tensor<2>) -> Result<f64, Box<dyn Error>> {
         let (test, device) = (Self(mnist::Images::test()?), Device::flex());
@@ -44,7 +44,7 @@ impl Digits {
         Ok(right / test.count() as f64)
     }
 
-    /// A batch for training that is not private.
+    /// A batch for training without privacy.
     #[allow(dead_code)]
     pub(crate) fn next(&self, round: u64, size: u64, device: &Device) -> Batch {
         let id = |i: u64| (round * size + i).wrapping_mul(2_654_435_761) % self.count();

@@ -1,4 +1,4 @@
-//! Models A and B of the benchmarks, from Burn's layers and from private ones.
+//! Model A of the benchmarks, of Burn's layers and of private ones.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -23,7 +23,7 @@ fn pool() -> MaxPool2dConfig {
     MaxPool2dConfig::new([2, 2]).with_strides([1, 1])
 }
 
-/// The tutorial's network, of Burn's layers.
+/// The tutorial's network with Burn's layers.
 #[derive(Module, Debug)]
 pub(crate) struct PublicCnn {
     first: Conv2d,
@@ -54,7 +54,7 @@ impl PublicCnn {
     }
 }
 
-/// The tutorial's network, of private layers.
+/// The tutorial's network with private layers.
 #[derive(Module, Debug)]
 pub(crate) struct PrivateCnn {
     first: PrivateConv2d,

@@ -9,21 +9,21 @@ use super::{PrivateConfig, PrivateLinear};
 /// [`burn::nn::attention::MultiHeadAttention`] for private training, built from private linear layers.
 #[derive(Module, Debug)]
 pub struct PrivateMultiHeadAttention {
-    /// To queries.
+    /// The projection to queries.
     pub query: PrivateLinear,
-    /// To keys.
+    /// The projection to keys.
     pub key: PrivateLinear,
-    /// To values.
+    /// The projection to values.
     pub value: PrivateLinear,
-    /// Back from the heads.
+    /// The projection of the heads to the output.
     pub output: PrivateLinear,
-    /// On the weights of attention.
+    /// Dropout of the attention weights.
     pub dropout: Dropout,
-    /// Heads.
+    /// The number of heads.
     pub n_heads: usize,
-    /// What a masked score becomes.
+    /// The value of a masked score.
     pub min_float: f64,
-    /// Whether attention may go nowhere.
+    /// Whether to use quiet softmax, whose weights may sum to less than 1.
     pub quiet_softmax: bool,
 }
 
@@ -46,8 +46,8 @@ impl PrivateConfig for MultiHeadAttentionConfig {
 }
 
 impl PrivateMultiHeadAttention {
-    /// Attention of `query` to `key` and `value`, all `[records, length, dimension]`. Where `mask`
-    /// (`[records, length of query, length of key]`) is true, nothing is attended to.
+    /// Attention of `query` to `key` and `value`, all `[records, length, dimension]`. Positions where `mask`
+    /// (`[records, length of query, length of key]`) is true are ignored.
     pub fn forward(
         &self,
         query: Tensor<3>,

@@ -18,9 +18,9 @@ pub struct PrivateConv2d {
     pub weight: Param<Tensor<4>>,
     /// `[filters]`.
     pub bias: Option<Param<Tensor<1>>>,
-    /// Steps down and to the right.
+    /// Stride in height and in width.
     pub stride: [usize; 2],
-    /// Spacing between the places of a filter.
+    /// Spacing between the elements of a filter.
     pub dilation: [usize; 2],
     /// Groups of channels.
     pub groups: usize,
@@ -36,14 +36,14 @@ private_config!(Conv2dConfig, burn::nn::conv::Conv2d => PrivateConv2d {
 /// The zeros before and after one axis.
 type Pads = (usize, usize);
 
-/// As many zeros as make the output `ceil(input / stride)`.
+/// As many zeros as make the output `ceil(input / stride)` long.
 fn same_padding(inputs: usize, kernel: usize, stride: usize) -> Pads {
     let needed = (inputs.div_ceil(stride).max(1) - 1) * stride + kernel;
     let zeros = needed.saturating_sub(inputs);
     (zeros / 2, zeros - zeros / 2)
 }
 
-/// The parts of a convolution that one and two dimensions share.
+/// A convolution; one-dimensional ones have height 1.
 struct Convolution<'a> {
     name: &'static str,
     weight: Tensor<4>,
@@ -80,7 +80,7 @@ impl Convolution<'_> {
         let [filters, channels, height, width] = self.weight.dims();
         let order = Order::Filters { filters, channels, places: height * width };
         let even = top == bottom && left == right;
-        // What the kernel cannot pad is padded before.
+        // The kernel has no asymmetric padding: it is done here.
         let x = if even { x.clone() } else { x.clone().pad((left, right, top, bottom), 0.0) };
         let padding = if even { Padding::Explicit(top, left) } else { Padding::Valid };
         let conv = Conv2d {
@@ -108,7 +108,7 @@ impl Convolution<'_> {
 }
 
 impl PrivateConv2d {
-    /// Images `[records, channels, height, width]` in and out.
+    /// The forward pass: images `[records, channels, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let [_, _, height, width] = x.dims();
         let [_, _, kernel_height, kernel_width] = self.weight.dims();
@@ -143,9 +143,9 @@ pub struct PrivateConv1d {
     pub weight: Param<Tensor<3>>,
     /// `[filters]`.
     pub bias: Option<Param<Tensor<1>>>,
-    /// Steps.
+    /// Stride.
     pub stride: usize,
-    /// Spacing between the places of a filter.
+    /// Spacing between the elements of a filter.
     pub dilation: usize,
     /// Groups of channels.
     pub groups: usize,
@@ -159,7 +159,7 @@ private_config!(Conv1dConfig, burn::nn::conv::Conv1d => PrivateConv1d {
 });
 
 impl PrivateConv1d {
-    /// Sequences `[records, channels, length]` in and out.
+    /// The forward pass: sequences `[records, channels, length]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [_, _, length] = x.dims();
         let [_, _, kernel] = self.weight.dims();

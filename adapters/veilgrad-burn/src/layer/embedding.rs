@@ -9,8 +9,8 @@ use super::same;
 use crate::operation;
 use crate::tape::{self, Layer};
 
-/// [`burn::nn::Embedding`] for private training. In training, a record with a number that is no entry
-/// contributes zero.
+/// [`burn::nn::Embedding`] for private training. In training, a record with an index out of range contributes
+/// zero.
 #[derive(Module, Debug)]
 pub struct PrivateEmbedding {
     /// `[entries, dimension]`.
@@ -20,7 +20,7 @@ pub struct PrivateEmbedding {
 private_config!(EmbeddingConfig, burn::nn::Embedding => PrivateEmbedding { weight });
 
 impl PrivateEmbedding {
-    /// Looks up a vector per number.
+    /// The forward pass: looks up a vector for each index.
     pub fn forward(&self, x: Tensor<2, Int>) -> Tensor<3> {
         // Entries are below 2^24, so that f32 holds them exactly.
         if tape::is_recording()
@@ -31,7 +31,7 @@ impl PrivateEmbedding {
         embedding(self.weight.val(), x)
     }
 
-    /// Looks up natively; None if no tape runs, or the layer does not fit.
+    /// Looks up with the native kernel; `None` if there is no tape, or the kernel does not fit.
     pub(crate) fn record(&self, x: &Tensor<2>) -> Option<Tensor<3>> {
         let [entries, dimension] = self.weight.dims();
         let layer = Layer {

@@ -21,7 +21,7 @@ pub struct PrivateLinear {
 private_config!(LinearConfig, burn::nn::Linear => PrivateLinear { weight, bias });
 
 impl PrivateLinear {
-    /// `x W + b` over the last axis.
+    /// The forward pass: `x W + b` over the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let [_, outputs] = self.weight.dims();
         let layer = Layer {

@@ -1,11 +1,10 @@
-//! Private layers: those of Burn, with its configurations and records, that say what each record's
-//! gradient is.
+//! Private layers: Burn's layers, with its configurations and records, that compute per-record gradients.
 //!
-//! Outside of private training they compute what Burn's do. While a [`Trainer`](crate::Trainer)
-//! records, they run on native kernels that keep records apart; weights are not tracked, and a probe
-//! leaf makes the gradient by each output known.
+//! Outside of private training they compute the same as Burn's layers. While a [`Trainer`](crate::Trainer)
+//! records, they run on native kernels that isolate records. Autodiff does not track the weights; a probe
+//! leaf in the graph provides the gradient by each output.
 
-/// Where Burn's layer is made first, and its fields are then taken over.
+/// Implements [`PrivateConfig`] for a layer that takes over the fields of Burn's layer.
 macro_rules! private_config {
     ($config:ty, $burn:ty => $layer:ident { $($field:ident),+ }) => {
         impl super::PrivateConfig for $config {
@@ -45,22 +44,22 @@ pub use linear::PrivateLinear;
 pub use norm::{PrivateBatchNorm, PrivateGroupNorm, PrivateLayerNorm};
 pub use pool::PrivateMaxPool2d;
 
-/// A configuration of Burn that makes a private layer where `init` makes an ordinary one. Parameters
-/// have the same names and shapes, so that records of the one load into the other.
+/// Makes a private layer from Burn's configuration, as `init` makes an ordinary one. The parameters have
+/// the same names and shapes, so records of one load into the other.
 pub trait PrivateConfig {
     /// The private layer.
     type Layer;
 
-    /// The layer, initialised as Burn does.
+    /// The private layer, initialised as in Burn.
     fn private(&self, device: &Device) -> Self::Layer;
 }
 
-/// A target of the kernel that stands as it does in Burn.
+/// The target for a parameter with the same memory order in Burn and in the kernel.
 fn same<const D: usize>(parameter: &Param<Tensor<D>>) -> Option<Target> {
     Some(Target { id: parameter.id, order: Order::Same })
 }
 
-/// The values of a parameter; of one that is not there, `length` times `otherwise`.
+/// The values of a parameter; `length` times `otherwise` if the layer does not have it.
 fn values(parameter: Option<&Param<Tensor<1>>>, length: usize, otherwise: f32) -> Values {
     match parameter {
         Some(parameter) => operation::values(parameter.val()),

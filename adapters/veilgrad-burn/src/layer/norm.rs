@@ -16,7 +16,7 @@ pub struct PrivateLayerNorm {
     pub gamma: Param<Tensor<1>>,
     /// The shift.
     pub beta: Option<Param<Tensor<1>>>,
-    /// Keeps the division away from zero.
+    /// Added to the variance.
     pub epsilon: f64,
 }
 
@@ -30,7 +30,7 @@ impl PrivateConfig for LayerNormConfig {
 }
 
 impl PrivateLayerNorm {
-    /// Normalises the last axis.
+    /// The forward pass: normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let [channels] = self.gamma.dims();
         let layer = Layer {
@@ -56,11 +56,11 @@ pub struct PrivateGroupNorm {
     pub gamma: Option<Param<Tensor<1>>>,
     /// The shift.
     pub beta: Option<Param<Tensor<1>>>,
-    /// Groups of channels.
+    /// The number of groups.
     pub num_groups: usize,
-    /// Channels.
+    /// The number of channels.
     pub num_channels: usize,
-    /// Keeps the division away from zero.
+    /// Added to the variance.
     pub epsilon: f64,
 }
 
@@ -69,7 +69,7 @@ private_config!(GroupNormConfig, burn::nn::GroupNorm => PrivateGroupNorm {
 });
 
 impl PrivateGroupNorm {
-    /// Normalises groups of channels, `[records, channels, …]`.
+    /// The forward pass: normalises groups of channels, `[records, channels, …]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let channels = self.num_channels;
         let norm = Native::GroupNorm { groups: self.num_groups };
@@ -86,7 +86,6 @@ impl PrivateGroupNorm {
         if let Some(y) = channels_last(&x, layer) {
             return y;
         }
-        // As Burn does it.
         let layer = burn::nn::GroupNorm {
             gamma: self.gamma.clone(),
             beta: self.beta.clone(),
@@ -99,7 +98,7 @@ impl PrivateGroupNorm {
     }
 }
 
-/// Records a layer with channels as the second axis; none if no tape runs, or the layer does not fit.
+/// Records a layer whose channels are the second axis; `None` if there is no tape, or the kernel does not fit.
 fn channels_last<const D: usize>(x: &Tensor<D>, layer: Layer<'_>) -> Option<Tensor<D>> {
     if !tape::is_recording() {
         return None;
@@ -108,11 +107,11 @@ fn channels_last<const D: usize>(x: &Tensor<D>, layer: Layer<'_>) -> Option<Tens
     Some(y.movedim(D - 1, 1))
 }
 
-/// [`burn::nn::BatchNorm`] for private training: normalisation by *released* running statistics, which
-/// are constants of a round, so that records stay independent. Each record contributes its channel
-/// means and mean squares as one more group of the round
+/// [`burn::nn::BatchNorm`] for private training: normalises by *released* running statistics. They are
+/// constants of a round, so records stay independent. Each record contributes its channel means and mean
+/// squares as one more group of the round
 /// ([`TrainingPlan::statistics`](crate::TrainingPlan::statistics)), and
-/// [`PrivateOptimizer::step`](crate::PrivateOptimizer::step) moves the running statistics.
+/// [`PrivateOptimizer::step`](crate::PrivateOptimizer::step) updates the running statistics.
 #[derive(Module, Debug)]
 pub struct PrivateBatchNorm {
     /// The scale.
@@ -123,7 +122,7 @@ pub struct PrivateBatchNorm {
     pub running_mean: Param<Tensor<1>>,
     /// The running variance: released, not trained.
     pub running_var: Param<Tensor<1>>,
-    /// Keeps the division away from zero.
+    /// Added to the variance.
     pub epsilon: f64,
 }
 
@@ -144,7 +143,7 @@ impl PrivateConfig for BatchNormConfig {
 }
 
 impl PrivateBatchNorm {
-    /// Normalises each channel, `[records, channels, …]`.
+    /// The forward pass: normalises each channel, `[records, channels, …]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let parameters = [&self.gamma, &self.beta, &self.running_mean, &self.running_var];
         let layer = Layer {

@@ -9,8 +9,8 @@ use veilgrad_nn::{Layer as Native, Window};
 use super::PrivateConfig;
 use crate::tape::{self, Layer};
 
-/// [`burn::nn::pool::MaxPool2d`], on a native kernel in private training where windows are square and
-/// nothing is padded. It has no parameters: Burn's own may be used as well, and is slower.
+/// [`burn::nn::pool::MaxPool2d`] for private training, with a native kernel for square windows without
+/// padding. It has no parameters, so Burn's own layer works as well, but is slower.
 #[derive(Module, Debug)]
 pub struct PrivateMaxPool2d {
     pool: MaxPool2d,
@@ -26,14 +26,14 @@ impl PrivateConfig for MaxPool2dConfig {
 }
 
 impl PrivateMaxPool2d {
-    /// Takes `max(0, x)` on the way: the same as `relu` before it, and faster.
+    /// Includes a ReLU: the same as `relu` before this layer, but faster.
     #[must_use]
     pub fn rectified(mut self) -> Self {
         self.rectified = true;
         self
     }
 
-    /// The largest value of each window of `[records, channels, height, width]`.
+    /// The forward pass: the largest value of each window of `[records, channels, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let MaxPool2d { stride, kernel_size, .. } = &self.pool;
         if self.is_native() && tape::is_recording() {
@@ -56,7 +56,7 @@ impl PrivateMaxPool2d {
         self.pool.forward(if self.rectified { relu(x) } else { x })
     }
 
-    /// Whether there is a native kernel for it.
+    /// Whether there is a native kernel for these windows.
     pub(crate) fn is_native(&self) -> bool {
         let MaxPool2d { stride, kernel_size, padding, dilation, ceil_mode } = &self.pool;
         kernel_size[0] == kernel_size[1]

@@ -1,4 +1,4 @@
-//! Canaries of an audit beside the records of a Burn model.
+//! Canaries of an audit, with a Burn model.
 
 use burn::module::Module;
 use veilgrad::accounting::audit::{Confidence, RunAudit};
@@ -33,8 +33,8 @@ where
     trainer
 }
 
-/// With and without canaries, the same is released for the model; and a canary shows if and only if it is in, clipped to
-/// the clip norm.
+/// Canaries do not change what is released for the model. An included canary has the clip norm, an excluded one
+/// contributes zero.
 fn check<M, R, F>(model: &M, trainer: impl Fn(TrainingPlan) -> Trainer<M, R, F>, plan: TrainingPlan)
 where
     M: Module + Sync,
@@ -57,7 +57,7 @@ where
         let clip = with.plan().clip_norm(group).unwrap().get();
         for (value, is_in) in released.iter().zip(lane.included()) {
             let expected = if *is_in { clip } else { 0.0 };
-            // Outer products of the group take a little room for their rounding.
+            // The clip factor leaves some slack for rounding outer products.
             assert!((value - expected).abs() < 2e-3 * clip, "{group}: {value}");
         }
     }
@@ -87,7 +87,7 @@ fn canaries_change_nothing_for_records_and_are_clipped_like_them() {
     }
 }
 
-/// One round of all records with noise, and what its audit says if it claims so much noise.
+/// One round over all records with noise, and the result of its audit for a claimed noise multiplier.
 fn is_accused(noise: f64, claimed: f64) -> bool {
     const MANY: usize = 1000;
     let (model, points) = model();
@@ -111,8 +111,8 @@ fn is_accused(noise: f64, claimed: f64) -> bool {
     audit.judge(lane.scores(), lane.included()).unwrap().contradicted
 }
 
-/// The bound of a correct run is several standard deviations below its claim, and that of a run with a quarter of the
-/// noise as far above: either fails less than once in thousands.
+/// The lower bound of a correct run is several standard deviations below its claim, and that of a run with a quarter of
+/// the noise is as far above: each fails less than once in thousands of runs.
 #[test]
 fn the_audit_of_a_run_accuses_one_with_a_quarter_of_the_noise_and_no_other() {
     assert!(!is_accused(1.0, 1.0));

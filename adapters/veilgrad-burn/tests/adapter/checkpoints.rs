@@ -57,7 +57,7 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let path = directory.join("checkpoint");
     trainer.save(&path, &model, &optimizer, Some(&head)).unwrap();
 
-    // Another process would begin like this.
+    // As in a new process.
     let fresh = Mlp::new(&device);
     let mut resumed = Trainer::new(&fresh, &points, plan(), judge).unwrap();
     let new = || PrivateOptimizer::new(AdamConfig::new().init());
@@ -65,7 +65,7 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let (again, mut restored) = resumed.resume(&path, fresh, new(), Some(&ledger)).unwrap();
     assert_eq!(resumed.rounds(), 2);
     again.first.weight.to_data().assert_eq(&model.first.weight.to_data(), true);
-    // The optimizer remembers: the same release moves both alike.
+    // The optimizer state is restored: the same release updates both models alike.
     let mut run = Run::open(MemoryLedger::new(), resumed.header(Adjacency::AddRemove)).unwrap();
     let permit = run.reserve(&resumed.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
     resumed.round(&again, permit, &mut sampler).unwrap();

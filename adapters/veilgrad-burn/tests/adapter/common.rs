@@ -1,4 +1,4 @@
-//! Small models, small data, rounds without noise.
+//! Small models and datasets, and rounds without noise.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::conv::{Conv1dConfig, Conv2dConfig};
@@ -19,14 +19,14 @@ use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_mechanism::{AllRecords, Estimates, Released, RoundPlan};
 use veilgrad_nn::{Clipping, Performance};
 
-/// The backends that are offered.
+/// The supported devices.
 #[allow(deprecated)]
 pub(crate) fn backends() -> [(&'static str, Device); 2] {
     [("flex", Device::flex().autodiff()), ("ndarray", Device::ndarray().autodiff())]
 }
 
-/// The model with the same values in every run. Burn's seed would not do: its generator belongs to
-/// the whole process, and other tests draw from it meanwhile.
+/// The model with the same values in every run. Burn's seed does not suffice: its generator is global to the
+/// process, and other tests draw from it at the same time.
 pub(crate) fn repeatable<M: Module>(model: M) -> M {
     struct Repeat(u64);
     impl ModuleMapper for Repeat {
@@ -35,7 +35,7 @@ pub(crate) fn repeatable<M: Module>(model: M) -> M {
             parameter.map(|old| {
                 let (dims, device) = (old.dims(), old.device());
                 let first = old.to_data().iter::<f32>().next();
-                // The ones and zeros that norms begin with stay.
+                // Keeps the initial ones and zeros of norms.
                 if old.to_data().iter::<f32>().all(|x| Some(x) == first) {
                     return old;
                 }
@@ -53,7 +53,7 @@ pub(crate) fn repeatable<M: Module>(model: M) -> M {
     model.map(&mut Repeat(0))
 }
 
-/// Numbers that a seed repeats, in [-1, 1).
+/// Pseudorandom numbers in [-1, 1).
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -65,14 +65,14 @@ pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Rows of numbers with classes.
+/// A dataset of rows of numbers with classes.
 #[derive(Clone)]
 pub(crate) struct Points {
     pub(crate) rows: Vec<(Vec<f32>, i64)>,
     pub(crate) width: usize,
-    /// Inputs are numbers of entries below this, not values.
+    /// If set, inputs are indices below this.
     pub(crate) entries: Option<u32>,
-    /// Rows of a record.
+    /// Rows per record.
     pub(crate) examples: usize,
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn example((x, y): &(Vec<f32>, i64)) -> (Vec<f32>, Vec<f32>) {
     (x.clone(), vec![*y as f32])
 }
 
-/// What all models here offer.
+/// The interface of the test models.
 pub(crate) trait Classify: Module + Sync {
     fn logits(&self, x: Tensor<2>) -> Tensor<2>;
 }
@@ -218,7 +218,7 @@ impl PerRecordModel for Convs {
     }
 }
 
-/// A convolution with uneven padding and strides, and a group norm: what brute force can do as well.
+/// A convolution with asymmetric padding and strides, and a group norm: also works with materialised gradients.
 #[derive(Module, Debug)]
 pub(crate) struct Images {
     pub(crate) first: PrivateConv2d,
@@ -246,7 +246,7 @@ impl Classify for Images {
         let [records, _] = x.dims();
         let x = self.first.forward(x.reshape([records, 1, 6, 6]));
         let x = self.conv.forward(relu(self.group.forward(x)));
-        // The average over all places of a filter.
+        // The average over all positions of a filter.
         let x = x.flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2);
         self.last.forward(relu(x))
     }
@@ -280,7 +280,7 @@ impl PerRecordModel for Bag {
     }
 }
 
-/// A convolution over sequences with uneven padding, without bias, and a norm without shift.
+/// A convolution over sequences with asymmetric padding and no bias, and a norm without shift.
 #[derive(Module, Debug)]
 pub(crate) struct Sequence {
     pub(crate) conv: PrivateConv1d,
@@ -338,7 +338,7 @@ impl Text {
                 twice: LinearConfig::new(8, 8).with_bias(false).private(device),
                 last: LinearConfig::new(8, 3).private(device),
             };
-            // Without randomness in it.
+            // No dropout.
             model.attention.dropout.training = burn::module::Param::from_bool(false);
             model
         })
@@ -355,7 +355,7 @@ impl Classify for Text {
     }
 }
 
-/// Two threads, and tiles of so many examples.
+/// Two threads, and tiles of this size.
 pub(crate) const fn tiles(tile: usize) -> Performance {
     Performance { threads: 2, tile }
 }

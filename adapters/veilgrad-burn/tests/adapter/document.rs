@@ -1,4 +1,4 @@
-//! What the document shows is what is compiled.
+//! docs/burn.md shows lines of the compiled examples.
 
 #[test]
 fn the_document_shows_the_lines_of_the_examples() {

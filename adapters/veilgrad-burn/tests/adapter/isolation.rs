@@ -1,4 +1,4 @@
-//! What may be called exact: records that are apart by construction, or alone.
+//! Numerics are exact only if records are isolated by construction, or alone in their tile.
 
 use burn::module::Module;
 use burn::nn::LinearConfig;
@@ -21,14 +21,14 @@ fn device() -> Device {
     Device::flex().autodiff()
 }
 
-/// Ways to couple records that made-up ones, whose losses are small, do not show.
+/// Losses that couple records in a way that made-up records, whose losses are small, do not reveal.
 const COUPLED: [fn(Tensor<1>) -> Tensor<1>; 2] = [
     |losses| losses.clone() / losses.max().clamp_min(10.0),
-    // Only a large loss is seen by others.
+    // Only a large loss affects other records.
     |losses| losses.clone() * (losses.max() - 20.0).clamp_min(0.0).add_scalar(1.0),
 ];
 
-/// Couples records in a layer, where its outputs are large.
+/// Couples records in a layer if its outputs are large.
 #[derive(Module, Debug)]
 struct Scaled {
     first: PrivateLinear,
@@ -43,11 +43,11 @@ impl Classify for Scaled {
     }
 }
 
-/// Points of which one has large losses and large activations.
+/// A dataset in which one record has a large loss and large activations.
 fn with_a_large_one() -> Points {
     let mut points = Points::new(9, 12, None);
     points.rows[4].0.iter_mut().for_each(|x| *x *= 1e4);
-    // Of its three classes, one with a large loss.
+    // Chooses the class with a large loss.
     let sizes = [0, 1, 2].map(|class| {
         points.rows[4].1 = class;
         let alone = Points { rows: vec![points.rows[4].clone()], ..points.clone() };
@@ -70,7 +70,7 @@ fn sums<M: Module + Sync>(
     tile: usize,
     loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
 ) -> (Vec<i64>, Numerics) {
-    // On one thread, so that records that are coupled share a tile.
+    // One thread, so that coupled records share a tile.
     let performance = Performance { threads: 1, tile };
     let trainer = Trainer::with(model, points, plan, loss, performance).unwrap();
     let numerics = trainer.numerics();
@@ -78,7 +78,7 @@ fn sums<M: Module + Sync>(
     (all_integers(&round(trainer, model)), numerics)
 }
 
-/// Whether the sums are those without the large record and those of it alone together.
+/// Whether the sums equal those without the large record plus those of the large record alone.
 fn adds_up<M: Module + Sync>(
     model: &M,
     plan: &TrainingPlan,
@@ -94,7 +94,7 @@ fn adds_up<M: Module + Sync>(
     (parts == whole, numerics)
 }
 
-/// In tiles the coupling is there and nothing shows it; the run must not be called exact.
+/// In tiles, records are coupled and no check detects it: the run must not be called exact.
 fn coupled_is_not_exact<M: Module + Sync>(
     model: &M,
     loss: &(impl Fn(&M, Batch) -> Outcome + Sync),
@@ -139,7 +139,7 @@ fn models_of_tensors_are_exact_only_one_record_at_a_time() {
 
 const LOSS: Loss = Loss::SoftmaxCrossEntropy;
 
-/// The sums of a model that keeps records apart by its types.
+/// The sums of a model whose types isolate records.
 fn typed<M: PerRecordModel + Sync>(
     model: &M,
     points: &Points,
@@ -152,7 +152,7 @@ fn typed<M: PerRecordModel + Sync>(
     all_integers(&round(trainer, model))
 }
 
-/// Exact in tiles, whoever else is there; and the same model as that of tensors.
+/// Exact in tiles with any other records; and the same outputs as the model written with tensors.
 fn exact_by_type<M: PerRecordModel + Classify>(model: &M, mut points: Points, plan: &TrainingPlan) {
     let fits = typed(model, &points, plan, 8);
     let tensors = all_integers(&released(model, &points, plan.clone(), 8));
@@ -220,7 +220,7 @@ fn targets_that_do_not_fit_the_loss_are_refused() {
     assert!(error.to_string().contains("1 targets, but the loss needs 3"), "{error}");
 }
 
-/// A pool that has no native kernel.
+/// A model with a pool that has no native kernel.
 #[derive(Module, Debug)]
 struct Oblong {
     pool: PrivateMaxPool2d,

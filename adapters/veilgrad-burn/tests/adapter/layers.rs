@@ -1,4 +1,4 @@
-//! Private layers beside Burn's: records, outputs, optimizers.
+//! Private layers compared with Burn's: records, outputs, optimizers.
 
 use burn::module::Module;
 use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig};
@@ -21,7 +21,7 @@ fn tensor<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tens
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Saves the one, loads it into the other, and compares outputs.
+/// Saves one layer, loads it into the other, and compares outputs.
 fn same<A: Module, B: Module, const D: usize>(
     theirs: A,
     ours: B,
@@ -35,7 +35,7 @@ fn same<A: Module, B: Module, const D: usize>(
     let expected = run_theirs(&theirs).into_data();
     let found = run_ours(&ours).into_data();
     found.assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
-    // The weights did arrive (norms start alike).
+    // The weights were loaded (norms have equal initial values).
     let _ = before;
     // And back.
     let bytes = ours.into_record().into_bytes().unwrap();

@@ -1,4 +1,4 @@
-//! The adapter beside `veilgrad-nn`, beside Burn, and on its own.
+//! Tests of the adapter: compared with `veilgrad-nn`, compared with Burn, and on its own.
 #![allow(missing_docs)]
 
 mod common;

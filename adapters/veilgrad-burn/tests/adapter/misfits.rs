@@ -1,4 +1,4 @@
-//! Unusable records, and samples without any record.
+//! Unusable records, and empty samples.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
@@ -14,7 +14,7 @@ use crate::common::{
     Classify, Convs, Mlp, Points, Text, all_integers, backends, clip, flat, judge, released,
 };
 
-/// Adding unusable records changes nothing, and zeros are records like others.
+/// Adding unusable records changes nothing; records of zeros are valid.
 fn ignores<M: Classify>(model: &M, points: &Points, bad: &[(Vec<f32>, i64)], plan: &TrainingPlan) {
     let sums = |points: &Points| all_integers(&released(model, points, plan.clone(), 4));
     let whole = sums(points);
@@ -23,7 +23,7 @@ fn ignores<M: Classify>(model: &M, points: &Points, bad: &[(Vec<f32>, i64)], pla
         with.rows.insert(2, row.clone());
         assert_eq!(sums(&with), whole, "{row:?}");
     }
-    // Many at once, and nothing else.
+    // Only unusable records.
     let mut with = points.clone();
     with.rows.splice(1..1, bad.iter().cloned());
     assert_eq!(sums(&with), whole);
@@ -44,7 +44,7 @@ fn unusable_records_contribute_zero_on_every_path() {
                 (row(0.1, 12), 3),
                 (row(0.1, 12), -1),
                 (row(0.1, 12), i64::MAX),
-                // Shapes that do not fit make Burn panic.
+                // Burn panics on wrong shapes.
                 (row(0.1, 11), 0),
                 (Vec::new(), 0),
             ];
@@ -58,7 +58,7 @@ fn unusable_records_contribute_zero_on_every_path() {
     }
 }
 
-/// Burn's own embedding panics at a number that is no entry.
+/// Burn's own embedding panics on an index out of range.
 #[derive(Module, Debug)]
 struct Panicking {
     table: Embedding,
@@ -89,7 +89,7 @@ fn huge_and_zero_records_are_clipped_like_others() {
     let (model, mut alone) = (Mlp::new(&device), Points::new(0, 12, None));
     let largest = u128::from(1u64 << 27).pow(2);
     for value in [0.0, 1e-30, 1e15, f32::MAX] {
-        // A model that is very sure may be right about one class.
+        // For one class, a very confident model may have a gradient of zero.
         let mut counted = 0;
         for class in 0..3 {
             alone.rows = vec![(vec![value; 12], class)];
@@ -98,12 +98,12 @@ fn huge_and_zero_records_are_clipped_like_others() {
             assert!(squares <= largest, "{value}");
             counted += u32::from(squares > 0);
         }
-        // Beyond f32 there may be nothing left that makes sense.
+        // Values beyond f32 may make the record unusable.
         assert!(counted >= 2 || value == f32::MAX, "{value}");
     }
 }
 
-/// Rounds with noise, a metric and an adaptive ledger, on almost no sample.
+/// Rounds with noise, a metric and an adaptive ledger, on nearly empty samples.
 #[test]
 fn empty_samples_and_bad_records_are_rounds_like_others() {
     let device = Device::flex().autodiff();

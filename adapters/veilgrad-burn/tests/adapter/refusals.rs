@@ -1,4 +1,4 @@
-//! What private training refuses, by name and with what to use instead.
+//! Private training names the layers that it refuses, and what to use instead.
 
 use burn::module::{Module, Param};
 use burn::nn::conv::Conv2dConfig;
@@ -91,7 +91,7 @@ impl Classify for Bare {
     }
 }
 
-/// A name is not enough.
+/// A type name that begins with "Private" is not enough.
 #[derive(Module, Debug)]
 struct PrivateInName {
     scale: Param<Tensor<1>>,
@@ -142,7 +142,7 @@ fn settings_without_a_kernel_are_named() {
     assert_eq!(refusal(&model, 16, flat(1.0)), "accepted");
 }
 
-/// Records meet each other in operations that no type shows.
+/// Operations that couple records, which no type prevents.
 #[derive(Module, Debug)]
 struct Meddling {
     first: PrivateLinear,
@@ -152,19 +152,19 @@ struct Meddling {
 impl Classify for Meddling {
     fn logits(&self, x: Tensor<2>) -> Tensor<2> {
         match self.kind {
-            // Centred by the batch.
+            // Centred by the batch mean.
             0 => {
                 let y = self.first.forward(x);
                 y.clone() - y.mean_dim(0)
             }
-            // Only the gradient meets.
+            // Couples only the gradients.
             1 => {
                 let y = self.first.forward(x);
                 y.clone() + (y.clone() - y.detach()).sum_dim(0)
             }
-            // Records and features exchanged.
+            // Records and features swapped.
             2 => self.first.forward(x.transpose()).transpose(),
-            // Records not first.
+            // Records are not the first axis.
             _ => {
                 let [records, features] = x.dims();
                 self.first.forward(x.reshape([records * 2, features / 2])).reshape([records, 6])
@@ -183,7 +183,7 @@ fn operations_across_records_are_found() {
     for kind in [0, 1] {
         contains(&of(kind, 4, 4, flat(1.0)), &["changes what the model makes of another record"]);
     }
-    // 32 records of 32 features: shapes fit, and only the contents tell.
+    // 32 records of 32 features: the shapes fit, and only the values differ.
     contains(&of(2, 32, 32, flat(1.0)), &["changes what the model makes of another record"]);
     contains(&of(3, 2, 4, flat(1.0)), &["first axis", "64 instead of 32"]);
 }

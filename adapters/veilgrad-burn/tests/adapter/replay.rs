@@ -1,7 +1,7 @@
-//! Neighbouring datasets with frozen noise: what a record adds to the released integers is at most its certified
-//! sensitivity, and the same alone and among others, on any number of threads, in tiles of any size.
+//! Compares rounds on neighbouring datasets with the same noise. The contribution of a record to the released integers has
+//! at most the certified sensitivity. It is the same alone and beside other records, for any number of threads and tile size.
 //!
-//! Each pair is made by one seed. `VEILGRAD_REPLAY_PAIRS=1000 cargo test --test adapter replay -- --nocapture` compares
+//! One seed determines a pair. `VEILGRAD_REPLAY_PAIRS=1000 cargo test --test adapter replay -- --nocapture` compares
 //! that many; `VEILGRAD_REPLAY_SEED` is the first seed.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Words {
 /// The integers of each group, and the sensitivity of each.
 type Integers = (Vec<Vec<i64>>, Vec<u32>);
 
-/// A round that fails after its records were added, and then one that does not.
+/// Runs a round that fails after its records were added, and then one that succeeds.
 fn released<M, R, F>(mut trainer: Trainer<M, R, F>, model: &M, seed: u64) -> Integers
 where
     M: Module + Sync,
@@ -58,7 +58,7 @@ where
     (released_integers(trainer.estimates().unwrap()).to_vec(), sensitivities.collect())
 }
 
-/// A plan that is nobody's.
+/// A plan that differs from all others.
 fn other_plan() -> RoundPlan {
     let group = Group::new("other", ["other"], clip(1.0));
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
@@ -70,8 +70,8 @@ fn difference(a: &Integers, b: &Integers) -> Vec<Vec<i64>> {
     groups.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b)).collect()).collect()
 }
 
-/// A row that must contribute zero. (Models of tensors turn entries into integers, NaN into 0, before any layer sees them:
-/// such a row is a valid one.)
+/// A row that must contribute zero. (Models written with tensors convert indices to integers, and NaN to 0, before any
+/// layer sees them: such a row is valid.)
 fn spoil(row: &mut (Vec<f32>, i64), are_entries: bool, words: &mut Words) {
     let place = words.below(row.0.len());
     match words.below(if are_entries { 3 } else { 5 }) {
@@ -83,12 +83,12 @@ fn spoil(row: &mut (Vec<f32>, i64), are_entries: bool, words: &mut Words) {
     }
 }
 
-/// Two neighbours, and how far the record in which they differ moves sums.
+/// Two neighbouring datasets, and the record in which they differ.
 struct Pair {
     seed: u64,
     kind: String,
     plan: String,
-    /// Whether its gradient is far longer than the clip norm, in the one group that it has.
+    /// Whether its gradient is far above the clip norm; there is one group.
     is_long: bool,
     is_unusable: bool,
     before: Points,
@@ -122,14 +122,14 @@ impl Pair {
             "huge" => {
                 let factor = [1e2, 1e10, 1e19, 1e30, f32::MAX][words.below(5)];
                 let large = |x: &mut f32| *x = (*x * factor).clamp(f32::MIN, f32::MAX);
-                // Entries are numbers of words: of huge ones there are none.
+                // Indices cannot be huge.
                 after.iter_mut().flat_map(|row| &mut row.0).for_each(large);
             }
             "unusable" => after = blank_record.clone(),
             "partly unusable" => spoil(&mut after[0], are_entries, words),
             _ => {}
         }
-        // The record is replaced by another, or was not there.
+        // The record replaces another one, or is added.
         let other = if words.below(2) == 0 { record.to_vec() } else { Vec::new() };
         let zero = if other.is_empty() { Vec::new() } else { blank_record };
         Self {
@@ -146,7 +146,8 @@ impl Pair {
         }
     }
 
-    /// Compares them; `sums` runs a round on some records. Returns the largest part of a sensitivity that the record has.
+    /// Compares them; `sums` runs a round on some records. Returns the record's largest contribution to a group, as a
+    /// fraction of the sensitivity.
     fn check(&self, sums: impl Fn(&Points, Performance) -> Integers, words: &mut Words) -> f64 {
         let mut performance =
             || Performance { threads: 1 + words.below(3), tile: [0, 1, 3, 8][words.below(4)] };
@@ -184,7 +185,7 @@ impl Pair {
 }
 
 fn plan(words: &mut Words, statistics: bool) -> (TrainingPlan, bool) {
-    // Ordinary gradients are far longer than the smallest.
+    // Ordinary gradients are far above the smallest clip norm.
     let norm = [1e-4, 1e-2, 1.0, 100.0][words.below(4)];
     let scale = JointScale::new([0.01, 1.0, 30.0][words.below(3)]).unwrap();
     let joint = || Group::joint("gradient", [("*", scale)], clip(norm));
@@ -201,7 +202,7 @@ fn plan(words: &mut Words, statistics: bool) -> (TrainingPlan, bool) {
     (if statistics { plan.statistics(clip(norm), share) } else { plan }, is_long)
 }
 
-/// A model that keeps records apart by its types, in tiles.
+/// A model whose types isolate records, in tiles.
 fn typed<M: PerRecordModel + Classify>(
     seed: u64,
     name: &str,
@@ -252,7 +253,7 @@ fn alone<M: Classify>(
     let pair = Pair::new(seed, kind, &plan, points, is_long, words);
     let sums = |points: &Points, performance: Performance| {
         let plan = plan.clone().unit(unit);
-        // With tiles of 1, layers write down what they see; otherwise gradients are Burn's own.
+        // With tiles of 1, private layers record gradients; otherwise Burn's autodiff computes them.
         let (plan, tile) = if is_recorded { (plan, 1) } else { (plan.materialised(), 0) };
         let performance = Performance { tile, ..performance };
         released(Trainer::with(model, points, plan, judge, performance).unwrap(), model, seed)
@@ -261,7 +262,7 @@ fn alone<M: Classify>(
     (pair.kind, largest)
 }
 
-/// The pair of a seed: what it is about, and the largest part of a sensitivity that its record has.
+/// Compares the pair of a seed: its description, and the record's largest contribution as a fraction of the sensitivity.
 fn compare(seed: u64) -> (String, f64) {
     let words = &mut Words(seed);
     let device: Device = backends()[words.below(2)].1.clone();
@@ -298,7 +299,7 @@ fn neighbours_differ_by_at_most_the_sensitivity_in_every_group() {
     for (kind, (count, largest)) in &tally {
         eprintln!("{kind:<48}{count:>6}  {largest:.9}");
     }
-    // The comparison is not an empty one.
+    // The bound is tight: records reach it.
     let reached = tally.values().filter(|(_, largest)| *largest >= 0.99).count();
     assert!(pairs < 40 || 4 * reached >= tally.len(), "{reached} of {}", tally.len());
 }

@@ -1,4 +1,4 @@
-//! Clipped sums: beside `veilgrad-nn`, beside brute force, and one record at a time.
+//! Clipped sums, compared with `veilgrad-nn` and with Burn's gradients of one record at a time.
 
 use std::num::NonZeroU32;
 
@@ -24,7 +24,7 @@ fn statistics(plan: TrainingPlan) -> TrainingPlan {
     plan.statistics(clip(2.0), BudgetShare::new(0.1).unwrap())
 }
 
-/// Drop-one, permute, pad: what a record adds is the same whoever else is there.
+/// A record's contribution is the same when others are dropped, permuted or padded.
 fn adds_up<M: Classify>(backend: &str, model: &M, points: &Points, plan: &TrainingPlan) {
     let sums = |points: &Points, tile| all_integers(&released(model, points, plan.clone(), tile));
     let whole = sums(points, 8);
@@ -51,7 +51,7 @@ fn dropping_a_record_takes_away_what_it_adds_alone_on_every_backend() {
     }
 }
 
-/// A trainer keeps kernels from round to round, but not the weights of an older one.
+/// A trainer keeps kernels from round to round, but not the weights of earlier rounds.
 fn second_round_is_like_a_first<M: Classify>(
     old: &M,
     new: &M,
@@ -63,7 +63,7 @@ fn second_round_is_like_a_first<M: Classify>(
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
     let mut sampler = AllRecords;
     let rounds = trainer.plan().clone();
-    // `new` begins with other values, and is the same model otherwise.
+    // `new` is the same model with other initial values.
     let mut sums = |model: &M| {
         let permit = run.reserve(&trainer.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
         let noise = no_noise(&rounds);
@@ -104,7 +104,7 @@ fn weights_of_an_older_round_are_not_used_again() {
     }
 }
 
-/// The sums of recorded gradients beside those of Burn's own, record by record.
+/// Compares the sums of recorded gradients with those of Burn's autodiff, record by record.
 fn agrees_with_brute_force<M: Classify>(model: &M, points: &Points, plan: TrainingPlan) {
     let fast = released(model, points, plan.clone(), 8);
     let slow = released(model, points, plan.materialised(), 1);
@@ -112,12 +112,12 @@ fn agrees_with_brute_force<M: Classify>(model: &M, points: &Points, plan: Traini
     for (name, _) in slow.1.structure().vectors() {
         let (a, b) = (integers(&fast.0, &fast.1, name), integers(&slow.0, &slow.1, name));
         let apart: Vec<i64> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
-        // Rounding a right factor moves a record by up to half the length of the left one per output.
+        // Rounding the right factor moves a record by up to half the norm of the left factor per output.
         let outer = ["first.weight", "second.weight", "last.weight"].contains(&name);
         let rounding = if outer { 16_384.0 } else { 100.0 };
         let slack = 2e-3 * norm(&b) + points.rows.len() as f64 * rounding;
         assert!(norm(&apart) <= slack, "{name}: {} of {}", norm(&apart), norm(&b));
-        // A bias of all keys moves all scores alike, and attention not at all.
+        // The bias of the keys shifts all scores equally and does not change the attention weights.
         assert!(norm(&b) > 4.0 * slack || name == "attention.key.bias", "{name} has a gradient");
     }
 }
@@ -186,7 +186,7 @@ fn values<M: Module + Sync>(model: &M) -> Vec<(String, Vec<f32>)> {
     values.1
 }
 
-/// From Burn's order of a convolution's weights to the native one.
+/// Converts a convolution's weights from Burn's memory order to the native one.
 fn turned<T: Copy + Default>(values: &[T], filters: usize, channels: usize) -> Vec<T> {
     let places = values.len() / filters / channels;
     let mut turned = vec![T::default(); values.len()];
@@ -294,7 +294,7 @@ fn sums_of_microbatches_are_those_of_the_native_engine_and_averages() {
             points.examples = 3;
             let plan = flat(bound).unit(unit);
             compare(&mlp, model.clone(), &names, &points, plan.clone(), native_plan.clone(), &[]);
-            // Examples that are not valid do not count, and the others of their microbatch do.
+            // Unusable examples are left out, and the others of their microbatch are not.
             let mut spoiled = points.clone();
             spoiled.rows[1].1 = 9;
             spoiled.rows[3].0[0] = f32::NAN;
@@ -304,7 +304,7 @@ fn sums_of_microbatches_are_those_of_the_native_engine_and_averages() {
             let all = all_integers(&released(&mlp, &points, plan.clone(), 1));
             assert_ne!(all_integers(&released(&mlp, &spoiled, plan, 1)), all);
         }
-        // Where nothing is clipped, three averages of three examples are a third of nine gradients.
+        // Without clipping, the sum of three averages of three examples is a third of the sum of nine gradients.
         points.examples = 3;
         let averages = all_integers(&released(&mlp, &points, flat(10.0).unit(unit), 1));
         points.examples = 1;
@@ -358,8 +358,8 @@ fn compare<M: Classify>(
             found = turned(&found, *filters, *channels);
         }
         let expected = integers(theirs.estimates().unwrap(), theirs.plan(), name);
-        // Burn's own softmax, and norms added up in another order, may move a gradient by its last bits:
-        // one step of one factor of an outer product is up to 2^13.
+        // Burn's softmax, and norms summed in another order, may change the last bits of a gradient: one step of
+        // one factor of an outer product is up to 2^13.
         let step =
             if name.starts_with("linear") && name.ends_with("weight") { 1 << 14 } else { 64 };
         let near =

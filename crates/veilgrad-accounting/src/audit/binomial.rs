@@ -1,12 +1,12 @@
-//! Exact bounds of a probability from successes in independent trials (Clopper and Pearson 1934).
+//! Exact confidence bounds on a binomial probability (Clopper and Pearson 1934).
 
 use super::confidence::Confidence;
 
-/// Relative error of a tail, at most: logarithms of factorials of up to 10^9 lose nine digits.
+/// An upper bound on the relative error of a tail: logarithms of factorials of up to 10^9 lose nine digits.
 const TAIL_ERROR: f64 = 1e-6;
 
-/// At most the probability of success, except with the probability of a false alarm: the largest p at which so many
-/// successes or more are no likelier than a false alarm.
+/// A lower confidence bound on the probability of success: the largest p at which `successes` or more have at most the
+/// probability of a false alarm.
 pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -> f64 {
     let successes = successes.min(trials);
     if successes == 0 {
@@ -14,7 +14,7 @@ pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -
     }
     let alarm = confidence.false_alarms() / (1.0 + TAIL_ERROR);
     let (mut low, mut high) = (0.0, successes as f64 / trials as f64);
-    // Halving until the bracket cannot shrink; its lower end keeps the tail below the alarm.
+    // Bisection to the precision of f64; at the lower end the tail is at most the probability of a false alarm.
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
         let is_rare = at_least(successes, trials, middle) <= alarm;
@@ -23,7 +23,7 @@ pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -
     low
 }
 
-/// At least the probability of success, except with the probability of a false alarm.
+/// An upper confidence bound on the probability of success.
 pub(super) fn upper_bound(successes: u64, trials: u64, confidence: Confidence) -> f64 {
     1.0 - lower_bound(trials.saturating_sub(successes), trials, confidence)
 }
@@ -54,7 +54,7 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     let mut c = 1.0;
     let mut d = 1.0 / away_from_zero(1.0 - (a + b) * x / (a + 1.0));
     let mut value = d;
-    // About the square root of the number of trials is needed.
+    // Converges in about sqrt(trials) steps.
     for m in 1..200_000 {
         let m = f64::from(m);
         let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_are_sums_of_their_terms() {
+    fn tails_equal_the_sums_of_their_terms() {
         for trials in [1, 2, 10, 77, 500] {
             for successes in [0, 1, trials / 3, trials / 2, trials] {
                 for p in [1e-3, 0.1, 0.5, 0.73] {

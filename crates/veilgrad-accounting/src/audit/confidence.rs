@@ -1,8 +1,8 @@
-//! How often a bound may be wrong.
+//! The confidence of an audit's bounds.
 
 use crate::Unsupported;
 
-/// The probability with which a bound holds; one less it is the largest rate of false alarms.
+/// The confidence with which a bound holds: one minus the largest probability of a false alarm.
 ///
 /// # Example
 /// ```
@@ -22,7 +22,7 @@ impl Confidence {
     /// 95 %: at most one false alarm in twenty audits.
     pub const STANDARD: Self = Self { false_alarms: 0.05 };
 
-    /// Confidence by the largest probability of a false alarm.
+    /// The confidence with this largest probability of a false alarm.
     ///
     /// # Errors
     /// When it is not between 0 and 1.
@@ -45,7 +45,7 @@ impl Confidence {
         1.0 - self.false_alarms
     }
 
-    /// For each of two bounds that are to hold together.
+    /// The confidence of each of two bounds that must hold together (union bound).
     pub(super) fn halved(self) -> Self {
         Self { false_alarms: 0.5 * self.false_alarms }
     }

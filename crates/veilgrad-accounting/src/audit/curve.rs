@@ -1,21 +1,29 @@
-//! Trade-off curves: what the best test for a record can achieve.
+//! Trade-off curves: the error rates of the best test for a record.
 
 use veilgrad_events::{Adjacency, Delta, Epsilon, Folded};
 
 use super::normal::{normal, quantile};
 use crate::{Accountant, Composition, Guarantee, Profile, Tightest, Unsupported};
 
-/// How many epsilons a curve is drawn through.
+/// Number of (epsilon, delta) points of a curve.
 const POINTS: usize = 96;
-/// Rounding in a value of the curve, relative to 1; far above what it is.
+/// A generous upper bound on the absolute rounding error of a value of the curve.
 const ROUNDING: f64 = 1e-12;
 
-/// For every true positive rate the smallest false positive rate that a test for one record can have: a trade-off
-/// function, read from its other axis.
+/// A trade-off curve: a lower bound on the false positive rate of any test for one record, given its true positive rate.
 ///
 /// # Guarantee
-/// A curve that was made of a composition is never above the truth: it allows every test that the rounds allow, and a
-/// test that it does not allow refutes the accounting.
+/// The curve of a composition is never above the true one. It allows every test that the rounds allow; a test that it does
+/// not allow refutes the accounting.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::audit::Curve;
+///
+/// // For mu = 1, a test that finds half of the records has at least 15.8 % false positives.
+/// let rate = Curve::gaussian(1.0).false_positive_rate(0.5);
+/// assert!((0.158..0.159).contains(&rate));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     shape: Shape,
@@ -24,7 +32,7 @@ pub struct Curve {
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
     Gaussian(f64),
-    /// (epsilon, delta) that hold, each a pair of lines that the curve is above of.
+    /// (epsilon, delta) pairs that hold. The true curve lies above two lines for each pair.
     Profile(Vec<(f64, f64)>),
 }
 
@@ -35,17 +43,16 @@ impl Curve {
         Self { shape: Shape::Gaussian(mu) }
     }
 
-    /// The curve of (epsilon, delta) pairs that hold together; of one pair, that of (epsilon, delta)-differential
-    /// privacy.
+    /// The curve of several (epsilon, delta) guarantees that hold together.
     #[must_use]
     pub const fn of_profile(points: Vec<(f64, f64)>) -> Self {
         Self { shape: Shape::Profile(points) }
     }
 
-    /// The certified curve of rounds.
+    /// The certified curve of a composition, and its guarantee at `delta`.
     ///
     /// # Errors
-    /// When no accountant can speak about the rounds.
+    /// When no accountant supports the rounds.
     pub fn of(composition: &Composition, delta: Delta) -> Result<(Self, Guarantee), Unsupported> {
         let guarantee = Tightest.epsilon(composition, delta)?;
         if let Some(mu) = composition.mu() {
@@ -59,7 +66,7 @@ impl Curve {
         Ok((Self::of_profile(points), guarantee))
     }
 
-    /// The certified curve of folded rounds, each with its noise multiplied by `factor`, under an adjacency.
+    /// The certified curve of folded rounds, with the noise of each multiplied by `factor`.
     pub(super) fn of_rounds(
         rounds: &[Folded],
         factor: f64,
@@ -75,9 +82,9 @@ impl Curve {
         Self::of(&Composition::of(scaled, adjacency)?, delta)
     }
 
-    /// At most the smallest false positive rate of any test with at least this true positive rate.
+    /// A lower bound on the false positive rate f of any test whose true positive rate is at least t.
     ///
-    /// Of (epsilon, delta) follows `t <= delta + e^eps f` and `1 - f <= delta + e^eps (1 - t)`.
+    /// (epsilon, delta) implies `t <= delta + e^eps f` and `1 - f <= delta + e^eps (1 - t)`.
     #[must_use]
     pub fn false_positive_rate(&self, true_positive_rate: f64) -> f64 {
         let t = true_positive_rate;
@@ -91,18 +98,18 @@ impl Curve {
                 points.iter().map(bound).fold(0.0, f64::max)
             }
         };
-        // NaN is no bound.
+        // `max` turns NaN into 0, which bounds nothing.
         (rate - ROUNDING).max(0.0)
     }
 
-    /// At least how much larger the true than the false positive rate of a test can be.
+    /// The largest difference of true and false positive rate that the curve allows, up to rounding error.
     #[must_use]
     pub fn advantage(&self) -> f64 {
         match &self.shape {
             Shape::Gaussian(mu) => 2.0 * normal(0.5 * mu) - 1.0,
             Shape::Profile(points) => {
                 let bound = |(epsilon, delta): &(f64, f64)| {
-                    // Where both lines of a pair meet.
+                    // Where the two lines of a pair intersect.
                     (epsilon.exp_m1() + 2.0 * delta) / (epsilon.exp() + 1.0)
                 };
                 points.iter().map(bound).fold(1.0, f64::min)
@@ -111,7 +118,7 @@ impl Curve {
     }
 }
 
-/// Lines of larger epsilons bound nothing that counts of guesses can show: `e^-20` is below one in 10^8.
+/// Larger epsilons cannot be tested with a realistic number of guesses: `e^-20` is below 1e-8.
 const LARGEST_EPSILON: f64 = 20.0;
 
 #[cfg(test)]
@@ -121,16 +128,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_curve_of_one_pair_is_that_of_approximate_privacy() {
+    fn the_curve_of_one_pair_is_that_of_epsilon_delta_privacy() {
         let curve = Curve::of_profile(vec![(1.0, 0.1)]);
         for (t, f) in [(0.1, 0.0), (0.5, 0.4 / 1f64.exp()), (0.95, 0.9 - 0.05 * 1f64.exp())] {
             assert!((curve.false_positive_rate(t) - f).abs() < 1e-9, "{t}");
         }
     }
 
-    /// Poisson samples at rate 1 are no sampling, and a curve of lines is below the closed form, closely.
+    /// At rates next to 1 sampling has no effect, so the closed form is known.
     #[test]
-    fn curves_of_lines_are_just_below_those_they_are_drawn_through() {
+    fn a_piecewise_linear_curve_is_just_below_the_closed_form() {
         let delta = Delta::new(1e-5).unwrap();
         let (rate, noise) =
             (SampleRate::new(0.999_999).unwrap(), NoiseMultiplier::new(2.0).unwrap());

@@ -1,16 +1,16 @@
-//! Audits: lower bounds of privacy loss from what a mechanism released about canaries.
+//! Privacy audits: lower bounds on epsilon and mu from what a mechanism released about canaries.
 //!
-//! A canary is an artificial record that an auditor puts into the data, or not, by the toss of a coin. Whoever can tell
-//! from the releases which way the coins fell more often than a claim allows has refuted the claim. Everything here is
-//! pure: it turns counts and scores into bounds, and says with which confidence.
+//! A canary is an artificial record that the auditor puts into the data or leaves out, at random. An auditor who guesses
+//! from the releases which canaries are in, more often than the claim allows, has refuted the claim. This module is pure
+//! computation: it turns counts and scores into bounds with a stated confidence.
 //!
-//! - [`releases`]: one canary in each of many independent releases. The bounds are tight: an audit of an installation.
-//! - [`RunAudit`]: many canaries in one run. The bounds are looser: an audit of a training run, which costs it nothing.
+//! - [`releases`]: one canary in each of many independent releases, to audit an installation. The bounds are tight.
+//! - [`RunAudit`]: many canaries in one training run. The bounds are looser, and no extra run is needed.
 //!
 //! # Guarantee
-//! If a mechanism is as private as is claimed, an audit contradicts the claim with probability at most
-//! `1 - confidence`, whatever the mechanism does: no distribution is assumed of what it releases. The proofs stand beside
-//! the functions. A bound below the claim proves nothing: a better auditor might find more.
+//! If a mechanism is as private as claimed, an audit contradicts the claim with probability at most `1 - confidence`. This
+//! assumes nothing about the distribution of the releases; the proofs are in the documentation of the functions. A bound
+//! below the claim proves nothing: a better auditor might find more.
 //!
 //! Nasr et al. (arXiv 2302.07956) audit many releases as [`releases`] does, and show how tight that is.
 

@@ -7,7 +7,7 @@ pub(super) fn normal(x: f64) -> f64 {
     upper_tail(-x)
 }
 
-/// The x with `P(y <= x) = probability`, to about 1e-14 of `1 + |x|`; infinite at 0 and 1.
+/// The x with `P(y <= x) = probability`, with an error of about `1e-14 (1 + |x|)`; infinite at 0 and 1.
 pub(super) fn quantile(probability: f64) -> f64 {
     if !(probability > 0.0) {
         return f64::NEG_INFINITY;
@@ -15,15 +15,15 @@ pub(super) fn quantile(probability: f64) -> f64 {
     if probability > 0.5 {
         return if probability < 1.0 { -quantile(1.0 - probability) } else { f64::INFINITY };
     }
-    // Hastings' approximation (Abramowitz and Stegun 26.2.23), good to 4.5e-4; each of Halley's steps triples the digits.
+    // Hastings' approximation (Abramowitz and Stegun 26.2.23) has an error of 4.5e-4; each Halley step triples the digits.
     let t = (-2.0 * probability.ln()).sqrt();
-    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
-    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
-    let mut x = above / below - t;
+    let numerator = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let denominator = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    let mut x = numerator / denominator - t;
     for _ in 0..3 {
         let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-        let off = (normal(x) - probability) / density;
-        x -= off / (1.0 + 0.5 * x * off);
+        let newton_step = (normal(x) - probability) / density;
+        x -= newton_step / (1.0 + 0.5 * x * newton_step);
     }
     x
 }
@@ -32,7 +32,6 @@ pub(super) fn quantile(probability: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of tables.
     #[test]
     fn quantiles_are_those_of_tables() {
         for (probability, exact) in [

@@ -1,4 +1,4 @@
-//! Many canaries in one run: how many right guesses a trade-off curve allows.
+//! Auditing with many canaries in one run: how many right guesses a trade-off curve allows.
 
 use super::confidence::Confidence;
 use super::curve::Curve;
@@ -6,9 +6,9 @@ use super::curve::Curve;
 /// Guesses about which canaries are in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guesses {
-    /// How many canaries there are, each in the data by the toss of a fair coin.
+    /// How many canaries there are; each is in the data with probability 1/2.
     pub canaries: u64,
-    /// About how many of them a guess was made. Fixed before the run; the auditor chooses which ones afterwards.
+    /// For how many of them a guess was made. Fixed before the run; the auditor chooses which ones afterwards.
     pub made: u64,
     /// How many of these guesses were right.
     pub right: u64,
@@ -23,7 +23,7 @@ pub struct Guesses {
 ///
 /// Proof. Let m be the number of canaries, c that of guesses made, W that of right ones, `p_k = P(W = k)`, and
 /// `g(t)` the curve: a test with true positive rate at least t has a false positive rate of at least g(t), where either of
-/// the canary's states may be the "true" one. g rises, is convex and `g(0) = 0`.
+/// the canary's states may count as positive. g is increasing and convex, and `g(0) = 0`.
 ///
 /// *One step.* Fix canary i, a state b and all other coins. The event "i is guessed to be b, and k - 1 or more of the other
 /// guesses are right" depends on the release alone. If the coin of i is b, then `W >= k` and i is guessed right; if not,
@@ -34,13 +34,13 @@ pub struct Guesses {
 /// `H_{k-1} >= g(R_k)` for every k.  (1)
 ///
 /// *The least total.* Suppose `P(W >= r) >= a` for the number r of right guesses and the probability a of a false alarm.
-/// Moving probability from some j to j - 1 raises no R and lowers no H but `H_j`; (1) holds still where it is not about
-/// `H_j`. So all probability above r may be moved to r, and what is more than a there to r - 1. Then, for k = r - 1 down
-/// to 1, what `p_k` has beyond the least that (1) demands of `H_k` may be moved to k - 1. What is left has
+/// Moving probability from some j to j - 1 increases no R and decreases no H except `H_j`, so (1) still holds for all other
+/// H. So all probability above r may be moved to r, and any excess over a there to r - 1. Then, for k = r - 1 down
+/// to 1, any excess of `p_k` over the least value that (1) requires for `H_k` may be moved to k - 1. The result has
 /// `p_r = a`, each `p_k` the least with `H_k >= g(R_{k+1})`, and an unchanged total of 1. Hence if these least values add up
 /// to more than 1, `P(W >= r) < a`.
 ///
-/// So the curve is contradicted if they do. Rounding makes the sum smaller, never larger.
+/// In that case the curve is contradicted. Rounding errors can only prevent a contradiction.
 #[must_use]
 pub fn contradicts(guesses: Guesses, curve: &Curve, confidence: Confidence) -> bool {
     let Guesses { canaries, made, right } = guesses;
@@ -48,16 +48,16 @@ pub fn contradicts(guesses: Guesses, curve: &Curve, confidence: Confidence) -> b
         return false;
     }
     let (m, c) = (canaries as f64, made as f64);
-    // Less than the additions below can round up together.
+    // Raised by more than the additions below can round up.
     let limit = c / m * (1.0 + 4.0 * (c + 8.0) * f64::EPSILON);
     let alarm = confidence.false_alarms();
     let mut r = alarm * right as f64 / m;
     let mut h = alarm * (c - right as f64) / m;
     for k in (0..right).rev() {
         let k = k as f64;
-        let more = (curve.false_positive_rate(r) - h).max(0.0);
-        h += more;
-        r += more * k / (c - k);
+        let added = (curve.false_positive_rate(r) - h).max(0.0);
+        h += added;
+        r += added * k / (c - k);
         if r + h > limit {
             return true;
         }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::audit::binomial::at_least;
 
-    /// The least number of right guesses that contradicts a curve; more than were made if none does.
+    /// The least number of right guesses that contradicts a curve; `made + 1` if none does.
     fn least_right(canaries: u64, made: u64, curve: &Curve, confidence: Confidence) -> u64 {
         let (mut low, mut high) = (0, made + 1);
         while high - low > 1 {
@@ -84,7 +84,7 @@ mod tests {
     /// Pure epsilon: each guess is right with probability at most `e^eps/(1 + e^eps)`, independently (Steinke et al.,
     /// Theorem 5.2), so the exact answer is a binomial tail. The general bound may be looser, never tighter.
     #[test]
-    fn it_contradicts_pure_privacy_where_the_binomial_tail_does() {
+    fn pure_privacy_is_contradicted_almost_where_the_binomial_tail_says() {
         for (epsilon, made) in [(0.5f64, 100), (1.0, 400), (2.0, 400), (1.0, 2000)] {
             let p = epsilon.exp() / (1.0 + epsilon.exp());
             let exact = (0..=made).find(|r| at_least(*r, made, p) < 0.05).unwrap();
@@ -96,30 +96,30 @@ mod tests {
         }
     }
 
-    /// Without privacy loss right guesses are tosses of a coin.
+    /// Without privacy loss every guess is right with probability 1/2.
     #[test]
-    fn perfect_privacy_is_contradicted_by_what_coins_do_not_do() {
+    fn perfect_privacy_is_contradicted_by_more_right_guesses_than_coin_tosses_give() {
         let curve = Curve::gaussian(0.0);
         let found = least_right(1000, 1000, &curve, Confidence::STANDARD);
         assert!((520..=600).contains(&found), "{found}");
     }
 
     #[test]
-    fn what_cannot_be_is_no_contradiction() {
+    fn impossible_counts_contradict_nothing() {
         let curve = Curve::gaussian(0.5);
-        let of = |canaries, made, right| Guesses { canaries, made, right };
-        for guesses in [of(10, 20, 15), of(10, 5, 6), of(0, 0, 0), of(100, 50, 0)] {
+        let counts = |canaries, made, right| Guesses { canaries, made, right };
+        for guesses in [counts(10, 20, 15), counts(10, 5, 6), counts(0, 0, 0), counts(100, 50, 0)] {
             assert!(!contradicts(guesses, &curve, Confidence::STANDARD), "{guesses:?}");
         }
-        // All right of many, against almost no privacy loss.
-        assert!(contradicts(of(1000, 200, 200), &curve, Confidence::STANDARD));
-        // Nothing contradicts a curve that allows everything.
-        let open = Curve::of_profile(vec![(0.0, 1.0)]);
-        assert!(!contradicts(of(1000, 200, 200), &open, Confidence::STANDARD));
+        let all_right = counts(1000, 200, 200);
+        assert!(contradicts(all_right, &curve, Confidence::STANDARD));
+        // Nothing contradicts delta = 1.
+        let no_privacy = Curve::of_profile(vec![(0.0, 1.0)]);
+        assert!(!contradicts(all_right, &no_privacy, Confidence::STANDARD));
     }
 
     #[test]
-    fn more_right_guesses_more_confidence_and_weaker_curves_are_monotone() {
+    fn larger_mu_and_higher_confidence_need_more_right_guesses() {
         let least = |mu: f64, alarm: f64| {
             let confidence = Confidence::with_false_alarms(alarm).unwrap();
             least_right(2000, 400, &Curve::gaussian(mu), confidence)

@@ -1,17 +1,17 @@
-//! One canary in each of many independent releases.
+//! Auditing with one canary in each of many independent releases.
 //!
-//! In every trial a coin decides whether the canary is in the data, the mechanism runs with fresh randomness, and the
-//! auditor guesses from what is released. Thresholds are chosen before: by the claim, or on other trials.
+//! In every trial a fair coin decides whether the canary is in the data, the mechanism runs with fresh randomness, and the
+//! auditor guesses from the release. Thresholds are fixed beforehand, from the claim or on other trials.
 
 use super::binomial::{lower_bound, upper_bound};
 use super::confidence::Confidence;
 use super::normal::quantile;
 
-/// Rounding of the normal quantile, at most.
+/// An upper bound on the relative error of the normal quantile.
 const QUANTILE_ERROR: f64 = 1e-9;
 
-/// A lower bound of mu, for which each release is not mu-Gaussian differentially private, from how many of the guesses
-/// were right. Each guess says on the toss of a fair coin whether the canary is in.
+/// A lower bound on the mu of Gaussian differential privacy (GDP), from the number of right guesses whether the canary
+/// is in.
 ///
 /// # Guarantee
 /// If every release is mu-GDP, given all before it, the bound exceeds mu with probability at most that of a false alarm.
@@ -36,21 +36,22 @@ pub fn mu(right: u64, guesses: u64, confidence: Confidence) -> f64 {
     if p <= 0.5 { 0.0 } else { (2.0 * quantile(p) * (1.0 - QUANTILE_ERROR)).max(0.0) }
 }
 
-/// What a test for the canary said in trials with and without it.
+/// Counts of a test for the canary: its answers in trials with and without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answers {
     /// Trials with the canary.
     pub with: u64,
-    /// Those of them in which the test said that it is there.
+    /// How many of them the test got right.
     pub true_positives: u64,
     /// Trials without it.
     pub without: u64,
-    /// Those of them in which the test said that it is there.
+    /// How many of them the test got wrong.
     pub false_positives: u64,
 }
 
 impl Answers {
-    /// Counts what a threshold on scores says: it is there if the score is above it.
+    /// The counts of the test that says the canary is in if the score is above the threshold. Scores come with whether the
+    /// canary was in.
     #[must_use]
     pub fn of_threshold(scores: &[(f64, bool)], threshold: f64) -> Self {
         let mut answers = Self::default();
@@ -67,7 +68,7 @@ impl Answers {
         answers
     }
 
-    /// The same test with its answer reversed, about the absence of the canary.
+    /// The counts of the reversed test, for the absence of the canary.
     const fn reversed(self) -> Self {
         Self {
             with: self.without,
@@ -77,14 +78,15 @@ impl Answers {
         }
     }
 
-    /// A lower bound of epsilon at `delta`, for which the releases are not (epsilon, delta)-differentially private.
+    /// A lower bound on epsilon at `delta`.
     ///
     /// # Guarantee
-    /// If they are, the bound exceeds epsilon with probability at most that of a false alarm.
+    /// If the releases are (epsilon, delta)-differentially private, the bound exceeds epsilon with probability at most that
+    /// of a false alarm.
     ///
-    /// Proof. (epsilon, delta) demands `t <= e^eps f + delta` of every test, in both directions: for the canary's presence
-    /// and for its absence. Exact bounds, each with half of the false alarms, hold `t` from below and `f` from above
-    /// together, for a test and its reverse alike, so `(t - delta)/f` of the bounds is at most `e^eps`.
+    /// Proof. (epsilon, delta) requires `t <= e^eps f + delta` of every test, in both directions: for the canary's presence
+    /// and for its absence. Exact confidence bounds, each with half of the false alarms, bound `t` from below and `f` from
+    /// above together, for a test and its reverse alike. So `(t - delta)/f` of these bounds is at most `e^eps`.
     #[must_use]
     pub fn epsilon(self, delta: f64, confidence: Confidence) -> f64 {
         let each = confidence.halved();
@@ -93,13 +95,13 @@ impl Answers {
             let f = upper_bound(answers.false_positives, answers.without, each);
             ((t - delta) / f).ln()
         };
-        // NaN where a true positive rate is below delta: no bound.
+        // The log is NaN where a true positive rate is below delta; `max` ignores it.
         let bound = bound(self).max(bound(self.reversed()));
         if bound > 0.0 { bound * (1.0 - 8.0 * f64::EPSILON) } else { 0.0 }
     }
 }
 
-/// The threshold that promises the largest bound of epsilon on so many other trials, as far as these show.
+/// The threshold with the largest expected lower bound on epsilon in `others` further trials, estimated from these scores.
 #[must_use]
 pub fn best_threshold(
     scores: &[(f64, bool)],
@@ -113,20 +115,20 @@ pub fn best_threshold(
     sorted.sort_by(f64::total_cmp);
     let candidates = (1..CANDIDATES).filter_map(|i| sorted.get(sorted.len() * i / CANDIDATES));
     let (these, others) = (scores.len().max(1) as u64, others as u64);
-    let promised = |threshold: f64| {
-        let here = Answers::of_threshold(scores, threshold);
-        let there = |count: u64| count.saturating_mul(others) / these;
+    let expected_bound = |threshold: f64| {
+        let counts = Answers::of_threshold(scores, threshold);
+        let scaled = |count: u64| count.saturating_mul(others) / these;
         let answers = Answers {
-            with: there(here.with),
-            true_positives: there(here.true_positives),
-            without: there(here.without),
-            false_positives: there(here.false_positives),
+            with: scaled(counts.with),
+            true_positives: scaled(counts.true_positives),
+            without: scaled(counts.without),
+            false_positives: scaled(counts.false_positives),
         };
         answers.epsilon(delta, confidence)
     };
     let mut best = (f64::NEG_INFINITY, 0.0);
     for threshold in candidates {
-        let bound = promised(*threshold);
+        let bound = expected_bound(*threshold);
         if bound > best.0 {
             best = (bound, *threshold);
         }
@@ -168,7 +170,8 @@ mod tests {
 
     #[test]
     fn mu_of_exactly_known_gaussians_is_within_three_percent_and_never_above() {
-        // A false alarm of 1e-6 in 60 audits; below 0.97 it is 2.6 standard deviations off, once in 200.
+        // 60 audits with a false alarm probability of 1e-6 each. A ratio below 0.97 is 2.6 standard deviations off: once
+        // in 200 audits.
         let confidence = Confidence::with_false_alarms(1e-6).unwrap();
         let mut low = 0;
         for seed in 0..60 {
@@ -176,7 +179,7 @@ mod tests {
             assert!(found <= 1.0, "{found}");
             low += u32::from(found < 0.97);
         }
-        // Five or more: below 1e-4.
+        // Five or more have probability below 1e-4.
         assert!(low < 5, "{low}");
     }
 
@@ -185,20 +188,20 @@ mod tests {
         let confidence = Confidence::with_false_alarms(1e-6).unwrap();
         let found = mu(right(&gaussian(3.0 / 0.9, 100_000, 1), 1.5), 100_000, confidence);
         assert!(found > 3.0, "{found}");
-        // Of more noise than claimed nothing is said.
+        // More noise than claimed is not flagged.
         let found = mu(right(&gaussian(2.7, 100_000, 1), 1.5), 100_000, confidence);
         assert!(found < 3.0, "{found}");
     }
 
     #[test]
-    fn an_auditor_that_guesses_the_wrong_way_round_finds_nothing() {
+    fn wrong_guesses_give_no_bound() {
         let scores = gaussian(3.0, 10_000, 3);
         let wrong = 10_000 - right(&scores, 1.5);
         assert_eq!(mu(wrong, 10_000, Confidence::STANDARD), 0.0);
         assert_eq!(mu(0, 0, Confidence::STANDARD), 0.0);
     }
 
-    /// Randomised response says the truth with probability `e^eps/(1 + e^eps)`: exactly epsilon.
+    /// Randomised response that tells the truth with probability `e^eps/(1 + e^eps)` has exactly this epsilon.
     #[test]
     fn epsilon_of_randomised_response_is_approached_and_not_exceeded_too_often() {
         let epsilon: f64 = 1.5;

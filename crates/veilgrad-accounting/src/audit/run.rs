@@ -1,4 +1,4 @@
-//! The audit of one run: guesses fixed beforehand, a bound afterwards.
+//! The audit of one training run: the number of guesses is fixed beforehand, a bound follows afterwards.
 
 use veilgrad_events::{Adjacency, Delta, Folded};
 
@@ -9,17 +9,17 @@ use super::one_run::{Guesses, contradicts};
 use crate::Unsupported;
 use crate::guarantee::{Guarantee, RunVerdict};
 
-/// The noise of a bound is looked for in steps of this factor, and then halved so often: to one part in a thousand.
+/// The search multiplies or divides the noise by this factor, then bisects `HALVINGS` times: to about one part in 700.
 const STRIDE: f64 = std::f64::consts::SQRT_2;
 const HALVINGS: usize = 8;
-/// Bounds are looked for between so many times less noise and so many times more.
+/// The search covers noise up to this many times less or more than that of the rounds.
 const MOST_FACTOR: f64 = 32.0;
 
-/// An audit of one run by canaries, planned before the run: what is claimed, and how many guesses will be made.
+/// An audit of one training run with canaries, planned before the run: the claim, and how many guesses will be made.
 ///
 /// # Guarantee
-/// The number of guesses follows from the rounds and the number of canaries alone. [`judge`](Self::judge) finds a
-/// contradiction in a run that is as private as its rounds say with probability at most that of a false alarm.
+/// The number of guesses depends on the rounds, the number of canaries and the confidence alone. If the run is as private
+/// as its rounds say, [`judge`](Self::judge) finds a contradiction with probability at most that of a false alarm.
 ///
 /// # Example
 /// ```
@@ -32,7 +32,7 @@ const MOST_FACTOR: f64 = 32.0;
 /// let delta = Delta::new(1e-5)?;
 /// let audit = RunAudit::plan(&rounds, Adjacency::AddRemove, delta, 500, Confidence::STANDARD)?;
 ///
-/// // Here the release gives every canary away: a score above zero if it is in, below if it is not.
+/// // Here the release reveals every canary: the score is positive if it is in, negative if it is not.
 /// let included: Vec<bool> = (0..500).map(|canary| canary % 2 == 0).collect();
 /// let scores: Vec<f64> = included.iter().map(|is_in| if *is_in { 1.0 } else { -1.0 }).collect();
 /// let verdict = audit.judge(&scores, &included)?;
@@ -55,7 +55,7 @@ impl RunAudit {
     /// Plans the audit of a run of these rounds with a number of canaries.
     ///
     /// # Errors
-    /// When no accountant can speak about the rounds, or there are no canaries.
+    /// When no accountant supports the rounds, or there are no canaries.
     pub fn plan(
         rounds: &[Folded],
         adjacency: Adjacency,
@@ -78,18 +78,18 @@ impl RunAudit {
         self.guesses
     }
 
-    /// What is claimed for the rounds.
+    /// The guarantee that is claimed for the rounds.
     #[must_use]
     pub const fn claim(&self) -> &Guarantee {
         &self.claim
     }
 
-    /// Guesses which canaries are in: those with the highest scores are, those with the lowest are not, half of the
-    /// guesses each. Then compares the guesses with the coins, and the outcome with the claim. A score is any function of what
-    /// the run released.
+    /// Guesses which canaries are in, compares the guesses with the truth (`included`), and the outcome with the claim. Half
+    /// of the guesses say that the canaries with the highest scores are in, half that those with the lowest are not. A
+    /// score is any function of what the run released.
     ///
     /// # Errors
-    /// When there is not one score and one coin for each canary.
+    /// When there is not one score and one `included` for each canary.
     pub fn judge(&self, scores: &[f64], included: &[bool]) -> Result<RunVerdict, Unsupported> {
         let all = usize::try_from(self.canaries).unwrap_or(usize::MAX);
         if scores.len() != all || included.len() != all {
@@ -116,18 +116,18 @@ impl RunAudit {
         })
     }
 
-    /// The epsilon of the rounds with the least noise that is contradicted; 0 if none is. Whether their own noise is
-    /// contradicted is known.
+    /// The epsilon of the rounds at the least noise that the guesses contradict; 0 if they contradict none. `contradicted`
+    /// says whether they contradict the rounds' own noise.
     fn bound(&self, guesses: Guesses, contradicted: bool) -> f64 {
         let curve = |factor| Curve::of_rounds(&self.rounds, factor, self.adjacency, self.delta);
-        // Rounds with very little noise may have no certified curve; they are not contradicted then.
+        // Rounds with very little noise may have no certified curve; these count as not contradicted.
         let refuted = |factor: f64| match curve(factor) {
             Ok((curve, found)) if contradicts(guesses, &curve, self.confidence) => {
                 Some(found.epsilon_lower.unwrap_or(found.epsilon))
             }
             _ => None,
         };
-        // From the rounds' own noise on, in one direction, until the answer changes.
+        // Starts at the rounds' own noise and moves in one direction until the answer changes.
         let (mut low, mut high, mut epsilon) = (1.0, 1.0, self.claim.epsilon);
         loop {
             if contradicted {
@@ -161,7 +161,7 @@ impl RunAudit {
     }
 }
 
-/// How many guesses are right, if the highest scores are guessed to be in and the lowest not to be.
+/// How many guesses are right if the highest scores are guessed to be in and the lowest to be out.
 fn right_guesses(scores: &[f64], included: &[bool], guesses: u64) -> u64 {
     let mut order: Vec<(f64, bool)> =
         scores.iter().copied().zip(included.iter().copied()).collect();
@@ -177,12 +177,12 @@ fn halves(guesses: u64) -> (usize, usize) {
     (guesses / 2, guesses - guesses / 2)
 }
 
-/// The number of guesses with the largest expected bound, if scores were normal and as far apart as the curve's largest
-/// advantage says. Any number is sound; this one is a good one.
+/// The number of guesses with the largest expected bound, if scores were Gaussian with the curve's advantage. Any number
+/// is sound; this choice makes the bound tight.
 fn best_number_of_guesses(canaries: u64, curve: &Curve, confidence: Confidence) -> u64 {
     let mu = 2.0 * quantile((0.5 * (1.0 + curve.advantage())).min(1.0 - 1e-12));
     let m = canaries as f64;
-    // Shares of the canaries, from few certain guesses to all of them.
+    // Fractions of the canaries, from a few certain guesses to all of them.
     let numbers = (1..=24).map(|i| (m * f64::from(i * i) / 576.0).ceil().clamp(1.0, m));
     let mut best = (f64::NEG_INFINITY, canaries);
     for made in numbers {
@@ -195,11 +195,10 @@ fn best_number_of_guesses(canaries: u64, curve: &Curve, confidence: Confidence) 
     best.1
 }
 
-/// How many of so many guesses are right on average, where scores of canaries that are in are N(mu, 1), and of others
-/// N(0, 1).
+/// The expected number of right guesses where scores are N(mu, 1) for canaries that are in and N(0, 1) for the others.
 fn expected_right(made: f64, canaries: f64, mu: f64) -> f64 {
     let share = 0.5 * made / canaries;
-    // The threshold beyond which the highest scores are: P(score > x) = share. Both ends are alike.
+    // The threshold x with P(score > x) = share; the lower end is symmetric.
     let above = |x: f64| 0.5 * (normal(-x) + normal(mu - x));
     let (mut low, mut high) = (0.5 * mu - 40.0, mu + 40.0);
     for _ in 0..60 {
@@ -209,7 +208,7 @@ fn expected_right(made: f64, canaries: f64, mu: f64) -> f64 {
     made * 0.5 * normal(mu - low) / share
 }
 
-/// The largest mu whose Gaussian curve so many right guesses contradict.
+/// The largest mu whose Gaussian curve this many right guesses contradict.
 fn gaussian_bound(canaries: u64, made: u64, right: u64, confidence: Confidence) -> f64 {
     let refuted =
         |mu: f64| contradicts(Guesses { canaries, made, right }, &Curve::gaussian(mu), confidence);

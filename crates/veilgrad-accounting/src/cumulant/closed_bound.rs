@@ -1,19 +1,19 @@
-//! Closed bounds of the cumulant of a sampled Gaussian, for noise so small or tilts so large that sums over
-//! outputs would need too many nodes.
+//! Closed-form upper bounds on the cumulant of a sampled Gaussian, for noise so small or tilts so large that quadrature
+//! over outputs would need too many nodes.
 
 use super::jet::{Jet, gaussian_jet};
 use crate::number::UNIT;
 use crate::pair::Direction;
 use crate::{Sampled, Step};
 
-/// Which bound holds for a step.
+/// The closed-form bound of a step.
 ///
 /// With W the likelihood ratio of a sampled round and `c = 1/(2 z^2)`, at the order `a = 1 + tilt`:
 /// - removal: `E (1 - q + q W)^a` is at most `(1 - q + q e^{c tilt})^a`, by Minkowski's inequality in L^a, where
 ///   the norm of W is `e^{c tilt}`;
 /// - addition: losses are at most `-log(1 - q)`;
 /// - replacement: moments are jointly convex in both distributions, so at most `1 - q + q e^{4 c tilt a}`;
-/// - everything: sampling only helps.
+/// - all other steps: the Gaussian without sampling, since sampling only lowers the cumulant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ClosedBound {
     Remove { q: f64, z: f64 },
@@ -34,7 +34,7 @@ impl ClosedBound {
         }
     }
 
-    /// At least `K(tilt)`, and the derivatives of the bound.
+    /// An upper bound on `K(tilt)`, and the derivatives of the bound.
     pub(crate) fn at(&self, tilt: f64) -> Jet {
         match *self {
             Self::Remove { q, z } => {
@@ -69,7 +69,7 @@ fn log_mixed(q: f64, x: f64, first: f64, second: f64) -> Jet {
         let beyond = q * libm::expm1(x);
         (libm::log1p(beyond), q * x.exp() / (1.0 + beyond))
     };
-    // Relative roundings of `q.ln() + x` are of the size of x.
+    // The rounding error of `q.ln() + x` is relative to x.
     let value = value + 4.0 * UNIT * if x > 700.0 { x } else { 0.0 };
     let second = weight * second + weight * (1.0 - weight) * first * first;
     Jet { value, first: weight * first, second }
@@ -83,7 +83,7 @@ mod tests {
     use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
 
     #[test]
-    fn closed_bounds_are_never_below_the_sum_over_outputs() {
+    fn closed_bounds_are_never_below_the_quadrature() {
         for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
             for (q, z) in [(1e-3, 0.3), (0.1, 1.0), (0.6, 3.0), (1e-6, 0.1)] {
                 let (rate, noise) = (SampleRate::new(q).unwrap(), NoiseMultiplier::new(z).unwrap());

@@ -1,4 +1,4 @@
-//! A function's value with its derivatives.
+//! The value of a function with its first two derivatives.
 
 use crate::number::UNIT;
 
@@ -10,7 +10,7 @@ pub(crate) struct Jet {
 }
 
 impl Jet {
-    /// A cumulant, and its derivatives: mean and variance of losses, from their total mass and first two moments.
+    /// A cumulant with its derivatives, the mean and variance of the tilted loss, from total mass and first two moments.
     pub(crate) fn of_moments(value: f64, total: f64, first: f64, second: f64) -> Self {
         let (mean, square) = (first / total, second / total);
         Self { value, first: mean, second: square - mean * mean }
@@ -30,8 +30,8 @@ pub(crate) fn gaussian_jet(z: f64, tilt: f64) -> Jet {
     Jet { value, first: rate * (2.0 * tilt + 1.0), second: 2.0 * rate }
 }
 
-/// `log(1/(tilt (tilt + 1)))` and its derivatives: what the hockey-stick function `(1 - e^{-x})_+` adds to `K(tilt) - tilt epsilon` in
-/// the exponent of the inversion integral.
+/// `log(1/(tilt (tilt + 1)))` and its derivatives: the term that the hockey-stick function `(1 - e^{-x})_+` adds to
+/// `K(tilt) - tilt epsilon` in the exponent of the inversion integral.
 pub(crate) fn payoff(tilt: f64) -> Jet {
     Jet {
         value: -tilt.ln() - libm::log1p(tilt),

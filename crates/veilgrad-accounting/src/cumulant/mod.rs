@@ -1,4 +1,5 @@
-//! `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at real tilts.
+//! The cumulant generating function `K(t) = log E e^{t L}` of the privacy loss L of a composition, with derivatives, at
+//! real tilts t.
 
 mod closed_bound;
 mod jet;
@@ -23,21 +24,21 @@ use crate::number::UNIT;
 use crate::pair::{Direction, Pair};
 use crate::{Composition, Sampled, Step};
 
-/// How closely the logs of tilts are found on which only work and tightness depend.
+/// Tolerance for the log of a tilt that affects only work and tightness, not soundness.
 const ROUGH_TILT: f64 = 0.01;
 
-/// What makes the transform of a loss decay faster, for some epsilon; nothing by default.
+/// Changes to the loss that make its transform decay faster, at the cost of some epsilon; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Smoothing {
-    /// Outputs with the largest losses, of about this probability in one round, count as infinite. What is
-    /// left has small moments, so that tilts may be large.
+    /// The largest losses, of about this probability in one round, count as infinite. The rest has small moments, so that
+    /// tilts may be large.
     pub(crate) tail: f64,
-    /// One more round, without sampling, of this 1/z^2: it smooths the loss.
+    /// 1/z^2 of one additional round without sampling, which smooths the loss.
     pub(crate) variance: f64,
 }
 
-/// The cumulant of a composition in one direction, from above where there are thousands of distinct steps. Remembers
-/// the points that it needed.
+/// The cumulant of a composition in one direction. With thousands of distinct steps, an upper bound from grouped steps.
+/// Caches its quadrature nodes.
 pub(crate) struct Cumulant {
     steps: Vec<(StepCumulant, f64)>,
 }
@@ -47,7 +48,7 @@ impl Cumulant {
         Self::smoothed(composition, direction, Smoothing::default())
     }
 
-    /// The cumulant of the finite losses, truncated and smoothed as `smoothing` says.
+    /// The cumulant of the finite losses after truncation and smoothing.
     pub(crate) fn smoothed(
         composition: &Composition,
         direction: Direction,
@@ -63,8 +64,7 @@ impl Cumulant {
         Self { steps }
     }
 
-    /// `K(tilt)`, rounded up, and its derivatives, for `tilt > 0`; infinite where it cannot be
-    /// computed.
+    /// `K(tilt)`, rounded up, and its derivatives, for `tilt > 0`; infinite where it cannot be computed.
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
         let mut sum = Jet::default();
         for (step, count) in &mut self.steps {
@@ -77,8 +77,8 @@ impl Cumulant {
         sum
     }
 
-    /// The smallest `psi(tilt)/tilt` over tilts, where `psi = K + extra` is convex: returns that tilt.
-    /// Any tilt gives a bound; this only looks for a good one.
+    /// The tilt that minimises `psi(tilt)/tilt`, where `psi = K + extra` is convex. Any tilt gives a sound bound; this finds
+    /// a tight one.
     pub(crate) fn best_ratio(&mut self, extra: impl Fn(f64) -> Jet) -> f64 {
         self.increasing_root(ROUGH_TILT, |tilt, k| ratio_slope(tilt, k, extra(tilt)))
     }
@@ -88,20 +88,20 @@ impl Cumulant {
         self.increasing_root(ROUGH_TILT, |tilt, k| k.first + extra(tilt).first - slope)
     }
 
-    /// The tilt at which `f(tilt, K(tilt))`, which increases, passes zero; the log of the tilt is this close.
+    /// The tilt at which `f(tilt, K(tilt))`, which increases, passes zero; `tolerance` is that of the log of the tilt.
     ///
-    /// K can grow by hundreds of orders of magnitude between two tilts, so secants are only taken while
-    /// they at least halve the bracket.
+    /// K can grow by hundreds of orders of magnitude between two tilts, so secant steps are taken only while they at least
+    /// halve the bracket.
     pub(crate) fn increasing_root(
         &mut self,
-        close: f64,
+        tolerance: f64,
         mut f: impl FnMut(f64, Jet) -> f64,
     ) -> f64 {
         const LARGEST: f64 = 40.0;
         let mut value_at = |log_tilt: f64| {
             let tilt = log_tilt.exp();
             let value = f(tilt, self.at(tilt));
-            // Where nothing can be computed the tilt is too large.
+            // A tilt at which K cannot be computed is too large.
             if value.is_nan() { f64::INFINITY } else { value }
         };
         let (mut low, mut high) = (1.0, 1.0);
@@ -118,11 +118,11 @@ impl Cumulant {
             at_high = value_at(high);
         }
         let mut halve = false;
-        while high - low > close {
+        while high - low > tolerance {
             let before = high - low;
             let secant = low - at_low * before / (at_high - at_low);
-            // A little into the larger part, so that both ends move.
-            let room = 0.3 * close;
+            // Slightly into the larger part, so that both ends of the bracket move.
+            let room = 0.3 * tolerance;
             let secant = if secant - low < high - secant { secant + room } else { secant - room };
             let usable = !halve && at_high.is_finite() && secant > low && secant < high;
             let middle = if usable { secant } else { 0.5 * (low + high) };
@@ -138,7 +138,7 @@ impl Cumulant {
     }
 }
 
-/// `tilt psi' - psi`, which increases and is zero where `psi(tilt)/tilt` is smallest, for `psi = K + extra`.
+/// `tilt psi' - psi` for `psi = K + extra`: increasing, and zero where `psi(tilt)/tilt` is smallest.
 pub(crate) fn ratio_slope(tilt: f64, k: Jet, extra: Jet) -> f64 {
     tilt * (k.first + extra.first) - (k.value + extra.value)
 }
@@ -146,7 +146,7 @@ pub(crate) fn ratio_slope(tilt: f64, k: Jet, extra: Jet) -> f64 {
 enum StepCumulant {
     /// The Gaussian: tilt (tilt + 1) / (2 z^2).
     Gaussian(f64),
-    /// So little noise that the nodes are not worth it.
+    /// For noise so small that quadrature needs too many nodes.
     ClosedBound(ClosedBound),
     Analytic(Nodes),
     Fixed(Panels),
@@ -181,7 +181,7 @@ impl StepCumulant {
     }
 }
 
-/// At least `K(tilt)` of all steps, each to the digits of its moment, and about its derivatives: one pass over them.
+/// An upper bound on `K(tilt)` and approximate derivatives, in one pass over all distinct steps without grouping them.
 pub(crate) fn cumulant_step_by_step(
     composition: &Composition,
     direction: Direction,
@@ -201,7 +201,7 @@ pub(crate) fn cumulant_step_by_step(
     sum
 }
 
-/// The same of one step.
+/// The same for one step.
 pub(crate) fn cumulant_of_step(
     step: Step,
     direction: Direction,

@@ -1,4 +1,4 @@
-//! The tilted moment of one step, quickly: for thousands of distinct steps, one after another.
+//! A quick tilted moment of one step, for compositions of thousands of distinct steps.
 
 use super::jet::Jet;
 use super::quadrature::ends;
@@ -10,21 +10,21 @@ use crate::{Sampled, Step, work};
 const DIGITS: f64 = 32.0;
 const MOST_NODES: f64 = 4000.0;
 
-/// Memory for the nodes of one step, mass and loss, reused.
+/// A reused allocation for the nodes of one step: mass and loss.
 #[derive(Default)]
 pub(crate) struct Scratch {
     nodes: Vec<(f64, f64)>,
 }
 
-/// The log of the tilted moment of a step, and at least its error.
+/// The log of the tilted moment of a step, and an upper bound on its error.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moments {
     pub(crate) log_moment: f64,
     pub(crate) error: f64,
 }
 
-/// By a quadrature that is chosen for an error of e^-digits; `None` for steps that are no Poisson sample, or need too
-/// many nodes.
+/// The tilted moment, by a quadrature with an error of about e^-digits; `None` for steps that are not Poisson sampled or
+/// need too many nodes.
 pub(crate) fn moments(
     step: Step,
     direction: Direction,
@@ -35,7 +35,7 @@ pub(crate) fn moments(
     tilted(step, direction, tilt, digits, scratch).map(|(found, _)| found)
 }
 
-/// At least the log of the tilted moment, and about its derivatives.
+/// An upper bound on the log of the tilted moment, and approximate derivatives.
 pub(crate) fn quick_jet(
     step: Step,
     direction: Direction,
@@ -88,14 +88,15 @@ fn tilted(
     }
     let log_moment = top + libm::log(total);
     let (log_left, log_right) = pair.log_tails(left, right, tilt);
-    // As in the other quadratures: the integral is at least 1, sums beyond the ends are a few times their integrals.
+    // As in the other quadratures: the integral is at least 1, and sums beyond the ends are a few times their integrals.
     let moment = (top + (count + 1.0).ln()).max(0.0);
     let quadrature = ((moment - digits).max(log_left).max(log_right) - log_moment).exp() * 24.0;
-    // Roundings of the exponent of a mass, whose parts are at most this large, and of its loss.
+    // Rounding errors of the exponent of a mass, from the size of its terms, and of its loss.
     let reach = left.abs().max(right);
-    let off = 4.0 * largest + 4.0 * (reach + 1.0 / step.z) / step.z + EquallySpaced::ROUNDING;
+    let loss_rounding =
+        4.0 * largest + 4.0 * (reach + 1.0 / step.z) / step.z + EquallySpaced::ROUNDING;
     let exponent = (1.0 + tilt) * largest + reach * reach + log_moment.abs();
-    let relative = 8.0 * exponent + 512.0 + (2.0 + 2.0 * tilt) * off + count;
+    let relative = 8.0 * exponent + 512.0 + (2.0 + 2.0 * tilt) * loss_rounding + count;
     let error = UNIT * relative + quadrature;
     (log_moment + error).is_finite().then_some((Moments { log_moment, error }, total))
 }

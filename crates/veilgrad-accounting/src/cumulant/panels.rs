@@ -1,4 +1,4 @@
-//! The cumulant of a fixed-size sample, in Gauss-Legendre panels.
+//! The cumulant of a fixed-size sample, by Gauss-Legendre panels.
 
 use super::jet::{Jet, gaussian_jet};
 use super::quadrature::{LEAST_REACH, LOG_SUM_FROM, MOST_TRAPEZOID_NODES, panel_error};
@@ -8,16 +8,16 @@ use crate::{Sampled, Step, work};
 
 /// Gauss-Legendre panels for the loss of a fixed-size sample, which has a kink at zero.
 ///
-/// The dominating pair (docs/accounting.md) has, for outputs y above 1/(2z), where the sampled round
-/// is the likelier one, the loss `log(1 + u)` with density `1 + u` and the loss `-log(1 + u)` with
-/// density 1, relative to the standard normal one; the rest is an atom at zero.
+/// The dominating pair (docs/accounting.md) has two losses for each output y above 1/(2z), where the sampled round is the
+/// likelier one: `log(1 + u)` with density `1 + u`, and `-log(1 + u)` with density 1, relative to the standard normal
+/// density. The remaining mass is an atom at loss zero.
 pub(crate) struct Panels {
     nodes: Vec<PanelNode>,
     q: f64,
     z: f64,
     end: f64,
     width: f64,
-    /// Where the panels lie.
+    /// The middle of every panel.
     middles: Vec<f64>,
 }
 
@@ -30,7 +30,7 @@ struct PanelNode {
 impl Panels {
     pub(crate) fn new(q: f64, z: f64) -> Self {
         let (nodes, middles) = (Vec::new(), Vec::new());
-        // Short against the normal density and against the loss.
+        // Panels are narrow compared with the scales of the normal density (1) and of the loss (z).
         let mut panels = Self { nodes, q, z, end: 0.5 / z, width: z.min(1.0), middles };
         panels.extend(LEAST_REACH + 1.0 / z);
         panels
@@ -40,8 +40,8 @@ impl Panels {
         Pair::analytic(Step { sampled: Sampled::Poisson(self.q), z: self.z }, direction)
     }
 
-    /// At least the error of all panels at this tilt: those of `(1+u)^(1+tilt)`, of `(1+u)^-tilt`, and of both
-    /// at tilt 0, which are subtracted.
+    /// An upper bound on the quadrature error of all panels at this tilt: for `(1+u)^(1+tilt)`, for `(1+u)^-tilt`, and for
+    /// both at tilt 0, which are subtracted.
     fn error(&self, tilt: f64) -> f64 {
         let pairs = [Direction::Remove, Direction::Add].map(|direction| self.pair(direction));
         let mut error = 0.0;
@@ -72,16 +72,16 @@ impl Panels {
     }
 
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
-        // The exponent grows at most by (1 + tilt)/z, which shifts the normal density by as much.
+        // The exponent has a slope of at most (1 + tilt)/z, which shifts the normal density by as much.
         let end = (1.0 + tilt) / self.z + LEAST_REACH;
-        // The tilted exponent must not grow much over a panel, either.
+        // The tilted exponent must not grow much over one panel.
         let width = self.z.min(1.0) * (8.0 / (1.0 + tilt)).min(1.0);
         if !(end / width < MOST_TRAPEZOID_NODES as f64 / 40.0) {
-            // Too many panels: as if always sampled.
+            // Too many panels: use the bound without sampling.
             return gaussian_jet(self.z, tilt);
         }
         if width < 0.99 * self.width {
-            // Narrower than needed, so that this is rare.
+            // Half as wide as needed, so that refining is rare.
             let (nodes, middles) = (Vec::new(), Vec::new());
             *self = Self { nodes, middles, end: 0.5 / self.z, width: 0.5 * width, ..*self };
         }
@@ -97,8 +97,8 @@ impl Panels {
             let density = libm::exp(node.log_density - shift);
             let rise_mass = libm::exp(node.log_density + a * l - shift);
             let fall_mass = libm::exp(node.log_density - tilt * l - shift);
-            // (1+u)^a - (1+u) + (1+u)^-tilt - 1: less the linear terms, which cancel, where u is small.
-            // Every part is good to a few roundings, and all of them count: they may cancel.
+            // (1+u)^a - (1+u) + (1+u)^-tilt - 1. Where u is small, the linear terms, which cancel, are left out. The
+            // parts may cancel, so their absolute values bound the rounding error.
             let parts = if shift > 0.0 || density == 0.0 {
                 [rise_mass, fall_mass, 0.0, 0.0]
             } else if a * l < 30.0 && self.z >= 0.4 {
@@ -121,8 +121,8 @@ impl Panels {
             let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT;
             // The atom at zero has at most mass 1.
             let total = sum + libm::exp(-shift);
-            let off = libm::exp(quadrature.ln() - shift);
-            return Jet::of_moments(shift + (total + off).ln() + rounding, total, first, second);
+            let error = libm::exp(quadrature.ln() - shift);
+            return Jet::of_moments(shift + (total + error).ln() + rounding, total, first, second);
         }
         let excess = sum + quadrature + size * (64.0 + self.nodes.len() as f64) * 8.0 * UNIT;
         Jet::of_moments(libm::log1p(excess), 1.0 + sum, first, second)
@@ -146,7 +146,7 @@ mod tests {
         (1e-09, 0.6, 0.001, 1.460_494_256_802_889_3e-20),
     ];
 
-    /// `K(tilt)` of one round, by 60 digits; the last ones have rates and tilts close to 0.
+    /// `K(tilt)` of one round, computed with 60 digits, also for rates and tilts close to 0.
     #[test]
     fn cumulants_are_never_below_the_truth_and_close() {
         for (q, z, tilt, exact) in CASES {

@@ -1,4 +1,4 @@
-//! Nodes of quadratures over outputs, and the errors that they leave.
+//! Quadrature over outputs: nodes, integration limits and error bounds.
 
 use realfft::num_complex::Complex64;
 
@@ -12,14 +12,14 @@ pub(crate) const MOST_TRAPEZOID_NODES: usize = 1 << 14;
 pub(crate) const LOG_SUM_FROM: f64 = 200.0;
 /// Below this noise multiplier cumulants are bounded in closed form: the number of nodes grows like 1/z^2.
 pub(crate) const LEAST_NOISE: f64 = 0.01;
-/// At most so many nodes; what needs more is left to the lattice.
+/// At most this many nodes; a contour that needs more is left to the lattice.
 pub(crate) const MOST_NODES: f64 = 2e5;
 
 pub(crate) struct QuadratureNode {
-    /// Log of normal density, tilted exponent and quadrature weight.
+    /// The log of normal density times tilted likelihood times quadrature weight.
     pub(crate) log_mass: Complex64,
     pub(crate) loss: Complex64,
-    /// Sizes of what the log was added up from, and of the error of weight and loss, in units of UNIT.
+    /// The size of the terms of `log_mass`, to bound its rounding error, and the error of weight and loss in units of UNIT.
     pub(crate) size: f64,
     pub(crate) loss_rounding: f64,
 }
@@ -56,12 +56,12 @@ pub(crate) fn shifted_node(
     }
 }
 
-/// Outputs beyond which the tilted mass does not count against e^-digits.
+/// Integration limits: the tilted mass outside them is negligible compared with e^-digits.
 pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
-    // The normal tail has e^-digits there.
+    // The normal tail there is about e^-digits.
     let start = (2.0 * digits).sqrt();
     let (mut left, mut right) = (-start, start);
-    // The largest exponent bounds the moment from below well enough to find the ends.
+    // The largest exponent stands in for the log of the moment, which is accurate enough here.
     let exponent = |y: f64| {
         let point = pair.at(y);
         point.weight + tilt * point.loss - 0.5 * y * y
@@ -80,14 +80,14 @@ pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
     (left, right)
 }
 
-/// Gauss-Legendre panels are so short that integrands are analytic in an ellipse of this parameter around each.
+/// Gauss-Legendre panels are so short that integrands are analytic in a Bernstein ellipse of this parameter around each.
 const ELLIPSE: f64 = 4.0;
 /// The half axes of that ellipse, for a panel of half width 1.
 pub(crate) const WIDE: f64 = 0.5 * (ELLIPSE + 1.0 / ELLIPSE);
 pub(crate) const HIGH: f64 = 0.5 * (ELLIPSE - 1.0 / ELLIPSE);
 
-/// At least the log of the error of the twenty-point rule on a panel, from the ends of its ellipse, half its width and
-/// the log of the largest modulus on the ellipse without the normal density (Trefethen, Approximation Theory and
+/// An upper bound on the log of the error of the twenty-point rule on a panel, from the ends of its ellipse, half its width
+/// and the log of the largest modulus on the ellipse without the normal density (Trefethen, Approximation Theory and
 /// Approximation Practice, theorem 19.3).
 pub(crate) fn legendre_error((from, to): (f64, f64), half: f64, log_modulus: f64) -> f64 {
     const DEGREE: f64 = 38.0;
@@ -102,8 +102,8 @@ pub(crate) fn legendre_error((from, to): (f64, f64), half: f64, log_modulus: f64
     log_modulus - 0.5 * nearest * nearest + rule
 }
 
-/// At least the log of the error of that rule on a panel of the real line, for the tilted moment at frequencies up to
-/// `last`.
+/// An upper bound on the log of the error of that rule on a panel of the real line, for the tilted moment at frequencies
+/// up to `last`.
 pub(crate) fn panel_error(
     pair: &Pair,
     tilt: f64,

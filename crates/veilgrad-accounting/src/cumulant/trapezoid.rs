@@ -7,12 +7,12 @@ use crate::number::{UNIT, exp_beyond_linear};
 use crate::pair::{Pair, Point};
 use crate::work;
 
-/// Trapezoid nodes of one step, as many as the tilts so far needed.
+/// Trapezoid nodes of one step; more are added as larger tilts need them.
 pub(crate) struct Nodes {
     pair: Pair,
     /// For tilts that need too many nodes.
     bound: ClosedBound,
-    /// The spacing and, by index of the first, where the nodes lie.
+    /// Node i lies at `(first + i) * spacing`.
     spacing: f64,
     first: i64,
     nodes: std::collections::VecDeque<TrapezoidNode>,
@@ -29,7 +29,7 @@ impl Nodes {
     pub(crate) fn new(pair: Pair, bound: ClosedBound) -> Self {
         let nodes = std::collections::VecDeque::new();
         let mut new = Self { pair, bound, spacing: f64::NAN, first: 0, nodes };
-        // Tilts up to 10 keep the digits; beyond, the spacing is checked where it is used.
+        // Accurate for tilts up to 10; for larger ones `at` checks the spacing.
         new.refine(10.0);
         new
     }
@@ -40,11 +40,11 @@ impl Nodes {
         TrapezoidNode { log_density, density: log_density.exp(), point: self.pair.at(y) }
     }
 
-    /// Adds nodes until what lies beyond them does not count at this tilt; false if that takes too many.
+    /// Adds nodes until the mass beyond them is negligible at this tilt; false if that takes too many.
     fn reach(&mut self, tilt: f64) -> bool {
         const STRIDE: i64 = 8;
         let last = |nodes: &Self| nodes.first + nodes.nodes.len() as i64 - 1;
-        // E e^{tL} >= 1 for tilts above 0, and at least the largest term.
+        // E e^{tL} is at least 1 for positive tilts, and at least the largest term.
         let mut largest = f64::NEG_INFINITY;
         for node in &self.nodes {
             largest = largest.max(node.log_density + node.point.weight + tilt * node.point.loss);
@@ -87,7 +87,7 @@ impl Nodes {
             - 2.0 * std::f64::consts::PI * self.pair.strip(tilt) / self.spacing)
             .exp();
         if !(quadrature < 2.0 * (-self.pair.digits()).exp()) {
-            // Too coarse for this tilt: finer nodes.
+            // The nodes are too coarse for this tilt.
             return if self.refine(tilt) { self.at(tilt) } else { self.bound.at(tilt) };
         }
         work::spend(4 * self.nodes.len() as u64);
@@ -101,9 +101,9 @@ impl Nodes {
             for node in &self.nodes {
                 let a = exponent(node);
                 let mass = libm::exp(node.log_density + a);
-                // What exceeds 1, less terms of expectation zero: nothing cancels for small q.
+                // The excess over 1, without terms of expectation zero, so that nothing cancels for small q.
                 let term = match (subtracts_linear_term, a > 30.0) {
-                    // So far out the linear terms are zero or infinite.
+                    // The density underflows, so the linear terms would be zero or NaN.
                     _ if node.density == 0.0 => mass,
                     (true, false) => {
                         let bend =
@@ -120,7 +120,7 @@ impl Nodes {
                 };
                 sum += term;
                 size += term.abs();
-                // Roundings of a term: of its parts, before they cancel, and of their exponents.
+                // The rounding error of a term: of its parts, before they cancel, and of their exponents.
                 let parts = match subtracts_linear_term && a <= 30.0 {
                     true => {
                         exp_beyond_linear(a).abs()
@@ -146,12 +146,12 @@ impl Nodes {
             first += mass * node.point.loss;
             second += mass * node.point.loss * node.point.loss;
         }
-        // The roundings of the exponents, and of the sum.
+        // The rounding errors of the exponents and of the sum.
         let rounding = (8.0 * top.abs() + 64.0 + self.nodes.len() as f64) * UNIT + 4.0 * quadrature;
         Jet::of_moments(top + total.ln() + rounding, total, first, second)
     }
 
-    /// Nodes for tilts up to twice this one; false if there are too many.
+    /// Replaces the nodes with finer ones, for tilts up to twice this one; false if that takes too many.
     fn refine(&mut self, tilt: f64) -> bool {
         let strip = self.pair.strip(2.0 * tilt);
         let growth = self.pair.log_growth(strip, 2.0 * tilt, 0.0);

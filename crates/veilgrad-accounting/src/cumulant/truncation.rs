@@ -14,16 +14,16 @@ use crate::number::{UNIT, bisect, legendre};
 use crate::pair::Pair;
 use crate::work;
 
-/// By how much the tilted exponent may grow over half a panel, at most.
+/// The largest growth of the tilted exponent over half a panel.
 const STEEP: f64 = 2.0;
-/// Where integrals begin: what lies before has no more than e^-98 of the normal distribution.
+/// Where integrals begin: the normal probability below this is less than e^-98.
 const START: f64 = -14.0;
 
 /// A pair whose largest losses count as infinite.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Truncated {
     pair: Pair,
-    /// Outputs up to this distance on the side of large losses are left.
+    /// Outputs up to this distance on the side of large losses are kept.
     end: f64,
 }
 
@@ -36,7 +36,7 @@ struct Panel {
 }
 
 impl Truncated {
-    /// `None` if nothing has to be cut.
+    /// `None` if nothing has to be truncated.
     pub(crate) fn new(pair: Pair, tail: f64) -> Option<Self> {
         if !(tail > 0.0) || !pair.is_unbounded() {
             return None;
@@ -45,7 +45,7 @@ impl Truncated {
         (pair.tail_probability(end) <= tail).then_some(Self { pair, end })
     }
 
-    /// An upper bound of the probability of the losses that count as infinite.
+    /// An upper bound on the probability of the losses that count as infinite.
     pub(crate) fn infinite(&self) -> f64 {
         self.pair.tail_probability(self.end)
     }
@@ -54,7 +54,7 @@ impl Truncated {
         &self.pair
     }
 
-    /// From where to where outputs are left, by distance on the side of large losses.
+    /// The interval of outputs that are kept, as distances on the side of large losses.
     pub(crate) fn ends(&self) -> (f64, f64) {
         (START.min(self.end - 1.0), self.end)
     }
@@ -69,12 +69,12 @@ impl Truncated {
         self.pair.steepest(y, y)
     }
 
-    /// Panels along a line at this distance from the real one, or on it.
+    /// Panels along a line parallel to the real one, at distance `height`.
     fn along(&self, tilt: f64, strip: f64, height: f64) -> Vec<Panel> {
         let (start, end) = self.ends();
         let mut panels = Vec::new();
         let mut at = end;
-        // From the end on, where exponents are steepest.
+        // Starts at the end, where exponents are steepest.
         while at > start {
             let steepest = (2.0 + tilt) * self.slope(at);
             let half = (strip / HIGH).min(STEEP / steepest).min(0.5 * (at - start).max(1e-9));
@@ -95,7 +95,7 @@ impl Truncated {
         }
         let height = 0.5 * self.pair.one_sided_strip(tilt);
         let mut panels = self.along(tilt, height, height);
-        // Down to the line, in panels that halve until oscillations are slow against the last.
+        // Down to the line, in panels that halve until the oscillation is slow compared with the last panel.
         let slowest = 0.5 / (last * self.slope(self.end + 1e-3) + 1e-9);
         let steep = STEEP / ((2.0 + tilt) * self.slope(self.end));
         let mut top = height;
@@ -112,7 +112,7 @@ impl Truncated {
         panels
     }
 
-    /// At least the log of the error of a panel, on or beside the real line.
+    /// An upper bound on the log of the error of a panel, on the real line or off it.
     fn panel_error(&self, panel: &Panel, tilt: f64, last: f64) -> f64 {
         let (x, height) = panel.middle;
         let (wide, high) = match panel.perpendicular {
@@ -131,7 +131,8 @@ impl Truncated {
         legendre_error((from, to), panel.half, exponent + growth + turned)
     }
 
-    /// Nodes for frequencies up to `last`, and at least the log of the error that they leave.
+    /// Quadrature nodes for frequencies up to `last`, and an upper bound on the log of the quadrature error; `None` if the
+    /// nodes are too many.
     pub(crate) fn quadrature(&self, tilt: f64, last: f64) -> Option<(Vec<QuadratureNode>, f64)> {
         let panels = self.path(tilt, last);
         let cost = 20 * work::NODE * panels.len() as u64;
@@ -152,7 +153,7 @@ impl Truncated {
                     (false, true) => shifted_node(&self.pair, tilt, y, height, weight),
                     (true, _) => {
                         let node = shifted_node(&self.pair, tilt, y, place, weight);
-                        // Downwards.
+                        // The path runs downwards.
                         let turn = Complex64::new(0.0, -std::f64::consts::FRAC_PI_2);
                         QuadratureNode { log_mass: node.log_mass + turn, ..node }
                     }
@@ -162,14 +163,14 @@ impl Truncated {
         let (start, _) = self.ends();
         let y = self.pair.outward(start);
         let (left, right) = self.pair.log_tails(y, y, tilt);
-        // Before the start exponents only fall.
+        // Exponents only decrease before the start.
         let before = if y < 0.0 { left } else { right };
-        let off = self.pair.log_growth(self.pair.one_sided_strip(tilt), tilt, 0.0);
+        let growth = self.pair.log_growth(self.pair.one_sided_strip(tilt), tilt, 0.0);
         let panels = error + (panels.len() as f64).ln();
-        Some((nodes, panels.max(before + off) + 2f64.ln()))
+        Some((nodes, panels.max(before + growth) + 2f64.ln()))
     }
 
-    /// About how many nodes frequencies up to `last` need.
+    /// The approximate number of nodes for frequencies up to `last`.
     pub(crate) fn size(&self, tilt: f64, last: f64) -> f64 {
         20.0 * self.path(tilt, last).len() as f64
     }
@@ -188,8 +189,8 @@ impl Truncated {
             rounding += mass * (8.0 * size + 16.0 + (2.0 + 2.0 * tilt) * loss_rounding);
         }
         let (mean, square) = (first / total, second / total);
-        let off = UNIT * (rounding + nodes.len() as f64 * total) + (log_error - top).exp();
-        let value = top + (total + off).ln() + 8.0 * UNIT * (1.0 + top);
+        let error = UNIT * (rounding + nodes.len() as f64 * total) + (log_error - top).exp();
+        let value = top + (total + error).ln() + 8.0 * UNIT * (1.0 + top);
         Jet { value, first: mean, second: (square - mean * mean).max(0.0) }
     }
 }

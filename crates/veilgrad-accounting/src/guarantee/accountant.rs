@@ -1,4 +1,4 @@
-//! The number that is reported, and who computes it.
+//! Privacy accountants and the epsilon that they report.
 
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, FixedBatch, Folded, NoiseMultiplier, SampleRate, Sampling,
@@ -7,18 +7,18 @@ use veilgrad_events::{
 use crate::profile::{Certified, Method};
 use crate::{Composition, Interval, Unsupported, profile, rdp};
 
-/// An epsilon at a delta: what may be claimed.
+/// An (epsilon, delta) guarantee of a composition, and the accountant that found it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guarantee {
-    /// Never below the truth, its own numerical error included.
+    /// An upper bound on the true epsilon, numerical error included.
     pub epsilon: f64,
-    /// Never above what the events cost the unluckiest neighbours; absent where this is not known.
+    /// A lower bound on the epsilon of the worst pair of neighbours; `None` where none is known.
     pub epsilon_lower: Option<f64>,
-    /// The delta at which the epsilon holds; never below the truth if it was asked for.
+    /// The delta at which the epsilon holds. If delta was computed, an upper bound on the true one.
     pub delta: f64,
     /// The name of the accountant that found it.
     pub accountant: &'static str,
-    /// How, if it was the privacy profile.
+    /// The method, if the privacy profile was computed.
     pub method: Option<Method>,
 }
 
@@ -31,22 +31,22 @@ pub trait Accountant {
     /// A short name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// The smallest epsilon for `delta` that it can vouch for.
+    /// The smallest certified epsilon at `delta`.
     ///
     /// # Errors
-    /// When it cannot vouch for any.
+    /// When no epsilon can be certified.
     fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported>;
 
-    /// The smallest delta at `epsilon` that it can vouch for; 1 if there is no smaller one.
+    /// The smallest certified delta at `epsilon`; 1 if none below 1 can be certified.
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee;
 }
 
-/// Lower bounds of epsilon are lowered by this times `1 + epsilon`, because folding rounded noise multipliers down, by at
-/// most 1e-9 where lower bounds are reported. A Gaussian of mu gains `mu phi(a)/(e^eps Phi(-b))` in epsilon from a
-/// relative change of its noise, `b = eps/mu + mu/2`: at most `eps + mu^2/2 + mu`, about.
+/// Lower bounds on epsilon are lowered by this times `1 + epsilon`, because folding rounded noise multipliers down, by at
+/// most 1e-9 where lower bounds are reported. The derivative of a Gaussian's epsilon in the log of its noise is
+/// `mu phi(a)/(e^eps Phi(-b))` with `b = eps/mu + mu/2`: at most about `eps + mu^2/2 + mu`.
 const LOWER_BOUND_MARGIN: f64 = 1e-8;
 
-/// The privacy profile itself.
+/// The accountant that computes the privacy profile: nearly exact, with a certified numerical error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pld;
 
@@ -71,7 +71,7 @@ impl Accountant for Pld {
     }
 }
 
-/// Rényi divergences, at the best order.
+/// The Rényi accountant: RDP at the best order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rdp;
 
@@ -93,7 +93,19 @@ impl Accountant for Rdp {
     }
 }
 
-/// The smaller of [`Pld`]'s and [`Rdp`]'s numbers: both are sound, so it is.
+/// The recommended accountant: the smaller of the bounds of [`Pld`] and [`Rdp`], which are both sound.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Accountant, Composition, Tightest};
+/// use veilgrad_events::{Adjacency, Delta, NoiseMultiplier, SampleRate};
+///
+/// let (rate, noise) = (SampleRate::new(256.0 / 60_000.0)?, NoiseMultiplier::new(1.1)?);
+/// let rounds = Composition::poisson(rate, noise, 14_040, Adjacency::AddRemove)?;
+/// let found = Tightest.epsilon(&rounds, Delta::new(1e-5)?)?;
+/// assert!((2.379..2.38).contains(&found.epsilon));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tightest;
 
@@ -106,8 +118,8 @@ impl Accountant for Tightest {
         let Ok(found) = Pld.epsilon(composition, delta) else {
             return Rdp.epsilon(composition, delta);
         };
-        // Closed forms are exact, and contours where their lower bound shows it: not where rounds had to be joined from
-        // above, or where there is no work left.
+        // Closed forms are exact. A contour is, if its lower bound shows it: not where rounds were grouped from above, or
+        // where the work limit was reached.
         let is_exact = found.method == Some(Method::ClosedForm)
             || (found.method == Some(Method::Contour)
                 && found.epsilon_lower.is_some_and(|lower| lower >= 0.99 * found.epsilon));
@@ -128,11 +140,11 @@ impl Accountant for Tightest {
     }
 }
 
-/// Tries the contract of an accountant: nothing below exact values, nothing that falls with more rounds
-/// or less noise, no dependence on order, and a delta that agrees with its epsilon.
+/// Tests the contract of an accountant: no epsilon below known values, none that falls with more rounds, a higher rate or
+/// less noise, no dependence on the order of rounds, and a delta that agrees with its epsilon.
 ///
 /// # Errors
-/// Says what did not hold.
+/// The first property that does not hold.
 pub fn check_accountant(accountant: &dyn Accountant) -> Result<(), String> {
     check(accountant).map_err(|error| error.to_string())
 }
@@ -146,7 +158,7 @@ fn check(accountant: &dyn Accountant) -> Result<(), Box<dyn std::error::Error>> 
     let epsilon = |composition: &Composition| {
         accountant.epsilon(composition, delta).map(|found| found.epsilon)
     };
-    // Near-exact values, good to 1e-9.
+    // Nearly exact values, to a relative 1e-9.
     for (q, z, count, exact) in [
         (1.0, 1.0, 1, 4.377_178_095),
         (1.0, 10.0, 1000, 17.856_586_83),
@@ -182,11 +194,12 @@ fn check(accountant: &dyn Accountant) -> Result<(), Box<dyn std::error::Error>> 
         }
     }
     let mut parts = [rounds(0.02, 1.2, 500)?, rounds(0.01, 0.9, 200)?, rounds(1.0, 20.0, 3)?];
-    let there = epsilon(&Composition::join(&parts))?;
+    let forward = epsilon(&Composition::join(&parts))?;
     parts.reverse();
-    let back = epsilon(&Composition::join(&parts))?;
-    if !((there - back).abs() <= 1e-6 * there) {
-        return Err(format!("the order of rounds changes epsilon from {there} to {back}").into());
+    let reversed = epsilon(&Composition::join(&parts))?;
+    if !((forward - reversed).abs() <= 1e-6 * forward) {
+        let error = format!("the order of rounds changes epsilon from {forward} to {reversed}");
+        return Err(error.into());
     }
     let found = accountant.delta(&rounds(0.02, 1.2, 500)?, Epsilon::new(base)?).delta;
     if !(found <= delta.get() * 1.01) {

@@ -1,22 +1,21 @@
-//! What anybody who tries to tell whether a record was there can achieve.
+//! Bounds on membership inference attacks.
 
 use crate::number::golden_section;
 use crate::profile::Deltas;
 use crate::{Composition, rdp, work};
 
-/// Epsilons beyond this bound nothing that a printed rate shows: `e^-40` is below the digits of 1.
+/// Larger epsilons change no printed rate: `e^-40` is below the precision of f64 at 1.
 const LARGEST_EPSILON: f64 = 40.0;
-/// Lattices per direction that a profile is read from: one for small epsilons and one for large ones.
+/// Lattices per direction: one for small epsilons and one for large ones.
 const MOST_LATTICES: usize = 2;
-/// How often the bracket around the best epsilon shrinks, each time by the golden ratio.
+/// Steps of the golden-section search for the best epsilon.
 const SEARCH: u32 = 16;
 const RATIO: f64 = 0.618_033_988_749_895;
 
-/// The membership advantage of the best attack: its true positive rate less its false positive rate, at most.
+/// An upper bound on the membership advantage of any attack: its true positive rate minus its false positive rate.
 ///
 /// # Guarantee
-/// Never below the total variation distance of the composition's dominating pair, which is delta at epsilon 0.
-/// At most 1, which needs no noise.
+/// Never below the total variation distance of the composition's dominating pair, which is delta at epsilon 0; at most 1.
 ///
 /// # Example
 /// ```
@@ -32,8 +31,8 @@ pub fn advantage(composition: &Composition) -> f64 {
     Attack::new(composition).delta(0.0)
 }
 
-/// The largest true positive rate that any test for a record can have at this false positive rate, at most;
-/// NaN for a false positive rate outside of [0, 1].
+/// An upper bound on the true positive rate of any membership inference attack with this false positive rate; NaN for a
+/// false positive rate outside [0, 1].
 ///
 /// # Guarantee
 /// Never below the trade-off curve of the composition's dominating pair in either direction. At most 1.
@@ -44,20 +43,21 @@ pub fn true_positive_rate(composition: &Composition, false_positive_rate: f64) -
     Attack::new(composition).true_positive_rate(false_positive_rate)
 }
 
-/// The true positive rate that (epsilon, delta) allows a test which says that the record is there.
+/// An upper bound on the true positive rate, from `tpr <= delta + e^eps fpr`.
 pub(crate) fn bound_for_the_record(epsilon: f64, delta: f64, fpr: f64) -> f64 {
     (delta + epsilon.exp() * fpr) * (1.0 + 4.0 * f64::EPSILON)
 }
 
-/// The same for a test which says that it is not: false negatives are at least `e^-eps (1 - delta - fpr)`.
+/// An upper bound on the true positive rate, from the other direction: false negatives are at least
+/// `e^-eps (1 - delta - fpr)`.
 pub(crate) fn bound_against_the_record(epsilon: f64, delta: f64, fpr: f64) -> f64 {
     1.0 - (-epsilon).exp() * (1.0 - delta - fpr) * (1.0 - 4.0 * f64::EPSILON)
 }
 
-/// The profile at the few epsilons that bound an attack; they share transforms.
+/// Upper bounds on delta at the few epsilons that bound an attack; they share transforms.
 pub(crate) struct Attack<'a> {
     deltas: Deltas<'a>,
-    /// At least the total variation distance, which every delta is at most.
+    /// An upper bound on the total variation distance, and so on every delta.
     variation: f64,
 }
 
@@ -73,8 +73,8 @@ impl<'a> Attack<'a> {
         // Both bounds are convex, the first in e^epsilon and the second in e^-epsilon, so each has one minimum.
         let last = (-fpr.ln()).min(LARGEST_EPSILON);
         let one = smallest(last, |epsilon| bound_for_the_record(epsilon, self.delta(epsilon), fpr));
-        // The curve of both directions together is symmetric: the second bound is the smaller one only beyond the
-        // point where both kinds of error are equal.
+        // The trade-off curve of both directions together is symmetric, so the second bound is the smaller one only
+        // beyond the point where both error rates are equal.
         if one <= 1.0 - fpr {
             return one;
         }
@@ -84,7 +84,7 @@ impl<'a> Attack<'a> {
         one.min(other).min(1.0)
     }
 
-    /// The smallest bound of delta at `epsilon`; at most 1.
+    /// The smallest upper bound on delta at `epsilon`; at most 1.
     pub(crate) fn delta(&mut self, epsilon: f64) -> f64 {
         self.deltas.at(epsilon).min(self.variation)
     }
@@ -96,7 +96,7 @@ fn smallest(last: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
     let tried = |epsilon: f64| {
         let value = f(epsilon);
         calls += 1;
-        // The profile at 0 is the total variation distance; later, no lattice may be left to read it from.
+        // Read the profile at 0 early: after more calls, no lattice may be left for it.
         let at_zero = if calls == 2 { f(0.0) } else { f64::INFINITY };
         best = best.min(value).min(at_zero);
         value

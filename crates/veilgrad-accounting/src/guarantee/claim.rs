@@ -10,16 +10,16 @@ use crate::display::up;
 /// The false positive rate at which attacks are quoted.
 pub const FALSE_POSITIVE_RATE: f64 = 0.01;
 
-/// What a claim needs to know of one run.
+/// One run, as [`claim`] needs it.
 #[derive(Debug, Clone)]
 pub struct ClaimedRun<'a> {
-    /// What it charged, as pricing sees it.
+    /// The rounds that it charged.
     pub charges: Vec<RunRounds<'a>>,
-    /// All rounds that it may charge, if they were declared when it was opened and none was charged beside them.
+    /// All rounds that it may charge, if they were declared when it was opened and no others were charged.
     pub plan: Option<&'a [Rounds]>,
-    /// Why it protects nothing, if that is so.
+    /// Why the run is stamped INSECURE, if it is.
     pub insecure: Option<&'a str>,
-    /// How far its arithmetic is proven.
+    /// Whether its arithmetic is proven to keep records apart.
     pub numerics: Numerics,
 }
 
@@ -37,9 +37,9 @@ pub enum Basis {
         /// Which accountant computed the cost of the plan.
         accountant: &'static str,
     },
-    /// The cap of the budget, which all runs together keep.
+    /// The epsilon of the budget, which all runs together keep.
     Cap,
-    /// What is spent, which is more than the budget allows by now.
+    /// What is spent, which is more than the budget now allows.
     AboveCap {
         /// What the budget allows.
         cap: f64,
@@ -58,39 +58,39 @@ pub struct Claim {
     pub epsilon: f64,
     /// The delta of the claim.
     pub delta: f64,
-    /// What everything that is charged so far costs.
+    /// The epsilon of everything that is charged so far.
     pub spent: f64,
     /// Where the epsilon comes from.
     pub basis: Basis,
-    /// What has to hold for the claim to be true, beside what every statement assumes.
+    /// What must hold for the claim to be true, in addition to what every statement assumes.
     pub conditions: Vec<&'static str>,
-    /// What was charged, where nothing of it can have been chosen from outputs: all of a plan, or all runs.
+    /// The rounds of the plan, or of all runs, if none can have been chosen from outputs.
     composition: Option<Composition>,
 }
 
-/// The condition of sums whose isolation was not established.
+/// The condition of runs with unverified numerics.
 const UNVERIFIED: &str = "a record's contribution depends on that record alone in floating-point arithmetic, which was \
                           not established (numerics: unverified)";
-/// The condition of budgets that are kept by the cost of plans.
-const NOT_CHOSEN: &str = "sampling, noise and number of rounds of no run were chosen from what earlier runs released, and no run was stopped \
-     because of what it had released";
-/// The condition of a number that was not declared before the first round.
-const NOT_LOWERED: &str = "neither was the budget lowered nor were runs of other ledgers added because of what had been \
-                           released";
-/// The condition of what is spent, where nothing bounds what will be.
-const NOT_STOPPED: &str = "how many rounds there are was not chosen from what they released";
+/// The condition of several planned runs.
+const NOT_CHOSEN: &str = "no run's sampling, noise or number of rounds was chosen from what earlier runs released, and \
+                          no run was stopped because of what it had released";
+/// The condition of a claim that is the budget, or what is spent above it.
+const NOT_LOWERED: &str = "the budget was not lowered, and no runs of other ledgers were added, because of what had \
+                           been released";
+/// The condition of unplanned rounds without a budget.
+const NOT_STOPPED: &str = "the number of rounds was not chosen from what they released";
 
-/// Says what may be claimed about a dataset with these terms, of which these are all runs.
+/// The epsilon that may be claimed about a dataset with this budget, given all of its runs.
 ///
 /// # Guarantee
-/// - A run that is stamped as protecting nothing leaves nothing to claim.
-/// - One run that declared its plan costs at most what its plan costs, whatever part of it was charged.
-/// - Everything else keeps to the cap, since no charge above it is granted. Where more is spent than the cap allows
-///   (it was lowered, or runs of another ledger were added, after that was spent), what is spent is the claim.
+/// - If a run is stamped INSECURE, nothing may be claimed.
+/// - A single run that declared its plan costs at most what the whole plan costs, however much of it was charged.
+/// - Otherwise the claim is the budget, since no charge above it is granted. Where more is spent than the budget allows
+///   (it was lowered, or runs of another ledger were added, after that was spent), the claim is what is spent.
 /// - The claim is never below what is spent.
 ///
 /// # Errors
-/// Says why nothing may be claimed.
+/// The reason why nothing may be claimed.
 pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> {
     if let Some(reason) = runs.iter().find_map(|run| run.insecure) {
         return Err(NoClaim(format!("a run protects nothing: {reason}")));
@@ -99,14 +99,14 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     let planned = terms.mode == Mode::Planned && charges.iter().all(|run| run.planned);
     let price = || Tightest.price(terms, &charges).map_err(NoClaim);
     let mut conditions = unverified(runs);
-    let text = |error: crate::Unsupported| NoClaim(error.to_string());
+    let no_claim = |error: crate::Unsupported| NoClaim(error.to_string());
     let compose = || {
         let runs = charges.iter().map(|run| run.rounds.iter().copied());
-        Composition::of_runs(runs, terms.adjacency).map_err(text)
+        Composition::of_runs(runs, terms.adjacency).map_err(no_claim)
     };
     if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
-        let composition = Composition::fold(*plan, terms.adjacency).map_err(text)?;
-        let found = Tightest.epsilon(composition.above(), terms.delta).map_err(text)?;
+        let composition = Composition::fold(*plan, terms.adjacency).map_err(no_claim)?;
+        let found = Tightest.epsilon(composition.above(), terms.delta).map_err(no_claim)?;
         let is_done = compose()? == composition;
         let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
@@ -126,7 +126,7 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
 }
 
-/// The same as [`claim`] for runs of a ledger without a budget: nothing bounds what will be charged, so what is spent is the claim.
+/// [`claim`] for a ledger without a budget. Nothing limits later charges, so the claim is what is spent.
 pub(crate) fn claim_without_budget(
     terms: &Budget,
     runs: &[ClaimedRun<'_>],
@@ -144,7 +144,7 @@ pub(crate) fn claim_without_budget(
 
 fn all_charges<'a>(runs: &[ClaimedRun<'a>]) -> Vec<RunRounds<'a>> {
     let charges = runs.iter().flat_map(|run| run.charges.iter().copied());
-    // A run that charged nothing says nothing about how the others may be priced.
+    // A run without charges does not decide how the others are priced.
     charges.filter(|run| !run.rounds.is_empty()).collect()
 }
 
@@ -154,7 +154,7 @@ fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
 }
 
 impl Claim {
-    /// The accountant behind the epsilon, as reports name it; "budget" where it is what the ledger allows.
+    /// The name of the accountant behind the epsilon; "budget" where the claim rests on the budget.
     pub const fn accountant(&self) -> &'static str {
         match self.basis {
             Basis::Plan { accountant } | Basis::Spent { accountant } => accountant,
@@ -189,11 +189,11 @@ impl Claim {
         }
     }
 
-    /// What anybody who tries to tell whether a record was there can achieve at most with what was released.
+    /// Upper bounds on membership inference from what was released.
     pub fn attacker(&self) -> Attacker {
         let claimed = Attacker::allowed_by(self.epsilon, self.delta);
         let Some(composition) = &self.composition else { return claimed };
-        // Both are sound: the smaller of each is.
+        // Both are sound, so the smaller of each is.
         let found = Attacker::of(composition);
         Attacker {
             advantage: found.advantage.min(claimed.advantage),
@@ -202,29 +202,29 @@ impl Claim {
     }
 }
 
-/// What the best attack on one record achieves, at most.
+/// Upper bounds on the best membership inference attack on one record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attacker {
-    /// The true positive rate less the false positive rate of any test.
+    /// The true positive rate minus the false positive rate of any test.
     pub advantage: f64,
     /// The true positive rate of any test with a false positive rate of [`FALSE_POSITIVE_RATE`].
     pub true_positive_rate: f64,
 }
 
 impl Attacker {
-    /// What a composition's privacy profile allows.
+    /// The bounds that follow from a composition's privacy profile.
     pub fn of(composition: &Composition) -> Self {
         let mut attack = Attack::new(composition);
         let advantage = attack.delta(0.0);
         Self { advantage, true_positive_rate: attack.true_positive_rate(FALSE_POSITIVE_RATE) }
     }
 
-    /// What (epsilon, delta) alone allows: Kairouz, Oh, Viswanath (2015), theorem 2.1.
+    /// The bounds that follow from (epsilon, delta) alone: Kairouz, Oh, Viswanath (2015), theorem 2.1.
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
         let fpr = FALSE_POSITIVE_RATE;
         let tpr = bound_for_the_record(epsilon, delta, fpr)
             .min(bound_against_the_record(epsilon, delta, fpr));
-        // (e^eps - 1 + 2 delta) / (e^eps + 1) = tanh(eps/2) + 2 delta / (e^eps + 1), and the roundings of both.
+        // (e^eps - 1 + 2 delta) / (e^eps + 1) = tanh(eps/2) + 2 delta / (e^eps + 1), rounded up below.
         let advantage = libm::tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + libm::exp(epsilon));
         let at_most_1 = |rate: f64| if rate < 1.0 { rate } else { 1.0 };
         Self {
@@ -233,10 +233,10 @@ impl Attacker {
         }
     }
 
-    /// How strong the protection is that these numbers describe: the weaker of both.
+    /// The grade of these numbers: the worse of the two.
     pub fn protection(&self) -> Protection {
         use Protection::{Moderate, None, Strong, VeryStrong, Weak};
-        // Largest advantage and true positive rate of each grade. Guessing has 0 and 0.01.
+        // Largest advantage and true positive rate of each grade. Random guessing has 0 and 0.01.
         let grades = [
             (VeryStrong, 0.15, 0.03),
             (Strong, 0.35, 0.10),
@@ -279,7 +279,7 @@ impl Protection {
     }
 }
 
-/// What a reader must be warned of: an epsilon above 10, and a delta that is not below one over the number of records.
+/// Warnings about a weak guarantee: an epsilon above 10, or a delta above one over the number of records.
 pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if epsilon > 10.0 {
@@ -297,8 +297,8 @@ pub fn warnings(epsilon: f64, delta: f64, records: Option<u64>) -> Vec<String> {
     warnings
 }
 
-/// A Rényi order that depends on delta alone, so that nothing that was released can have chosen it: the best one for a
-/// Gaussian with epsilon 2, `1 + 2 ln(1/delta) / epsilon`.
+/// A Rényi order that depends on delta alone, so that no output can have influenced it: the best one for a Gaussian with
+/// epsilon 2, `1 + 2 ln(1/delta) / epsilon`.
 pub(crate) fn order_without_budget(delta: Delta) -> f64 {
     1.0 - delta.get().ln()
 }

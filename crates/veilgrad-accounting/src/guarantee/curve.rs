@@ -1,5 +1,4 @@
-//! What a composition is worth beyond one epsilon: its profile, trade-off curve, advantage, and
-//! epsilon after every round.
+//! Curves of a composition: privacy profile, trade-off curve, membership advantage, and epsilon after every round.
 
 use veilgrad_events::{Adjacency, Delta, Epsilon, Folded, Rounds};
 
@@ -8,10 +7,25 @@ use super::attack::{bound_against_the_record, bound_for_the_record};
 use crate::profile::Deltas;
 use crate::{Composition, Unsupported, work};
 
-/// Points of the privacy profile, both directions together; without points it promises nothing.
+/// The privacy profile: upper bounds on delta at a list of epsilons, for both directions together. The default has no
+/// points and bounds nothing.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Composition, Profile};
+/// use veilgrad_events::{Adjacency, Epsilon, NoiseMultiplier, SampleRate};
+///
+/// let (rate, noise) = (SampleRate::new(0.01)?, NoiseMultiplier::new(1.0)?);
+/// let rounds = Composition::poisson(rate, noise, 1000, Adjacency::AddRemove)?;
+/// let profile = Profile::new(&rounds, Epsilon::new(2.0)?, 9);
+/// let (epsilon, delta) = profile.points()[8];
+/// assert!(epsilon == 2.0 && delta < 1e-5);
+/// assert!(profile.true_positive_rate(0.01) < 0.05);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// Epsilons, ascending from 0, with an upper bound of delta at each.
+    /// Epsilons, ascending from 0, with an upper bound on delta at each.
     points: Vec<(f64, f64)>,
 }
 
@@ -22,7 +36,7 @@ impl Profile {
         let mut deltas = Deltas::new(composition, MOST_LATTICES, work::PROFILE);
         let epsilon = |index: usize| last.get() * index as f64 / steps as f64;
         let mut points: Vec<(f64, f64)> = (0..=steps).map(|index| (epsilon(index), 1.0)).collect();
-        // From coarse to fine, so that the transforms that are made spread over all of it.
+        // From coarse to fine, so that the limited number of transforms is spread over the whole range.
         let mut stride = steps.next_power_of_two();
         while stride > 0 {
             for index in (0..=steps).rev().filter(|index| index % stride == 0) {
@@ -34,7 +48,7 @@ impl Profile {
             }
             stride /= 2;
         }
-        // A profile falls; a point that does not is bounded by the one before it.
+        // A profile is decreasing, so each bound is at most the one before it.
         let mut least = 1.0;
         for (_, delta) in &mut points {
             least = f64::min(least, *delta);
@@ -43,19 +57,17 @@ impl Profile {
         Self { points }
     }
 
-    /// The points: epsilon, and never less than delta there.
+    /// The points: epsilon, and an upper bound on delta there.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// How much better than guessing anybody can tell whether a record was there: true less false
-    /// positive rate, at most.
+    /// An upper bound on the membership advantage of any attack: true positive rate minus false positive rate.
     pub fn advantage(&self) -> f64 {
         self.points.first().map_or(1.0, |(_, delta)| *delta)
     }
 
-    /// The largest true positive rate that any test with this false positive rate can have; NaN for
-    /// what is no rate.
+    /// An upper bound on the true positive rate of any attack with this false positive rate; NaN for a rate outside [0, 1].
     pub fn true_positive_rate(&self, false_positive_rate: f64) -> f64 {
         if !(0.0..=1.0).contains(&false_positive_rate) {
             return f64::NAN;
@@ -69,15 +81,15 @@ impl Profile {
 }
 
 const MOST_LATTICES: usize = 8;
-/// With more entries than this, epsilons after rounds are computed at so many points at most.
+/// With more entries than this, epsilon is computed at no more than `FEW_POINTS` rounds.
 const MANY_ENTRIES: usize = 2048;
 const FEW_POINTS: u64 = 12;
 
-/// Epsilon after rounds 1 to the last, at not more than `points` of them, the last included; at fewer where there are
+/// The epsilon spent after a round, for up to `points` equally spaced rounds and the last one; for fewer where there are
 /// thousands of distinct rounds.
 ///
 /// # Errors
-/// When an accountant cannot speak about the rounds.
+/// When the accountant does not support the rounds.
 pub fn spent(
     rounds: &[Rounds],
     adjacency: Adjacency,
@@ -103,7 +115,7 @@ pub fn spent(
             (before > 0).then_some(Folded { count, ..*entry })
         });
         let composition = Composition::of(prefix, adjacency)?;
-        // Of thousands of distinct rounds, few that cost at least as much: a curve needs no more. The last point is quoted.
+        // Group thousands of distinct rounds into few that cost at least as much, except at the last point, which is quoted.
         let shown = if mark == total { composition.above() } else { composition.coarse() };
         Ok((mark, accountant.epsilon(shown, delta)?.epsilon))
     };

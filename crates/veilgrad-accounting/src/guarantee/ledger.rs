@@ -1,4 +1,4 @@
-//! One call from any ledger to what may be claimed.
+//! The claim of a ledger without a budget.
 
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerStore, Mode, RecordUnit, Rounds,
@@ -7,19 +7,18 @@ use veilgrad_events::{
 
 use super::claim::{Claim, ClaimedRun, NoClaim, claim_without_budget, order_without_budget};
 
-/// What may be claimed at `delta` about everything that a ledger's events charge.
+/// The epsilon at `delta` that may be claimed about everything charged to a ledger.
 ///
 /// # Guarantee
-/// The headers' adjacency is used. A run that is stamped as protecting nothing leaves nothing to claim, and numerics that
-/// are not established are a condition of the claim. One run that declared its plan costs what its plan costs. Rounds
-/// of a run that declared none are bounded by the Rényi divergence at one order that depends on delta alone. Events do
-/// not name their run: where charges of several open runs may be mixed, none counts as planned, and each stands for
-/// itself.
+/// The adjacency is that of the headers. If a run is stamped INSECURE, nothing may be claimed; unverified numerics are a
+/// condition of the claim. A single run that declared its plan costs what its plan costs. Rounds of runs without a plan are
+/// bounded by the Rényi divergence at one order that depends on delta alone. Events do not name their run: where charges
+/// of several open runs may be mixed, none counts as planned, and each charge counts as a run of its own.
 ///
-/// A ledger with a budget has more to say: see [`claim`](super::claim::claim).
+/// For a ledger with a budget, use [`claim`](super::claim::claim).
 ///
 /// # Errors
-/// Says why nothing may be claimed.
+/// The reason why nothing may be claimed.
 ///
 /// # Example
 /// ```
@@ -61,7 +60,7 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
         unit,
         adjacency,
         delta,
-        // There is none: what is spent is the claim.
+        // There is no budget: the claim is what is spent.
         epsilon: Epsilon::new(0.0).map_err(|error| NoClaim(error.to_string()))?,
         mode: Mode::Planned,
         order: Some(order_without_budget(delta)),

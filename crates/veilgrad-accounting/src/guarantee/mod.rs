@@ -1,4 +1,4 @@
-//! What may be promised: accountants, prices, claims and statements, and what these mean for an attacker.
+//! Accountants, prices, claims and statements, and the bounds on attacks that follow from them.
 
 mod accountant;
 mod attack;

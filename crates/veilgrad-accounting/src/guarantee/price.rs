@@ -1,4 +1,4 @@
-//! What rounds cost under the terms of a budget.
+//! The epsilon of charged rounds under the terms of a budget.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::composition::grouping::corner;
 use crate::composition::participation::{Cost, RunSoFar};
 use crate::{Composition, Step, rdp};
 
-/// What all runs of a budget compose to, and whether all of them were planned.
+/// The composition of all runs of a budget, and whether all of them were planned.
 struct Spent {
     composition: Composition,
     planned: bool,
@@ -28,7 +28,7 @@ impl Spent {
     /// outputs, and the Rényi divergence at one order that was fixed before the first round bounds them.
     fn price(&self, budget: &Budget) -> Result<f64, String> {
         let epsilon = match (self.planned, budget.order) {
-            // A price needs no lower bound.
+            // `above` drops the lower bound, which a price does not need.
             (true, _) => {
                 Tightest.epsilon(self.composition.above(), budget.delta).map(|found| found.epsilon)
             }
@@ -53,7 +53,7 @@ impl Pricing for Tightest {
 
     fn check(&self, budget: &Budget, runs: &[RunRounds<'_>]) -> Result<(), String> {
         let spent = Spent::new(budget, runs)?;
-        // Rényi's number is sound and quick: if it fits, the smaller one does.
+        // The RDP epsilon is quick and never below the tightest one: if it fits, so does that.
         if spent.planned
             && rdp::epsilon(&spent.composition, budget.delta)
                 .is_ok_and(|found| found.epsilon.get() <= budget.epsilon.get())
@@ -67,7 +67,7 @@ impl Pricing for Tightest {
         Err(format!("epsilon would be {price}, and {} is allowed", budget.epsilon.get()))
     }
 
-    /// Of the Rényi divergence at the budget's order, which adds up.
+    /// Adds up Rényi divergences at the budget's order.
     fn meter(&self, budget: &Budget) -> Option<Box<dyn Meter>> {
         let filter = Filter::new(budget.order?, budget.epsilon, budget.delta).ok()?;
         let runs = HashMap::new();
@@ -76,11 +76,11 @@ impl Pricing for Tightest {
         Some(Box::new(RenyiMeter { filter, adjacency, runs, divergence: 0.0, last, cells }))
     }
 
-    /// The order that leaves the most room for Gaussians.
+    /// The order that admits the most unsampled Gaussian rounds.
     fn order(&self, epsilon: Epsilon, delta: Delta) -> Option<f64> {
         let room = |order: &f64| {
             let allowed = Filter::new(*order, epsilon, delta).map_or(0.0, |f| f.divergence());
-            // A Gaussian has divergence order/(2 z^2): this is the sum of 1/(2 z^2) that fits.
+            // A Gaussian has divergence order/(2 z^2), so this is the sum of 1/(2 z^2) that fits.
             allowed / order
         };
         let orders = (0..=120).map(|i| 1.0 + (f64::from(i) * 0.1 - 2.0).exp());
@@ -93,9 +93,9 @@ struct RenyiMeter {
     filter: Filter,
     adjacency: Adjacency,
     runs: HashMap<u64, RunSoFar>,
-    /// The divergence of all rounds at most.
+    /// An upper bound on the divergence of all rounds.
     divergence: f64,
-    /// The sampled Gaussian that was added last, and its divergence: mostly the next one is the same.
+    /// The sampled Gaussian that was added last, and its divergence; usually the next one is the same.
     last: Option<(Step, f64)>,
     cells: Cells,
 }
@@ -153,7 +153,7 @@ impl RenyiMeter {
 impl Meter for RenyiMeter {
     fn add(&mut self, run: u64, rounds: Folded) {
         let added = self.runs.entry(run).or_default().add(&rounds, self.adjacency);
-        // What has no analysis fits no part of the budget.
+        // Rounds without an analysis never fit the budget.
         let cost = added.map_or(f64::INFINITY, |(cost, _)| self.cost(cost));
         self.divergence = (self.divergence + cost).next_up();
     }
@@ -163,7 +163,7 @@ impl Meter for RenyiMeter {
     }
 }
 
-/// Covers a few roundings of a product.
+/// Covers the rounding error of a product of a few factors.
 const ROUNDED: f64 = 1.0 + 4.0 * f64::EPSILON;
 
 #[cfg(test)]
@@ -215,11 +215,11 @@ mod tests {
                 let price =
                     Tightest.price(&budget, &[RunRounds { planned, rounds: &all }]).unwrap();
                 assert!(price <= 2.0, "{mode:?} in blocks of {size}: {price}");
-                // Nor are parts so large that they would be of no use.
+                // The meter does not overestimate so much that it would be useless.
                 assert!(blocks > 1 && price > 1.0, "{mode:?} in blocks of {size}: {price}");
             }
         }
-        // A budget of nothing has no parts.
+        // A budget of epsilon 0 has no meter.
         assert!(Tightest.meter(&budget(0.0, Mode::Planned)).is_none());
     }
 
@@ -227,11 +227,11 @@ mod tests {
     fn a_meter_of_thousands_of_distinct_rounds_is_never_below_their_divergence_and_close() {
         let terms = budget(20.0, Mode::Adaptive);
         let order = terms.order.unwrap();
-        let each = |i: u32| {
+        let distinct_round = |i: u32| {
             let rate = SampleRate::new(0.001 + 1e-7 * f64::from(i)).unwrap();
             rounds(Sampling::Poisson { rate }, 2.0 + 1e-4 * f64::from(i * 37 % 5000), 1)
         };
-        let all: Vec<Folded> = (0..5000).map(each).collect();
+        let all: Vec<Folded> = (0..5000).map(distinct_round).collect();
         let mut meter = Tightest.meter(&terms).unwrap();
         all.iter().for_each(|rounds| meter.add(1, *rounds));
         let composition = Composition::of(all, terms.adjacency).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_plan_is_priced_at_the_order_that_was_fixed() {
+    fn a_run_without_a_plan_is_priced_at_the_order_of_the_budget() {
         let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
         let rounds = [rounds(poisson, 1.0, 1000)];
         let terms = budget(4.0, Mode::Planned);

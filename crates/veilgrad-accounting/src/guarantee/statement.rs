@@ -6,7 +6,7 @@ use super::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, warnings};
 use super::verdict::RunVerdict;
 use crate::display::{claimed_noise_down, down, up};
 
-/// What a statement is about. All of it is public.
+/// A privacy statement: a claim with the facts and conditions that a reader needs to judge it. All of it is public.
 #[derive(Debug, Clone)]
 pub struct Statement<'a> {
     /// The dataset's name.
@@ -17,34 +17,34 @@ pub struct Statement<'a> {
     pub adjacency: Adjacency,
     /// What may be claimed, or why nothing may.
     pub claim: &'a Result<Claim, NoClaim>,
-    /// How many records there are, where that was declared in public.
+    /// The declared, public number of records, if there is one.
     pub records: Option<u64>,
     /// How many runs the ledger has on the data.
     pub runs: usize,
     /// What its rounds released.
     pub done: Done<'a>,
-    /// How far the arithmetic of all runs is proven.
+    /// Whether the arithmetic of all runs is proven to keep records apart.
     pub numerics: Numerics,
     /// Whether a public test set was evaluated.
     pub public_test: bool,
-    /// The ledger that this was computed from, and where it ended.
+    /// The ledger that the statement was computed from, and its last row.
     pub ledger: LedgerHead<'a>,
-    /// What the ledger says since the results were written, if they were: one phrase for each change.
+    /// What changed in the ledger since the results were written, one phrase per change; `None` without results.
     pub since_results: Option<&'a [String]>,
-    /// What canaries say, if the results are those of an audit.
+    /// The verdict of the audit, if the results are those of one.
     pub audit: Option<&'a RunVerdict>,
 }
 
-/// What rounds did.
+/// The rounds that ran, summarised.
 #[derive(Debug, Clone)]
 pub struct Done<'a> {
     /// How many were charged.
     pub rounds: u64,
-    /// How samples were drawn, if alike in all rounds.
+    /// How samples were drawn, if the same way in all rounds.
     pub sampling: Option<Sampling>,
-    /// Whether all rounds were alike; if not, the groups are those of the last.
+    /// Whether all rounds were the same; if not, the groups are those of the last.
     pub uniform: bool,
-    /// The smallest of any round.
+    /// The smallest noise multiplier of any round.
     pub noise_multiplier: NoiseMultiplier,
     /// What each round released.
     pub groups: Vec<ReleasedGroup<'a>>,
@@ -63,7 +63,7 @@ pub struct ReleasedGroup<'a> {
     pub noise: f64,
 }
 
-/// Where a ledger ended when it was read.
+/// The last row of a ledger when it was read.
 #[derive(Debug, Clone)]
 pub struct LedgerHead<'a> {
     /// The ledger's id.
@@ -75,7 +75,7 @@ pub struct LedgerHead<'a> {
 }
 
 impl Statement<'_> {
-    /// The statement: paragraphs that each begin with what they are about, parted by empty lines.
+    /// The statement as text: paragraphs that each begin with their topic, separated by empty lines.
     pub fn text(&self) -> String {
         let mut paragraphs = vec![match self.claim {
             Ok(claim) => self.promised(claim),
@@ -125,11 +125,11 @@ impl Statement<'_> {
         format!(
             "What is promised. Everything that training on {:?} released (the model, and the numbers in this report \
              that are marked as private estimates) is ({}, {:e})-differentially private for {record}, under {} \
-             adjacency. That is {}. Suppose that somebody sees all of it, knows everything else, and must decide \
-             whether {record} {}. Who accuses wrongly in {} % of cases is right about at most {} % of those that were \
-             in the data, and whatever the attack, its rate of right accusations exceeds its rate of wrong ones by at \
+             adjacency. That is {}. Suppose that an attacker sees all of it, knows everything else, and must decide \
+             whether {record} {}. An attacker who accuses wrongly in {} % of cases is right about at most {} % of \
+             those that were in the data. For any attack, the true positive rate exceeds the false positive rate by at \
              most {} percentage points (0 is guessing, 100 is certainty). Why this epsilon: {}. Computed by veilgrad \
-             {}; epsilon is an upper bound that includes its own numerical error. What is charged so far comes to {}.",
+             {}; epsilon is an upper bound that includes its own numerical error. The rounds charged so far cost {}.",
             self.dataset,
             up(claim.epsilon),
             claim.delta,
@@ -176,13 +176,15 @@ impl Statement<'_> {
             }
             Some(Sampling::All {}) => "all records were used in every round".to_owned(),
             Some(other) => format!("samples were drawn as the ledger says ({other:?})"),
-            None => "samples were drawn as the ledger says, not alike in all rounds".to_owned(),
+            None => {
+                "samples were drawn as the ledger says, not the same way in all rounds".to_owned()
+            }
         };
         let groups: Vec<String> = self.done.groups.iter().map(released).collect();
         format!(
-            "What was done. In each of {} rounds, {sampling}. From that one sample were released{}: {}. All of a round \
-             together is one Gaussian mechanism with noise multiplier {}{}. Every round was charged to the ledger, on \
-             disk, before its sample was drawn.",
+            "What was done. In each of {} rounds, {sampling}. Released from that one sample{}: {}. Together, the \
+             releases of a round are one Gaussian mechanism with noise multiplier {}{}. Every round was charged to the \
+             ledger, on disk, before its sample was drawn.",
             self.done.rounds,
             if self.done.uniform { "" } else { ", in the last round (the ledger has all of them)" },
             groups.join("; "),
@@ -208,9 +210,9 @@ impl Statement<'_> {
     fn assumed(&self) -> String {
         let runs = match self.runs {
             1 => "This ledger has one run on this data.".to_owned(),
-            runs => format!(
-                "This ledger has {runs} runs on this data, and the number covers all of them."
-            ),
+            runs => {
+                format!("This ledger has {runs} runs on this data, and epsilon covers all of them.")
+            }
         };
         let conditions = self.claim.as_ref().map_or(&[][..], |claim| &claim.conditions);
         let conditions: String = conditions
@@ -223,7 +225,7 @@ impl Statement<'_> {
                  chosen by looking at this data."
             }
             Ok(_) => {
-                " Rounds may have been chosen from what earlier ones released, which the number allows for; nothing \
+                " Rounds may have been chosen from what earlier ones released, which epsilon accounts for; nothing \
                  else about them was chosen by looking at this data."
             }
             Err(_) => "",
@@ -241,9 +243,8 @@ impl Statement<'_> {
             false => "",
         };
         format!(
-            "What is not covered. {test}The input file and the ledger's own protection against theft are not, nor is \
-             the time that training took. Copies of the ledger that go different ways each keep only what they \
-             know."
+            "What is not covered. {test}The input file, theft of the ledger, and the time that training took are not \
+             covered. Copies of the ledger that are used independently each count only their own charges."
         )
     }
 
@@ -251,7 +252,7 @@ impl Statement<'_> {
         let since = match self.since_results {
             None | Some([]) => String::new(),
             Some(changes) => format!(
-                " The results were written before its last rows; since then: {}. What is said here covers them.",
+                " The results were written before its last rows; since then: {}. This statement covers those rows.",
                 changes.join("; ")
             ),
         };
@@ -262,7 +263,7 @@ impl Statement<'_> {
     }
 }
 
-/// What an audit found and what it is about.
+/// The paragraph about an audit.
 fn audited(audit: &RunVerdict) -> String {
     let found = format!(
         "{} of {} guesses about {} canaries were right, which contradicts every epsilon below {} for rounds of this kind \
@@ -279,8 +280,8 @@ fn audited(audit: &RunVerdict) -> String {
         false => "This does not contradict the claim, and does not prove it",
     };
     format!(
-        "AUDIT. Artificial records (canaries) took part in this run beside the real ones, in coordinates of their own: \
-         {found}. {verdict}. Tested were sampler, clipping, sum, noise and release as they ran, not the code that \
+        "AUDIT. Artificial records (canaries) took part in this run along with the real ones, in separate coordinates: \
+         {found}. {verdict}. The audit tests sampler, clipping, sum, noise and release as they ran, not the code that \
          computes gradients."
     )
 }

@@ -1,18 +1,18 @@
-//! What an audit says beside a claim.
+//! The verdict of an audit.
 
-/// What an audit of a run found.
+/// The verdict of an audit of a training run: a lower bound on epsilon, next to the claim.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunVerdict {
     /// How many canaries there were.
     pub canaries: u64,
-    /// About how many of them a guess was made: fixed before the run.
+    /// For how many of them a guess was made; fixed before the run.
     pub guesses: u64,
     /// How many of these guesses were right.
     pub correct: u64,
-    /// The epsilon, at the claim's delta, of the same rounds with so much noise that their whole trade-off curve is just
-    /// contradicted by these guesses. 0 if nothing is contradicted.
+    /// A lower bound on epsilon at the claim's delta: the epsilon of the same rounds with their noise scaled until these
+    /// guesses just contradict their trade-off curve. 0 if they contradict no curve.
     pub epsilon_lower: f64,
-    /// With which confidence the bound holds.
+    /// The confidence of the bound.
     pub confidence: f64,
     /// The epsilon that is claimed for the rounds.
     pub claimed: f64,

@@ -1,5 +1,5 @@
-//! A sampled Gaussian off the real line, where its loss is analytic in the output, and the bounds that quadratures
-//! over outputs need.
+//! The likelihood ratio and the loss of a sampled Gaussian at complex outputs, and the bounds that quadrature over outputs
+//! needs.
 
 use realfft::num_complex::Complex64;
 
@@ -12,12 +12,12 @@ impl Pair {
         self.change != Change::Add
     }
 
-    /// The output that is this far on the side of large losses.
+    /// The output at this distance from 0, on the side of large losses.
     pub(crate) fn outward(&self, distance: f64) -> f64 {
         if self.change == Change::Replace { -distance } else { distance }
     }
 
-    /// An upper bound of the probability of outputs at least `distance` out on the side of large losses, for unbounded
+    /// An upper bound on the probability of outputs at this distance or beyond, on the side of large losses. For unbounded
     /// losses.
     pub(crate) fn tail_probability(&self, distance: f64) -> f64 {
         let (without, with) = (upper_tail(distance), upper_tail(distance - 1.0 / self.z));
@@ -38,8 +38,8 @@ impl Pair {
         Complex64::new(modulus, libm::atan2(im, 1.0 + re))
     }
 
-    /// `(weight, loss)` at the distance `shift` from y, on the side of the real line where the modulus
-    /// of `e^{i t loss}` is at most 1 for t >= 0.
+    /// `(weight, loss)` at the complex output at distance `shift` from y, on the side of the real line where the modulus of
+    /// `e^{i t loss}` is at most 1 for t >= 0.
     pub(crate) fn at_shifted(&self, y: f64, shift: f64) -> (Complex64, Complex64) {
         match self.change {
             Change::Remove => {
@@ -54,24 +54,24 @@ impl Pair {
         }
     }
 
-    /// How far the normal density moves off the real line, with its sign, for [`at_shifted`](Self::at_shifted).
+    /// The imaginary part of the output that [`at_shifted`](Self::at_shifted) uses: `shift` with the sign of that side.
     pub(crate) fn side(&self, shift: f64) -> f64 {
         if self.change == Change::Remove { shift } else { -shift }
     }
 
-    /// Whether moments are summed less the linear term in u. With less noise u is far above 1 on the outputs that
-    /// count, and subtracting its linear term would add cancellation instead of removing it.
+    /// Whether moments are summed without the linear term in u. With less noise, u is far above 1 on the outputs that
+    /// matter, and subtracting the term would add cancellation instead of removing it.
     pub(crate) fn subtracts_linear_term(&self) -> bool {
         self.z >= 0.4
     }
 
-    /// Trapezoid rules are chosen for an error of e^-digits: small against the square of the sampling
-    /// rate, which the excess of a moment over 1 has for a factor.
+    /// Trapezoid rules are chosen for an error of e^-digits: small compared with the square of the sampling rate, to which
+    /// the excess of a moment over 1 is proportional.
     pub(crate) fn digits(&self) -> f64 {
         (42.0 - 2.0 * self.q.ln()).min(100.0)
     }
 
-    /// At most how fast `weight + tilt * loss` grows to the left of `left` and to the right.
+    /// Upper bounds on the outward slope of `weight + tilt * loss`: to the left of `left`, and to the right.
     fn growth(&self, left: f64, tilt: f64) -> (f64, f64) {
         match self.change {
             Change::Remove => (0.0, (1.0 + tilt) / self.z),
@@ -80,8 +80,8 @@ impl Pair {
         }
     }
 
-    /// At least the log of the tilted mass to the left and to the right of `[left, right]`:
-    /// beyond an end the exponent grows at most linearly, which shifts the normal tail.
+    /// Upper bounds on the log of the tilted mass to the left and to the right of `[left, right]`. Beyond an end the exponent
+    /// grows at most linearly, which shifts the normal tail.
     pub(crate) fn log_tails(&self, left: f64, right: f64, tilt: f64) -> (f64, f64) {
         let tail = |end: f64, outward: f64, growth: f64| {
             let point = self.at(end);
@@ -92,8 +92,8 @@ impl Pair {
         (tail(left, -left, to_left), tail(right, right, to_right))
     }
 
-    /// Half the width of a strip around the real line in which the tilted moment is analytic, and not
-    /// larger than rules with forty digits can use.
+    /// Half the width of a strip around the real line in which the integrand of the tilted moment is analytic; at most 9,
+    /// since a wider one does not help at the digits that are used.
     pub(crate) fn strip(&self, tilt: f64) -> f64 {
         let angle = match self.change {
             Change::Remove => 0.98 * std::f64::consts::PI,
@@ -104,9 +104,9 @@ impl Pair {
         (angle * self.z).min(9.0)
     }
 
-    /// The width of a strip on one side of the real line that is not worse for any frequency.
+    /// The width of a strip on one side of the real line in which moduli stay small at every frequency.
     pub(crate) fn one_sided_strip(&self, tilt: f64) -> f64 {
-        // Not wider than moduli grow by a small factor there.
+        // So narrow that moduli grow only by a small factor.
         let narrow = match self.change {
             Change::Remove => 2.0,
             Change::Add | Change::Replace => (4.0 * self.z / (1.0 + tilt).sqrt()).min(2.0),
@@ -114,12 +114,12 @@ impl Pair {
         self.strip(tilt).min(narrow)
     }
 
-    /// At least the log of how much larger the integral of the modulus of
-    /// `normal density * e^{weight + (tilt + i t) loss}` is at this distance from the real line than on it
-    /// at t = 0. (On one side of the line any t >= 0 counts as 0.)
+    /// An upper bound on `log(I(distance, t) / I(0, 0))`, where `I(distance, t)` integrates the modulus of
+    /// `normal density * e^{weight + (tilt + i t) loss}` over a line at this distance from the real one. (On the side of
+    /// [`at_shifted`](Self::at_shifted), any t >= 0 counts as 0.)
     ///
-    /// `1 + u` is there a sum of two vectors with angle `distance/z` between them: not longer than on the
-    /// line, not shorter than by `cos(distance/(2z))`, and turned by at most that angle.
+    /// There, `1 + u` is the sum of two vectors at an angle of `distance/z`. It is at most as long as on the real line, at
+    /// least `cos(distance/(2z))` times as long, and turned by at most that angle.
     pub(crate) fn log_growth(&self, distance: f64, tilt: f64, t: f64) -> f64 {
         let angle = distance / self.z;
         let shortest = -libm::log(libm::cos(0.5 * angle));
@@ -131,13 +131,13 @@ impl Pair {
         0.5 * distance * distance + shrinks * shortest + turns * angle * t.abs()
     }
 
-    /// At least the error of `loss(y)`, in unit roundoffs, that comes from its exponent.
+    /// An upper bound on the rounding error of `loss(y)` that comes from its exponent, in unit roundoffs.
     pub(crate) fn loss_rounding(&self, y: f64) -> f64 {
         4.0 * (y.abs() + 1.0 / self.z) * self.steepest(y, y)
     }
 
-    /// At least the errors of weight and loss at `y + i shift`, in unit roundoffs, that come from their
-    /// exponents and from what cancels off the real line.
+    /// An upper bound on the rounding errors of weight and loss at `y + i shift`, in unit roundoffs: those of their exponents
+    /// and of the cancellation off the real line.
     pub(crate) fn shifted_rounding(&self, y: f64, shift: f64) -> f64 {
         let cancelled = |y: f64| {
             let exponent = y / self.z - 0.5 / (self.z * self.z);
@@ -146,11 +146,11 @@ impl Pair {
         };
         let cancelled =
             cancelled(y) + if self.change == Change::Replace { cancelled(-y) } else { 0.0 };
-        // The modulus of 1 + u is at least 0.7 of that on the line.
+        // The modulus of 1 + u is at least 0.7 times that on the real line.
         24.0 * cancelled + 8.0 * (y.abs() + shift + 1.0 / self.z) * self.steepest(y, y)
     }
 
-    /// At least the slope of the loss, in modulus, anywhere in `[left, right]`.
+    /// An upper bound on the absolute slope of the loss anywhere in `[left, right]`.
     pub(crate) fn steepest(&self, left: f64, right: f64) -> f64 {
         match self.change {
             Change::Remove | Change::Add => self.slope(right),

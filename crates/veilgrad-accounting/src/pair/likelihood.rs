@@ -1,12 +1,12 @@
-//! The likelihood ratio of a sampled Gaussian as a function of its output, and the privacy loss that it makes.
+//! The likelihood ratio and the privacy loss of a sampled Gaussian, as functions of its output.
 //!
-//! Outputs y are standard normal without the record. With it they are shifted by 1/z, and
-//! `u(y) = q (e^{y/z - 1/(2z^2)} - 1)` is how much more likely a sampled round makes them.
+//! Outputs y are standard normal without the record, and shifted by 1/z in rounds that sample it. The likelihood ratio of a
+//! round with the record, sampled at rate q, is `1 + u(y)` with `u(y) = q (e^{y/z - 1/(2z^2)} - 1)`.
 
 use crate::number::log_beyond_linear;
 use crate::{Sampled, Step};
 
-/// Which of two neighbours is the one that ran.
+/// Which of two neighbouring datasets is the one that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The record is there and might not be.
@@ -24,8 +24,7 @@ pub(crate) struct Pair {
     pub(crate) change: Change,
 }
 
-/// Which two distributions a loss compares: a round without the record, with it, or with another one
-/// in its place, each in its share of rounds.
+/// Which two distributions a loss compares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
     /// weight = loss = log(1 + u(y)).
@@ -36,13 +35,13 @@ pub(crate) enum Change {
     Replace,
 }
 
-/// What a [`Pair`] says of one output.
+/// Weight and loss of a [`Pair`] at one output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) weight: f64,
     pub(crate) loss: f64,
-    /// `weight` and `loss` less their linear term in u. Since `E u = 0`, leaving that term out changes no expectation,
-    /// and small excesses of a moment over 1 are summed without cancellation.
+    /// `weight` and `loss` without their linear term in u. Since `E u = 0`, leaving that term out changes no expectation,
+    /// and the small excess of a moment over 1 is summed without cancellation.
     pub(crate) weight_beyond_linear: f64,
     pub(crate) loss_beyond_linear: f64,
 }
@@ -57,7 +56,7 @@ impl Pair {
         Self { q: step.rate(), z: step.z, change }
     }
 
-    /// The pair of a step whose loss is analytic in the output: that of a Poisson sample.
+    /// The pair of a Poisson sampled step, whose loss is analytic in the output; `None` for other steps.
     pub(crate) fn analytic(step: Step, direction: Direction) -> Option<Self> {
         let analytic = matches!(step.sampled, Sampled::Poisson(_) | Sampled::PoissonReplaced(_));
         analytic.then(|| Self::new(step, direction))
@@ -155,7 +154,7 @@ impl Pair {
         Point { weight, loss, weight_beyond_linear, loss_beyond_linear }
     }
 
-    /// For `(weight, loss)` at outputs `left`, `left + spacing`, ..., in their order: quicker than [`at`](Self::at).
+    /// Iterates over output, weight and loss at `left`, `left + spacing`, ...: quicker than [`at`](Self::at).
     pub(crate) fn equally_spaced(&self, left: f64, spacing: f64) -> EquallySpaced<'_> {
         let ratio = libm::exp(spacing / self.z);
         EquallySpaced { pair: self, left, spacing, ratio, up: 0.0, down: 0.0, index: 0 }
@@ -167,19 +166,19 @@ pub(crate) struct EquallySpaced<'a> {
     pair: &'a Pair,
     left: f64,
     spacing: f64,
-    /// From one output to the next.
+    /// Factor between the likelihood ratios of neighbouring outputs.
     ratio: f64,
-    /// `e^{y/z - 1/(2z^2)}` at the last output, and at its opposite.
+    /// `e^{y/z - 1/(2z^2)}` at the last output y, and at -y.
     up: f64,
     down: f64,
     index: usize,
 }
 
 impl EquallySpaced<'_> {
-    /// After so many outputs the sequence begins afresh.
+    /// The likelihood ratio is computed anew after this many outputs, to bound the rounding error.
     const STRETCH: usize = 16;
-    /// At least how far a loss is off, in unit roundoffs, beside what comes from its exponent: every output adds two
-    /// roundings and that of the ratio, whose exponent is below 1/2.
+    /// An upper bound on the rounding error of a loss in unit roundoffs, apart from that of its exponent. Every output adds
+    /// two roundings and that of the ratio, whose exponent is below 1/2.
     pub(crate) const ROUNDING: f64 = 64.0;
 
     fn log_ratio(&self, y: f64, likelihood: f64) -> f64 {
@@ -225,7 +224,7 @@ mod tests {
     use crate::number::UNIT;
 
     #[test]
-    fn losses_at_equally_spaced_outputs_are_those_at_each() {
+    fn equally_spaced_losses_agree_with_single_ones() {
         let sampled = [Sampled::Poisson(0.01), Sampled::PoissonReplaced(0.3)];
         for (sampled, z) in sampled.into_iter().flat_map(|one| [(one, 0.3), (one, 2.0)]) {
             for direction in [Direction::Remove, Direction::Add] {
@@ -233,10 +232,10 @@ mod tests {
                 let (left, spacing) = (-9.0, 0.13 * z);
                 for (y, weight, loss) in pair.equally_spaced(left, spacing).take(200) {
                     let exact = pair.at(y);
-                    let off = EquallySpaced::ROUNDING + pair.loss_rounding(y);
-                    let off = UNIT * (off + 4.0 * (loss.abs() + weight.abs()));
-                    assert!((loss - exact.loss).abs() <= off, "{pair:?} {y}: {loss} {exact:?}");
-                    assert!((weight - exact.weight).abs() <= off, "{pair:?} {y}: {weight}");
+                    let units = EquallySpaced::ROUNDING + pair.loss_rounding(y);
+                    let error = UNIT * (units + 4.0 * (loss.abs() + weight.abs()));
+                    assert!((loss - exact.loss).abs() <= error, "{pair:?} {y}: {loss} {exact:?}");
+                    assert!((weight - exact.weight).abs() <= error, "{pair:?} {y}: {weight}");
                 }
             }
         }

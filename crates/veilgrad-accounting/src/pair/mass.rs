@@ -1,14 +1,14 @@
-//! Probabilities of intervals of outputs, with their roundings, and the profile of one step.
+//! Probabilities of intervals of outputs with bounds on their rounding errors, and the privacy profile of one step.
 
 use super::likelihood::{Change, Direction, Pair};
 use crate::number::{UNIT, upper_tail};
 use crate::{Interval, Sampled, Step};
 
-/// Roundings of a mass, in units of the larger of the two tails that it is the difference of: those of
-/// the error function, its argument far out, and the difference. Generous.
+/// A generous bound on the rounding error of a mass, relative to the larger of the two tails whose difference it is: that of
+/// the error function, of its argument, and of the difference.
 const ROUNDING: f64 = 4e-15;
 
-/// A probability, and the size of what it was computed from.
+/// A probability, and the scale of its rounding error.
 #[derive(Clone, Copy)]
 pub(crate) struct Mass {
     pub(crate) value: f64,
@@ -16,20 +16,20 @@ pub(crate) struct Mass {
 }
 
 impl Mass {
-    /// At least the true probability.
+    /// An upper bound on the true probability.
     pub(crate) fn up(self) -> f64 {
         self.value + ROUNDING * self.scale
     }
 
-    /// At most the true probability.
+    /// A lower bound on the true probability.
     pub(crate) fn down(self) -> f64 {
         self.value - ROUNDING * self.scale
     }
 }
 
-/// The profile of a single step at `epsilon >= 0`.
+/// Bounds on delta of a single step at `epsilon >= 0`.
 pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
-    // A fixed-size sample has there the profile of removal.
+    // At epsilon >= 0 a fixed-size sample has the profile of removal.
     let direction = match step.sampled {
         Sampled::FixedReplaced(_) => Direction::Remove,
         _ => direction,
@@ -40,9 +40,8 @@ pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Inte
 }
 
 impl Pair {
-    /// The loss of outputs that are at most `reach` from where a round with or without the record is
-    /// centred: the smallest, and the largest, or a smaller one from which on the profile of the step is at
-    /// most `tail`.
+    /// The smallest and the largest loss of outputs within `reach` of the mean of a round, with or without the record. The
+    /// largest is lowered to the loss at which delta of the step falls to `tail`.
     pub(crate) fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
         let right = 1.0 / self.z + reach;
         let (lowest, (mut low, mut high)) = match self.change {
@@ -50,7 +49,7 @@ impl Pair {
             Change::Add => (right, (0.0, -reach)),
             Change::Replace => (right, (0.0, -right)),
         };
-        // 1 % accuracy is enough here; with very little noise the search takes many steps.
+        // An output to 0.01 is enough.
         for _ in 0..64 {
             if (high - low).abs() <= 0.01 {
                 break;
@@ -68,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// The loss of the output that is likeliest, about.
+    /// The loss of about the likeliest output.
     pub(crate) fn bulk(&self) -> f64 {
         let shift = if self.q > 0.5 { 1.0 / self.z } else { 0.0 };
         match self.change {
@@ -78,7 +77,7 @@ impl Pair {
         }
     }
 
-    /// Masses of an interval of outputs without the record, with it, and with the other one.
+    /// The masses of an interval of outputs without the record, with the record, and with the one that replaces it.
     pub(crate) fn masses(&self, from: f64, to: f64) -> [Mass; 3] {
         let shift = 1.0 / self.z;
         let other = match self.change {
@@ -90,15 +89,15 @@ impl Pair {
 
     /// The mass of an interval of outputs under the distribution that ran.
     pub(crate) fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
-        let mix = |sampled: Mass| {
-            let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
-            let value = mix(without.value, sampled.value);
-            Mass { value, scale: mix(without.scale, sampled.scale) }
+        let mixture = |sampled: Mass| {
+            let average = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
+            let value = average(without.value, sampled.value);
+            Mass { value, scale: average(without.scale, sampled.scale) }
         };
         match self.change {
-            Change::Remove => mix(with),
+            Change::Remove => mixture(with),
             Change::Add => without,
-            Change::Replace => mix(other),
+            Change::Replace => mixture(other),
         }
     }
 
@@ -110,8 +109,8 @@ impl Pair {
         })
     }
 
-    /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both
-    /// distributions keep their mass: returns the upper part, rounded up, and the whole.
+    /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both distributions keep their mass.
+    /// Returns the share of the upper end and the whole mass, both rounded up.
     pub(crate) fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
         let (from, to) = if below < above { (below, above) } else { (above, below) };
         let masses = self.masses(from, to);
@@ -120,13 +119,13 @@ impl Pair {
         let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
         // Not `clamp`, which panics at NaN.
         let whole = mass.up();
-        // e^loss overflows there.
+        // e^low overflows above 700.
         let upper = if low > 700.0 { whole } else { upper };
         let upper = if upper < 0.0 { 0.0 } else { upper };
         (if upper > whole { whole } else { upper }, whole)
     }
 
-    /// `P - e^low Q` of an interval of outputs, where nothing large cancels, and its rounding.
+    /// `P - e^low Q` of an interval of outputs, computed without large cancellation, and a bound on its rounding error.
     pub(crate) fn difference(&self, masses: [Mass; 3], low: f64) -> (f64, f64) {
         let growth = low.exp();
         let factors = match self.change {
@@ -134,7 +133,7 @@ impl Pair {
             Change::Add => [growth * self.q - libm::expm1(low), -growth * self.q, 0.0],
             Change::Replace => [-(1.0 - self.q) * libm::expm1(low), -growth * self.q, self.q],
         };
-        // What the first factor was formed from, which may have cancelled.
+        // The size of the terms of the first factor, which may cancel.
         let formed = libm::expm1(low).abs() + growth.max(1.0) * self.q;
         let [without, _, _] = masses;
         let mut difference = 0.0;
@@ -146,7 +145,7 @@ impl Pair {
         (difference, rounding)
     }
 
-    /// The profile of this one step: the mass above a loss less `e^loss` times the other's.
+    /// Bounds on delta of this one step: the mass of losses above epsilon minus `e^epsilon` times that under the neighbour.
     fn delta(&self, epsilon: f64) -> Interval {
         let y = self.output(epsilon);
         let masses = match self.change {
@@ -162,8 +161,7 @@ impl Pair {
     }
 }
 
-/// The probability of `[from, to)` under the normal distribution around `mean`, from the tails that are
-/// smaller.
+/// The probability of `[from, to)` under the normal distribution around `mean`, computed from the smaller tails.
 pub(crate) fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
     let (low, high) = (from - mean, to - mean);
     let (value, tail, end) = if low >= 0.0 {
@@ -173,8 +171,8 @@ pub(crate) fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
     } else {
         (1.0 - upper_tail(-low) - upper_tail(high), 1.0, 0.0)
     };
-    // The relative error of a tail grows with its argument times that argument's rounding, which grows with |mean|.
-    // Subnormal tails have no digits at all: MIN_POSITIVE covers them.
+    // The relative error of a tail is its argument times the rounding error of that argument, which grows with |mean|.
+    // Subnormal tails have no accurate digits; MIN_POSITIVE covers them.
     let digits = 1.0 + end * (end + mean.abs()) / 8.0;
     let scale = if tail == 0.0 { 0.0 } else { tail * digits } + f64::MIN_POSITIVE / ROUNDING;
     // Not `max`: NaN must stay visible.
@@ -185,7 +183,7 @@ pub(crate) fn normal_mass(from: f64, to: f64, mean: f64) -> Mass {
 mod tests {
     use super::*;
 
-    /// Narrow intervals are differences of nearly equal tails; their masses are enclosed all the same.
+    /// The mass of a narrow interval is a difference of nearly equal tails.
     #[test]
     fn masses_of_narrow_intervals_are_enclosed() {
         let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
@@ -193,12 +191,12 @@ mod tests {
             let from = -9.0 + 0.045 * f64::from(i);
             for width in [1e-3, 1e-5, 1e-7, 1e-9, 1e-11] {
                 let to = from + width;
-                // By the midpoint rule, whose error is a part of width^2/24 (x^2 + 1).
+                // By the midpoint rule, whose relative error is below width^2/24 (x^2 + 1).
                 let (exact, middle) = ((to - from) * density(from + 0.5 * width), from.abs() + 1.0);
-                let off = exact * (width * width * middle * middle / 12.0 + 1e-13);
+                let error = exact * (width * width * middle * middle / 12.0 + 1e-13);
                 let mass = normal_mass(from, to, 0.0);
-                assert!(mass.up() >= exact - off, "{from} {width}: {} {exact}", mass.up());
-                assert!(mass.down() <= exact + off, "{from} {width}: {} {exact}", mass.down());
+                assert!(mass.up() >= exact - error, "{from} {width}: {} {exact}", mass.up());
+                assert!(mass.down() <= exact + error, "{from} {width}: {} {exact}", mass.down());
             }
         }
     }

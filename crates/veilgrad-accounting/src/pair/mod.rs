@@ -1,6 +1,6 @@
-//! One pair of distributions (P, Q) per sampled Gaussian: what its outputs look like with a record and without it.
-//! The likelihood ratio and the privacy loss as functions of the output, also off the real line, and probabilities of
-//! intervals of outputs with their roundings.
+//! The dominating pair (P, Q) of a sampled Gaussian: the distributions of its output on neighbouring datasets.
+//! Likelihood ratio and privacy loss as functions of the output, real or complex, and probabilities of intervals of outputs
+//! with bounds on their rounding errors.
 
 mod analytic;
 mod likelihood;

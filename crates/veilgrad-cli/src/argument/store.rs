@@ -1,4 +1,4 @@
-//! What people type about budgets and ledgers.
+//! Arguments of `budget` and `ledger`.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use super::{Neighbours, checked, target_epsilon, unit};
 use crate::error::Error;
 use crate::{example, ledger_place};
 
-/// What to do with budgets.
+/// Subcommands of `budget`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Budget {
-    /// Begin a dataset with its budget, in a new ledger if there is none.
+    /// Create a dataset with its budget, in a new ledger if there is none.
     #[command(after_help = example::BUDGET_CREATE)]
     Create(CreateBudget),
-    /// What a dataset has spent, and what is left.
+    /// Show what a dataset has spent, and what is left.
     #[command(after_help = example::BUDGET_SHOW)]
     Show(OneBudget),
-    /// All datasets of a ledger.
+    /// List all datasets of a ledger.
     #[command(after_help = example::BUDGET_LIST)]
     List(LedgerFile),
-    /// Lower a budget. It can never be raised.
+    /// Lower a budget. A budget cannot be raised.
     #[command(after_help = example::BUDGET_TIGHTEN)]
     Tighten(TightenBudget),
 }
@@ -57,7 +57,7 @@ pub(crate) struct OneBudget {
 pub(crate) struct TightenBudget {
     /// The dataset.
     pub(crate) dataset: String,
-    /// The new, smaller cap.
+    /// The new, smaller epsilon.
     #[arg(long, value_parser = checked::<Epsilon>)]
     pub(crate) epsilon: Epsilon,
     #[command(flatten)]
@@ -68,10 +68,10 @@ pub(crate) struct TightenBudget {
 pub(crate) struct CreateBudget {
     /// A name for the dataset; not a hash of it.
     pub(crate) dataset: String,
-    /// What all runs together must not exceed.
+    /// The epsilon that all runs together must not exceed.
     #[arg(long, value_parser = target_epsilon)]
     pub(crate) epsilon: Epsilon,
-    /// The delta of the promise.
+    /// The delta of the guarantee.
     #[arg(long, value_parser = checked::<Delta>)]
     pub(crate) delta: Delta,
     /// Which datasets are neighbours.
@@ -93,31 +93,31 @@ pub(crate) enum BudgetMode {
     Adaptive,
 }
 
-/// What to do with ledgers.
+/// Subcommands of `ledger`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
-    /// All runs.
+    /// List all runs.
     #[command(after_help = example::LEDGER_LIST)]
     List(LedgerPath),
-    /// Spent against cap, for every dataset.
+    /// Show what is spent of every dataset's budget.
     #[command(after_help = example::LEDGER_SHOW)]
     Show(LedgerPath),
     /// Check every row, the head and the anchor.
     #[command(after_help = example::LEDGER_VERIFY)]
     Verify(Verify),
-    /// One line to publish elsewhere: with it, anybody can detect that the ledger was rolled back.
+    /// Print the head: one line to publish elsewhere, with which anybody can detect that the ledger was rolled back.
     #[command(after_help = example::LEDGER_HEAD)]
     Head(LedgerPath),
-    /// All rows, or the rounds, to stdout.
+    /// Write all rows, or the rounds, to stdout.
     #[command(after_help = example::LEDGER_EXPORT)]
     Export(Export),
-    /// Charge the rows of an export or a backup that are not here yet.
+    /// Charge the rows of an export or a backup that the ledger does not have yet.
     #[command(after_help = example::LEDGER_IMPORT)]
     Import(Import),
-    /// A copy that verifies, while others may charge; it can be read and imported, not charged.
+    /// Write a verified copy, even while others charge. It can be read and imported, not charged.
     #[command(after_help = example::LEDGER_BACKUP)]
     Backup(Backup),
-    /// A new ledger of all that is proven of a damaged one. A repair never lowers a charge.
+    /// Write a new ledger from the provable rows of a damaged one. A repair never lowers a charge.
     #[command(after_help = example::LEDGER_REPAIR)]
     Repair(Repair),
 }
@@ -126,7 +126,7 @@ pub(crate) enum Ledger {
 pub(crate) struct Repair {
     /// The damaged ledger; its files are left as they are.
     pub(crate) ledger: PathBuf,
-    /// The new file; one that is there is never overwritten.
+    /// The new file; an existing file is never overwritten.
     pub(crate) destination: PathBuf,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Repair {
 pub(crate) struct Backup {
     /// The ledger database.
     pub(crate) ledger: PathBuf,
-    /// The new file; one that is there is never overwritten.
+    /// The new file; an existing file is never overwritten.
     pub(crate) destination: PathBuf,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Import {
     pub(crate) ledger: PathBuf,
     /// An export in JSON Lines, or a backup; '-' is stdin.
     pub(crate) file: PathBuf,
-    /// Take an export of an earlier version, which does not end with its head: you know that no row is missing.
+    /// Accept an export of an earlier version, which does not end with its head. You must know that no row is missing.
     #[arg(long)]
     pub(crate) allow_no_head: bool,
 }

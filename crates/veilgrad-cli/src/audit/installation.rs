@@ -1,4 +1,4 @@
-//! The audit of an installation: canaries in many independent releases of the mechanism and the engine that are in use.
+//! The audit of an installation: canaries in many independent releases of this build's mechanism and training engine.
 
 use veilgrad_accounting::audit::Confidence;
 use veilgrad_accounting::audit::releases::{self, Answers, best_threshold};
@@ -18,44 +18,44 @@ use veilgrad_nn::{
 
 use crate::error::Error;
 
-/// The noise multiplier of releases without sampling. At mu = 3 the same number of releases bounds mu most closely,
-/// relatively: to 0.4 % for 100,000, one standard deviation.
+/// The noise multiplier of releases without sampling. At mu = 3 the relative error of the bound on mu is smallest for a
+/// given number of releases: a standard deviation of 0.4 % for 100,000.
 const NOISE: f64 = 1.0 / 3.0;
-/// The delta at which epsilons of those are given.
+/// The delta of the epsilons of these releases.
 const DELTA: f64 = 1e-5;
-/// Rounds of Poisson samples that a trial has, their rate and noise, and the delta of their bound. At a smaller delta, and
-/// with less noise, a test of thresholds needs more trials for a close bound.
+/// Poisson sampled rounds per trial, their rate and noise, and the delta of their bound. A smaller delta or less noise would
+/// need more trials for a tight bound.
 const ROUNDS: u64 = 2;
 const RATE: f64 = 0.6;
 const ROUND_NOISE: f64 = 1.5;
 const ROUND_DELTA: f64 = 1e-2;
-/// One trial in so many chooses the threshold for all others: by the claim alone it could not be chosen well, because a
-/// defect moves the best one.
+/// One trial in `PILOT` is used to choose the threshold for all others. The claim alone cannot choose it well, because a
+/// defect moves the best threshold.
 const PILOT: usize = 5;
-/// How often a bound of mu may be above the truth. At 0.1 % the bound from 100,000 releases is between 0.97 and 1.0 of
-/// mu, except once in a thousand times: its standard deviation is 0.4 %, and it is three of them below on average.
+/// The probability that a bound on mu exceeds the true mu. At 0.1 %, the bound from 100,000 releases is between 0.97 and 1.0
+/// times mu, except once in a thousand audits: its standard deviation is 0.4 %, and its mean is three of them below mu.
 const MU_FALSE_ALARMS: f64 = 1e-3;
-/// How often an audit of an installation that keeps its claim may accuse it.
+/// The probability that an audit of a correct installation raises an alarm.
 pub(super) const FALSE_ALARMS: f64 = 1e-6;
 
-/// One part of the audit.
+/// The result of one part of the audit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
     pub(super) what: &'static str,
     pub(super) threads: usize,
     pub(super) releases: u64,
-    /// The mu that is claimed and its lower bound, where every record takes part.
+    /// The claimed mu and its lower bound, for releases without sampling.
     pub(super) mu: Option<(f64, f64)>,
     pub(super) delta: f64,
     pub(super) claimed: f64,
     pub(super) epsilon_lower: f64,
-    /// With which confidence the bounds hold.
+    /// The confidence of the bounds.
     pub(super) confidence: f64,
-    /// Whether even the bound that is wrong once in a million audits exceeds the claim.
+    /// Whether even a bound that is wrong only once in a million audits exceeds the claim.
     pub(super) contradicted: bool,
 }
 
-/// What is charged, and what really runs: the same, except in tests of the audit.
+/// The parameters that are charged, and those that run: the same, except in tests of the audit.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     threads: usize,
@@ -92,7 +92,7 @@ pub(super) fn audit(releases: u64, done: impl Fn(&Finding) + Sync) -> Result<Vec
     first.into_iter().chain(second).collect()
 }
 
-/// Releases of one canary by the public functions of the mechanism, as a custom loop calls them.
+/// Audits the public functions of the mechanism, called as by a custom loop, with one canary.
 fn mechanism(case: Case, releases: u64) -> Result<Finding, Error> {
     let structure = Structure::new([("weight", 3), ("bias", 1)]).map_err(Error::failure)?;
     let group = Group::new("gradient", ["weight", "bias"], clip()?);
@@ -120,7 +120,7 @@ fn mechanism(case: Case, releases: u64) -> Result<Finding, Error> {
     gaussian("mechanism", case, right, releases)
 }
 
-/// Releases of one canary by the engine that trains: its gradient is longer than the clip norm.
+/// Audits the training engine with one canary, whose gradient is longer than the clip norm.
 fn engine(case: Case, releases: u64) -> Result<Finding, Error> {
     let mut canary = Canary::new(case, BACKGROUND)?;
     let round = canary.trainer.event(&AllRecords).map_err(Error::failure)?;
@@ -133,7 +133,7 @@ fn engine(case: Case, releases: u64) -> Result<Finding, Error> {
     gaussian("engine", case, right, releases)
 }
 
-/// Trials of several rounds by the engine, in each of which the canary is sampled or not.
+/// Audits several Poisson sampled rounds of the engine per trial.
 fn poisson(case: Case, trials: u64) -> Result<Finding, Error> {
     let mut canary = Canary::new(case, 0)?;
     let rate = |rate: f64| SampleRate::new(rate).map_err(Error::failure);
@@ -170,17 +170,17 @@ fn poisson(case: Case, trials: u64) -> Result<Finding, Error> {
     })
 }
 
-/// A model of two classes and one input, and a record whose gradient is known. Its learning rate is 0, so that all rounds
-/// are alike.
+/// A model with two classes and one input, and a record whose gradient is known. The learning rate is 0, so that all rounds
+/// are the same.
 struct Canary {
     trainer: Trainer<Box<dyn Optimizer>>,
-    there: InMemory,
-    absent: InMemory,
+    with: InMemory,
+    without: InMemory,
 }
 
-/// Records beside the canary, whose gradients cancel: enough for tiles of two threads.
+/// Other records, whose gradients cancel: enough to fill tiles on two threads.
 const BACKGROUND: usize = 16;
-/// The input of the record. With weights of zero the gradient is `(-x/2, x/2)` of weights and `(-1/2, 1/2)` of biases.
+/// The input x of every record. With zero weights the gradient is `(-x/2, x/2)` for weights and `(-1/2, 1/2)` for biases.
 const INPUT: f32 = 4.0;
 
 impl Canary {
@@ -199,22 +199,22 @@ impl Canary {
         let optimizer: Box<dyn Optimizer> = Box::new(Sgd::plain());
         let trainer = Trainer::new(model, loss, plan, optimizer, rate, performance)
             .map_err(Error::failure)?;
-        // Every other one is of the other class; the canary is behind them.
+        // The classes of the background records alternate; the canary comes last.
         let classes = (0..=background).map(|record| (record % 2) as f32);
-        let there = InMemory::new(vec![INPUT; background + 1], 1, classes.clone().collect(), 1);
-        let absent = classes.take(background).collect();
-        let absent = InMemory::new(vec![INPUT; background], 1, absent, 1);
-        Ok(Self { trainer, there, absent })
+        let with = InMemory::new(vec![INPUT; background + 1], 1, classes.clone().collect(), 1);
+        let background_classes = classes.take(background).collect();
+        let without = InMemory::new(vec![INPUT; background], 1, background_classes, 1);
+        Ok(Self { trainer, with, without })
     }
 
-    /// How long the release of a round is in the direction of the canary, in clip norms.
+    /// The projection of a round's release on the direction of the canary, in clip norms.
     fn score(
         &mut self,
         permit: veilgrad_events::RoundPermit,
         sampler: &mut impl Sampler,
         is_in: bool,
     ) -> Result<f64, Error> {
-        let records = if is_in { &self.there } else { &self.absent };
+        let records = if is_in { &self.with } else { &self.without };
         self.trainer.round(permit, sampler, records).map_err(Error::failure)?;
         let Some(released) = self.trainer.estimates() else { return Ok(0.0) };
         let names = self.trainer.model().parameters();
@@ -231,7 +231,7 @@ impl Canary {
     }
 }
 
-/// What right guesses about releases without sampling say.
+/// The finding that follows from the number of right guesses about releases without sampling.
 fn gaussian(what: &'static str, case: Case, right: u64, releases: u64) -> Result<Finding, Error> {
     let claimed_mu = 1.0 / case.claimed;
     let confidence = rare(MU_FALSE_ALARMS)?;
@@ -272,13 +272,13 @@ fn multiplier(noise: f64) -> Result<NoiseMultiplier, Error> {
     NoiseMultiplier::new(noise).map_err(Error::failure)
 }
 
-/// Fair coins from the cryptographic generator.
+/// Fair coin tosses from the cryptographic generator.
 fn coins(count: u64) -> Result<Vec<bool>, Error> {
     let count = usize::try_from(count).map_err(Error::failure)?;
     Ok(CanaryLane::new(count).map_err(Error::failure)?.included().to_vec())
 }
 
-/// A run of no private data, whose ledger is forgotten.
+/// A run without private data, charged to a ledger in memory.
 fn open() -> Result<Run<MemoryLedger>, Error> {
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     Run::open(MemoryLedger::new(), header).map_err(Error::failure)
@@ -299,7 +299,7 @@ mod tests {
             ] {
                 assert!(!finding.contradicted, "{finding:?}");
                 let (claimed, mu) = finding.mu.unwrap();
-                // One in a thousand bounds is above; by more than 1 %, one in 10^7.
+                // One bound in a thousand exceeds mu; one in 10^7 by more than 1 %.
                 assert!((0.97..=1.01).contains(&(mu / claimed)), "{finding:?}");
             }
         }
@@ -324,7 +324,7 @@ mod tests {
         assert!((0.75..=1.05).contains(&ratio), "{finding:?}");
         for (broken, trials) in [
             (Case { actual: 0.5 * ROUND_NOISE, ..honest }, 20_000),
-            // Half of the audit's rate, so that the bound is far above the claim, however the coins fall.
+            // Claims half of the audit's rate, so that the bound is far above the claim for any coin tosses.
             (Case { actual_rate: 1.0, claimed_rate: 0.5 * RATE, ..honest }, RELEASES),
         ] {
             let finding = poisson(broken, trials).unwrap();

@@ -1,4 +1,4 @@
-//! `veilgrad audit`: an empirical lower bound of the privacy loss beside the claim, of an installation or of a run.
+//! `veilgrad audit`: empirical lower bounds on the privacy loss of an installation or a run, next to the claim.
 
 mod installation;
 
@@ -14,7 +14,7 @@ use crate::output::{print, print_json, say};
 use crate::train;
 use installation::{FALSE_ALARMS, Finding};
 
-/// What the audit of an installation is about.
+/// What the audit of an installation covers.
 const SCOPE: &str = "clipping, certificate, sum, noise, sampler and release of this build, on this machine, and the \
                      gradient of one small model; not the accountant, and not the gradients of other models";
 
@@ -51,8 +51,8 @@ fn of_installation(releases: u64, common: &Common) -> Result<(), Error> {
     } else if !contradicted {
         let seconds = start.elapsed().as_secs_f64();
         print(&format!(
-            "no bound contradicts its claim ({seconds:.0} s)\naudited: {SCOPE}\na bound may be above its claim by \
-             chance, as often as its confidence says; the alarm is for what chance does once in a million audits\n"
+            "no bound contradicts its claim ({seconds:.0} s)\naudited: {SCOPE}\na bound may exceed its claim by chance, \
+             as often as its confidence allows; a false alarm happens once in a million audits\n"
         ))?;
     }
     match findings.iter().find(|finding| finding.contradicted) {

@@ -1,4 +1,4 @@
-//! Charts as SVG, for pages that need nothing else.
+//! Charts as SVG.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub(crate) enum Scale {
 
 /// A line over two axes.
 pub(crate) struct Line<'a> {
-    /// What a screen reader says about it.
+    /// The text for screen readers.
     pub(crate) title: &'a str,
     pub(crate) x: &'a str,
     pub(crate) y: &'a str,
@@ -33,13 +33,13 @@ pub(crate) struct Line<'a> {
 
 impl Line<'_> {
     pub(crate) fn svg(&self) -> String {
-        let place = |point: &(f64, f64)| match self.y_scale {
+        let to_scale = |point: &(f64, f64)| match self.y_scale {
             Scale::Linear => Some(*point),
             Scale::Log => (point.1 > 0.0).then(|| (point.0, point.1.log10())),
         };
         let finite = |point: &(f64, f64)| point.0.is_finite() && point.1.is_finite();
         let line = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-            points.iter().filter_map(place).filter(finite).collect()
+            points.iter().filter_map(to_scale).filter(finite).collect()
         };
         let points = line(self.points);
         let beside = self.beside.map(|(name, points)| (name, line(points)));
@@ -109,7 +109,7 @@ impl Line<'_> {
         };
         if let Some((name, points)) = &beside {
             let _ = writeln!(svg, "<path class=\"beside\" d=\"{}\"/>", path(points));
-            // In the middle, where the lines are apart.
+            // In the middle, where the lines are far apart.
             if let (Some((ax, ay)), Some((bx, by))) = (points.first(), points.last()) {
                 let _ = writeln!(
                     svg,
@@ -127,7 +127,7 @@ impl Line<'_> {
 
 const CAPTION: f64 = 30.0;
 
-/// What pages style by their own sheet.
+/// The style of pictures; pages have their own style sheet.
 const PICTURE_STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}.name,.caption{fill:#1b1f24}\
     .caption{font-weight:600}.paper{fill:#fff}.grid{stroke:#d0d7de}.tick,.axis{stroke:#57606a}\
     .line{fill:none;stroke:#1f5fbf;stroke-width:2.5}.beside{fill:none;stroke:#57606a;stroke-dasharray:5 5}";
@@ -156,7 +156,7 @@ pub(crate) fn picture(charts: &[(String, String)]) -> String {
     svg
 }
 
-/// Horizontal bars, one per name, each with the text that stands beside it.
+/// Horizontal bars: name, size and label of each.
 pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     const ROW: f64 = 34.0;
     const NAME: f64 = 100.0;
@@ -190,7 +190,7 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     svg
 }
 
-/// As much of a name as stands beside a bar.
+/// A name, truncated to fit next to a bar.
 fn short(name: &str) -> String {
     const MOST: usize = 13;
     match name.char_indices().nth(MOST) {
@@ -199,7 +199,7 @@ fn short(name: &str) -> String {
     }
 }
 
-/// Round numbers that enclose all values: at most eight.
+/// Tick positions at round numbers that enclose all values: usually at most eight.
 fn ticks(values: impl Iterator<Item = f64>, scale: Scale) -> Vec<f64> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {
@@ -234,7 +234,7 @@ fn label(value: f64, scale: Scale) -> String {
     }
 }
 
-/// Text that is safe inside of HTML, also within quotation marks.
+/// Text escaped for HTML, also inside quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in visible(text).chars() {

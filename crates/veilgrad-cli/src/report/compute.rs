@@ -18,25 +18,24 @@ use crate::path;
 
 const POINTS: u64 = 64;
 
-/// What a report is made of: a ledger, and facts about results that do not concern privacy.
+/// The inputs of a report: a ledger, and facts about results that do not affect the guarantee.
 pub(crate) struct Facts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) dataset: &'a str,
-    /// The ids of the runs whose results these are: several, if one went on with another; all runs of the dataset if
-    /// none is named.
+    /// The ids of the runs that made the results: several if a run was resumed; all runs of the dataset if empty.
     pub(crate) runs: &'a [String],
-    /// How many rounds were done; all that are charged if that is not known.
+    /// The number of rounds done; all charged rounds if unknown.
     pub(crate) done: Option<u64>,
-    /// How many records were declared, in public.
+    /// The declared, public number of records.
     pub(crate) records: Option<u64>,
     pub(crate) directory: Option<&'a Path>,
-    /// What the ledger says since the results were written.
+    /// Rows that were added to the ledger after the results were written.
     pub(crate) newer: Option<Newer>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    /// Its parameters.
+    /// The number of parameters of the model.
     pub(crate) model: Option<usize>,
-    /// What canaries say, if the run was an audit.
+    /// The verdict, if the run was an audit.
     pub(crate) audit: Option<RunVerdict>,
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let claimed = claim.as_ref().ok();
     let unverified = dataset.runs.values().any(|run| run.header.numerics != Numerics::Exact);
     let numerics = if unverified { Numerics::Unverified } else { Numerics::Exact };
-    // Batches of a fixed size are drawn from records and canaries together.
+    // Fixed-size batches are drawn from records and canaries together.
     let canaries = facts.audit.map_or(0, |audit| audit.canaries);
     let drawn_from = last.round.sampling().records().map(|all| all.saturating_sub(canaries));
     let records = drawn_from.or(facts.records);
@@ -102,7 +101,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         adjacency: budget.adjacency.name().to_owned(),
         unit: unit_name(budget.unit),
         sampling: done.sampling.map_or("mixed", sampling_name).to_owned(),
-        // All records are not a sample.
+        // Using all records is not sampling.
         rate: done.sampling.filter(|sampling| *sampling != Sampling::All {}).and_then(rate),
         numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
         insecure: dataset.insecure().is_some(),
@@ -136,7 +135,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     })
 }
 
-/// The rounds that the ledger charged, in sum.
+/// A summary of the rounds that the ledger charged.
 fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done<'a>, UnitError> {
     let mut noise_multiplier = last.noise_multiplier()?;
     for entry in rounds {
@@ -145,14 +144,14 @@ fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done
             noise_multiplier = noise;
         }
     }
-    let alike = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
+    let same_sampling = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
     let released = |group: &'a Group| {
         let Group { name, dimension, clip, noise, .. } = group;
         ReleasedGroup { name, dimension: *dimension, clip: *clip, noise: *noise }
     };
     Ok(Done {
         rounds: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
-        sampling: alike.then_some(last.sampling()),
+        sampling: same_sampling.then_some(last.sampling()),
         uniform: rounds.iter().all(|entry| entry.round == *last),
         noise_multiplier,
         groups: groups.iter().map(released).collect(),
@@ -190,7 +189,7 @@ fn attacker(claim: &Claim) -> Attacker {
     }
 }
 
-/// Curves of the plan, where the claim is its cost; a budget has none.
+/// The curves of the plan, if the claim is its cost; a claim of the budget has none.
 fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
     let plan = dataset.runs.values().next().and_then(|run| run.header.plan.as_deref());
     let (Basis::Plan { .. }, Some(plan)) = (&claim.basis, plan) else {

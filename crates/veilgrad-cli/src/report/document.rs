@@ -1,4 +1,4 @@
-//! `report.json`: what a report says, for programs.
+//! `report.json`: the report for programs.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
-    /// What may be claimed of everything that was released; none where nothing may, with the reason.
+    /// The epsilon that may be claimed; none if nothing may be claimed, with the reason below.
     pub(crate) epsilon: Option<f64>,
     pub(crate) delta: f64,
     /// Whether anything may be claimed.
@@ -25,9 +25,9 @@ pub(crate) struct Report {
     pub(crate) conditions: Vec<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) attacker: Option<Attacker>,
-    /// What all runs of the dataset have cost so far.
+    /// The epsilon that all runs of the dataset have spent so far.
     pub(crate) epsilon_running: Option<f64>,
-    /// Which accountant computed the claim; "budget" where it is what the ledger allows.
+    /// The accountant that computed the claim; "budget" if the claim is the budget.
     pub(crate) accountant: Option<String>,
     /// Whether rounds may have been chosen from earlier outputs.
     pub(crate) mode: String,
@@ -37,39 +37,39 @@ pub(crate) struct Report {
     pub(crate) rate: Option<f64>,
     pub(crate) numerics: String,
     pub(crate) insecure: bool,
-    /// How many rounds were done; fewer than charged, where an interrupted run left some unused.
+    /// The number of rounds done; fewer than charged if an interrupted run left some unused.
     pub(crate) rounds: u64,
     pub(crate) charged: u64,
-    /// Whether all rounds were alike; if not, the groups are those of the last.
+    /// Whether all rounds were the same; if not, the groups are those of the last.
     pub(crate) uniform: bool,
-    /// The smallest of any round.
+    /// The smallest noise multiplier of any round.
     pub(crate) noise_multiplier: f64,
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
     pub(crate) metrics: Vec<Metric>,
-    /// Always null, for programs that expect the key: how long a run took depends on how large its samples were.
+    /// Always null, for programs that expect the key: the time of a run depends on private sample sizes.
     #[serde(default)]
     pub(crate) seconds: Option<f64>,
     pub(crate) dataset: String,
-    /// How many records there are, where that was declared in public.
+    /// The declared, public number of records, if there is one.
     pub(crate) records: Option<u64>,
     /// How many runs the ledger has on the data.
     pub(crate) runs: usize,
-    /// The ids of the runs whose results these are: several, if one went on with another.
+    /// The ids of the runs that made the results: several if a run was resumed.
     pub(crate) run_ids: Vec<String>,
     pub(crate) ledger: LedgerPlace,
-    /// What the ledger says since the results were written.
+    /// Rows that were added to the ledger after the results were written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) newer: Option<Newer>,
     pub(crate) model: Option<Model>,
-    /// What canaries say, if the run was an audit.
+    /// The verdict, if the run was an audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) audit: Option<Audit>,
     pub(crate) statement: String,
     pub(crate) curves: Curves,
 }
 
-/// What the best attack on one record achieves at most.
+/// Upper bounds on the best membership inference attack on one record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Attacker {
     pub(crate) advantage: f64,
@@ -81,11 +81,11 @@ pub(crate) struct Attacker {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// None where the ledger does not say.
+    /// None if the ledger does not say.
     pub(crate) dimension: Option<u64>,
     pub(crate) clip: f64,
     pub(crate) noise: f64,
-    /// Its part of a round's squared privacy loss.
+    /// Its fraction of the round's squared mu.
     pub(crate) share: f64,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Head {
     pub(crate) head: String,
 }
 
-/// Where a ledger ended, and where it is.
+/// The head of a ledger, and its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LedgerPlace {
     #[serde(flatten)]
@@ -113,11 +113,11 @@ pub(crate) struct LedgerPlace {
     pub(crate) path: Option<PathBuf>,
 }
 
-/// Rows of a ledger that came after results were written.
+/// Rows that were added to a ledger after results were written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Newer {
     pub(crate) rows: u64,
-    /// What they say about the data.
+    /// What they change for the dataset.
     pub(crate) changes: Vec<String>,
 }
 
@@ -127,17 +127,17 @@ pub(crate) struct Model {
     pub(crate) parameters: usize,
 }
 
-/// What canaries say about the run that they were in.
+/// The verdict of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Audit {
     pub(crate) canaries: u64,
-    /// How many guesses about canaries were made: fixed before the run.
+    /// The number of guesses about canaries, fixed before the run.
     pub(crate) guesses: u64,
     pub(crate) correct: u64,
     /// The largest epsilon that the guesses contradict, at `delta`.
     pub(crate) epsilon_lower: f64,
     pub(crate) confidence: f64,
-    /// What is claimed for the rounds of this run.
+    /// The epsilon that is claimed for the rounds of this run.
     pub(crate) claimed: f64,
     pub(crate) delta: f64,
     pub(crate) contradicted: bool,
@@ -163,7 +163,7 @@ impl Audit {
     /// The outcome in one line.
     pub(crate) fn line(&self) -> String {
         format!(
-            "epsilon is at least {} ({} % confidence; {} of {} guesses about {} canaries were right), claimed is {}",
+            "epsilon is at least {} ({} % confidence; {} of {} guesses about {} canaries were right), the claim is {}",
             down(self.epsilon_lower),
             100.0 * self.confidence,
             self.correct,
@@ -176,7 +176,7 @@ impl Audit {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Curves {
-    /// Rounds, and epsilon after them.
+    /// The number of rounds, and epsilon after them.
     pub(crate) spent: Vec<(f64, f64)>,
     /// Epsilons, and delta at them.
     pub(crate) profile: Vec<(f64, f64)>,
@@ -185,7 +185,7 @@ pub(crate) struct Curves {
 }
 
 impl Curves {
-    /// Of a plan whose epsilon after every round and whose profile are known.
+    /// The curves of a plan, from its epsilon after every round and its profile.
     pub(crate) fn new(spent: &[(u64, f64)], profile: &Profile) -> Self {
         let rates = (0..=100).map(|i| f64::from(i) / 100.0);
         Self {
@@ -201,7 +201,7 @@ impl Report {
         serde_json::to_string(self).map_err(Error::failure)
     }
 
-    /// Succeeds if something may be claimed; else the error that programs see as an exit code.
+    /// An error, and so its exit code, if nothing may be claimed.
     pub(super) fn claimed(&self) -> Result<(), Error> {
         match &self.reason {
             Some(reason) => Err(Error::NoAnswer(reason.clone())),

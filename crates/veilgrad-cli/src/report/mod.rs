@@ -1,4 +1,4 @@
-//! What a run promises and how that is known: for people, for programs, for privacy officers.
+//! `veilgrad report` and `veilgrad statement`: the guarantee of a run, for people and for programs.
 
 pub(crate) mod chart;
 mod compute;
@@ -20,7 +20,7 @@ pub(crate) use source::read;
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
     if common.watch.is_some() {
-        // Who watches reads the files.
+        // The program that runs the command reads the files.
         return report.claimed();
     }
     if common.json {
@@ -50,7 +50,7 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
     report.claimed()
 }
 
-/// Succeeds unless an audit contradicts what is claimed of its run.
+/// An error if an audit contradicts the claim of its run.
 pub(crate) fn audited(report: &Report) -> Result<(), Error> {
     match &report.audit {
         Some(audit) if audit.contradicted => Err(Error::Contradicted(audit.line())),

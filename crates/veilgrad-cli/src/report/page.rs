@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no font, no network.
+//! The report as one self-contained HTML page: no script, no font, no network.
 
 use std::fmt::Write;
 
@@ -68,7 +68,7 @@ pub(crate) fn page(report: &Report) -> String {
     }
     body.push_str("<h2>Statement</h2>\n");
     for paragraph in report.statement.split("\n\n") {
-        // Every paragraph begins with what it is about.
+        // Every paragraph begins with its topic.
         let (about, rest) = paragraph.trim().split_once(". ").unwrap_or(("", paragraph));
         let rest = escape(rest).replace('\n', "<br>");
         let _ = writeln!(body, "<p><b>{}.</b> {rest}</p>", escape(about));
@@ -98,7 +98,7 @@ pub(crate) fn plan_page(curves: &Curves, delta: f64, table: &str) -> String {
     document("Privacy plan", &body)
 }
 
-/// A page with this style and nothing from elsewhere.
+/// A self-contained page.
 fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
@@ -108,7 +108,7 @@ fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Says at the top that the run was an audit.
+/// Marks the page as that of an audit.
 fn stamp(body: &mut String, audit: &Audit) {
     let line = escape(&audit.line());
     let _ = match audit.contradicted {
@@ -117,23 +117,22 @@ fn stamp(body: &mut String, audit: &Audit) {
     };
 }
 
-/// What the canaries say, and what they are about.
+/// The result of the audit, and what it covers.
 fn audit_section(body: &mut String, audit: &Audit) {
     let _ = write!(
         body,
-        "<h2 id=\"audit\">Audit</h2>\n<p>{canaries} canaries took part beside the records, each by the toss of a coin: a \
-         canary is an artificial record whose vector is longer than the clip norm, in a coordinate that no other record \
-         uses. From what the rounds released about these coordinates the auditor guessed of {guesses} of them, a number fixed \
-         before the run, whether they are in the data; {correct} guesses were right. With {confidence} % confidence this \
-         contradicts every epsilon below {lower} at delta {delta:e}, for rounds of this kind; claimed is \
-         {claimed}.</p>\n\
-         <p><b>What it tests:</b> sampler, clipping, certificate, sum, noise and release, as they ran in this very run, on \
-         its threads and with its settings. Half the noise, twice the rate or full batches would show.</p>\n\
-         <p><b>What it does not test:</b> the code that computes gradients. Canaries do not go through the model, so \
-         that a gradient that mixes records would not show. Nor does a bound below the claim prove the claim: it is what \
-         this auditor found, not what the best one could.</p>\n\
-         <p>The canaries did not touch the weights. They were charged nothing of their own: the round's noise covers them \
-         as it covers every record.</p>\n",
+        "<h2 id=\"audit\">Audit</h2>\n<p>There were {canaries} canaries, each in the data with probability 1/2. A canary \
+         is an artificial record whose vector is longer than the clip norm, in a coordinate that no other record uses. From \
+         what the rounds released in these coordinates, the auditor guessed for {guesses} of them whether they are in the \
+         data; this number was fixed before the run. {correct} guesses were right. With {confidence} % confidence this \
+         contradicts every epsilon below {lower} at delta {delta:e}, for rounds of this kind; the claim is {claimed}.</p>\n\
+         <p><b>What it tests:</b> sampler, clipping, certificate, sum, noise and release, as they ran in this run, with \
+         its threads and settings. Half the noise, twice the rate or full batches would be noticed.</p>\n\
+         <p><b>What it does not test:</b> the code that computes gradients. Canaries do not go through the model, so a \
+         gradient that mixes records would not be noticed. A bound below the claim does not prove the claim: a better \
+         auditor might find more.</p>\n\
+         <p>The canaries did not affect the weights. They cost no extra budget: the noise of a round covers them as it \
+         covers every record.</p>\n",
         canaries = audit.canaries,
         guesses = audit.guesses,
         correct = audit.correct,
@@ -179,7 +178,7 @@ fn numbers(body: &mut String, report: &Report) {
     body.push_str("</div>\n");
 }
 
-/// The curves of a privacy guarantee: epsilon after every round, the profile, the best attack; captions and charts.
+/// Captions and charts of a guarantee: epsilon after every round, privacy profile, best attack.
 pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 3] {
     let (y_scale, beside) = (Scale::Linear, None);
     let (title, x, y) = ("Epsilon after every round", "rounds", "epsilon");
@@ -196,7 +195,7 @@ pub(crate) fn privacy_charts(curves: &Curves, delta: f64) -> [(String, String); 
     ]
 }
 
-/// The same curves as a part of a page; nothing where no round was charged.
+/// These charts as a section of a page; nothing if there are no curves.
 fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
     if curves.spent.is_empty() {
         return;

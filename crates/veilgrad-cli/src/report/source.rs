@@ -1,4 +1,4 @@
-//! Where a report comes from: the ledger, always; a directory of results only says which one.
+//! Reads reports. They are always computed from the ledger; a directory of results only names it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 
-/// What is taken from `report.json`: which ledger, dataset and run, and facts that do not concern privacy.
+/// What is read from `report.json`: which ledger, dataset and runs, and facts that do not affect the guarantee.
 #[derive(Deserialize)]
 struct Stored {
     dataset: String,
@@ -42,14 +42,15 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     if of.dataset.is_some() {
         return Err(Error::Usage(format!("--dataset is for ledgers, and {name} is none")));
     }
-    let wrong = |cause: String| Error::Data { path: name.clone(), cause };
+    let data_error = |cause: String| Error::Data { path: name.clone(), cause };
     if of.unverified {
-        let report = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let report =
+            serde_json::from_slice(&bytes).map_err(|error| data_error(error.to_string()))?;
         return Ok(labelled(report));
     }
     let stored: Stored =
-        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    let written: LedgerHead = stored.ledger.head.head.parse().map_err(wrong)?;
+        serde_json::from_slice(&bytes).map_err(|error| data_error(error.to_string()))?;
+    let written: LedgerHead = stored.ledger.head.head.parse().map_err(data_error)?;
     // The parent of a bare name is the working directory.
     let directory = file.parent().filter(|parent| *parent != Path::new(""));
     let directory = directory.unwrap_or(Path::new("."));
@@ -72,7 +73,7 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     })
 }
 
-/// The report of what a ledger says about a dataset, whichever program trained on it.
+/// The report of a dataset of a ledger, whichever program trained on it.
 fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> {
     if of.ledger.is_some() || of.unverified {
         return Err(Error::Usage(format!(
@@ -97,7 +98,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
     })
 }
 
-/// Where the ledger of results is: at `--ledger`, or where the results say.
+/// The path of the ledger of results: from `--ledger`, or from the results.
 fn find_ledger(
     stored: &Stored,
     name: &str,
@@ -133,7 +134,7 @@ fn check_runs(ledger: &Ledger, stored: &Stored, name: &str) -> Result<(), Error>
     ))))
 }
 
-/// What a ledger says about a dataset behind a row; none if that is the last one.
+/// The changes to a dataset after a row of the ledger; `None` if it is the last row.
 fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Error> {
     let rows = ledger.head().sequence.saturating_sub(row);
     if rows == 0 {
@@ -159,7 +160,7 @@ fn newer(ledger: &Ledger, dataset: &str, row: u64) -> Result<Option<Newer>, Erro
                 rounds = rounds.saturating_add(reservation.charge.count);
             }
             Entry::Run { event: Event::Insecure(Insecure { reason }), .. } => {
-                changes.push(format!("a run was stamped as protecting nothing ({reason})"));
+                changes.push(format!("a run was stamped INSECURE ({reason})"));
             }
             Entry::Tighten { epsilon, .. } => {
                 changes.push(format!("the budget was lowered to epsilon {}", epsilon.get()));

@@ -13,8 +13,7 @@ use super::config::{self, Config, Declaration, Kind, Record};
 use super::data;
 use crate::error::Error;
 
-/// How many threads a run uses: as many as it is asked to, but not more than the machine has. The result does
-/// not depend on it.
+/// The number of threads of a run: as requested, but not more than the machine has. Results do not depend on it.
 pub(crate) fn threads(asked: Option<usize>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or(cores, |asked| asked.min(cores))
@@ -54,7 +53,7 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     layers.push(Layer::linear(classes));
     let mut model = Model::new(&shape, layers, config.seed).map_err(Error::usage)?;
     if config.kind == Kind::Linear {
-        // Convex: zero is as good a start as any, and the same for everybody.
+        // The loss is convex, so zero is as good a start as any.
         let names: Vec<String> = model.parameters().map(|(name, ..)| name.to_owned()).collect();
         for name in names {
             if let Some(values) = model.parameter_mut(&name) {
@@ -65,8 +64,8 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// At least as many weights as the model has, before any memory is taken for them. Behind its convolutions,
-/// an image has at most half of its sides.
+/// An upper bound on the number of weights, computed before memory is allocated for them. Each of the two convolutions at
+/// least halves the sides of an image.
 pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> {
     let (shape, model) = (data::shape(declaration)?, &declaration.model);
     let wide = |width: usize| width as u128;
@@ -87,7 +86,7 @@ pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> 
     Ok(sum)
 }
 
-/// What a round asks of its sample.
+/// The plan of a round: clipping, metrics, statistics, record unit and canaries.
 pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPlan, Error> {
     let privacy = &config.privacy;
     let expected = PublicCount::new(privacy.expected_batch).map_err(Error::usage)?;
@@ -96,7 +95,8 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
         let clip = ClipNorm::new(group.clip).map_err(Error::usage)?;
         let name = group.vectors.first().map(String::as_str).filter(|_| group.vectors.len() == 1);
         let share = || {
-            let why = || format!("group {:?} needs share = its part of the budget", group.vectors);
+            let why =
+                || format!("group {:?} needs share = its fraction of the budget", group.vectors);
             let share = group.share.ok_or_else(|| Error::usage(why()))?;
             BudgetShare::new(share).map_err(Error::usage)
         };
@@ -143,7 +143,7 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
     Ok(plan)
 }
 
-/// What the guarantee protects.
+/// The record unit: what the guarantee protects.
 pub(crate) fn unit(config: &Config) -> Unit {
     match &config.data.record {
         Record::Named(config::Named::Example) => Unit::Example,
@@ -154,10 +154,10 @@ pub(crate) fn unit(config: &Config) -> Unit {
     }
 }
 
-/// How records are sampled, from declared numbers alone.
+/// The sampling policy, from declared numbers alone.
 pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
     let (batch, records) = (config.privacy.expected_batch, config.data.records);
-    // Batches of a fixed size are drawn from records and canaries alike.
+    // Fixed-size batches are drawn from records and canaries together.
     let all = records.saturating_add(u64::from(config.canaries()));
     let fixed = || FixedBatch::new(all, batch as u64).map_err(Error::usage);
     Ok(match config.privacy.sampling {
@@ -198,6 +198,6 @@ pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
         Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),
         Sampling::Fixed(batch) => Ok(Box::new(FixedSampler::new(batch))),
         Sampling::Shuffle(batch) => Ok(Box::new(ShuffleSampler::new(batch))),
-        _ => Err(Error::usage("this sampling is not offered here")),
+        _ => Err(Error::usage("train does not support this sampling")),
     }
 }

@@ -1,4 +1,4 @@
-//! Reading and checking configurations; messages say what would be valid.
+//! Reading and checking configurations; error messages say what would be valid.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,12 @@ use super::data::{is_table, missing_number};
 use crate::error::Error;
 use crate::output::check_name;
 
-/// Layers and widths beyond this are mistakes.
+/// More layers or wider ones are taken for mistakes.
 const MOST_LAYERS: usize = 64;
 const WIDEST: usize = 1 << 24;
-/// Every class has a name in memory.
+/// A limit on memory: every class has a name.
 const MOST_CLASSES: usize = 1 << 20;
-/// Every canary is a coordinate of all others: their work grows with the square.
+/// A limit on work: every canary has a coordinate in all others, so the work is quadratic.
 const MOST_CANARIES: u32 = 100_000;
 
 impl Config {
@@ -39,7 +39,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Names what is wrong, one line for each part of the configuration.
+    /// All problems, at most one line for each part of the configuration.
     fn check(&self) -> Result<(), String> {
         let parts = [
             self.check_privacy(),
@@ -75,7 +75,7 @@ impl Config {
         refuse([(!whole, "[privacy] expected_batch must be whole for batches of a fixed size")])
     }
 
-    /// Names are printed, and must look like what they are.
+    /// Names are printed, so they must not contain hidden characters.
     fn check_names(&self) -> Result<(), String> {
         let data = &self.data;
         let user = match &data.record {
@@ -101,7 +101,7 @@ impl Config {
         Ok(())
     }
 
-    /// A column is a label, a user or a feature, and no public file is a private one.
+    /// A column has one role (label, user or feature), and no public file is a private one.
     fn check_roles(&self) -> Result<(), String> {
         let data = &self.data;
         let feature = |name: &str| data.columns.iter().any(|column| column.name == name);
@@ -119,7 +119,7 @@ impl Config {
         data.check_apart(|public, private| public == private)
     }
 
-    /// What the kind of file needs to have declared beside it.
+    /// The keys that each kind of file needs.
     fn check_files(&self) -> Result<(), String> {
         let data = &self.data;
         let mut files = data.test.iter().chain([&data.train]);
@@ -189,7 +189,7 @@ impl Config {
 }
 
 impl Data {
-    /// The files that are evaluated and printed without charge, each with its key.
+    /// The public files, which are evaluated without charge, each with its key.
     fn public_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [("test", &self.test), ("test_labels", &self.test_labels)];
         files.into_iter().filter_map(|(key, file)| Some((key, file.as_deref()?)))
@@ -200,14 +200,14 @@ impl Data {
         std::iter::once(("train", self.train.as_path())).chain(labels)
     }
 
-    /// Refuses a public file that is a private one under another name, through a link or another spelling
-    /// of its path. Looks at directories alone: the files are not opened.
+    /// Refuses a public file that is a private one under another name, through a link or another spelling of its path. Reads
+    /// file metadata only.
     fn check_public_files(&self) -> Result<(), String> {
         let identity = |path: &Path| {
             let found = std::fs::metadata(path).ok()?;
             Some((found.dev(), found.ino()))
         };
-        // A file that is not there is named when it is opened.
+        // A missing file is reported when it is opened.
         self.check_apart(|public, private| {
             identity(public).is_some_and(|public| identity(private) == Some(public))
         })
@@ -234,14 +234,14 @@ fn refuse<const N: usize>(reasons: [(bool, &str); N]) -> Result<(), String> {
     found.map_or(Ok(()), |(_, reason)| Err(reason.to_owned()))
 }
 
-/// The first value that stands in a list twice.
+/// The first value that occurs twice.
 fn repeated<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<&'a str> {
     let mut seen = HashSet::new();
     values.into_iter().map(String::as_str).find(|value| !seen.insert(*value))
 }
 
 impl Declaration {
-    /// Whether it can be the declaration of a model: of a run, or from a model's file.
+    /// Checks the declaration of a run or of a model file.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(2..=MOST_CLASSES).contains(&self.classes.count()) {
             return Err(format!("[data] classes must be 2 to {MOST_CLASSES}"));
@@ -334,18 +334,18 @@ impl Model {
     }
 }
 
-/// An unknown key gets the known one that is most like it.
+/// Adds the most similar known key to the error about an unknown one.
 fn with_suggestion(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if !message.contains("unknown field") && !message.contains("unknown variant") {
         return message.trim_end().to_owned();
     }
     let Some(unknown) = quoted.next() else { return message.to_owned() };
-    let alike = |known: &str| {
+    let similarity = |known: &str| {
         let common = known.chars().filter(|c| unknown.contains(*c)).count();
         2 * common + 3 * known.chars().zip(unknown.chars()).take_while(|(a, b)| a == b).count()
     };
-    match quoted.max_by_key(|known| (alike(known), usize::MAX - known.len())) {
+    match quoted.max_by_key(|known| (similarity(known), usize::MAX - known.len())) {
         Some(known) => format!("{}\ndid you mean `{known}`?", message.trim_end()),
         None => message.trim_end().to_owned(),
     }

@@ -1,4 +1,4 @@
-//! The configuration of a training run: everything public, everything declared.
+//! The configuration of a training run. All of it is public, and nothing is inferred from private data.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) model: Model,
     pub(crate) privacy: Privacy,
     pub(crate) train: Train,
-    /// Canaries beside the records, if the run is an audit.
+    /// Canaries to add to the records, if the run is an audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) audit: Option<Audit>,
 }
@@ -25,11 +25,11 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Audit {
-    /// How many canaries: each is one more record, in by the toss of a coin.
+    /// The number of canaries. Each is an additional record that is in the data with probability 1/2.
     pub(crate) canaries: std::num::NonZeroU32,
 }
 
-/// Where examples are, and what is known about them without looking.
+/// The files with examples, and the public declarations about them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Data {
@@ -38,23 +38,23 @@ pub(crate) struct Data {
     /// Their labels, if they are in a separate file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<PathBuf>,
-    /// Public examples: evaluated and printed without charge.
+    /// Public examples: the accuracy on them is printed without charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_labels: Option<PathBuf>,
-    /// The name under which budgets know the data; by default that of the file `train`.
+    /// The name of the dataset in budgets; by default the name of the file `train`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dataset: Option<String>,
     /// A public number of records, for the sampling rate. Under add-remove adjacency the true number is
     /// private: declare one that you would print.
     pub(crate) records: u64,
-    /// How many classes, or their names.
+    /// The number of classes, or their names.
     pub(crate) classes: Classes,
-    /// The shape of an example, where it is not a table: rows and columns of an image, or one number.
+    /// The shape of an example that is not a row of a table: rows and columns of an image, or one number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shape: Option<Vec<usize>>,
-    /// The bounds of all numbers, if it is not a table; scaled to [0, 1].
+    /// The bounds of all numbers, unless it is a table; numbers are scaled from these to [0, 1].
     #[serde(default, deserialize_with = "pair", skip_serializing_if = "Option::is_none")]
     pub(crate) bounds: Option<[f64; 2]>,
     /// The replacement of missing numbers: "zero" or "mean-of-bounds". Without it, an example with a
@@ -138,7 +138,7 @@ pub(crate) enum Named {
 pub(crate) struct User {
     /// The column that names the user.
     pub(crate) user: String,
-    /// How many examples of a user count.
+    /// How many examples of a user are used.
     pub(crate) max_examples: std::num::NonZeroU32,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Model {
     /// Batch norm by private statistics after every hidden layer; needs a group "statistics".
     #[serde(default)]
     pub(crate) batch_norm: bool,
-    /// From which public number initial weights are drawn.
+    /// The public seed of the initial weights.
     #[serde(default)]
     pub(crate) seed: u64,
 }
@@ -223,20 +223,20 @@ impl Default for Scattering {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Privacy {
-    /// What the run may cost; the noise follows.
+    /// The target epsilon; the noise is calibrated for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) epsilon: Option<f64>,
-    /// The noise; what the run costs follows.
+    /// The noise multiplier; epsilon is computed from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) noise_multiplier: Option<f64>,
     pub(crate) delta: f64,
     #[serde(default)]
     pub(crate) sampling: Sampling,
-    /// The expected number of records in a round: the public denominator.
+    /// The expected batch size, which is also the public denominator of averages.
     pub(crate) expected_batch: f64,
     #[serde(default = "default_adjacency")]
     pub(crate) adjacency: Adjacency,
-    /// The clip norm of all parameters together, where no groups are declared.
+    /// The clip norm of all parameters together, if no groups are declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -258,7 +258,7 @@ pub(crate) enum Sampling {
 pub(crate) struct Group {
     pub(crate) vectors: Vec<String>,
     pub(crate) clip: f64,
-    /// Which part of a round's privacy loss the group may have.
+    /// The group's fraction of the privacy budget of a round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,17 +270,16 @@ pub(crate) struct Group {
 pub(crate) struct Train {
     pub(crate) rounds: u64,
     pub(crate) optimizer: Optimizer,
-    /// Decay of an average of the weights, which becomes the model.
+    /// Decay of the exponential moving average of the weights, which becomes the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ema: Option<f32>,
     /// The learning rate falls to zero along half a cosine.
     #[serde(default)]
     pub(crate) cosine: bool,
-    /// How many rounds are charged at once; as many are lost at most in a crash.
+    /// The number of rounds that are charged at once; at most as many are lost in a crash.
     #[serde(default = "default_block")]
     pub(crate) block: u64,
-    /// A checkpoint after every so many rounds; by default as often as takes about 2 % of the time, and after
-    /// 64 blocks at the latest.
+    /// Rounds between checkpoints; by default so many that checkpoints take about 2 % of the time, and at most 64 blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_rounds: Option<std::num::NonZeroU64>,
 }
@@ -331,7 +330,7 @@ impl Optimizer {
     }
 }
 
-/// What a model knows of its data without having seen any: declared, public, and kept in its file.
+/// The public declarations about data and model that are stored in the model file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Declaration {
@@ -346,13 +345,13 @@ pub(crate) struct Declaration {
     /// The name of the examples in an .npz file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inputs: Option<String>,
-    /// Of a table.
+    /// The columns of a table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) columns: Vec<Column>,
     pub(crate) model: Model,
 }
 
-/// Exactly two values: TOML's reader would leave out a third without a word.
+/// Reads exactly two values: the TOML reader would silently drop a third.
 fn pair<'de, D, T>(deserializer: D) -> Result<Option<[T; 2]>, D::Error>
 where
     D: Deserializer<'de>,
@@ -373,12 +372,12 @@ impl Data {
 }
 
 impl Config {
-    /// How many canaries are beside the records.
+    /// The number of canaries.
     pub(crate) fn canaries(&self) -> u32 {
         self.audit.map_or(0, |audit| audit.canaries.get())
     }
 
-    /// What a model of this configuration knows of its data: no paths, and nothing of the run.
+    /// The declaration that is stored in the model file: no paths, and nothing about the run.
     pub(crate) fn declaration(&self) -> Declaration {
         let data = &self.data;
         Declaration {
@@ -392,9 +391,8 @@ impl Config {
         }
     }
 
-    /// The name under which budgets know the data: the declared one, or that of the file, whatever links
-    /// and directories lead to it. Nothing is read for it, so that the same data under another name is
-    /// another dataset.
+    /// The name of the dataset in budgets: the declared one, or the name of the file after resolving links. The file is not
+    /// read for this, so a copy of the data under another name is another dataset.
     pub(crate) fn dataset(&self) -> String {
         let named = self.data.dataset.clone();
         named.unwrap_or_else(|| {
@@ -404,8 +402,8 @@ impl Config {
         })
     }
 
-    /// Finds files that are given relative to the configuration's directory; those that are only in the
-    /// working directory are found, too, with a note.
+    /// Resolves paths relative to the configuration's directory. Files that exist only in the working directory are found
+    /// too, with a note.
     pub(crate) fn find_files(&mut self, directory: &Path) {
         for path in self.data.paths_mut() {
             let beside = directory.join(&*path);

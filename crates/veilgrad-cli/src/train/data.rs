@@ -9,20 +9,20 @@ use veilgrad_nn::Records;
 use super::config::{self, Config, Declaration, Microbatch, Record};
 use crate::error::Error;
 
-/// Examples and, where records are users, whose they are. Not `Debug`: what is in it is private.
+/// Examples, grouped into records. Not `Debug`, because it is private.
 pub(crate) struct Examples {
     inputs: Vec<f32>,
     width: usize,
     labels: Vec<f32>,
-    /// By record: its examples. Nothing where every example is a record.
+    /// The examples of each record; `None` if every example is a record.
     members: Option<Vec<Vec<u32>>>,
-    /// How many examples do not say whose they are, where records are users.
+    /// The number of examples without a user, if records are users.
     nameless: usize,
 }
 
 impl Examples {
-    /// Batches of a fixed size are drawn from exactly the declared number of records, which is public there. A user
-    /// of whom no row says whose it is still is one of them, and contributes zero.
+    /// Fixed-size batches need exactly the declared number of records, which is public there. Rows without a user may stand
+    /// for missing users: as many empty records are added as the rows allow, and contribute zero.
     fn complete(&mut self, config: &Config) -> Result<(), Error> {
         let declared = config.data.records;
         if let Some(members) = &mut self.members {
@@ -40,8 +40,7 @@ impl Examples {
         Err(Error::Data { path, cause })
     }
 
-    /// Whether both have the same inputs, whatever their labels: also where one file is compressed or written
-    /// in another format. Empty files have none.
+    /// Whether both have the same inputs, whatever their labels and file formats. False for empty files.
     fn has_inputs_of(&self, other: &Self) -> bool {
         let bits = |value: &f32| value.to_bits();
         !self.inputs.is_empty() && self.inputs.iter().map(bits).eq(other.inputs.iter().map(bits))
@@ -113,11 +112,10 @@ fn scattering_sizes(
 
 /// The private examples, and the public ones, if there are any.
 ///
-/// A public file with the examples of the private one is refused before any round is charged: its accuracy
-/// would be the exact training accuracy. Whether this refuses depends on the private file, which no other
-/// message does. That is accepted because it compares two files that the operator named, in whole and not
-/// record by record, and ends the run without a result: a refusal says that all training examples were
-/// declared public before, and no refusal that they are not exactly those. SECURITY.md says so.
+/// A public file with the examples of the private one is refused before any round is charged: its accuracy would be the exact
+/// training accuracy. No other message depends on the values of private examples. This one is acceptable, because it compares
+/// two files that the operator named, as a whole and not record by record, and ends the run without a result. A refusal
+/// reveals that the training data is exactly the public file; no refusal, that it is not. SECURITY.md says so.
 pub(crate) fn train_and_test(
     config: &Config,
     threads: usize,
@@ -156,7 +154,7 @@ pub(crate) fn test(config: &Config, threads: usize) -> Result<Option<Examples>, 
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
-/// Examples to predict, whose labels are not asked for.
+/// Examples to predict, without labels.
 pub(crate) fn unlabelled(
     declaration: &Declaration,
     path: &Path,
@@ -176,7 +174,7 @@ pub(crate) fn unlabelled(
     Ok(Examples { inputs, width, labels: vec![0.0; count], members: None, nameless: 0 })
 }
 
-/// Examples as the model of this configuration wants them; those of one user are joined.
+/// Examples in the format that the model expects, grouped by user if records are users.
 fn load(
     config: &Config,
     path: &Path,
@@ -188,25 +186,25 @@ fn load(
     if is_table(path) {
         let table = labelled_schema(config).read(path).map_err(data_error)?;
         let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
-        let members = table.users.map(|users| join(&users));
+        let members = table.users.map(|users| group_by_user(&users));
         let (inputs, labels) = (table.inputs.values, table.labels);
         return Ok(Examples { inputs, width, labels, members, nameless });
     }
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
-    // A record whose label is none of the classes will contribute zero.
+    // A record with an unknown label contributes zero.
     let labels = array(file, name, 1)?.values;
-    let wrong = |cause: String| Error::Data { path: file.display().to_string(), cause };
     let size = declared_shape(&declaration)?.iter().product();
     let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
-        return Err(wrong("has not as many labels as there are examples".to_owned()));
+        let cause = "has not as many labels as there are examples".to_owned();
+        return Err(Error::Data { path: file.display().to_string(), cause });
     }
     let inputs = features(&declaration, inputs.values, threads)?;
     Ok(Examples { inputs, width, labels, members: None, nameless: 0 })
 }
 
-/// Numbers within their declared bounds, and what the model makes of them before it learns.
+/// Clamps numbers to their declared bounds, scales them to [0, 1], and computes the features of the model.
 pub(crate) fn features(
     declaration: &Declaration,
     mut inputs: Vec<f32>,
@@ -222,7 +220,7 @@ pub(crate) fn features(
     for value in &mut inputs {
         let number = if value.is_nan() { missing } else { *value };
         let scaled = (number - low) * scale;
-        // NaN stays NaN, and its record will contribute zero.
+        // NaN stays NaN, so that its record contributes zero.
         *value = if scaled.is_nan() { scaled } else { scaled.clamp(0.0, 1.0) };
     }
     if declaration.model.features == config::Features::None {
@@ -236,13 +234,13 @@ pub(crate) fn features(
     let (size, width) = (shape.iter().product::<usize>(), scattering.shape().iter().product());
     norm.apply_all(&mut features, width, threads);
     let images = inputs.chunks_exact(size.max(1)).zip(features.chunks_exact_mut(width.max(1)));
-    // An image with a missing number has no features.
+    // The features of an image with NaN are NaN.
     let bad = images.filter(|(image, _)| image.iter().any(|value| value.is_nan()));
     bad.for_each(|(_, features)| features.fill(f32::NAN));
     Ok(features)
 }
 
-/// The replacement of a missing number, by the name of a policy.
+/// The number that a policy puts in place of a missing one.
 pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
     match policy {
         "zero" => Some(0.0),
@@ -268,7 +266,7 @@ fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> 
     array.map_err(data_error)
 }
 
-/// The columns that become numbers; callers add labels and users.
+/// The schema of the feature columns; callers add label and user.
 fn schema(declaration: &Declaration) -> Schema {
     let columns = declaration.columns.iter().map(|column| {
         let kind = match (&column.categories, column.bounds.unwrap_or([0.0, 1.0])) {
@@ -298,8 +296,7 @@ fn labelled_schema(config: &Config) -> Schema {
     schema
 }
 
-/// Rows of the training data that are not as declared, each with its file. **Private**: for the owner of the data
-/// alone.
+/// Rows of the training data that are not as declared, each with its file. **Private**: only for the owner of the data.
 pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> Result<(), Error> {
     let data = &config.data;
     let path = data.train.as_path();
@@ -331,8 +328,8 @@ pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> 
     Ok(())
 }
 
-/// The examples of each user. Examples without a user belong to no record, and contribute zero.
-fn join(users: &[Option<u32>]) -> Vec<Vec<u32>> {
+/// The examples of each user. Examples without a user belong to no record and contribute zero.
+fn group_by_user(users: &[Option<u32>]) -> Vec<Vec<u32>> {
     let mut members: Vec<Vec<u32>> = Vec::new();
     for (example, user) in (0..).zip(users) {
         let Some(user) = user.map(|user| user as usize) else { continue };

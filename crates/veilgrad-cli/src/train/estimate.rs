@@ -1,4 +1,4 @@
-//! How long a run will take, from a trial on made-up records: the data is not looked at for it.
+//! Estimates the time of a run from a trial on synthetic records, without reading the data.
 
 use std::time::Instant;
 
@@ -11,28 +11,28 @@ use super::config::{Config, Features, Record};
 use super::data;
 use super::progress::time;
 
-/// Records of the two trials: what a round costs in any case, and what records add to it.
+/// Records of the two trials, from which the fixed time of a round and the time per record follow.
 const FEW: u64 = 32;
 const MANY: u64 = 512;
 /// The same for images and their features.
 const FEW_IMAGES: usize = 16;
 const MANY_IMAGES: usize = 80;
-/// How often each is tried, if that takes less than these seconds; the quickest counts.
+/// Each trial runs up to `TRIES` times, but not on after `PATIENCE` seconds; the quickest counts.
 const TRIES: usize = 3;
 const PATIENCE: f64 = 0.2;
-/// Examples of a record in a trial. With more, a record takes as many times longer.
+/// Most examples per record in a trial; the time of larger records is extrapolated.
 const MOST_EXAMPLES: u32 = 8;
 
-/// How long the run will take, in words. Users have at most the declared number of examples.
+/// The estimated time as text: "at most" for users, who may have fewer than the declared number of examples.
 pub(crate) fn text(config: &Config, threads: usize) -> Option<String> {
     let time = time(seconds(config, threads)?);
     let most = if matches!(config.data.record, Record::User(_)) { "at most " } else { "" };
     Some(format!("{most}about {time} on {threads} threads"))
 }
 
-/// Seconds for features and rounds; none if the trial does not work.
+/// Seconds for features and rounds; `None` if the trial fails.
 fn seconds(config: &Config, threads: usize) -> Option<f64> {
-    // Few of the records are canaries; in these short trials most would be.
+    // Without canaries: few of the real records are, but most of the trial's would be.
     let config = &Config { audit: None, ..config.clone() };
     let records = config.data.records as f64;
     let images = |count: usize| quickest(|| features(config, count, threads));
@@ -56,11 +56,11 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
         Record::Microbatch(record) => record.microbatch.get(),
     };
     let examples = most.min(MOST_EXAMPLES);
-    let numbers: Vec<f32> = (0..SHIFTS + INPUTS).map(made_up).collect();
+    let numbers: Vec<f32> = (0..SHIFTS + INPUTS).map(synthetic_value).collect();
     let mut round = |count: u64| {
         let permit = run.reserve(&trainer.event(&sampler).ok()?, 1).ok()?.next()?;
         let start = Instant::now();
-        let records = MadeUp { count, examples: examples as usize, numbers: &numbers };
+        let records = Synthetic { count, examples: examples as usize, numbers: &numbers };
         trainer.round(permit, &mut sampler, &records).ok()?;
         Some(start.elapsed().as_secs_f64())
     };
@@ -92,28 +92,28 @@ fn features(config: &Config, count: usize, threads: usize) -> Option<f64> {
         return Some(0.0);
     }
     let size: usize = declaration.shape.iter().flatten().product();
-    let images = (0..size * count).map(made_up).collect();
+    let images = (0..size * count).map(synthetic_value).collect();
     let start = Instant::now();
     data::features(&declaration, images, threads).ok()?;
     Some(start.elapsed().as_secs_f64())
 }
 
-fn made_up(place: usize) -> f32 {
+fn synthetic_value(place: usize) -> f32 {
     (place.wrapping_mul(2_654_435_761) >> 8) as u8 as f32 / 255.0
 }
 
-/// Records of numbers in [0, 1] and of class 0, copied from a table, as real ones are.
-struct MadeUp<'a> {
+/// Records of numbers in [0, 1] and of class 0. They are copied from memory, as real ones are.
+struct Synthetic<'a> {
     count: u64,
     examples: usize,
     numbers: &'a [f32],
 }
 
-/// How far records begin apart in the table, at most, and how many numbers are behind that.
+/// Records start at one of `SHIFTS` offsets, with at least `INPUTS` numbers after each.
 const SHIFTS: usize = 1021;
 const INPUTS: usize = 1 << 12;
 
-impl Records for MadeUp<'_> {
+impl Records for Synthetic<'_> {
     fn count(&self) -> u64 {
         self.count
     }

@@ -1,10 +1,10 @@
-//! What a run and its continuation must have in common: the configuration without what changes no result.
+//! The fingerprint of a configuration: the part that a resumed run must not change.
 
 use serde_json::Value;
 
 use super::config::Config;
 
-/// Keys that may differ: where files are, what is evaluated publicly, and how rounds are charged and saved.
+/// Keys that a resumed run may change: paths, the public test set, and how rounds are charged and saved.
 const MAY_DIFFER: [(&str, &str); 6] = [
     ("data", "train"),
     ("data", "labels"),
@@ -15,7 +15,7 @@ const MAY_DIFFER: [(&str, &str); 6] = [
 ];
 
 impl Config {
-    /// The configuration without the keys that a continuation may change. It has no paths.
+    /// The configuration without the keys that a resumed run may change. It has no paths.
     pub(crate) fn fingerprint(&self) -> Result<Value, String> {
         let mut value = serde_json::to_value(self).map_err(|error| error.to_string())?;
         for (section, key) in MAY_DIFFER {
@@ -26,7 +26,7 @@ impl Config {
         Ok(value)
     }
 
-    /// SHA-256 of the fingerprint: what the ledger keeps of the configuration.
+    /// SHA-256 of the fingerprint, which the ledger stores.
     pub(crate) fn hash(&self) -> Result<String, String> {
         use sha2::{Digest, Sha256};
         let text = self.fingerprint()?.to_string();
@@ -42,12 +42,17 @@ pub(crate) fn difference(was: &Value, is: &Value) -> Option<String> {
     let names = sections.keys().chain(others.keys());
     names.into_iter().find_map(|section| {
         let (was, is) = (sections.get(section), others.get(section));
-        below(&format!("[{section}]"), " ", was, is)
+        difference_at(&format!("[{section}]"), " ", was, is)
     })
 }
 
-/// The first difference at or below a place.
-fn below(place: &str, joint: &str, was: Option<&Value>, is: Option<&Value>) -> Option<String> {
+/// The first difference at a key or below it. `separator` joins it to the next key.
+fn difference_at(
+    place: &str,
+    separator: &str,
+    was: Option<&Value>,
+    is: Option<&Value>,
+) -> Option<String> {
     if was == is {
         return None;
     }
@@ -55,7 +60,8 @@ fn below(place: &str, joint: &str, was: Option<&Value>, is: Option<&Value>) -> O
         (Some(Value::Object(was)), Some(Value::Object(is))) => {
             let mut keys = was.keys().chain(is.keys());
             keys.find_map(|key| {
-                below(&format!("{place}{joint}{key}"), ".", was.get(key), is.get(key))
+                let place = format!("{place}{separator}{key}");
+                difference_at(&place, ".", was.get(key), is.get(key))
             })
         }
         (Some(Value::Array(was)), Some(Value::Array(is)))
@@ -63,7 +69,7 @@ fn below(place: &str, joint: &str, was: Option<&Value>, is: Option<&Value>) -> O
         {
             let pairs = (1..).zip(was.iter().zip(is));
             pairs.into_iter().find_map(|(number, (was, is))| {
-                below(&format!("{place} {number}"), ": ", Some(was), Some(is))
+                difference_at(&format!("{place} {number}"), ": ", Some(was), Some(is))
             })
         }
         _ => {
@@ -112,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn where_files_are_and_how_rounds_are_charged_is_no_difference() {
+    fn paths_and_how_rounds_are_charged_may_differ() {
         let was = fingerprint("[model]", "[model]");
         for (from, to) in [
             ("data/mnist/train-images", "elsewhere/train-images"),

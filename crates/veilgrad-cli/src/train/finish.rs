@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
     let mut runs = dataset.into_iter().flat_map(|dataset| dataset.runs.values());
     if !runs.any(|run| account.runs.contains(&run.id) && run.charged() > 0) {
         return Err(Error::Usage(format!(
-            "no round was charged for {here}, so that there is no model yet; go on with --resume"
+            "no round was charged for {here}, so there is no model yet; go on with --resume"
         )));
     }
     if !common.quiet {
@@ -50,17 +50,16 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
     complete(&job, &place, &ledger, test, account, common)
 }
 
-/// Restores a plan from a checkpoint of the same configuration, if the ledger contains what was
-/// charged for it.
+/// Restores a job from a checkpoint of the same configuration, if the ledger contains the charges of its rounds.
 pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Account, Error> {
     let name = path.display().to_string();
-    let wrong = |error: FileError| match error {
+    let checkpoint_error = |error: FileError| match error {
         FileError::Ledger(error) => Error::Ledger(error.into()),
         FileError::Io(cause) => Error::File { path: name.clone(), cause },
         other => Error::Failure(format!("{name}: {other}")),
     };
     let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
-    let checkpoint = UnverifiedCheckpoint::read(path).map_err(&wrong)?;
+    let checkpoint = UnverifiedCheckpoint::read(path).map_err(&checkpoint_error)?;
     let was = checkpoint.bytes(CONFIGURATION).ok().and_then(json).ok_or_else(|| {
         Error::Failure(format!("{name}: does not say which configuration it belongs to"))
     })?;
@@ -72,25 +71,24 @@ pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Acc
     }
     let account =
         checkpoint.bytes(ACCOUNT).ok().and_then(|bytes| serde_json::from_slice(bytes).ok());
-    let checkpoint = checkpoint.verify(Some(ledger)).map_err(&wrong)?;
-    job.trainer.restore(&checkpoint).map_err(&wrong)?;
+    let checkpoint = checkpoint.verify(Some(ledger)).map_err(&checkpoint_error)?;
+    job.trainer.restore(&checkpoint).map_err(&checkpoint_error)?;
     Ok(account.unwrap_or_default())
 }
 
-/// The public examples with which a run was begun, if they are there: those were compared with its private
-/// ones.
+/// The public examples that a run was started with, if they still exist. Only these were compared with its private ones.
 pub(crate) fn public_test(kept: &Config, threads: usize) -> Result<Option<Examples>, Error> {
     let data = &kept.data;
     let files = [&data.test, &data.test_labels];
     if let Some(missing) = files.into_iter().flatten().find(|path| !path.exists()) {
-        say(&format!("{} is not there: the model is not evaluated\n", missing.display()));
+        say(&format!("{} does not exist: the model is not evaluated\n", missing.display()));
         return Ok(None);
     }
     data::test(kept, threads)
 }
 
-/// Writes model, report and statement of what was trained, and prints the outcome. If it is
-/// interrupted, it can run again: the checkpoint is removed last.
+/// Writes model, report and statement, and prints the outcome. It can run again after an interruption, because the
+/// checkpoint is removed last.
 pub(crate) fn complete(
     job: &Job,
     place: &Place,

@@ -1,4 +1,4 @@
-//! Hooks of the driver loop: progress, checkpoints, signals, a busy ledger.
+//! Hooks of the driver loop: progress, checkpoints, signals, waiting for a busy ledger.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::argument::Common;
 use crate::error::Error;
 use crate::output::say;
 
-/// How long one attempt to take the ledger lasts. Then a message is printed, and it is tried again.
+/// The duration of one attempt to lock the ledger. After the first, a message is printed.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Patience with a ledger that another process holds.
+/// Waits for a ledger that another process holds.
 pub(crate) struct Waiting {
     patience: Duration,
     since: Option<Instant>,
@@ -31,12 +31,12 @@ impl Waiting {
         Self { patience, since: None, quiet: common.quiet }
     }
 
-    /// How the ledger is opened while waiting for it.
+    /// The options to open the ledger with, for one attempt.
     pub(crate) fn options(&self, common: &Common) -> veilgrad_ledger::Options {
         veilgrad_ledger::Options { patience: ATTEMPT.min(self.patience), ..common.options() }
     }
 
-    /// The ledger is busy: says so once, and returns whether to try again.
+    /// Reports a busy ledger once, and returns whether to try again.
     fn wait(&mut self) -> bool {
         if self.since.is_none() && !self.quiet {
             let seconds = self.patience.as_secs();
@@ -45,7 +45,7 @@ impl Waiting {
         self.since.get_or_insert_with(Instant::now).elapsed() < self.patience
     }
 
-    /// Tries something with a ledger until the ledger is free, or patience ends.
+    /// Repeats an attempt until the ledger is free or the time is over.
     pub(crate) fn until_free<T>(
         &mut self,
         mut attempt: impl FnMut() -> Result<T, StoreError>,
@@ -63,18 +63,18 @@ impl Waiting {
     }
 }
 
-/// What a checkpoint says beside the trainer's state: released values, and who charged them. Not how long rounds took:
-/// that depends on the number of records and on the sizes of samples.
+/// What a checkpoint stores in addition to the trainer's state: released metrics, and the runs that charged them. Not the
+/// time that rounds took, which depends on private numbers of records.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// The last private estimate of every metric.
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    /// The ids of the runs that charged its rounds, the first one first.
+    /// The ids of the runs that charged its rounds, in order.
     #[serde(default)]
     pub(crate) runs: Vec<String>,
 }
 
-/// The names under which a checkpoint has the configuration's fingerprint and the account.
+/// The names of the configuration's fingerprint and of the account in a checkpoint.
 pub(crate) const CONFIGURATION: &str = "configuration";
 pub(crate) const ACCOUNT: &str = "account";
 
@@ -82,7 +82,7 @@ pub(crate) struct RunHooks {
     pub(crate) checkpoint: PathBuf,
     /// The fingerprint of the configuration, as JSON.
     pub(crate) configuration: String,
-    /// Where the ledger's chain ended when this run last charged something.
+    /// The head of the ledger after this run's last charge.
     pub(crate) head: Head,
     pub(crate) progress: Progress,
     pub(crate) waiting: Waiting,
@@ -131,7 +131,7 @@ impl Hooks<Trainer<AnyOptimizer>, DatasetLedger> for RunHooks {
     }
 }
 
-/// Set by the first Ctrl-C; the second one stops at once. The ledger is valid at any time, and the last
+/// A flag that the first Ctrl-C sets; the second one ends the process. The ledger is valid at any time, and the last
 /// checkpoint is complete.
 pub(crate) fn interrupts() -> Result<Arc<AtomicBool>, Error> {
     use signal_hook::flag::{register, register_conditional_shutdown};

@@ -1,4 +1,4 @@
-//! A plan of training, from a configuration alone: model, noise, rounds, and what they cost.
+//! A training job, planned from a configuration alone: model, noise, rounds, and their epsilon.
 
 use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
 use veilgrad_accounting::{
@@ -12,7 +12,7 @@ use super::build::{self, AnyOptimizer};
 use super::config::Config;
 use crate::error::Error;
 
-/// A training run as it is planned, without looking at the data.
+/// A planned training run. Planning does not read the data.
 pub(crate) struct Job {
     pub(crate) config: Config,
     pub(crate) threads: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The plan of a configuration; its dataset gets its name if it has none.
+    /// Plans the run of a configuration. Fills in the name of its dataset if it has none.
     pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
         config.data.dataset = Some(config.dataset());
         let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
@@ -33,7 +33,7 @@ impl Job {
         let threads = build::threads(threads);
         let sampler = build::sampler(build::sampling(&config)?)?;
         let mut noise = noise(&config, delta)?;
-        // Groups are rounded to their grids one by one; a little more noise makes up for it.
+        // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
         let (trainer, rounds, guarantee) = loop {
             let performance = Performance { threads, ..Performance::default() };
             let mut trainer = Trainer::new(
@@ -62,7 +62,7 @@ impl Job {
         Ok(Self { config, threads, delta, trainer, sampler, rounds, guarantee })
     }
 
-    /// The terms of a budget that is begun with this run: what the run may cost, and no more.
+    /// The budget that this run creates if its dataset has none: the target epsilon, or else what the run costs.
     pub(crate) fn budget(&self) -> Result<Budget, Error> {
         let epsilon = self.config.privacy.epsilon.unwrap_or(self.guarantee.epsilon);
         Ok(Budget {
@@ -76,7 +76,7 @@ impl Job {
         })
     }
 
-    /// The header of a run of so many of the rounds.
+    /// The header of a run with this many of the planned rounds.
     pub(crate) fn header(&self, rounds: u64) -> Result<RunHeader, Error> {
         let mut header = self.trainer.header(self.config.privacy.adjacency);
         header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
@@ -84,7 +84,7 @@ impl Job {
         Ok(header)
     }
 
-    /// What canaries say about the run, if it has any. How many guesses are made follows from the plan alone.
+    /// The verdict of the audit, if the run has canaries. The number of guesses depends on the plan alone.
     pub(crate) fn audit(&self) -> Result<Option<RunVerdict>, Error> {
         let Some(lane) = self.trainer.canaries() else { return Ok(None) };
         let rounds = [Folded::try_from(&self.rounds).map_err(Error::failure)?];
@@ -95,13 +95,13 @@ impl Job {
         verdict.map(Some).map_err(Error::failure)
     }
 
-    /// What training has made: the average of weights, if one was asked for.
+    /// The trained model: the moving average of the weights, if the configuration asks for one.
     pub(crate) fn model(&self) -> Model {
         self.trainer.averaged_model().unwrap_or_else(|| self.trainer.model().clone())
     }
 }
 
-/// The noise multiplier that the configuration asks for or that its epsilon needs.
+/// The noise multiplier of the configuration, or the one that its epsilon needs.
 fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
     if let Some(z) = config.privacy.noise_multiplier {
         return NoiseMultiplier::new(z).map_err(Error::usage);

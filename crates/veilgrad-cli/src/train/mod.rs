@@ -34,7 +34,7 @@ use job::Job;
 use place::Place;
 use progress::Progress;
 
-/// Trains; with canaries, if the run is to be an audit.
+/// Trains a model; with `canaries`, as an audit.
 pub(crate) fn run(
     path: &Path,
     arguments: &RunOptions,
@@ -50,7 +50,7 @@ pub(crate) fn run(
     }
     let mut stem = path.file_stem().unwrap_or_default().to_owned();
     if canaries.is_some() {
-        // Beside the results of `train`, not in their place.
+        // Do not overwrite the results of `train`.
         stem.push("-audit");
     }
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
@@ -86,7 +86,7 @@ pub(crate) fn run(
         false => session.begin(arguments)?,
         true => match session.go_on()? {
             Resumed::Run(run, left, earlier) => (run, left, earlier),
-            // What is left to do costs nothing.
+            // Only the results are left to write, which costs nothing.
             Resumed::Nothing(ledger, earlier) => {
                 let Session { job, place, .. } = &session;
                 let test = finish::public_test(&place.read_run()?.config, job.threads)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(
             }
         },
     };
-    // The budget covers the plan: only now is the data looked at.
+    // The data is not read before the budget covers the plan.
     let (train, test) = data::train_and_test(&session.job.config, session.job.threads)?;
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
@@ -121,7 +121,7 @@ pub(crate) fn run(
     }
     let ledger = match run.close() {
         Ok(store) => store.into_ledger(),
-        // All rounds are charged and done: the model does not depend on whether the end of the run is recorded.
+        // All rounds are charged and done; the model does not depend on whether the run is closed in the ledger.
         Err(error) => {
             say(&format!("the run stays open in the ledger: {error}\n"));
             Ledger::read(&ledger, common.options())?
@@ -130,7 +130,7 @@ pub(crate) fn run(
     finish::complete(&job, &place, &ledger, test, hooks.account(), common)
 }
 
-/// A run that is about to begin or to be resumed; no data was read yet.
+/// A run that is about to start or resume; no data has been read yet.
 struct Session<'a> {
     job: Job,
     common: &'a Common,
@@ -141,14 +141,14 @@ struct Session<'a> {
 
 /// What a resumed run has left to do.
 enum Resumed {
-    /// With so many rounds.
+    /// This many rounds.
     Run(Run<DatasetLedger>, u64, Account),
     /// All rounds are done, or the budget has no room for more.
     Nothing(Ledger, Account),
 }
 
 impl Session<'_> {
-    /// What will happen, before anything does.
+    /// Prints the plan.
     fn announce(&self) {
         if self.common.quiet {
             return;
@@ -164,7 +164,7 @@ impl Session<'_> {
             ("accountant", job.guarantee.accountant.to_owned()),
         ];
         if let Some(audit) = job.config.audit {
-            rows.push(("audit", format!("{} canaries beside the records", audit.canaries)));
+            rows.push(("audit", format!("{} canaries in addition to the records", audit.canaries)));
         }
         if let Some(time) = estimate::text(&job.config, job.threads) {
             rows.push(("time", time));
@@ -181,7 +181,7 @@ impl Session<'_> {
         say(&table(&rows));
     }
 
-    /// Opens a new run, unless that would overwrite another.
+    /// Opens a new run, unless its directory holds another.
     fn begin(
         &mut self,
         arguments: &RunOptions,
@@ -189,8 +189,8 @@ impl Session<'_> {
         let here = self.place.0.display();
         if self.place.checkpoint().exists() {
             return Err(Error::Usage(format!(
-                "{here} holds a run that was begun; go on with --resume, make its model with `veilgrad \
-                 finish {here}`, or choose another --out"
+                "{here} holds an unfinished run; go on with --resume, make its model with `veilgrad finish \
+                 {here}`, or choose another --out"
             )));
         }
         if !arguments.new_budget {
@@ -212,7 +212,7 @@ impl Session<'_> {
         Ok((self.open_run(ledger, rounds)?, rounds, Account::default()))
     }
 
-    /// Goes on with the run whose checkpoint is here.
+    /// Continues the run whose checkpoint is in the directory.
     fn go_on(&mut self) -> Result<Resumed, Error> {
         let checkpoint = self.place.checkpoint();
         let options = self.waiting.options(self.common);
@@ -233,8 +233,8 @@ impl Session<'_> {
         Ok(Resumed::Run(self.open_run(ledger, affordable)?, affordable, account))
     }
 
-    /// How many of these rounds the budget still covers. An interrupted run may have charged rounds that
-    /// it did not use; a resumed run has as many fewer.
+    /// How many of these rounds the budget still covers. An interrupted run may have charged rounds that it did not use,
+    /// which are then missing for the resumed one.
     fn affordable(&self, ledger: &Ledger, rounds: u64) -> Result<u64, Error> {
         let Some(dataset) = ledger.state().datasets().get(&self.job.config.dataset()) else {
             return Ok(rounds);
@@ -256,7 +256,7 @@ impl Session<'_> {
         Ok(low)
     }
 
-    /// Opens a run of so many rounds, all of which the budget must cover.
+    /// Opens a run of this many rounds, all of which the budget must cover.
     fn open_run(&mut self, ledger: Ledger, rounds: u64) -> Result<Run<DatasetLedger>, Error> {
         let (name, delta) = (self.job.config.dataset(), self.job.delta);
         if let Some(dataset) = ledger.state().datasets().get(&name)
@@ -293,18 +293,18 @@ fn no_checkpoint(place: &Place) -> Error {
     ))
 }
 
-/// Turns the reason why training stopped into an error, after saying which round is saved.
+/// Turns the reason why training stopped into an error, after printing which round is saved.
 fn stopped(error: DriveError, place: &Place) -> Error {
     let saved = UnverifiedCheckpoint::read(&place.checkpoint()).and_then(|found| found.round());
     if let Ok(round) = saved {
         let here = place.0.display();
         say(&format!(
-            "round {round} is kept in {here}: go on with --resume, or make its model with `veilgrad finish \
+            "round {round} is saved in {here}: go on with --resume, or make its model with `veilgrad finish \
              {here}`\n"
         ));
     }
     match error {
-        // Data was opened by now, so that this is not the refusal of a run before it began.
+        // The data is open by now, so the exit code must not be that of a run refused before it started.
         DriveError::Train(TrainError::Ledger(error @ LedgerError::BudgetExhausted(_))) => {
             Error::Ledger(StoreError::Refused(error.to_string()))
         }

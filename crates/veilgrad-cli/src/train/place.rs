@@ -1,4 +1,4 @@
-//! The directory of a run: its results, or what it needs to go on.
+//! The directory of a run: its results, or the checkpoint of an unfinished run.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ pub(crate) const RESULTS: [&str; 4] =
 
 pub(crate) struct Place(pub(crate) PathBuf);
 
-/// `run.json`, beside the checkpoint as long as there is one: what `--resume` needs, apart from released values.
-/// Paths are relative to the directory where that is possible.
+/// `run.json`, which exists as long as the checkpoint: what `--resume` needs, apart from released values. Paths are relative
+/// to the directory where possible.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunFile {
@@ -38,8 +38,8 @@ impl Place {
         self.0.join("run.json")
     }
 
-    /// Keeps every other process from training or finishing a run here until the file is dropped: two that go on from
-    /// one checkpoint would charge its rounds twice, and one model would be lost.
+    /// Keeps other processes from training or finishing a run here until the file is dropped. Two that resume one checkpoint
+    /// would charge its rounds twice, and one model would be lost.
     pub(crate) fn lock(&self) -> Result<File, Error> {
         let path = self.0.display().to_string();
         let directory = File::open(&self.0).map_err(|cause| file_error(&self.0, cause))?;
@@ -56,7 +56,7 @@ impl Place {
         RESULTS.iter().any(|name| std::fs::symlink_metadata(self.0.join(name)).is_ok())
     }
 
-    /// Keeps the configuration and where the ledger is.
+    /// Stores the configuration and the path of the ledger.
     pub(crate) fn write_run(&self, config: &Config, ledger: &Path) -> Result<(), Error> {
         let mut config = config.clone();
         config.data.paths_mut().for_each(|path| *path = path::relative(&self.0, path));
@@ -65,7 +65,7 @@ impl Place {
         write_file(&self.run_file(), format!("{text}\n").as_bytes())
     }
 
-    /// What was kept of the run that is not finished, with paths that lead there from here.
+    /// What is stored of an unfinished run, with paths relative to the working directory.
     pub(crate) fn read_run(&self) -> Result<RunFile, Error> {
         let path = self.run_file();
         let text = std::fs::read_to_string(&path).map_err(|cause| file_error(&path, cause))?;
@@ -78,13 +78,13 @@ impl Place {
         Ok(file)
     }
 
-    /// Removes what only an unfinished run needs.
+    /// Removes the files that only an unfinished run needs.
     pub(crate) fn remove_checkpoint(&self) {
         let _ = std::fs::remove_file(self.checkpoint());
         let _ = std::fs::remove_file(self.run_file());
     }
 
-    /// The id of the ledger that a report or a checkpoint here names, and where it was, if that is known.
+    /// The id of the ledger that a checkpoint or a report here names, and its path, if known.
     fn named_ledger(&self) -> Option<(String, Option<PathBuf>)> {
         let checkpoint = UnverifiedCheckpoint::read(&self.checkpoint()).ok();
         if let Some(head) = checkpoint.as_ref().and_then(UnverifiedCheckpoint::head) {
@@ -96,8 +96,8 @@ impl Place {
         Some((id, report["ledger"]["path"].as_str().map(|path| self.0.join(path))))
     }
 
-    /// Refuses a ledger that is not the one that results or a checkpoint here name: what was spent there
-    /// would not count.
+    /// Refuses a ledger other than the one that results or a checkpoint here name, since what was spent there would not
+    /// count.
     pub(crate) fn check_ledger(&self, ledger: &Path, options: Options) -> Result<(), Error> {
         let Some((named, place)) = self.named_ledger() else { return Ok(()) };
         let place = place.map_or(String::new(), |place| format!(", at {}", place.display()));

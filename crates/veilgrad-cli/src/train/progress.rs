@@ -1,4 +1,4 @@
-//! Progress: rounds done, epsilon spent, time left; nothing that a record could decide.
+//! The progress line: rounds done, epsilon spent, time left; no loss and no accuracy.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::argument::Common;
 use crate::output::{say, say_over};
 use crate::watch::Watch;
 
-/// How often the line is written.
+/// The time between updates of the line.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Progress {

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A marker that is in the private data and must be nowhere else.
+/// A marker in the private data that must occur nowhere else.
 pub(crate) const MARKER: &str = "zanzibar";
 
 pub(crate) struct Directory(pub(crate) PathBuf);
@@ -64,7 +64,7 @@ ssize_t getrandom(void *to, size_t length, unsigned flags) {
 }
 "#;
 
-/// A library that answers for the operating system: randomness repeats, the clock stands still, and checkpoints stay.
+/// A library that replaces calls to the operating system: randomness repeats, the clock stands still, and checkpoints stay.
 pub(crate) fn frozen(directory: &Directory) -> String {
     let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
     std::fs::write(&source, FROZEN).unwrap();
@@ -74,7 +74,7 @@ pub(crate) fn frozen(directory: &Directory) -> String {
     library
 }
 
-/// A table of two classes that a line divides, in which words nobody declared occur.
+/// A linearly separable table of two classes, with words that are not declared as categories.
 pub(crate) fn table(path: &str, rows: u32) {
     let mut text = "who,x,y,word,class\n".to_owned();
     for i in 0..rows {
@@ -85,7 +85,7 @@ pub(crate) fn table(path: &str, rows: u32) {
     std::fs::write(path, text).unwrap();
 }
 
-/// A configuration for the table `data.csv`, and a public test set beside it.
+/// A configuration for the table `data.csv` and a public test set.
 pub(crate) fn config(directory: &Directory, rounds: u64, more: &str) -> String {
     table(&directory.file("test.csv"), 100);
     let text = format!(

@@ -1,4 +1,4 @@
-//! Tables in CSV with a header.
+//! CSV tables with a header.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::schema::{Defect, Schema, Table};
 use crate::DataError;
 use crate::line::{Cells, without_end};
 
-/// Reads a file line by line; only a broken header is an error.
+/// Reads a table line by line; only a malformed header is an error.
 pub(super) fn read(
     schema: &Schema,
     path: &Path,

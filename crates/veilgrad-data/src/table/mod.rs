@@ -1,8 +1,8 @@
-//! Tables, by a declared schema: CSV with a header, and Parquet where the feature is on.
+//! Tables with a declared schema: CSV with a header, and Parquet with the feature `parquet`.
 //!
-//! In CSV every line after the header is a record, with or without quotes. A record that is not as declared
-//! contributes zero, or what its column declares for missing values; it is never an error. A file that is malformed as a
-//! whole is one: a declared column is missing from the header or there twice.
+//! In CSV, every line after the header is a record, even inside quotes. A record that is not as declared contributes
+//! zero, or what its column declares for missing values; it is never an error. A malformed header is an error: a declared
+//! column is missing or occurs twice, or a quote is left open.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -23,12 +23,13 @@ impl Schema {
     /// Reads a table.
     ///
     /// # Errors
-    /// When the file cannot be read, or a declared column is missing or there twice; never because of a record.
+    /// When the file cannot be read or its header is malformed (a declared column is missing or occurs twice); never
+    /// because of a record.
     pub fn read(&self, path: &Path) -> Result<Table, DataError> {
         self.read_columns(path, true, &mut |_| ())
     }
 
-    /// Reads the columns that become numbers, and neither labels nor users.
+    /// Reads the input columns alone, without labels and users.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -36,7 +37,7 @@ impl Schema {
         Ok(self.read_columns(path, false, &mut |_| ())?.inputs)
     }
 
-    /// Finds the rows that are not as declared. **Private**, for the owner of the data alone.
+    /// Calls `found` with every cell or row that is not as declared. **Private**: only for the owner of the data.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

@@ -1,4 +1,4 @@
-//! Tables in Parquet, row by row, of the declared columns alone.
+//! Parquet tables. Only the declared columns are read.
 
 mod header;
 
@@ -24,8 +24,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The library panics on some damaged files. Such a file is an error like any other, and nothing is printed,
-/// because a panic's message may quote what was read.
+/// Reads a table. The `parquet` crate panics on some damaged files: this is turned into an error, and the panic message
+/// is not printed, because it may quote private values.
 pub(super) fn read(
     schema: &Schema,
     path: &Path,
@@ -34,10 +34,10 @@ pub(super) fn read(
 ) -> Result<Table, DataError> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let others = panic::take_hook();
+        let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if !QUIET.get() {
-                others(info);
+                before(info);
             }
         }));
     });
@@ -47,19 +47,19 @@ pub(super) fn read(
     read.unwrap_or_else(|_| Err(damaged(path)))
 }
 
-/// The library's messages may quote what it read; ours does not.
+/// An error without the crate's own message, which may quote private values.
 fn damaged(path: &Path) -> DataError {
     DataError::format(path, "is not a Parquet file, or is damaged")
 }
 
-/// A file whose headers are checked before the library parses them.
+/// A file whose headers are checked before the `parquet` crate parses them.
 struct Checked(File);
 
-/// Where the library expects the header of a page, or the end of the file.
+/// A reader from `start`, where the crate expects the header of a page or the end of the file.
 struct CheckedRead {
     file: File,
     start: u64,
-    /// None until the library reads from it: of a header that it has read already, it asks for the place again.
+    /// `None` until the first read. The crate also asks for readers that it does not use.
     reader: Option<BufReader<File>>,
 }
 
@@ -80,7 +80,7 @@ impl ChunkReader for Checked {
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let left = self.len().checked_sub(start).and_then(|left| left.checked_sub(length as u64));
         let unsound = || ParquetError::General("a header claims what it cannot hold".to_owned());
-        // Before the library makes room for it.
+        // Checked before anything is allocated.
         let left = left.ok_or_else(unsound)?;
         let bytes = self.0.get_bytes(start, length)?;
         if left == FOOTER_SIZE as u64 && !header::is_sound_footer(&bytes) {
@@ -136,7 +136,7 @@ fn rows(
     Ok(rows.table)
 }
 
-/// Whether a column's type is one that is read: known from the file's schema, before any row.
+/// Whether a column's type is supported, according to the file's schema.
 fn is_read(field: &Type) -> bool {
     use ::parquet::basic::{ConvertedType as Converted, Repetition, Type as Physical};
     let information = field.get_basic_info();
@@ -166,7 +166,7 @@ fn is_read(field: &Type) -> bool {
     }
 }
 
-/// A value as a table's.
+/// Converts a Parquet value.
 fn cell(field: &Field) -> Value<'_> {
     match field {
         Field::Null => Value::Text(""),
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// A file with a column that nobody declared, and users whose numbers differ beyond f64.
+    /// A file with a column that is not declared, and with user ids that f64 cannot tell apart.
     fn file() -> Vec<u8> {
         let message = "message t { REQUIRED INT64 who; REQUIRED BYTE_ARRAY colour (UTF8); \
                        OPTIONAL DOUBLE age; REQUIRED INT64 sick; REQUIRED BYTE_ARRAY other (UTF8); }";
@@ -245,6 +245,7 @@ mod tests {
         bytes
     }
 
+    /// A temporary file.
     struct Place(std::path::PathBuf);
 
     impl Place {
@@ -303,21 +304,21 @@ mod tests {
         assert!(table.inputs.rows().all(|row| row[1].is_nan()));
     }
 
-    /// The file with these bytes before the end of its footer.
+    /// The file with these bytes inserted at the end of its footer.
     fn with_footer(more: &[u8]) -> Vec<u8> {
         let mut bytes = file();
         let size = bytes.len() - 8;
         let footer = u32::from_le_bytes(bytes[size..size + 4].try_into().unwrap());
-        // The last byte of the footer says that it ends.
+        // The last byte of the footer is its end marker.
         bytes.splice(size - 1..size - 1, more.iter().copied());
         let size = size + more.len();
         bytes[size..size + 4].copy_from_slice(&(footer + more.len() as u32).to_le_bytes());
         bytes
     }
 
-    /// Each of these keeps the library busy for seconds. The last field of the footer is number 7.
+    /// Without the check, each of these keeps the crate busy for seconds. The last field of the footer is number 7.
     #[test]
-    fn more_elements_than_bytes_are_refused_without_counting_them() {
+    fn a_header_that_claims_more_elements_than_it_has_bytes_is_refused() {
         const COUNT: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x07]; // 2^31 - 1
         let place = Place::new("elements");
         let refused = |more: &[&[u8]]| {
@@ -328,33 +329,33 @@ mod tests {
             let size = u32::from_le_bytes(bytes[length..length + 4].try_into().unwrap()) as usize;
             checked.get_bytes((length - size) as u64, size).is_err() && place.read(&bytes).is_err()
         };
-        // Fields that nobody knows: a list of booleans, a set, a map, and a list in a list in a structure.
+        // Unknown fields: a list of booleans, a set, a map, and a list in a list in a structure.
         assert!(refused(&[&[0xf9, 0xf1], &COUNT]));
         assert!(refused(&[&[0xfa, 0xf2], &COUNT]));
         assert!(refused(&[&[0xfb], &COUNT, &[0x11]]));
         assert!(refused(&[&[0xfc, 0x19, 0x19, 0xf1], &COUNT, &[0]]));
-        // Field 8 is a structure. Declared as bytes, it would hide what the library finds in it.
+        // Field 8 is a structure. Declared as bytes, it would hide the list that the crate finds in it.
         assert!(refused(&[&[0x18, 8, 0x19, 0xf1], &COUNT, &[0]]));
-        // Field 6, once more: its text would be read as the length of one.
+        // Field 6 a second time: its text would be read as the length of a text.
         assert!(refused(&[&[0x09, 12, 0xf1], &COUNT]));
-        // What a newer writer may add is none of these.
+        // Fields that a newer writer may add are accepted.
         let unknown =
             [0xf5, 4, 0x19, 0x25, 2, 4, 0x1c, 0x18, 1, b'x', 0, 0x1b, 1, 0x58, 2, 1, b'y'];
         assert!(place.read(&with_footer(&unknown)).is_ok());
     }
 
     #[test]
-    fn headers_of_pages_are_checked_where_the_library_reads_them() {
+    fn page_headers_are_checked_where_the_crate_reads_them() {
         let (place, whole) = (Place::new("pages"), file());
-        // The first page begins behind the four letters of the file: its kind, and its size.
+        // The first page follows the magic number and begins with its kind and its size.
         assert_eq!(whole[..6], *b"PAR1\x15\x04");
-        for (at, byte) in [(4, 0x18), (6, 0x19), (6, 0x12)] {
+        for (index, byte) in [(4, 0x18), (6, 0x19), (6, 0x12)] {
             let mut bytes = whole.clone();
-            bytes[at] = byte;
+            bytes[index] = byte;
             std::fs::write(&place.0, &bytes).unwrap();
             let checked = Checked(File::open(&place.0).unwrap());
             let read = |start| checked.get_read(start).unwrap().read(&mut [0]);
-            assert!(read(4).is_err() && place.read(&bytes).is_err(), "{at}");
+            assert!(read(4).is_err() && place.read(&bytes).is_err(), "{index}");
             assert!(read(whole.len() as u64 - 8).is_ok());
         }
     }
@@ -365,11 +366,11 @@ mod tests {
         for length in 0..whole.len() {
             assert!(place.read(&whole[..length]).is_err(), "{length}");
         }
-        for at in 0..whole.len() {
-            for byte in [0, 0x7f, 0xff, whole[at] ^ 1] {
+        for index in 0..whole.len() {
+            for byte in [0, 0x7f, 0xff, whole[index] ^ 1] {
                 let mut damaged = whole.clone();
-                damaged[at] = byte;
-                // Numbers may have changed; nothing may panic.
+                damaged[index] = byte;
+                // Must not panic. Numbers may have changed.
                 let _ = place.read(&damaged);
             }
         }

@@ -1,4 +1,4 @@
-//! Cells to numbers, one row at a time, whatever the file format.
+//! Converts the cells of a row to numbers, for all file formats.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,19 +7,20 @@ use std::path::Path;
 use super::schema::{Defect, Kind, Schema, Table};
 use crate::{Array, DataError};
 
+/// The value of a cell.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
-    /// Not UTF-8 text, or of a type that is not read.
+    /// Not UTF-8 text, or of a type that is not supported.
     Unreadable,
-    /// Apart from real numbers, because users whose numbers are long must not become one.
+    /// An integer. Not converted to f64, which could merge users with long ids.
     #[cfg(feature = "parquet")]
     Whole(i128),
     #[cfg(feature = "parquet")]
     Real(f64),
 }
 
-/// A table that is read row by row, whatever it is read from.
+/// Builds a table row by row.
 pub(crate) struct Rows<'a> {
     schema: &'a Schema,
     columns: Vec<usize>,
@@ -98,8 +99,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Takes the next row, of which nothing can be read: an example that contributes zero, and belongs to no user,
-    /// since its cells may have moved.
+    /// Adds a row that cannot be split into cells: an example that contributes zero. It belongs to no user, since its
+    /// cells may be shifted.
     pub(crate) fn push_broken(&mut self, rule: &str) {
         self.row += 1;
         let rule = format!("{rule}: the example contributes zero");
@@ -142,7 +143,7 @@ impl<'a> Value<'a> {
 }
 
 impl Kind {
-    /// A cell as numbers. The rule that it breaks, if it is not as declared.
+    /// Appends the numbers of a cell. Returns the rule that the cell breaks, if it is not as declared.
     fn push(&self, values: &mut Vec<f32>, cell: &Value<'_>) -> Option<String> {
         match self {
             Self::Number { low, high, missing } => {

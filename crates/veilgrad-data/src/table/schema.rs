@@ -1,8 +1,8 @@
-//! What is declared of a table, and what is read from one.
+//! The declared schema of a table, and the table that is read.
 
 use crate::Array;
 
-/// What a table's columns are. Declared, because private data must not decide it.
+/// The schema of a table. It is declared, because inferring it from private data would leak.
 ///
 /// # Example
 /// ```
@@ -28,7 +28,7 @@ use crate::Array;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    /// The columns that become numbers, in this order; others are not looked at.
+    /// The input columns, in this order; other columns are ignored.
     pub columns: Vec<Column>,
     /// The column with the label.
     pub label: String,
@@ -38,61 +38,61 @@ pub struct Schema {
     pub user: Option<String>,
 }
 
-/// A column that is used.
+/// An input column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Its name in the header.
     pub name: String,
-    /// What is in it.
+    /// What it holds.
     pub kind: Kind,
 }
 
-/// What a column holds.
+/// What a column holds: numbers or categories.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// A number with public bounds: scaled to [-1, 1], clamped beyond.
+    /// A number with public bounds, scaled to [-1, 1] and clamped.
     Number {
-        /// What becomes -1.
+        /// The lower bound, which becomes -1.
         low: f64,
-        /// What becomes 1.
+        /// The upper bound, which becomes 1.
         high: f64,
         /// Replaces a cell that is empty or is not a number. Without it, the example contributes zero.
         missing: Option<f64>,
     },
-    /// One of these words, one-hot encoded.
+    /// One of several words, one-hot encoded.
     Category {
         /// The words.
         words: Vec<String>,
-        /// The index of the word that replaces an empty cell and any other word. Without it, such a
-        /// cell is none of the words: all its numbers are 0.
+        /// The index of the word that replaces empty cells and unknown words. Without it, all numbers
+        /// of such a cell are 0.
         missing: Option<usize>,
     },
 }
 
-/// The examples of a table. Not `Debug`: what is in it is private.
+/// The examples of a table. Not `Debug`: they are private.
 pub struct Table {
     /// One row per example; NaN where a number is missing and has no replacement.
     pub inputs: Array,
-    /// The number of the class of each; NaN where the label is none of the classes.
+    /// The class index of each example; NaN where the label is none of the classes.
     pub labels: Vec<f32>,
-    /// The number of the user of each, if there are users; none where the row does not say whose it is.
+    /// The user index of each example, if the schema names users; `None` where the row names no user.
     pub users: Option<Vec<Option<u32>>>,
 }
 
-/// A row that is not as declared: where, and which rule it breaks; never what is there. **Private**, for the owner of the
-/// data alone: whether there is one depends on a record.
+/// A cell or row that is not as declared: its place and the rule it breaks, never its content. **Private**: only for the
+/// owner of the data, since its existence depends on a record.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Defect {
-    /// Counted from 1, the header not included.
+    /// The row, counted from 1 without the header.
     pub row: u64,
-    /// The column; none where it is the row as a whole.
+    /// The column; `None` if the row as a whole is malformed.
     pub column: Option<String>,
-    /// The rule that it breaks, and what follows.
+    /// The rule that is broken, and how the example is treated.
     pub rule: String,
 }
 
 impl Schema {
-    /// How many numbers an example becomes.
+    /// The number of inputs of an example.
     pub fn width(&self) -> usize {
         let width = |column: &Column| match &column.kind {
             Kind::Number { .. } => 1,
@@ -101,7 +101,7 @@ impl Schema {
         self.columns.iter().map(width).sum()
     }
 
-    /// Whether a column of this name is looked at.
+    /// Whether a column of this name is read.
     #[cfg(feature = "parquet")]
     pub(crate) fn uses(&self, name: &str, labelled: bool) -> bool {
         let label = labelled && (self.label == name || self.user.as_deref() == Some(name));

@@ -1,4 +1,4 @@
-//! Tables with good, bad and broken rows.
+//! Tables with good, bad and malformed rows.
 
 use super::*;
 
@@ -95,7 +95,7 @@ fn rows_without_a_name_are_not_one_user() {
 }
 
 #[test]
-fn what_is_declared_for_missing_values_stands_for_them() {
+fn missing_values_are_replaced_as_declared() {
     let mut schema = schema();
     let words = ["red", "green"].map(str::to_owned).to_vec();
     for (missing, expected) in [(0.0, -1.0), (50.0, 0.0), (999.0, 1.0)] {
@@ -156,7 +156,7 @@ fn tables_cut_or_altered_at_any_byte_do_not_panic() {
 proptest::proptest! {
     #[test]
     fn no_line_changes_what_is_read_from_the_others(mut line: Vec<u8>, kind in 0..4) {
-        // Bytes that mean something to CSV more often than chance has them.
+        // Makes bytes with a meaning in CSV more frequent.
         for byte in &mut line {
             *byte = match (*byte % 8, kind) {
                 (0, 1..) => b'"',

@@ -1,13 +1,13 @@
-//! A ledger that lives and dies with the process.
+//! A ledger in memory.
 
 use super::store::{LedgerError, LedgerKind, LedgerStore};
 use crate::event::{Event, Rounds, run_length};
 
 /// A ledger in memory, for tests and notebooks: it forgets all charges when it is dropped.
 ///
-/// It keeps the order "charge, then release", and nothing else: after the process ends, no record is left of what was
-/// released, and the next run starts with a full budget. For data that matters use a durable store; estimates say
-/// which kind they were charged to ([`LedgerKind`]).
+/// It enforces the order "charge, then release" and nothing else. After the process ends, nothing records what was
+/// released, and the next run starts with a full budget. For real data use a durable store; estimates say
+/// which [`LedgerKind`] they were charged to.
 ///
 /// # Example
 /// ```
@@ -45,7 +45,7 @@ impl MemoryLedger {
         &self.events
     }
 
-    /// The charged rounds, identical neighbours joined: what an accountant reads.
+    /// The charged rounds for an accountant, identical consecutive rounds joined.
     #[must_use]
     pub fn rounds(&self) -> Vec<Rounds> {
         run_length(self.events.iter().filter_map(|event| match event {
@@ -54,7 +54,7 @@ impl MemoryLedger {
         }))
     }
 
-    /// Whether any run is stamped as protecting nothing, so that epsilon is infinite.
+    /// Whether any run is marked insecure, so that epsilon is infinite.
     #[must_use]
     pub fn is_insecure(&self) -> bool {
         self.events.iter().any(|event| matches!(event, Event::Insecure(_)))
@@ -68,9 +68,9 @@ impl LedgerStore for MemoryLedger {
             _ => 0,
         });
         let charged = counts.try_fold(self.charged, u64::checked_add);
-        let fits = |sum: &u64| self.round_limit.is_none_or(|limit| *sum <= limit);
-        self.charged = charged.filter(fits).ok_or_else(|| {
-            let why = format!("more rounds after {} exceed the limit", self.charged);
+        let is_within_limit = |sum: &u64| self.round_limit.is_none_or(|limit| *sum <= limit);
+        self.charged = charged.filter(is_within_limit).ok_or_else(|| {
+            let why = format!("more rounds after {} would exceed the limit", self.charged);
             LedgerError::BudgetExhausted(why)
         })?;
         self.events.extend_from_slice(events);

@@ -1,4 +1,4 @@
-//! Charging rounds: stores, runs, the permits that they grant, and what rounds cost.
+//! Charging rounds: ledger stores, runs and their permits, and the privacy cost of rounds.
 
 mod head;
 mod memory;

@@ -1,4 +1,4 @@
-//! The right to run a round, which exists only after its charge.
+//! Permits: the right to run a round, granted only after its charge.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,13 @@ use super::process::ProcessIdentity;
 use super::store::LedgerKind;
 use crate::event::{Numerics, RecordUnit, Round};
 
-/// A number that was not given before in this process.
-pub(super) fn unique() -> u64 {
+/// An id that is unique in this process.
+pub(super) fn unique_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What every permit of a run says about the run.
+/// The facts about a run that all its permits carry.
 #[derive(Clone, Copy)]
 pub(super) struct RunFacts {
     pub(super) id: u64,
@@ -23,7 +23,7 @@ pub(super) struct RunFacts {
     pub(super) insecure: bool,
 }
 
-/// Permits of one charged block, handed out one at a time.
+/// An iterator over the permits of one charged block.
 pub struct Permits {
     pub(super) run: RunFacts,
     pub(super) round: Round,
@@ -40,15 +40,15 @@ impl Iterator for Permits {
         }
         let number = self.next;
         self.next += 1;
-        Some(RoundPermit { id: unique(), run: self.run, number, round: self.round.clone() })
+        Some(RoundPermit { id: unique_id(), run: self.run, number, round: self.round.clone() })
     }
 }
 
 /// The right to run one charged round: to draw one sample and release its sums once.
 ///
 /// # Guarantee
-/// Only [`Run::reserve`](super::Run::reserve) creates it, after the charge was appended. It cannot be cloned, copied or
-/// serialised, drawing a sample consumes it, and it is worth nothing in another process.
+/// Only [`Run`](super::Run) creates it, after the charge was appended. It cannot be cloned, copied or
+/// serialised, drawing a sample consumes it, and another process cannot use it.
 pub struct RoundPermit {
     id: u64,
     run: RunFacts,
@@ -57,32 +57,32 @@ pub struct RoundPermit {
 }
 
 impl RoundPermit {
-    /// A number that no other permit of this process has.
+    /// The id of the permit, unique in this process.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// A number that no other run of this process has.
+    /// The id of the run, unique in this process.
     #[must_use]
     pub const fn run(&self) -> u64 {
         self.run.id
     }
 
-    /// What a record is, as the run's header says.
+    /// The unit of privacy, from the run's header.
     #[must_use]
     pub const fn unit(&self) -> RecordUnit {
         self.run.unit
     }
 
-    /// How far the arithmetic of the run is proven, as its header says.
+    /// Whether the arithmetic of the run is proven exact, from its header.
     #[must_use]
     pub const fn numerics(&self) -> Numerics {
         self.run.numerics
     }
 
-    /// Whether this is the process that charged the round. A forked child has a copy of its parent's
-    /// permits; it must not use them.
+    /// Whether this is the process that charged the round. A forked child must not use its copy of the
+    /// parent's permits.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
         self.run.process.is_current()
@@ -106,7 +106,7 @@ impl RoundPermit {
         &self.round
     }
 
-    /// Whether the run is stamped as protecting nothing.
+    /// Whether the run is marked insecure.
     #[must_use]
     pub const fn is_insecure(&self) -> bool {
         self.run.insecure

@@ -1,35 +1,35 @@
-//! The price of rounds: what the runs on a dataset cost together.
+//! The privacy cost of all runs on a dataset.
 
 use crate::event::{Budget, Delta, Epsilon, Folded};
 
-/// The rounds of one run, in their order.
+/// The rounds of one run, in order.
 ///
-/// Accountants need to know where a run begins: shuffled epochs are counted from there.
+/// Accountants need to know where a run begins, because shuffled epochs are counted from there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunRounds<'a> {
-    /// Whether all rounds that the run may charge were declared when it was opened. If not, they may have been
-    /// chosen from earlier outputs, and only rules for adaptive runs apply.
+    /// Whether all rounds that the run may charge were declared when it was opened. If not, they may depend on
+    /// earlier outputs, and only adaptive composition applies.
     pub planned: bool,
-    /// What it charged.
+    /// The rounds that it charged.
     pub rounds: &'a [Folded],
 }
 
-/// Says what rounds cost under the terms of a budget.
+/// An accountant for budgets: computes the epsilon that rounds cost.
 ///
 /// # Guarantee
-/// The answer is never below the truth. In adaptive mode, or where a run was not planned, it holds however rounds
-/// were chosen.
+/// The result is an upper bound on the true epsilon. In adaptive mode, or if a run was not planned, it holds for every
+/// adaptive choice of rounds.
 pub trait Pricing {
-    /// An upper bound of the epsilon of all these runs together, at the budget's delta.
+    /// An upper bound on the epsilon of all these runs together, at the budget's delta.
     ///
     /// # Errors
-    /// Says why these rounds have no price; they then fit no budget.
+    /// Says why no bound exists for these rounds; they then fit no budget.
     fn price(&self, budget: &Budget, runs: &[RunRounds<'_>]) -> Result<f64, String>;
 
-    /// Whether all these runs together keep the budget.
+    /// Checks that all these runs together stay within the budget.
     ///
     /// # Errors
-    /// Says what they would cost, or why they have no price.
+    /// Says what epsilon would be, or why no bound exists.
     fn check(&self, budget: &Budget, runs: &[RunRounds<'_>]) -> Result<(), String> {
         let price = self.price(budget, runs)?;
         if price <= budget.epsilon.get() {
@@ -38,25 +38,25 @@ pub trait Pricing {
         Err(format!("epsilon would be {price}, and {} is allowed", budget.epsilon.get()))
     }
 
-    /// A meter for this budget, if parts of it can be added up. With it a ledger need not price all earlier
-    /// rounds again for every charge.
+    /// A running total for this budget, if costs add up. With it a ledger does not recompute the cost of all
+    /// earlier rounds for every charge.
     fn meter(&self, _budget: &Budget) -> Option<Box<dyn Meter>> {
         None
     }
 
-    /// The Rényi order at which adaptive runs are best kept within (epsilon, delta), if the pricing needs one.
+    /// The Rényi order that leaves adaptive runs the most room within (epsilon, delta), if the pricing uses one.
     fn order(&self, epsilon: Epsilon, delta: Delta) -> Option<f64>;
 }
 
-/// Adds up which part of a budget rounds use at most.
+/// A running upper bound on the fraction of a budget that rounds use.
 ///
 /// # Guarantee
-/// Runs whose [`part`](Meter::part) is at most 1 keep the budget, however their rounds are divided into charges
-/// and in whatever order the charges of different runs come.
+/// Runs whose [`part`](Meter::part) is at most 1 stay within the budget, however their rounds are split into charges
+/// and whatever the order of the charges of different runs.
 pub trait Meter: Send + Sync + std::fmt::Debug {
-    /// Counts the next rounds of a run.
+    /// Adds the next rounds of a run.
     fn add(&mut self, run: u64, rounds: Folded);
 
-    /// An upper bound of the part that is used; infinite if there is none.
+    /// An upper bound on the fraction of the budget that is used; infinite if no bound exists.
     fn part(&self) -> f64;
 }

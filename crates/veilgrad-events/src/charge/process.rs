@@ -1,21 +1,20 @@
-//! Which process this is, so that forked copies are recognised.
+//! The identity of the current process, so that forked copies are recognised.
 
-/// A running process, told apart from every process that is forked from it.
+/// The identity of a process, different from that of every process forked from it.
 ///
-/// A fork copies permits, samples, noise and keys. Whatever must not be used twice keeps the identity
-/// of the process that made it and is refused wherever [`is_current`](Self::is_current) is false.
+/// A fork copies permits, samples, noise and keys. Everything that must be used only once stores the identity
+/// of the process that made it, and is refused where [`is_current`](Self::is_current) is false.
 ///
 /// # Guarantee
-/// On Linux: an identity that was taken before a fork is not the identity of the child, of its
-/// children, or of any later process, whatever their process ids are: in a new pid namespace parent
-/// and child can both be number 1, and numbers are used again.
+/// On Linux: an identity taken before a fork differs from the identity of the child, of its children and of
+/// every later process, even if the process ids are equal. (In a new pid namespace parent and child can both be
+/// process 1, and ids are reused.)
 ///
-/// Proof: an identity holds the time at which the kernel started the process, in ticks of 10 ms, and
-/// is given out only after that tick is over. A copy of the process is started later still, so its
-/// tick is a later one. (A new time namespace may shift the child's ticks; the process id would have
-/// to agree as well.)
+/// Proof: an identity holds the kernel's start time of the process, in ticks of 10 ms, and is returned only after
+/// that tick is over. A fork made after that starts in a later tick. (A new time namespace may shift the child's
+/// ticks; its process id would have to be equal as well.)
 ///
-/// Where the time cannot be read, there is no identity and nothing that needs one. Other systems
+/// If the start time cannot be read, there is no identity, and everything that needs one fails. Other systems
 /// have no pid namespaces; there the process id alone is the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessIdentity {
@@ -23,7 +22,7 @@ pub struct ProcessIdentity {
     start: u64,
 }
 
-/// The operating system does not say which process this is.
+/// The identity of this process cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "forked copies of this process cannot be recognised, because its start time cannot be \
@@ -32,17 +31,17 @@ pub struct ProcessIdentity {
 pub struct UnknownProcess(String);
 
 impl ProcessIdentity {
-    /// The identity of this process. In the first 10 ms of a process the first call waits for them to pass.
+    /// The identity of this process. The first call in a process sleeps for 10 ms.
     ///
     /// # Errors
-    /// When the operating system does not say which process this is.
+    /// When the start time of this process cannot be read.
     pub fn current() -> Result<Self, UnknownProcess> {
         let identity = Self::now()?;
         start::wait_for_next_tick(identity.start);
         Ok(identity)
     }
 
-    /// Whether this is the process that took the identity; false if the system does not say.
+    /// Whether this is the identity of the current process; false if that cannot be determined.
     #[must_use]
     pub fn is_current(&self) -> bool {
         Self::now().is_ok_and(|now| now == *self)
@@ -64,7 +63,7 @@ const fn id() -> u32 {
     0
 }
 
-/// When this process was started.
+/// The start time of this process.
 #[cfg(target_os = "linux")]
 mod start {
     use std::io::Read as _;
@@ -77,24 +76,23 @@ mod start {
     /// Rust runs on.
     const TICK: Duration = Duration::from_millis(10);
 
-    /// Twenty-two fields of at most 20 digits and a name of at most 64 bytes come before the end of
-    /// what is needed.
-    const ENOUGH: usize = 1024;
+    /// Enough for the first 22 fields: at most 20 digits each, and a name of at most 64 bytes.
+    const STATUS_BYTES: usize = 1024;
 
-    /// The tick in which the kernel started this process: field 22 of its status (proc(5)).
+    /// The tick in which this process started: field 22 of /proc/self/stat (proc(5)).
     pub(super) fn tick() -> Result<u64, UnknownProcess> {
-        let mut bytes = [0; ENOUGH];
-        // One read gives all of it, and is half the price of reading to the end.
+        let mut bytes = [0; STATUS_BYTES];
+        // One read returns the whole status; reading to the end would take a second system call.
         let length = std::fs::File::open("/proc/self/stat")
             .and_then(|mut file| file.read(&mut bytes))
             .map_err(|error| UnknownProcess(error.to_string()))?;
         let status = bytes.get(..length).unwrap_or(&bytes);
-        parse(status).ok_or_else(|| UnknownProcess("it has no start time".to_owned()))
+        parse_start_time(status).ok_or_else(|| UnknownProcess("it has no start time".to_owned()))
     }
 
-    /// Waits once per process until the tick in which it was started is over.
+    /// Waits once per process until the tick in which it started is over.
     pub(super) fn wait_for_next_tick(start: u64) {
-        /// One more than the tick that was waited for; a forked child finds its parent's here.
+        // One more than the tick that was waited for. In a forked child it still holds the parent's value.
         static WAITED: AtomicU64 = AtomicU64::new(0);
         if WAITED.load(Ordering::Relaxed) != start.wrapping_add(1) {
             std::thread::sleep(TICK);
@@ -102,9 +100,9 @@ mod start {
         }
     }
 
-    /// The start time in a status: the twentieth field after the program's name, which stands in
-    /// parentheses and may hold any byte.
-    fn parse(status: &[u8]) -> Option<u64> {
+    /// The start time in a status line: the twentieth field after the program's name, which is in parentheses
+    /// and may contain any byte.
+    fn parse_start_time(status: &[u8]) -> Option<u64> {
         let end = status.iter().rposition(|byte| *byte == b')')?;
         let fields = str::from_utf8(status.get(end + 1..)?).ok()?;
         fields.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -118,18 +116,19 @@ mod start {
         fn the_start_time_is_found_behind_any_name() {
             let fields: String = (3..53).map(|number| format!(" {number}")).collect();
             for name in ["veilgrad", "", "a b", ") R 1 2 3", "a) 22 (b", "\n)\n"] {
-                assert_eq!(parse(format!("1 ({name}){fields}\n").as_bytes()), Some(22), "{name:?}");
+                let status = format!("1 ({name}){fields}\n");
+                assert_eq!(parse_start_time(status.as_bytes()), Some(22), "{name:?}");
             }
             for broken in ["", "1 (name", "1 (name) R 1 2", "1 (name) R"] {
-                assert_eq!(parse(broken.as_bytes()), None, "{broken}");
+                assert_eq!(parse_start_time(broken.as_bytes()), None, "{broken}");
             }
             let negative = fields.replace(" 22 ", " -22 ");
-            assert_eq!(parse(format!("1 (name){negative}").as_bytes()), None);
+            assert_eq!(parse_start_time(format!("1 (name){negative}").as_bytes()), None);
         }
     }
 }
 
-/// Elsewhere the process id says it all.
+/// On other systems the process id alone is the identity.
 #[cfg(not(target_os = "linux"))]
 mod start {
     use super::UnknownProcess;

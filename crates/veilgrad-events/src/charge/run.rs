@@ -1,6 +1,6 @@
-//! Runs: the charge is stored first, then permits are granted.
+//! Runs: a run stores the charge first, then grants permits.
 
-use super::permit::{Permits, RunFacts, unique};
+use super::permit::{Permits, RunFacts, unique_id};
 use super::process::ProcessIdentity;
 use super::store::{LedgerError, LedgerStore};
 use crate::event::{
@@ -10,9 +10,9 @@ use crate::event::{
 /// A run in progress: the only source of permits.
 ///
 /// # Guarantee
-/// A permit exists only if its charge was appended before. After any failed append other than an
-/// exhausted budget the run is poisoned and grants no further permit. A forked child's copy of a run
-/// charges nothing, and its copies of permits are worth nothing.
+/// A permit exists only if its charge was appended before. After a failed append the run is poisoned and grants no
+/// further permit, unless the error says that nothing was appended ([`LedgerError::BudgetExhausted`],
+/// [`LedgerError::Busy`]). A forked child cannot use its copies of a run and its permits.
 ///
 /// # Example
 /// ```
@@ -41,14 +41,14 @@ pub struct Run<S: LedgerStore> {
 }
 
 impl<S: LedgerStore> Run<S> {
-    /// Opens a run. If its header declares a plan, only the rounds of the plan can be charged, in their
-    /// order, and a store with a budget refuses the run unless all of them fit.
+    /// Opens a run. If its header declares a plan, only the rounds of the plan can be charged, in order,
+    /// and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
-    /// When the store does not take the event, or forked copies of this process could not be recognised.
+    /// When the store refuses the event, or the identity of this process cannot be determined.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let facts = RunFacts {
-            id: unique(),
+            id: unique_id(),
             process: ProcessIdentity::current()?,
             unit: header.unit,
             numerics: header.numerics,
@@ -65,10 +65,10 @@ impl<S: LedgerStore> Run<S> {
         Ok(run)
     }
 
-    /// Opens a run that protects nothing and says so permanently: for tests with seeded noise or none.
+    /// Opens a run that is marked insecure for good: for tests with seeded noise or none.
     ///
     /// # Errors
-    /// When the store does not take the events.
+    /// As for [`open`](Self::open).
     pub fn open_insecure(
         store: S,
         header: RunHeader,
@@ -82,22 +82,20 @@ impl<S: LedgerStore> Run<S> {
 
     /// Charges `rounds` rounds and returns that many permits, to be used in order.
     ///
-    /// A permit that is not used stays charged; there is no refund.
+    /// An unused permit stays charged; there is no refund.
     ///
     /// # Errors
-    /// [`LedgerError::PrivateCount`] for a policy that stores the number of records in a run under
-    /// add/remove adjacency and [`LedgerError::BudgetExhausted`] when the budget does not cover the
-    /// rounds, [`LedgerError::NotPlanned`] when they are not the next ones of the run's plan: nothing was
-    /// charged then. After any other error the run is poisoned.
+    /// Nothing was charged after [`LedgerError::PrivateCount`] (the policy stores the number of records, which is
+    /// private under add/remove adjacency), [`LedgerError::BudgetExhausted`], [`LedgerError::Busy`] and
+    /// [`LedgerError::NotPlanned`]. After any other error of the store the run is poisoned.
     pub fn reserve(&mut self, round: &Round, rounds: u64) -> Result<Permits, LedgerError> {
         let block = [Rounds { count: rounds, round: round.clone() }];
         let mut permits = self.reserve_each(&block)?;
-        // One entry makes one block of permits.
         permits.pop().ok_or_else(|| LedgerError::Refused("no permits were granted".to_owned()))
     }
 
-    /// Charges rounds of several kinds at once, all or none, and returns the permits of each: for
-    /// schedules in which rates or noise change from round to round.
+    /// Charges different rounds at once, all or none, and returns the permits of each entry: for schedules whose
+    /// sample rate or noise changes from round to round.
     ///
     /// # Errors
     /// As for [`reserve`](Self::reserve).
@@ -131,16 +129,16 @@ impl<S: LedgerStore> Run<S> {
         Ok(permits)
     }
 
-    /// Closes the run and gives the store back.
+    /// Closes the run and returns the store.
     ///
     /// # Errors
-    /// When the store does not take the event.
+    /// When the store refuses the event.
     pub fn close(mut self) -> Result<S, LedgerError> {
         self.append(&[Event::Close(Close {})])?;
         Ok(self.store)
     }
 
-    /// The store, to read.
+    /// The ledger store, read-only.
     pub fn store(&self) -> &S {
         &self.store
     }
@@ -153,30 +151,30 @@ impl<S: LedgerStore> Run<S> {
             return Err(LedgerError::Forked);
         }
         let result = self.store.append(events);
-        let known = |error: &LedgerError| {
+        let nothing_appended = |error: &LedgerError| {
             matches!(error, LedgerError::BudgetExhausted(_) | LedgerError::Busy(_))
         };
-        self.poisoned = result.as_ref().is_err_and(|error| !known(error));
+        self.poisoned = result.as_ref().is_err_and(|error| !nothing_appended(error));
         result
     }
 }
 
-/// Where the parts of a plan end, so that rounds are found in it without a pass over all that come before them.
+/// Cumulative round counts of a plan, to find a round in it by binary search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanEnds(Vec<u64>);
 
 impl PlanEnds {
-    /// Of this plan.
+    /// The cumulative round counts of `plan`.
     #[must_use]
     pub fn new(plan: &[Rounds]) -> Self {
-        let end = |end: &mut u64, part: &Rounds| {
+        let add_count = |end: &mut u64, part: &Rounds| {
             *end = end.saturating_add(part.count);
             Some(*end)
         };
-        Self(plan.iter().scan(0, end).collect())
+        Self(plan.iter().scan(0, add_count).collect())
     }
 
-    /// Whether the same plan has these rounds from round `first` on.
+    /// Whether `charge` is what `plan` has from round `first` on. `plan` must be the plan given to [`new`](Self::new).
     #[must_use]
     pub fn follows(&self, plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
         let last = first.saturating_add(charge.count);
@@ -207,8 +205,7 @@ mod tests {
         Rounds { count, round: Round::new(Sampling::All {}, vec![query]).unwrap() }
     }
 
-    /// Every block of every kind, beside the plan written out round by round; parts without rounds, and neighbours that
-    /// are alike, among them.
+    /// Compares with a search in the plan written out round by round. The plan has empty parts and equal neighbours.
     #[test]
     fn rounds_are_found_in_a_plan_where_they_are_and_nowhere_else() {
         let plan = [(2, 1.0), (0, 2.0), (3, 2.0), (1, 2.0), (0, 1.0), (2, 1.0)];
@@ -234,12 +231,12 @@ mod tests {
         assert!(!ends.follows(&plan, u64::MAX, &rounds(2, 1.0)));
     }
 
-    /// Where a charge is in a plan, by intervals of whole numbers that cannot overflow.
+    /// Reference implementation of `follows`, in u128 so that nothing overflows.
     fn is_planned(plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
         let (first, last) = (u128::from(first), u128::from(first) + u128::from(charge.count));
         let (mut start, mut covered) = (0u128, 0);
         for part in plan {
-            // Rounds have numbers of 64 bits: no plan goes further.
+            // Round numbers have 64 bits, so plans end there.
             let end = (start + u128::from(part.count)).min(u128::from(u64::MAX));
             let common = end.min(last).saturating_sub(start.max(first));
             covered += if part.round == charge.round { common } else { 0 };
@@ -248,12 +245,13 @@ mod tests {
         covered == u128::from(charge.count)
     }
 
-    /// All plans of at most three parts, of these counts and two kinds of rounds, and all charges.
-    fn compare(counts: &[u64], firsts: &[u64]) {
+    /// Compares with the reference on all plans of at most three parts with these counts and two kinds of rounds.
+    fn compare_with_reference(counts: &[u64], firsts: &[u64]) {
         let kinds = [1.0, 2.0].map(|noise| rounds(0, noise).round);
-        let of = |count, kind: usize| Rounds { count, round: kinds[kind].clone() };
-        let parts: Vec<Rounds> =
-            counts.iter().flat_map(|count| [of(*count, 0), of(*count, 1)]).collect();
+        let parts: Vec<Rounds> = counts
+            .iter()
+            .flat_map(|count| kinds.clone().map(|round| Rounds { count: *count, round }))
+            .collect();
         let mut plans: Vec<Vec<Rounds>> = vec![Vec::new()];
         for length in 0..3 {
             let longer = plans.iter().filter(|plan| plan.len() == length).flat_map(|plan| {
@@ -274,12 +272,12 @@ mod tests {
 
     #[test]
     fn every_charge_is_found_in_every_small_plan_exactly_where_it_is() {
-        compare(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        compare_with_reference(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     }
 
     #[test]
     fn plans_and_charges_of_the_largest_numbers_neither_wrap_nor_fit_by_accident() {
         let extremes = [0, 1, 2, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX];
-        compare(&extremes, &extremes);
+        compare_with_reference(&extremes, &extremes);
     }
 }

@@ -1,4 +1,4 @@
-//! The contract of a ledger, and why a charge is refused.
+//! The contract of a ledger store, and its errors.
 
 use super::process::UnknownProcess;
 use crate::event::{Event, NoiseMechanism, Reservation, Round, Rounds};
@@ -15,30 +15,30 @@ pub enum LedgerKind {
     Other,
 }
 
-/// Where events are kept. Open for implementors; [`check_ledger_store`] tests the contract.
+/// Storage for ledger events. Implementors can test the contract with [`check_ledger_store`].
 ///
 /// # Guarantee
-/// An implementation must return `Ok` from [`append`](LedgerStore::append) only when the event will
-/// survive whatever the store claims to survive (for a durable store: power loss), and must never
-/// remove or change an appended event. A store with a budget checks it inside `append`, together
-/// with the pending event, and answers [`LedgerError::BudgetExhausted`] without appending.
+/// An implementation must return `Ok` from [`append`](LedgerStore::append) only when the events will
+/// survive whatever the store claims to survive (for a durable store: power loss). It must never
+/// remove or change an appended event. A store with a budget checks inside `append` that the new events fit, and
+/// otherwise returns [`LedgerError::BudgetExhausted`] without appending.
 pub trait LedgerStore {
     /// Appends events, all of them or none.
     ///
     /// # Errors
     /// [`LedgerError::BudgetExhausted`] when nothing was appended and later, smaller charges may
-    /// still fit; [`LedgerError::Busy`] when nothing was appended and the same may succeed later. Any
-    /// other error leaves it unknown whether the events are stored.
+    /// still fit; [`LedgerError::Busy`] when nothing was appended and a retry may succeed. After any other
+    /// error it is unknown whether the events are stored.
     fn append(&mut self, events: &[Event]) -> Result<(), LedgerError>;
 
-    /// Shows every event in the order in which they were appended.
+    /// Calls `visitor` with every event, oldest first.
     ///
     /// # Errors
-    /// When the store cannot be read or does not verify.
+    /// When the store cannot be read or fails verification.
     fn visit(&self, visitor: &mut dyn FnMut(&Event)) -> Result<(), LedgerError>;
 
-    /// What kind of store this is; estimates say it (`charged_to`). Only a store that survives a power loss may say
-    /// [`LedgerKind::Durable`].
+    /// The kind of this store, which estimates report as `charged_to`. Only a store that survives a power loss may
+    /// return [`LedgerKind::Durable`].
     fn kind(&self) -> LedgerKind {
         LedgerKind::Other
     }
@@ -68,22 +68,22 @@ pub enum LedgerError {
     /// The store failed or refused.
     #[error("ledger refused: {0}")]
     Refused(String),
-    /// The policy would put the number of records into the ledger, where it is private.
+    /// The sampling policy would write the number of records, which is private, into the ledger.
     #[error(
         "this sampling policy makes the number of records public, which is private under \
          add-remove adjacency; use Poisson sampling, or replace-one or zero-out adjacency"
     )]
     PrivateCount,
-    /// An earlier write failed, so what is on disk is unknown; open the ledger again.
+    /// An earlier write failed, so it is unknown what is on disk; open the ledger again.
     #[error("an earlier ledger write failed; open the ledger again before charging more")]
     Poisoned,
-    /// Another process kept the store too long; nothing was appended.
+    /// Another process held the lock on the store too long; nothing was appended.
     #[error("the ledger is busy: {0}")]
     Busy(String),
-    /// Rounds that are not the next ones of the declared plan.
-    #[error("round {0} and those after it are not what the run's plan says")]
+    /// The rounds are not the next ones of the declared plan.
+    #[error("round {0} and those after it are not the next rounds of the run's plan")]
     NotPlanned(u64),
-    /// The process is a fork of the one that opened the run; both would count the same charges.
+    /// This process is a fork of the one that opened the run; both would use the same charges.
     #[error("this process was forked from the one that opened the run; open another run")]
     Forked,
 }
@@ -99,12 +99,12 @@ impl From<UnknownProcess> for LedgerError {
 /// # Errors
 /// Says which part of the contract does not hold.
 pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result<(), String> {
-    let events = |store: &dyn LedgerStore| {
+    let read_events = |store: &dyn LedgerStore| {
         let mut events = Vec::new();
         store.visit(&mut |event| events.push(event.clone())).map_err(|e| e.to_string())?;
         Ok::<_, String>(events)
     };
-    let mut expected = events(store)?;
+    let mut expected = read_events(store)?;
     for rounds in [1, 3, 1, 32] {
         let charge = Rounds { count: rounds, round: round.clone() };
         let noise = NoiseMechanism::Gaussian;
@@ -112,7 +112,7 @@ pub fn check_ledger_store(store: &mut impl LedgerStore, round: &Round) -> Result
         let slice = std::slice::from_ref(&event);
         store.append(slice).map_err(|e| e.to_string())?;
         expected.push(event);
-        if events(store)? != expected {
+        if read_events(store)? != expected {
             return Err("events read back differ from those appended".to_owned());
         }
     }

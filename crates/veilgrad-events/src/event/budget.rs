@@ -1,4 +1,4 @@
-//! What all runs on a dataset may cost together.
+//! The privacy budget of a dataset.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use super::entry::Mode;
 use super::record::{Adjacency, RecordUnit};
 use super::unit::{Delta, Epsilon};
 
-/// The budget of one dataset: one promise that all its runs keep together.
+/// The privacy budget of one dataset: the (epsilon, delta) that all its runs together must not exceed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// A name that its owner chose; never a hash of the data.
+    /// A name chosen by the data owner; never a hash of the data.
     pub dataset: String,
     /// What a record is.
     pub unit: RecordUnit,
     /// Which datasets are neighbours.
     pub adjacency: Adjacency,
-    /// The delta of the promise.
+    /// The delta of the guarantee.
     pub delta: Delta,
-    /// What all runs together must not exceed.
+    /// The epsilon that all runs together must not exceed.
     pub epsilon: Epsilon,
     /// Whether rounds may be chosen from earlier outputs.
     pub mode: Mode,
-    /// In adaptive mode, the Rényi order at which the budget is kept, declared once.
+    /// In adaptive mode, the Rényi order of the privacy filter, fixed when the budget is declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
 }

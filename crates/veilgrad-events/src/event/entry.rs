@@ -1,4 +1,4 @@
-//! What a ledger stores. The meaning of a kind never changes; an unknown kind is refused.
+//! Ledger entries. The meaning of an event kind never changes; an unknown kind is refused.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +14,9 @@ pub enum Event {
     Open(RunHeader),
     /// Rounds are charged, before any of them runs.
     Reserve(Reservation),
-    /// The run was stamped as protecting nothing; its epsilon is infinite from then on.
+    /// The run was marked insecure: it protects nothing, and its epsilon is infinite.
     Insecure(Insecure),
-    /// The run ended in order.
+    /// The run was closed normally.
     Close(Close),
 }
 
@@ -40,23 +40,23 @@ pub struct RunHeader {
     /// Hash of the effective configuration, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_hash: Option<String>,
-    /// All rounds that the run may charge, in their order, if they are declared with it.
+    /// All rounds that the run may charge, in order, if they were declared when it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Vec<Rounds>>,
     /// What a record is.
     pub unit: RecordUnit,
     /// Which datasets are neighbours.
     pub adjacency: Adjacency,
-    /// Whether record isolation and exact sums are established for this run.
+    /// Whether record isolation and exact sums are proven for this run.
     pub numerics: Numerics,
-    /// Whether the rounds' parameters were fixed before the first. That counts only if they are declared as
-    /// [`plan`](Self::plan): a run without a plan is accounted for as adaptive, whatever it says here.
+    /// Whether the parameters of all rounds were fixed before the first one. This counts only together with a
+    /// [`plan`](Self::plan): a run without a plan is accounted for as adaptive, whatever this field says.
     pub mode: Mode,
 }
 
 impl RunHeader {
-    /// A header for this version of the code, with exact numerics and without a plan: its rounds are accounted for as
-    /// if they had been chosen from earlier outputs, until [`with_plan`](Self::with_plan) declares them.
+    /// A header for this version of the code, with exact numerics and no plan. Its rounds are accounted for as
+    /// adaptive unless [`with_plan`](Self::with_plan) declares them.
     #[must_use]
     pub fn new(unit: RecordUnit, adjacency: Adjacency) -> Self {
         Self {
@@ -70,31 +70,31 @@ impl RunHeader {
         }
     }
 
-    /// Declares all rounds that the run may charge, in their order, so that the tightest accountants apply to
-    /// it. A store with a budget refuses the run unless all of them fit, and nothing else can be charged to it.
+    /// Declares all rounds that the run may charge, in order, so that the tightest accountants apply. A store with
+    /// a budget refuses the run unless all of them fit. The run can then charge nothing else.
     #[must_use]
     pub fn with_plan(self, plan: Vec<Rounds>) -> Self {
         Self { plan: Some(plan), mode: Mode::Planned, ..self }
     }
 }
 
-/// Which accountants apply to a run.
+/// Whether rounds were planned in advance or chosen adaptively, which decides the accountants that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Sampling and noise multipliers of all rounds were fixed before the first.
+    /// The sampling and noise multipliers of all rounds were fixed before the first round.
     Planned,
-    /// They were chosen from earlier outputs; only a privacy filter applies.
+    /// They may depend on earlier outputs; only a privacy filter applies.
     Adaptive,
 }
 
-/// How far the arithmetic of a run is proven.
+/// Whether the arithmetic of a run is proven exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Numerics {
     /// Every record's integer contribution is a function of that record and public state alone.
     Exact,
-    /// Record isolation was not established for the backend in use.
+    /// Record isolation is not proven for the backend in use.
     Unverified,
 }
 
@@ -106,7 +106,7 @@ pub struct Reservation {
     pub first_round: u64,
     /// The rounds.
     pub charge: Rounds,
-    /// The noise of all their queries.
+    /// The noise added to all their queries.
     pub noise: NoiseMechanism,
 }
 
@@ -115,7 +115,7 @@ pub struct Reservation {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NoiseMechanism {
-    /// Independent Gaussian noise, rounded down to the grid where there is one.
+    /// Independent Gaussian noise, rounded down to the integer grid if the query has one.
     Gaussian,
 }
 
@@ -123,7 +123,7 @@ pub enum NoiseMechanism {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Insecure {
-    /// For people: seeded noise, no noise, ….
+    /// The reason in words, such as "seeded noise".
     pub reason: String,
 }
 

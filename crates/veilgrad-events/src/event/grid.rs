@@ -1,4 +1,4 @@
-//! The integers behind an exact Gaussian sum.
+//! The integer grid of an exact Gaussian sum.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +8,15 @@ use super::unit::NoiseMultiplier;
 /// `S_int`, and the noise is `floor(2^k Z)` with `Z` standard normal.
 ///
 /// # Guarantee
-/// The realised noise multiplier is the rational `2^k / S_int`. It is never below the one that was
-/// asked for, and exceeds it by less than a relative `2^-25` while `S_int >= 2^26`, which holds for
-/// every multiplier in `[2^-27, 2^24]`.
+/// The realised noise multiplier is the rational `2^k / S_int`. It is never below the requested one. For every
+/// requested multiplier in `[2^-27, 2^24]` it exceeds it by a relative `2^-25` at most, because `S_int >= 2^26` there.
 ///
 /// # Example
 /// ```
 /// use veilgrad_events::{IntegerGrid, NoiseMultiplier};
 ///
 /// let grid = IntegerGrid::for_multiplier(NoiseMultiplier::new(1.1)?)?;
-/// assert!(grid.noise_multiplier() >= 1.1); // never less than asked for
+/// assert!(grid.noise_multiplier() >= 1.1); // never below the requested one
 /// assert!(grid.noise_multiplier() < 1.1 * (1.0 + 1e-7));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,7 +38,7 @@ struct RawGrid {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GridError {
-    /// The sensitivity does not fit its 27 bits.
+    /// The sensitivity is 0 or above 2^27.
     #[error("integer sensitivity {0} is not between 1 and 2^27")]
     Sensitivity(u32),
     /// The noise exponent is out of range.
@@ -51,12 +50,12 @@ pub enum GridError {
 }
 
 impl IntegerGrid {
-    /// The largest integer sensitivity: small enough that fifteen records fit an `i32`.
+    /// The largest integer sensitivity; the sum of fifteen records still fits an `i32`.
     pub const MAX_SENSITIVITY: u32 = 1 << 27;
-    /// The largest noise exponent, so that noise stays far inside 64 bits.
+    /// The largest noise exponent; noise of this scale stays far from overflowing 64 bits.
     pub const MAX_EXPONENT: u8 = 50;
 
-    /// Takes the two integers as they are.
+    /// A grid from its two integers.
     ///
     /// # Errors
     /// When `s_int` is not in `1..=2^27` or `k` is above 50.
@@ -71,21 +70,21 @@ impl IntegerGrid {
     }
 
     /// The finest grid whose realised noise multiplier is at least `z`: the largest `k` for which
-    /// `S_int = floor(2^k / z)` still fits 27 bits.
+    /// `S_int = floor(2^k / z)` is at most `2^27`.
     ///
     /// # Errors
     /// When `z` is below `2^-27` or above `2^50`.
     pub fn for_multiplier(z: NoiseMultiplier) -> Result<Self, GridError> {
         let z = z.get();
-        // From the finest grid down: at most 51 exact comparisons, once per group.
+        // From the finest grid down: at most 51 exact comparisons per group.
         for k in (0..=Self::MAX_EXPONENT).rev() {
             let quotient = power_of_two(k) / z;
             if quotient >= f64::from(Self::MAX_SENSITIVITY) + 1.0 {
                 continue;
             }
-            // The division rounds, so the candidate may be one too large; never two.
+            // The division rounds, so the candidate may be too large, but by one at most.
             let candidate = quotient as u32;
-            let s_int = if at_most(candidate, k, z) { candidate } else { candidate - 1 };
+            let s_int = if has_enough_noise(candidate, k, z) { candidate } else { candidate - 1 };
             if let Ok(grid) = Self::new(s_int, k) {
                 return Ok(grid);
             }
@@ -117,8 +116,8 @@ pub(super) const fn power_of_two(k: u8) -> f64 {
     (1u64 << k) as f64
 }
 
-/// Whether `s * z <= 2^k`, decided without rounding: `z = mantissa * 2^exponent`.
-fn at_most(s: u32, k: u8, z: f64) -> bool {
+/// Whether `2^k / s >= z`, without rounding: `s * z <= 2^k` with `z = mantissa * 2^exponent`.
+fn has_enough_noise(s: u32, k: u8, z: f64) -> bool {
     const MANTISSA_BITS: u32 = 52;
     let bits = z.to_bits();
     let biased = ((bits >> MANTISSA_BITS) & 0x7ff) as i32;
@@ -173,12 +172,12 @@ mod tests {
         assert!(serde_json::from_str::<IntegerGrid>(r#"{"s_int":0,"k":5}"#).is_err());
     }
 
-    /// `2^k / s_int >= z` for a z of at least 2^-27, whose last bit is at least 2^-80: scaled by
-    /// that, everything is an integer. (`s_int z <= 2^50` keeps the product within 128 bits.)
-    fn realised(grid: IntegerGrid, z: f64) -> bool {
+    /// Whether `2^k / s_int >= z` for `z >= 2^-27`, in integers: `z` is scaled by 2^77 and rounded up.
+    /// The product fits 128 bits because `s_int z <= 2^50`.
+    fn is_multiplier_at_least(grid: IntegerGrid, z: f64) -> bool {
         let scaled = (z * 2f64.powi(77)) as u128;
         assert!(scaled as f64 == z * 2f64.powi(77) || z < 1.0);
-        // Three bits that the scale may drop, rounded up: stricter than needed, never laxer.
+        // Scaling may drop the last bits of z; rounding up makes the check stricter.
         let scaled = scaled + u128::from(scaled as f64 != z * 2f64.powi(77));
         u128::from(grid.s_int) * scaled <= 1u128 << (u32::from(grid.k) + 77)
     }
@@ -189,7 +188,7 @@ mod tests {
         fn the_realised_multiplier_is_never_below_the_target(e in -26.9f64..24.0) {
             let z = e.exp2();
             let grid = grid(z);
-            prop_assert!(realised(grid, z), "{z} {grid:?}");
+            prop_assert!(is_multiplier_at_least(grid, z), "{z} {grid:?}");
             prop_assert!(grid.s_int >= 1 << 26, "{z} {grid:?}");
             prop_assert!(grid.noise_multiplier() <= z * (1.0 + 2f64.powi(-25)), "{z} {grid:?}");
         }
@@ -198,17 +197,17 @@ mod tests {
         fn multipliers_near_a_division_tie_are_on_the_safe_side(s in 1u32..(1 << 27), ulps in -3i64..4) {
             let z = f64::from_bits((2f64.powi(27) / f64::from(s)).to_bits().wrapping_add_signed(ulps));
             let grid = grid(z);
-            prop_assert!(realised(grid, z), "{z} {grid:?}");
+            prop_assert!(is_multiplier_at_least(grid, z), "{z} {grid:?}");
         }
     }
 
-    /// Whether `s * m * 2^e <= 2^k`, by lengths in bits and no shift of the product.
-    fn fits(s: u32, k: u8, mantissa: u64, exponent: i32) -> bool {
+    /// Whether `s * mantissa * 2^exponent <= 2^k`, from the bit length of the product instead of a shift.
+    fn has_enough_noise_by_bit_length(s: u32, k: u8, mantissa: u64, exponent: i32) -> bool {
         let product = u128::from(s) * u128::from(mantissa);
-        let Some(last) = product.checked_ilog2() else { return true };
-        // 2^(last + exponent) <= product * 2^exponent, with equality for powers of two alone.
-        let place = i64::from(last) + i64::from(exponent);
-        place < i64::from(k) || place == i64::from(k) && product.is_power_of_two()
+        let Some(log2) = product.checked_ilog2() else { return true };
+        // 2^(log2 + exponent) <= product * 2^exponent, with equality only for powers of two.
+        let log2 = i64::from(log2) + i64::from(exponent);
+        log2 < i64::from(k) || log2 == i64::from(k) && product.is_power_of_two()
     }
 
     #[test]
@@ -216,10 +215,11 @@ mod tests {
         for (s, k) in (0..70).flat_map(|s| (0..=12).map(move |k| (s, k))) {
             for (mantissa, exponent) in (1u64..130).flat_map(|m| (-12..=6).map(move |e| (m, e))) {
                 let z = mantissa as f64 * 2f64.powi(exponent);
-                assert_eq!(at_most(s, k, z), fits(s, k, mantissa, exponent), "{s} {k} {z}");
+                let expected = has_enough_noise_by_bit_length(s, k, mantissa, exponent);
+                assert_eq!(has_enough_noise(s, k, z), expected, "{s} {k} {z}");
             }
         }
-        // Every exponent that an f64 has, subnormal numbers too, with the shortest and the longest mantissas.
+        // Every f64 exponent, subnormals included, with the shortest and the longest mantissas.
         let sensitivities = [0, 1, 2, 3, (1 << 27) - 1, 1 << 27, u32::MAX];
         for k in 0..=IntegerGrid::MAX_EXPONENT {
             for biased in 0u64..0x7ff {
@@ -228,8 +228,9 @@ mod tests {
                     let hidden = u64::from(biased > 0) << 52;
                     let exponent = biased.max(1) as i32 - 1075;
                     for s in sensitivities {
-                        let expected = fits(s, k, fraction | hidden, exponent);
-                        assert_eq!(at_most(s, k, z), expected, "{s} {k} {z:e}");
+                        let mantissa = fraction | hidden;
+                        let expected = has_enough_noise_by_bit_length(s, k, mantissa, exponent);
+                        assert_eq!(has_enough_noise(s, k, z), expected, "{s} {k} {z:e}");
                     }
                 }
             }
@@ -238,19 +239,25 @@ mod tests {
 
     #[test]
     fn a_grid_is_the_finest_that_keeps_the_multiplier_near_every_small_fraction() {
-        let next = |z: f64, ulps| f64::from_bits(z.to_bits().wrapping_add_signed(ulps));
+        let add_ulps = |z: f64, ulps| f64::from_bits(z.to_bits().wrapping_add_signed(ulps));
         for (s, k) in (1u32..400).flat_map(|s| [0, 1, 26, 27, 28, 50].map(|k| (s, k))) {
             for ulps in -2..=2 {
-                let z = next(power_of_two(k) / f64::from(s), ulps);
+                let z = add_ulps(power_of_two(k) / f64::from(s), ulps);
                 let Ok(grid) = IntegerGrid::for_multiplier(NoiseMultiplier::new(z).unwrap()) else {
                     assert!(z < 2f64.powi(-27) || z > 2f64.powi(50), "{z} has no grid");
                     continue;
                 };
-                assert!(at_most(grid.s_int, grid.k, z), "{z}: {grid:?} has too little noise");
-                assert!(!at_most(grid.s_int + 1, grid.k, z), "{z}: {grid:?} is not the finest");
-                let finer = grid.k < IntegerGrid::MAX_EXPONENT
-                    && !at_most(IntegerGrid::MAX_SENSITIVITY + 1, grid.k + 1, z);
-                assert!(!finer, "{z}: {grid:?} has room for another bit");
+                assert!(
+                    has_enough_noise(grid.s_int, grid.k, z),
+                    "{z}: {grid:?} has too little noise"
+                );
+                assert!(
+                    !has_enough_noise(grid.s_int + 1, grid.k, z),
+                    "{z}: {grid:?} is not the finest"
+                );
+                let is_finer_grid_possible = grid.k < IntegerGrid::MAX_EXPONENT
+                    && !has_enough_noise(IntegerGrid::MAX_SENSITIVITY + 1, grid.k + 1, z);
+                assert!(!is_finer_grid_possible, "{z}: {grid:?} is not the finest");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Rounds as JSON Lines: what the ledger exports and what an accountant reads.
+//! Rounds as JSON Lines: the format that a ledger exports and an accountant reads.
 
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::Mode;
 use super::round::Rounds;
 
-/// A line that is not a valid entry.
+/// An invalid line of a rounds file.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {cause}")]
 pub struct LineError {
@@ -15,24 +15,36 @@ pub struct LineError {
 }
 
 impl LineError {
-    /// The number of the line, counted from 1.
+    /// The line number, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.line
     }
 }
 
-/// A file of rounds, and what it says about how they were chosen.
+/// A JSON Lines file of rounds, optionally with the mode in which they were chosen.
 ///
 /// The first line may be `{"mode": "planned"}`, or `{"mode": "adaptive", "order": 8.0}` with the Rényi order that was
-/// fixed before the first round. A line `{"run": N}` begins another run: shuffled epochs begin anew.
+/// fixed before the first round. A line `{"run": N}` starts another run; shuffled epochs are counted from there.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Mode, RoundsFile};
+///
+/// let text = r#"{"mode": "planned"}
+/// {"rounds": 100, "sampling": {"policy": "poisson", "rate": 0.01}, "queries": [{"group": "w", "clip": 1.0, "noise": 1.1}]}
+/// "#;
+/// let file = RoundsFile::from_jsonl(text)?;
+/// assert_eq!((file.mode, file.runs[0][0].count), (Some(Mode::Planned), 100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RoundsFile {
-    /// Whether rounds may have been chosen from earlier outputs; none if the file does not say.
+    /// Whether rounds may depend on earlier outputs; `None` if the file does not say.
     pub mode: Option<Mode>,
     /// The Rényi order that was fixed before the first round, if one was.
     pub order: Option<f64>,
-    /// The rounds of each run, in their order.
+    /// The rounds of each run, in order.
     pub runs: Vec<Vec<Rounds>>,
 }
 
@@ -50,7 +62,7 @@ struct RunLine {
     run: u64,
 }
 
-/// Which kind of line it is, by its keys.
+/// The keys that identify the kind of a line.
 #[derive(Deserialize)]
 struct Keys {
     mode: Option<IgnoredAny>,
@@ -58,19 +70,19 @@ struct Keys {
 }
 
 impl RoundsFile {
-    /// Reads a file, one JSON object per line; blank lines are passed over.
+    /// Reads a rounds file: one JSON object per line, blank lines ignored.
     ///
     /// # Guarantee
     /// Every f64 comes back with the bits that [`to_jsonl`](Self::to_jsonl) wrote. A line with an unknown policy, an
-    /// unknown field or a value out of range is refused, never guessed at.
+    /// unknown field or a value out of range is an error.
     ///
     /// # Errors
-    /// Names the first line that is wrong and why.
+    /// Names the first invalid line and the reason.
     pub fn from_jsonl(text: &str) -> Result<Self, LineError> {
         let mut file = Self { runs: vec![Vec::new()], ..Self::default() };
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        for (place, (index, line)) in lines.enumerate() {
-            file.read_line(line, place == 0)
+        for (position, (index, line)) in lines.enumerate() {
+            file.read_line(line, position == 0)
                 .map_err(|cause| LineError { line: index + 1, cause })?;
         }
         file.runs.retain(|rounds| !rounds.is_empty());
@@ -82,11 +94,13 @@ impl RoundsFile {
         if keys.mode.is_some() {
             let ModeLine { mode, order } = serde_json::from_str(line)?;
             if !first {
-                return Err(serde_json::Error::custom("the mode is for the first line"));
+                return Err(serde_json::Error::custom(
+                    "the mode is allowed only on the first line",
+                ));
             }
             let is_usable = |order: f64| mode == Mode::Adaptive && order > 1.0 && order.is_finite();
             if order.is_some_and(|order| !is_usable(order)) {
-                let rule = "an order is above 1, and for adaptive rounds";
+                let rule = "an order must be finite and above 1, and is only for adaptive rounds";
                 return Err(serde_json::Error::custom(rule));
             }
             (self.mode, self.order) = (Some(mode), order);
@@ -103,10 +117,10 @@ impl RoundsFile {
         Ok(())
     }
 
-    /// Writes a file, one JSON object per line.
+    /// Writes the file as JSON Lines, one object per line.
     ///
     /// # Errors
-    /// None for values built by this crate; serialisation is fallible by type only.
+    /// Never for values built by this crate; only the type of serialisation allows an error.
     pub fn to_jsonl(&self) -> Result<String, serde_json::Error> {
         let mut text = String::new();
         if let Some(mode) = self.mode {
@@ -125,10 +139,10 @@ impl RoundsFile {
     }
 }
 
-/// Writes rounds, one JSON object per line.
+/// Writes rounds as JSON Lines, one object per line.
 ///
 /// # Errors
-/// None for values built by this crate; serialisation is fallible by type only.
+/// Never for values built by this crate; only the type of serialisation allows an error.
 pub fn rounds_to_jsonl(rounds: &[Rounds]) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     for entry in rounds {

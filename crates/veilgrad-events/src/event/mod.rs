@@ -1,4 +1,4 @@
-//! What happened, as data: values that are checked, stored and read, and do nothing.
+//! Events as plain data: values that are validated, stored and read.
 
 mod budget;
 mod entry;

@@ -1,4 +1,4 @@
-//! One Gaussian sum query and its privacy tuple.
+//! Gaussian sum queries and their privacy tuples.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,8 @@ use super::unit::{ClipNorm, NoiseStd, UnitError};
 
 /// A Gaussian sum query over one group of vectors, with its privacy tuple `(S, sigma)`.
 ///
-/// `clip` and `noise` are in the same unit; only their ratio matters for privacy. A query that an
-/// exact mechanism ran also carries its [`IntegerGrid`], and then the ratio is the rational
-/// `2^k / S_int`.
+/// `clip` and `noise` are in the same unit; privacy depends only on their ratio. A query run by an exact
+/// mechanism also has an [`IntegerGrid`]; its ratio is then the rational `2^k / S_int`.
 ///
 /// # Example
 /// ```
@@ -49,7 +48,7 @@ struct RawQuery {
     k: Option<u8>,
 }
 
-/// A sum query contradicts itself.
+/// A sum query is invalid or contradicts itself.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -62,7 +61,7 @@ pub enum QueryError {
     /// The noise is out of range.
     #[error("query '{0}': {1}")]
     Noise(String, UnitError),
-    /// The integers and the reals describe different noise.
+    /// `2^k / s_int` and `noise / clip` are different noise multipliers.
     #[error("query '{group}': noise/clip = {ratio} but 2^k/s_int = {grid}")]
     Contradiction {
         /// The query's group.
@@ -75,16 +74,16 @@ pub enum QueryError {
 }
 
 impl SumQuery {
-    /// A query known by its privacy tuple alone.
+    /// A query given by its privacy tuple, without an integer grid.
     #[must_use]
     pub fn new(group: impl Into<String>, clip: ClipNorm, noise: NoiseStd) -> Self {
         Self { group: group.into(), clip, noise, exact: None }
     }
 
-    /// A query that an exact mechanism ran on `dimension` coordinates.
+    /// A query that an exact mechanism runs on `dimension` coordinates.
     ///
-    /// `noise` is derived: `clip * 2^k / s_int`, rounded down, so that no reader of the reals alone
-    /// can come to a smaller epsilon than a reader of the integers.
+    /// `noise` is `clip * 2^k / s_int`, rounded down: an epsilon computed from `clip` and `noise` is never smaller
+    /// than the one computed from the integers.
     ///
     /// # Errors
     /// When `clip` is so near the limits of f64 that the derived noise is not a normal number.
@@ -102,7 +101,7 @@ impl SumQuery {
         }
     }
 
-    /// Accepts integers only where they say the same as the reals.
+    /// Checks that the integers and `noise / clip` give the same noise multiplier.
     fn checked(
         group: String,
         clip: ClipNorm,
@@ -111,7 +110,7 @@ impl SumQuery {
     ) -> Result<Self, QueryError> {
         let ratio = noise.get() / clip.get();
         let grid = exact.grid.noise_multiplier();
-        // Wider than any rounding of the two, far narrower than any change of meaning.
+        // 1e-12 is far above the rounding error of both quotients, and far too small to matter for epsilon.
         if (ratio / grid - 1.0).abs() <= 1e-12 {
             Ok(Self { group, clip, noise, exact: Some(exact) })
         } else {
@@ -137,30 +136,30 @@ impl SumQuery {
         self.noise
     }
 
-    /// The number of coordinates, where recorded.
+    /// The number of coordinates, if recorded.
     #[must_use]
     pub fn dimension(&self) -> Option<u64> {
         self.exact.map(|e| e.dimension)
     }
 
-    /// The integers of an exact sum, where recorded.
+    /// The integer grid of an exact sum, if recorded.
     #[must_use]
     pub fn grid(&self) -> Option<IntegerGrid> {
         self.exact.map(|e| e.grid)
     }
 
-    /// `sigma_g / S_g`, rounded down: from the integers where they are known, else from the reals.
+    /// `sigma_g / S_g`, rounded down; computed from the integer grid if there is one.
     pub(crate) fn noise_ratio_down(&self) -> f64 {
         let (noise, clip) = match self.exact {
             Some(e) => (power_of_two(e.grid.k()), f64::from(e.grid.s_int())),
             None => (self.noise.get(), self.clip.get()),
         };
         let ratio = (noise / clip).min(f64::MAX);
-        // The product's error decides whether the quotient was rounded up; tiny ones would round to 0.
+        // The sign of ratio * clip - noise says whether the quotient was rounded up. For tiny noise it would underflow.
         if ratio.mul_add(clip, -noise) > 0.0 || noise < 1e-250 { ratio.next_down() } else { ratio }
     }
 
-    /// `S_g / sigma_g`: from the integers where they are known, else from the reals.
+    /// `S_g / sigma_g`; computed from the integer grid if there is one.
     pub(crate) fn sensitivity_ratio(&self) -> f64 {
         match self.exact {
             Some(e) => f64::from(e.grid.s_int()) / power_of_two(e.grid.k()),
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_that_contradict_the_reals_are_refused() {
+    fn integers_that_contradict_noise_over_clip_are_refused() {
         for (json, expected) in [
             (
                 r#"{"group":"w","clip":1,"noise":1.1,"dimension":3,"s_int":134217728,"k":27}"#,

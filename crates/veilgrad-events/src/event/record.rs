@@ -1,11 +1,11 @@
-//! What a guarantee protects: the record, and what it means for two datasets to be neighbours.
+//! What a guarantee protects: the unit of privacy and the adjacency relation.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-/// What one record of the dataset is (paper, Table 1).
+/// The unit of privacy: what one record of the dataset is (paper, Table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -35,22 +35,22 @@ impl fmt::Display for RecordUnit {
     }
 }
 
-/// When two datasets count as neighbours.
+/// The adjacency relation: when two datasets are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Adjacency {
-    /// One record more or less.
+    /// One record is added or removed.
     AddRemove,
-    /// One record exchanged for another; the number of records is public.
+    /// One record is replaced by another; the number of records is public.
     ReplaceOne,
-    /// One record's contribution set to zero; the number of records is public.
+    /// One record's contribution is set to zero; the number of records is public.
     ZeroOut,
 }
 
 impl Adjacency {
-    /// How far neighbours can differ in the sum over one sample that holds the differing record, in
-    /// multiples of the clip norm `S`.
+    /// The L2 sensitivity of the sum over a sample that contains the differing record, in multiples of the
+    /// clip norm `S`.
     #[must_use]
     pub const fn sensitivity(self) -> u32 {
         match self {

@@ -10,14 +10,14 @@ use super::unit::{NoiseMultiplier, UnitError};
 
 /// One sample and all sum queries asked of it.
 ///
-/// The queries share the sample, so they must never be composed as if each had drawn its own:
-/// together they are one Gaussian, see [`Round::noise_multiplier`].
+/// The queries share the sample, so they must not be composed as if each had drawn its own. Together
+/// they are one Gaussian query, see [`Round::noise_multiplier`].
 ///
 /// # Example
 /// ```
 /// use veilgrad_events::{ClipNorm, NoiseStd, Round, Sampling, SumQuery};
 ///
-/// // Two groups of one sample fold to one Gaussian: 1/z^2 = 1/2^2 + 1/2^2.
+/// // Two groups on one sample compose to one Gaussian: 1/z^2 = 1/2^2 + 1/2^2.
 /// let query = |group: &str| -> Result<_, Box<dyn std::error::Error>> {
 ///     Ok(SumQuery::new(group, ClipNorm::new(1.0)?, NoiseStd::new(2.0)?))
 /// };
@@ -29,17 +29,17 @@ use super::unit::{NoiseMultiplier, UnitError};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
     sampling: Sampling,
-    /// Shared: charges, permits and sums all hold the round.
+    // Shared, because charges, permits and sums all hold the round.
     queries: Arc<[SumQuery]>,
 }
 
-/// A round that is not one.
+/// A round without queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a round needs at least one query")]
 pub struct RoundError;
 
 impl Round {
-    /// Puts queries on one sample.
+    /// A round that asks these queries of one sample.
     ///
     /// # Errors
     /// When there is no query.
@@ -56,22 +56,22 @@ impl Round {
         self.sampling
     }
 
-    /// The queries that shared the sample.
+    /// The queries that share the sample.
     #[must_use]
     pub fn queries(&self) -> &[SumQuery] {
         &self.queries
     }
 
-    /// The noise multiplier of the one Gaussian that all queries of this round fold to.
+    /// The noise multiplier of the single Gaussian query that all queries of this round compose to.
     ///
     /// # Guarantee
     /// Scaling each group by `1/sigma_g` turns the round into a single Gaussian sum query of
     /// sensitivity `S* = sqrt(sum_g (S_g/sigma_g)^2)` and standard deviation 1 (paper, section 3);
-    /// `z = 1/S*`. The value returned is a lower bound of that `z`: rounding can only overstate the
+    /// `z = 1/S*`. The returned value is a lower bound on that `z`: rounding can only overstate the
     /// privacy loss.
     ///
     /// # Errors
-    /// When `z` is too small to be represented, which means that nothing was protected.
+    /// When `z` is too small for an f64; the round then has no meaningful guarantee.
     pub fn noise_multiplier(&self) -> Result<NoiseMultiplier, UnitError> {
         if let [query] = self.queries() {
             return NoiseMultiplier::new(query.noise_ratio_down());
@@ -79,25 +79,25 @@ impl Round {
         let ratios = || self.queries.iter().map(SumQuery::sensitivity_ratio);
         let largest = ratios().fold(0.0, f64::max);
         if largest == 0.0 {
-            // Every ratio underflowed; any finite multiplier is a lower bound.
+            // Every ratio underflowed, so the true multiplier is above any finite f64.
             return NoiseMultiplier::new(f64::MAX);
         }
-        // Scaled by the largest ratio: squares neither overflow nor lose what matters.
+        // Divided by the largest ratio, so that the squares do not overflow and their sum does not underflow.
         let sum: f64 = ratios().map(|r| (r / largest) * (r / largest)).sum();
         let s_star = largest * sum.sqrt();
         if !s_star.is_finite() {
             return NoiseMultiplier::new(0.0);
         }
-        // Each of the few roundings above is at most 2^-53 relative; 2^-50 per query covers them.
+        // Each of the few roundings above has a relative error of at most 2^-53; 2^-50 per query covers them.
         let slack = (self.queries.len() as f64 + 4.0) * 2f64.powi(-50);
         NoiseMultiplier::new((1.0 / s_star * (1.0 - slack)).min(f64::MAX))
     }
 }
 
-/// Rounds that are alike, each folded to one Gaussian: all that an accountant needs to know.
+/// Identical rounds, each composed to one Gaussian query: all that an accountant needs to know.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Folded {
-    /// How many.
+    /// The number of rounds.
     pub count: u64,
     /// How each sample was drawn.
     pub sampling: Sampling,
@@ -118,9 +118,9 @@ impl TryFrom<&Rounds> for Folded {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RawRounds<Vec<SumQuery>>")]
 pub struct Rounds {
-    /// How many.
+    /// The number of rounds.
     pub count: u64,
-    /// What each of them was.
+    /// Each of these rounds.
     pub round: Round,
 }
 
@@ -146,9 +146,9 @@ impl Serialize for Rounds {
     }
 }
 
-/// Joins identical neighbours, so that a long run of one configuration stays one entry.
+/// Run-length encoding: joins identical consecutive rounds into one entry.
 ///
-/// Counts that would pass `u64::MAX` are kept as separate entries: no round is ever lost.
+/// Counts whose sum would exceed `u64::MAX` stay separate entries: no round is ever lost.
 pub fn run_length(rounds: impl IntoIterator<Item = Rounds>) -> Vec<Rounds> {
     let mut joined: Vec<Rounds> = Vec::new();
     for next in rounds {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_noise_of_one_query_is_shown_as_it_was_given_and_never_above() {
+    fn the_multiplier_of_one_query_is_noise_over_clip_rounded_down() {
         assert_eq!(round(&[(1.0, 1.1)]).noise_multiplier().unwrap().get(), 1.1);
         for (clip, noise) in [(3.0, 1.0), (0.1, 0.7), (1e-3, 1.234), (7.0, 1e-300)] {
             let z = round(&[(clip, noise)]).noise_multiplier().unwrap().get();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_integers_decide_where_they_are_known() {
+    fn the_integer_grid_decides_if_there_is_one() {
         let grid = IntegerGrid::new(1 << 26, 27).unwrap();
         let query = SumQuery::exact("g", ClipNorm::new(0.1).unwrap(), 1, grid).unwrap();
         let round = Round::new(Sampling::All {}, vec![query]).unwrap();
@@ -227,11 +227,12 @@ mod tests {
     #[test]
     fn run_length_joins_only_identical_neighbours_and_loses_no_round() {
         let (a, b) = (round(&[(1.0, 1.0)]), round(&[(1.0, 2.0)]));
-        let of = |count, round: &Round| Rounds { count, round: round.clone() };
+        let rounds = |count, round: &Round| Rounds { count, round: round.clone() };
         assert_eq!(
-            run_length([of(2, &a), of(3, &a), of(1, &b), of(4, &a)]),
-            [of(5, &a), of(1, &b), of(4, &a)]
+            run_length([rounds(2, &a), rounds(3, &a), rounds(1, &b), rounds(4, &a)]),
+            [rounds(5, &a), rounds(1, &b), rounds(4, &a)]
         );
-        assert_eq!(run_length([of(u64::MAX, &a), of(1, &a)]), [of(u64::MAX, &a), of(1, &a)]);
+        let full = [rounds(u64::MAX, &a), rounds(1, &a)];
+        assert_eq!(run_length(full.clone()), full);
     }
 }

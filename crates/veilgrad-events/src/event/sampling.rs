@@ -1,4 +1,4 @@
-//! How the sample of a round is chosen.
+//! Sampling policies: how the sample of a round is drawn.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,11 @@ use super::unit::SampleRate;
 
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///
-/// Every policy says what really ran; the accountant decides what amplification it earns. The enum
-/// is open: cyclic Poisson and random allocation will be new variants, and a reader that
-/// does not know a policy must refuse it.
+/// A policy says what really ran; the accountant decides which amplification applies. New policies, such as
+/// cyclic Poisson and random allocation, will be new variants. A reader must refuse a policy that it does not know.
 ///
-/// `records` is stored only by the policies whose definition needs it. Under add/remove adjacency
-/// the number of records is itself private: a run then refuses these policies, and
-/// [`Sampling::Poisson`] is the one to use.
+/// Some policies need the number of records and store it. Under add/remove adjacency that number is private, so a
+/// run refuses those policies; use [`Sampling::Poisson`].
 ///
 /// # Example
 /// ```
@@ -30,23 +28,23 @@ use super::unit::SampleRate;
 pub enum Sampling {
     /// Each record is taken independently with probability `rate`.
     Poisson {
-        /// The probability, exactly as it was compared with random bits.
+        /// The exact probability: the sampler compares this f64 with random bits.
         rate: SampleRate,
     },
     /// A uniformly random subset of a fixed size, without replacement, fresh every round.
     Fixed(FixedBatch),
-    /// The records are permuted once per epoch and cut into disjoint batches; one round is one
-    /// batch. No amplification is known to be valid for it.
+    /// The records are permuted once per epoch and split into disjoint batches; one round is one batch.
+    /// Accountants give it no amplification.
     Shuffle(FixedBatch),
-    /// Each record is taken independently with probability `rate`; of a sample larger than
-    /// `maximum`, a uniformly random part of that size is kept, so that batches have a fixed shape.
+    /// Poisson sampling with a maximum batch size: each record is taken independently with probability `rate`; a
+    /// sample larger than `maximum` is cut to a uniformly random subset of that size.
     TruncatedPoisson(TruncatedPoisson),
     /// Every record takes part.
     All {},
 }
 
 impl Sampling {
-    /// The number of records, where the policy makes it public.
+    /// The number of records, if the policy makes it public.
     #[must_use]
     pub const fn records(self) -> Option<u64> {
         match self {
@@ -57,7 +55,7 @@ impl Sampling {
     }
 }
 
-/// Poisson sampling from `records` records with samples of at most `maximum`.
+/// The parameters of truncated Poisson sampling: rate, number of records and maximum sample size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawTruncated", into = "RawTruncated")]
 pub struct TruncatedPoisson {
@@ -77,7 +75,7 @@ impl TruncatedPoisson {
     /// Checks that `1 <= maximum <= records`.
     ///
     /// # Errors
-    /// Names both numbers when they do not fit.
+    /// When they do not; the message names both numbers.
     pub fn new(rate: SampleRate, records: u64, maximum: u64) -> Result<Self, BatchError> {
         Ok(Self { rate, batch: FixedBatch::new(records, maximum)? })
     }
@@ -94,7 +92,7 @@ impl TruncatedPoisson {
         self.batch.records
     }
 
-    /// The public size that no sample exceeds.
+    /// The public maximum sample size.
     #[must_use]
     pub const fn maximum(self) -> u64 {
         self.batch.batch
@@ -115,7 +113,7 @@ impl From<TruncatedPoisson> for RawTruncated {
     }
 }
 
-/// `batch` records out of `records`.
+/// The parameters of a fixed-size batch: `batch` records out of `records`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawBatch")]
 pub struct FixedBatch {
@@ -130,7 +128,7 @@ struct RawBatch {
     batch: u64,
 }
 
-/// A fixed batch does not fit the number of records.
+/// The batch size is 0 or larger than the number of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("batch {batch} is not between 1 and the number of records {records}")]
 pub struct BatchError {
@@ -142,7 +140,7 @@ impl FixedBatch {
     /// Checks that `1 <= batch <= records`.
     ///
     /// # Errors
-    /// Names both numbers when they do not fit.
+    /// When they do not; the message names both numbers.
     pub fn new(records: u64, batch: u64) -> Result<Self, BatchError> {
         if batch == 0 || batch > records {
             return Err(BatchError { records, batch });
@@ -150,7 +148,7 @@ impl FixedBatch {
         Ok(Self { records, batch })
     }
 
-    /// The number of records drawn from; public under replace-one adjacency only.
+    /// The number of records that the batch is drawn from; not public under add/remove adjacency.
     #[must_use]
     pub const fn records(self) -> u64 {
         self.records

@@ -1,10 +1,10 @@
-//! Numbers with units. A value is checked where it enters; after that its type says what it is.
+//! Numbers with units, validated in their constructors.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A number lies outside the range that its unit allows.
+/// A number is outside the range of its unit.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{unit} {value} is not {rule}")]
 pub struct UnitError {
@@ -30,7 +30,7 @@ macro_rules! unit {
             #[doc = concat!("Checks that the ", $unit, " is ", $rule, ".")]
             ///
             /// # Errors
-            /// Names the value and the rule when it does not hold; NaN never holds.
+            /// When it is not, NaN included; the message names the value and the rule.
             pub fn new(value: f64) -> Result<Self, UnitError> {
                 let holds: fn(f64) -> bool = $holds;
                 if holds(value) {
@@ -77,7 +77,7 @@ unit!(
     NoiseStd, "noise standard deviation", positive
 );
 unit!(
-    /// `z = sigma / S`: noise in units of sensitivity; all that privacy depends on beside sampling.
+    /// `z = sigma / S`: the noise standard deviation in units of sensitivity.
     NoiseMultiplier, "noise multiplier", positive
 );
 unit!(
@@ -99,7 +99,7 @@ unit!(
     |v| v.is_finite() && v >= 0.0
 );
 unit!(
-    /// A denominator that is declared in public and never derived from the data, such as `q n`.
+    /// A public denominator that is declared, never computed from the data, such as `q n`.
     PublicCount, "public count", positive
 );
 unit!(
@@ -114,11 +114,11 @@ unit!(
     |v| (1e-30..=1e30).contains(&v)
 );
 impl JointScale {
-    /// The scale that changes nothing.
+    /// Scale 1: no scaling.
     pub const ONE: Self = Self(1.0);
 }
 unit!(
-    /// The part of a round's privacy loss (of `1/z^2`) that one group takes.
+    /// The share of a round's `1/z^2` that one group gets.
     BudgetShare, "budget share", fraction
 );
 

@@ -1,5 +1,5 @@
 //! Ledgers in temporary directories.
-#![allow(dead_code)] // Not every test needs all of it.
+#![allow(dead_code)] // Not every test uses all of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use veilgrad_events::{
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options, StoreError};
 
-/// A directory that is removed with its content.
+/// A temporary directory, removed on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
@@ -88,30 +88,31 @@ pub(crate) fn copy_files(from: &Directory, to: &Directory) {
     }
 }
 
-/// The rounds that a ledger says are charged.
+/// The number of charged rounds in a ledger.
 pub(crate) fn charged(ledger: &Ledger) -> u64 {
     ledger.state().datasets().values().flat_map(|d| d.runs.values()).map(|run| run.charged()).sum()
 }
 
-/// What so many rounds cost.
+/// The epsilon of `count` rounds.
 pub(crate) fn cost(count: u64) -> f64 {
     let rounds = [Rounds { count, round: round(0.05, 1.0) }];
     let composition = Composition::fold(&rounds, Adjacency::AddRemove).unwrap();
     Tightest.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap().epsilon
 }
 
-/// A run that declares so many rounds.
+/// A run that declares a plan of `count` rounds.
 pub(crate) fn planned(ledger: Ledger, count: u64) -> Result<Run<DatasetLedger>, LedgerError> {
     let mut header = header();
     header.plan = Some(vec![Rounds { count, round: round(0.05, 1.0) }]);
     Run::open(ledger.dataset("data", Arc::new(Tightest)).unwrap(), header)
 }
 
-/// A ledger whose budget covers so many rounds and not one more.
+/// Creates a ledger whose budget covers exactly `rounds` rounds.
 pub(crate) fn begin(directory: &Directory, rounds: u64) {
     drop(create(&directory.ledger(), 0.5 * (cost(rounds) + cost(rounds + 1))));
 }
 
+/// The number of runs that have a hold.
 pub(crate) fn holding(directory: &Directory) -> usize {
     Ledger::read(&directory.ledger(), Options::default()).unwrap().holding("data").len()
 }

@@ -1,4 +1,4 @@
-//! No record, whatever it holds, moves a sum by more than the sensitivity.
+//! No record changes a sum by more than the sensitivity, whatever its values.
 
 use veilgrad_events::{JointScale, NoiseMultiplier, WeightBound};
 
@@ -6,22 +6,22 @@ use super::*;
 use crate::kernel::Part;
 use crate::{Allocation, Group, RoundPlan, Structure};
 
-/// A small generator of its own: the test must reach magnitudes that strategies rarely try.
-struct Words(u64);
+/// A small random generator, for magnitudes that proptest strategies rarely reach.
+struct TestRng(u64);
 
-impl Words {
+impl TestRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
     }
 
-    /// In [0, 1).
-    fn unit(&mut self) -> f64 {
+    /// Uniform in [0, 1).
+    fn uniform(&mut self) -> f64 {
         self.next() as f64 / 2f64.powi(48)
     }
 
     fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
-        (low.ln() + self.unit() * (high.ln() - low.ln())).exp()
+        (low.ln() + self.uniform() * (high.ln() - low.ln())).exp()
     }
 
     fn sign(&mut self) -> f64 {
@@ -31,15 +31,14 @@ impl Words {
 
 const LONGEST: usize = 100_000;
 
-/// Long vectors whose slices are the records: every magnitude that f32 has, and shapes that
-/// provoke rounding in one direction.
-fn pools(words: &mut Words) -> Vec<Vec<f32>> {
-    let mut pool = |value: &mut dyn FnMut(&mut Words) -> f64| -> Vec<f32> {
-        (0..2 * LONGEST).map(|_| value(words) as f32).collect()
+/// Long vectors whose slices are the records: all magnitudes of f32, and values that always round in one direction.
+fn pools(rng: &mut TestRng) -> Vec<Vec<f32>> {
+    let mut pool = |value: &mut dyn FnMut(&mut TestRng) -> f64| -> Vec<f32> {
+        (0..2 * LONGEST).map(|_| value(rng) as f32).collect()
     };
     vec![
         // Well scaled, dense.
-        pool(&mut |w| w.sign() * w.unit()),
+        pool(&mut |w| w.sign() * w.uniform()),
         // All magnitudes at once.
         pool(&mut |w| w.sign() * w.log_uniform(1e-45, 3e38)),
         // All coordinates equal, with an odd mantissa.
@@ -47,20 +46,20 @@ fn pools(words: &mut Words) -> Vec<Vec<f32>> {
         pool(&mut |_| -0.333_333_34),
         // Subnormal.
         pool(&mut |w| w.sign() * w.log_uniform(1e-45, 1e-38)),
-        // Near the largest number.
-        pool(&mut |w| w.sign() * (3.4e38 * (1.0 - 1e-3 * w.unit()))),
+        // Near f32::MAX.
+        pool(&mut |w| w.sign() * (3.4e38 * (1.0 - 1e-3 * w.uniform()))),
         // Sparse.
-        pool(&mut |w| if w.next() % 64 == 0 { w.sign() * w.unit() } else { 0.0 }),
-        // A spike over a floor of dust.
-        pool(&mut |w| if w.next() % 4096 == 0 { 1.0 } else { 1e-6 * w.unit() }),
+        pool(&mut |w| if w.next() % 64 == 0 { w.sign() * w.uniform() } else { 0.0 }),
+        // Rare spikes among tiny values.
+        pool(&mut |w| if w.next() % 4096 == 0 { 1.0 } else { 1e-6 * w.uniform() }),
         // Zero.
         pool(&mut |_| 0.0),
-        // Finite, then suddenly not.
+        // Rarely NaN or infinite.
         pool(&mut |w| match w.next() % 100_000 {
             0 => f64::NAN,
             1 => f64::INFINITY,
             2 => f64::NEG_INFINITY,
-            _ => w.sign() * w.unit(),
+            _ => w.sign() * w.uniform(),
         }),
     ]
 }
@@ -92,12 +91,12 @@ fn exact_squared_norm(u: &[i64]) -> u128 {
 #[test]
 fn no_integer_vector_is_longer_than_the_sensitivity_and_good_ones_keep_their_length() {
     let (threads, vectors) = (2, 1_000_000);
-    let pools = pools(&mut Words(20_261_115));
+    let pools = pools(&mut TestRng(20_261_115));
     let clipped: usize = std::thread::scope(|scope| {
         let part = |seed| {
             scope.spawn({
                 let pools = &pools;
-                move || clip_many(pools, Words(seed), vectors / threads)
+                move || clip_many(pools, TestRng(seed), vectors / threads)
             })
         };
         let parts: Vec<_> = (0..threads as u64).map(part).collect();
@@ -106,22 +105,22 @@ fn no_integer_vector_is_longer_than_the_sensitivity_and_good_ones_keep_their_len
     assert!(clipped > vectors / 4, "only {clipped} vectors were clipped");
 }
 
-/// Checks that many vectors and returns how many were clipped.
-fn clip_many(pools: &[Vec<f32>], mut words: Words, vectors: usize) -> usize {
+/// Checks `vectors` vectors and returns how many were clipped.
+fn clip_many(pools: &[Vec<f32>], mut rng: TestRng, vectors: usize) -> usize {
     let mut clipped = 0;
     for index in 0..vectors {
         let kind = index % pools.len();
-        let d = (words.unit().powi(3) * (LONGEST as f64).ln()).exp().round() as usize;
-        let start = words.next() as usize % LONGEST;
+        let d = (rng.uniform().powi(3) * (LONGEST as f64).ln()).exp().round() as usize;
+        let start = rng.next() as usize % LONGEST;
         let x = &pools[kind][start..start + d];
         let norm = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-        // Clip norms around the record's own length, and some that have nothing to do with it.
-        let clip = match words.next() % 4 {
-            0 => words.log_uniform(1e-40, 1e40),
-            _ => norm * words.log_uniform(0.01, 2.0),
+        // Most clip norms near the record's norm, some anywhere.
+        let clip = match rng.next() % 4 {
+            0 => rng.log_uniform(1e-40, 1e40),
+            _ => norm * rng.log_uniform(0.01, 2.0),
         };
         let clip = if clip.is_finite() && clip > 0.0 { clip } else { 1.0 };
-        let plan = plan(d, clip, words.log_uniform(1e-3, 1e3));
+        let plan = plan(d, clip, rng.log_uniform(1e-3, 1e3));
         let u = integers(&plan, x);
         let squared = exact_squared_norm(&u);
         let s_int = u128::from(plan.grid("x").unwrap().s_int());
@@ -139,34 +138,34 @@ fn clip_many(pools: &[Vec<f32>], mut words: Words, vectors: usize) -> usize {
 
 #[test]
 fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
-    let mut words = Words(99);
-    let pools = pools(&mut words);
+    let mut rng = TestRng(99);
+    let pools = pools(&mut rng);
     for index in 0..200_000 {
         let mut slice = || {
-            let d = words.log_uniform(1.0, 300.0) as usize;
-            let start = words.next() as usize % LONGEST;
-            &pools[words.next() as usize % pools.len()][start..start + d]
+            let d = rng.log_uniform(1.0, 300.0) as usize;
+            let start = rng.next() as usize % LONGEST;
+            &pools[rng.next() as usize % pools.len()][start..start + d]
         };
         let vectors = [slice(), slice(), slice()];
-        let alphas = [(); 3].map(|()| match words.next() % 4 {
-            0 => words.log_uniform(1e-30, 1e30),
-            _ => words.log_uniform(0.1, 10.0),
+        let alphas = [(); 3].map(|()| match rng.next() % 4 {
+            0 => rng.log_uniform(1e-30, 1e30),
+            _ => rng.log_uniform(0.1, 10.0),
         });
         let names = ["a", "b", "c"];
         let scales = alphas.map(|alpha| JointScale::new(alpha).unwrap());
-        let clip = ClipNorm::new(words.log_uniform(1e-3, 1e3)).unwrap();
+        let clip = ClipNorm::new(rng.log_uniform(1e-3, 1e3)).unwrap();
         let mut group = Group::joint("g", names.into_iter().zip(scales), clip);
         if index % 3 == 0 {
             group = group.normalised();
         }
-        let bound = WeightBound::new(words.log_uniform(0.1, 10.0)).unwrap();
+        let bound = WeightBound::new(rng.log_uniform(0.1, 10.0)).unwrap();
         if index % 5 == 0 {
             group = group.weighted(bound);
         }
-        let weight = [1.0, 0.0, f64::NAN, 1e300, words.log_uniform(0.01, 20.0)][index % 5];
+        let weight = [1.0, 0.0, f64::NAN, 1e300, rng.log_uniform(0.01, 20.0)][index % 5];
         let structure =
             Structure::new(names.into_iter().zip(vectors).map(|(n, v)| (n, v.len()))).unwrap();
-        let plan = plan_of(structure, group, words.log_uniform(1e-3, 1e3));
+        let plan = plan_of(structure, group, rng.log_uniform(1e-3, 1e3));
         let squared = exact_squared_norm(&integers_of(&plan, &vectors, weight));
         let s_int = u128::from(plan.grid("g").unwrap().s_int());
         assert!(squared <= s_int * s_int, "{alphas:?} {clip} {weight}");
@@ -175,9 +174,9 @@ fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
             .zip(alphas)
             .flat_map(|(v, alpha)| v.iter().map(move |&x| (f64::from(x) / alpha).powi(2)))
             .sum();
-        // A normalised record that is neither zero nor unruly has all of the length.
-        let ruly = alphas.iter().all(|alpha| (0.1..=10.0).contains(alpha));
-        if index % 15 == 3 && ruly && (1e-20..1e70).contains(&scaled) {
+        // A normalised record of moderate magnitude keeps its full norm.
+        let has_moderate_scales = alphas.iter().all(|alpha| (0.1..=10.0).contains(alpha));
+        if index % 15 == 3 && has_moderate_scales && (1e-20..1e70).contains(&scaled) {
             let retained = squared as f64 / (s_int * s_int) as f64;
             assert!(retained >= 0.9999, "{alphas:?} {retained}");
         }
@@ -192,21 +191,21 @@ fn a_record_that_fails_its_certificate_is_taken_back() {
     let (good, long) = ([0.01f32; 40], [1f32; 40]);
     let factor = f64::from(grid.s_int());
     sum.add_certified::<[&[f32]]>(grid, &[&good], factor);
-    // The factor of a much shorter record: forty coordinates of S_int each.
+    // A factor that is far too large: forty coordinates of S_int each.
     sum.add_certified::<[&[f32]]>(grid, &[&long], factor);
     assert_eq!(sum.certified, 1);
     assert_eq!(sum.sums.into_sums(), integers(&plan, &good));
 }
 
-/// Outer products in the open: coordinates rounded as those of other vectors are, sums in one vector.
-struct Open {
+/// Outer products as dense vectors, rounded like other coordinates.
+struct DenseProducts {
     s_int: u32,
     left: Vec<f32>,
     rounded: Vec<i64>,
     sum: Vec<i64>,
 }
 
-impl OuterProducts for Open {
+impl OuterProducts for DenseProducts {
     fn lengths(&self) -> (usize, usize) {
         (2, 3)
     }
@@ -245,74 +244,75 @@ impl OuterProducts for Open {
     }
 }
 
-/// A plan for "a" of two coordinates, "w" of two by three, and "b" of one, in one group.
-fn mixed() -> RoundPlan {
+/// A plan with "a" of two coordinates, "w" of two by three, and "b" of one, in one group.
+fn mixed_plan() -> RoundPlan {
     let structure = Structure::new([("a", 2), ("w", 6), ("b", 1)]).unwrap();
     plan_of(structure, Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()), 1.0)
 }
 
-fn open_part(plan: &RoundPlan) -> PartialSum {
+fn part_with_products(plan: &RoundPlan) -> PartialSum {
     let s_int = plan.inner.groups[0].grid.s_int();
-    let open = || Open { s_int, left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
+    let products =
+        || DenseProducts { s_int, left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
     PartialSum::new(&plan.inner, 0, |name| {
-        (name == "w").then(|| -> Box<dyn OuterProducts> { Box::new(open()) })
+        (name == "w").then(|| -> Box<dyn OuterProducts> { Box::new(products()) })
     })
 }
 
-fn whole(plan: &RoundPlan, part: PartialSum) -> Vec<i64> {
+fn absorbed(plan: &RoundPlan, part: PartialSum) -> Vec<i64> {
     let mut total = crate::ClippedSum::new(&plan.inner, 0);
     total.absorb(part).unwrap();
     total.into_integers().remove(0)
 }
 
 #[test]
-fn outer_products_stand_where_their_coordinates_would() {
-    let plan = mixed();
+fn outer_products_give_the_integers_of_their_coordinates() {
+    let plan = mixed_plan();
     for scale in [1e-3f32, 1.0, 1e3] {
         let (a, left, right, b) =
             ([0.5 * scale, -0.25], [scale, -2.0], [3.0, 0.0, -1.0], [0.125f32]);
         let product: Vec<f32> =
             left.iter().flat_map(|a| right.iter().map(move |b| a * b)).collect();
         let expected = integers_of(&plan, &[&a, &product, &b], 1.0);
-        let mut part = open_part(&plan);
+        let mut part = part_with_products(&plan);
         let outer = RecordVector::Outer(&left, &right);
         part.add(&[RecordVector::Values(&a), outer, RecordVector::Values(&b)]).unwrap();
-        // The product of two norms is rounded otherwise than the norm of the product.
-        let near = |(x, y): (&i64, &i64)| (x - y).abs() <= 64;
-        let found = whole(&plan, part);
-        assert!(found.iter().zip(&expected).all(near), "{found:?} {expected:?}");
+        // The product of two norms and the norm of the product round differently.
+        let is_near = |(x, y): (&i64, &i64)| (x - y).abs() <= 64;
+        let found = absorbed(&plan, part);
+        assert!(found.iter().zip(&expected).all(is_near), "{found:?} {expected:?}");
         assert!(exact_squared_norm(&found) > 0);
     }
 }
 
 #[test]
-fn a_record_without_a_certificate_leaves_nothing_behind_in_any_place() {
-    let plan = mixed();
-    let (grid, mut part) = (plan.inner.groups[0].grid, open_part(&plan));
+fn a_record_without_a_certificate_adds_nothing_to_any_vector() {
+    let plan = mixed_plan();
+    let (grid, mut part) = (plan.inner.groups[0].grid, part_with_products(&plan));
     let (a, left, right, b) = ([0.6f32, 0.0], [0.6f32, 0.0], [1.0f32, 0.0, 0.0], [0.6f32]);
     let vectors = [
         RecordVector::Values(&a[..]),
         RecordVector::Outer(&left, &right),
         RecordVector::Values(&b),
     ];
-    // Each vector fits alone, and all three do not.
+    // Each vector alone is within the sensitivity, all three together are not.
     part.groups[0].squared_norm(&vectors[..]);
     part.groups[0].add_certified(grid, &vectors[..], f64::from(grid.s_int()));
     assert_eq!(part.groups[0].certified, 0);
-    assert!(whole(&plan, part).iter().all(|u| *u == 0));
-    // By its true norm it fits.
-    let mut part = open_part(&plan);
+    assert!(absorbed(&plan, part).iter().all(|u| *u == 0));
+    // With its true norm it is certified.
+    let mut part = part_with_products(&plan);
     part.add(&vectors).unwrap();
     assert_eq!(part.groups[0].certified, 1);
     let s_int = u128::from(grid.s_int());
-    let squared = exact_squared_norm(&whole(&plan, part));
+    let squared = exact_squared_norm(&absorbed(&plan, part));
     assert!(squared <= s_int * s_int && squared as f64 > 0.99 * (s_int * s_int) as f64);
 }
 
 #[test]
 fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() {
-    let plan = mixed();
-    let mut part = open_part(&plan);
+    let plan = mixed_plan();
+    let mut part = part_with_products(&plan);
     let dense = [0.0f32; 6];
     let values = RecordVector::Values(&dense[..2]);
     let b = RecordVector::Values(&dense[..1]);
@@ -321,19 +321,19 @@ fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() 
     let short = RecordVector::Outer(&dense[..2], &dense[..2]);
     assert!(matches!(part.add(&[values, short, b]), Err(SumError::Dimension { .. })));
     assert!(matches!(part.add(&[values]), Err(SumError::Count { .. })));
-    // As many coordinates, and other factors.
+    // The same number of coordinates, with swapped factors.
     let turned = RecordVector::Outer(&dense[..3], &dense[..2]);
     assert!(matches!(part.add(&[values, turned, b]), Err(SumError::Dimension { .. })));
     let product = RecordVector::Outer(&dense[..2], &dense[..3]);
     assert_eq!(part.add(&[product, product, b]), Err(SumError::Form("a".to_owned())));
-    // Nothing was certified, so that nothing but zeros can be in the sum.
-    let Place::Outer(products) = &mut part.groups[0].members[1].place else { unreachable!() };
+    // Nothing was certified, so the sum must be zero.
+    let Storage::Outer(products) = &mut part.groups[0].members[1].storage else { unreachable!() };
     products.squared_norm(&[1.0, 0.0], &[1.0, 0.0, 0.0]);
     products.round(&[1.0, 0.0, 0.0], 9.0);
     products.add();
     let mut total = crate::ClippedSum::new(&plan.inner, 0);
     assert_eq!(total.absorb(part).err(), Some(SumError::Uncertified("w".to_owned())));
-    assert_eq!(total.absorb(open_part(&mixed())).map(|memory| memory.len()), Ok(1));
+    assert_eq!(total.absorb(part_with_products(&mixed_plan())).map(|memory| memory.len()), Ok(1));
     let other_round = PartialSum::new(&plan.inner, 1, |_| None);
     assert_eq!(total.absorb(other_round).err(), Some(SumError::Foreign));
 }
@@ -370,7 +370,7 @@ fn a_weighted_group_of_outer_products_gives_the_integers_of_its_coordinates() {
     let bound = WeightBound::new(4.0).unwrap();
     let group = Group::new("g", ["*"], ClipNorm::new(1.0).unwrap()).weighted(bound);
     let plan = plan_of(structure, group, 1.0);
-    // Powers of two: the norm of the product and the product of the norms are the same number.
+    // Chosen so that the norm of the product and the product of the norms are the same number.
     let (a, left, right, b) = ([0.5f32, -0.25], [0.25f32, -2.0], [4.0f32, 0.0, -1.0], [0.125f32]);
     let product: Vec<f32> = left.iter().flat_map(|a| right.iter().map(move |b| a * b)).collect();
     let outer = [
@@ -381,29 +381,30 @@ fn a_weighted_group_of_outer_products_gives_the_integers_of_its_coordinates() {
     let mut last = Vec::new();
     for weight in [f64::NAN, -1.0, 0.0, 0.3, 1.0, 3.9, 4.0, 1e300] {
         let expected = integers_of(&plan, &[&a, &product, &b], weight);
-        let mut part = open_part(&plan);
+        let mut part = part_with_products(&plan);
         part.add_weighted(&outer[..], weight).unwrap();
-        assert_eq!(whole(&plan, part), expected, "weight {weight}");
-        // A larger weight counts more, up to the bound.
-        let counts_more = weight > 0.0 && weight <= 4.0;
-        assert!(exact_squared_norm(&expected) > exact_squared_norm(&last) || !counts_more);
+        assert_eq!(absorbed(&plan, part), expected, "weight {weight}");
+        // The norm grows with the weight, up to the bound.
+        let is_within_bound = weight > 0.0 && weight <= 4.0;
+        assert!(exact_squared_norm(&expected) > exact_squared_norm(&last) || !is_within_bound);
         last = expected;
     }
 }
 
-/// Three vectors in one group, on a grid of this sensitivity: two as coordinates, one as an outer product.
-fn three(s_int: u32) -> GroupSum {
-    let member = |vector, place| MemberSum { vector, alpha: 1.0, range: vector..vector + 1, place };
-    let open = Open { s_int, left: vec![1.0], rounded: Vec::new(), sum: vec![0] };
+/// A group of three vectors with this sensitivity: two as coordinates, one as an outer product.
+fn group_of_three(s_int: u32) -> GroupSum {
+    let member =
+        |vector, storage| MemberSum { vector, alpha: 1.0, range: vector..vector + 1, storage };
+    let products = DenseProducts { s_int, left: vec![1.0], rounded: Vec::new(), sum: vec![0] };
     let members = vec![
-        member(0, Place::Sums(0..1)),
-        member(1, Place::Sums(1..2)),
-        member(2, Place::Outer(Box::new(open))),
+        member(0, Storage::Sums(0..1)),
+        member(1, Storage::Sums(1..2)),
+        member(2, Storage::Outer(Box::new(products))),
     ];
     GroupSum { sums: Accumulator::new(2), members, certified: 0 }
 }
 
-/// The sum of squares counts, not the largest vector: every record of three small integers, alone in a sum.
+/// Every record of three small integers: the certificate is on the sum of squares, not on the largest vector.
 #[test]
 fn several_vectors_are_certified_together_for_every_small_record() {
     for s_int in 1u32..=6 {
@@ -419,18 +420,18 @@ fn several_vectors_are_certified_together_for_every_small_record() {
                 RecordVector::Values(&y),
                 RecordVector::Outer(&[1.0], &z),
             ];
-            let mut group = three(s_int);
+            let mut group = group_of_three(s_int);
             group.add_certified(grid, record.as_slice(), 1.0);
             let u = [a, b, c].map(|value| i64::from(value).clamp(-s, s));
-            let counts = u.iter().map(|u| u * u).sum::<i64>() <= s * s;
-            let expected = if counts { u } else { [0; 3] };
+            let is_certified = u.iter().map(|u| u * u).sum::<i64>() <= s * s;
+            let expected = if is_certified { u } else { [0; 3] };
             let mut found = vec![0];
-            if let Place::Outer(products) = &group.members[2].place {
+            if let Storage::Outer(products) = &group.members[2].storage {
                 products.sum().add_to(&mut found);
             }
             found.splice(0..0, group.sums.into_sums());
             assert_eq!(found, expected, "({a}, {b}, {c}) against {s_int}");
-            assert_eq!(group.certified, u64::from(counts));
+            assert_eq!(group.certified, u64::from(is_certified));
         }
     }
 }

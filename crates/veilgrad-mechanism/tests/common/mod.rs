@@ -1,4 +1,4 @@
-//! Small numbers in, a noiseless INSECURE round out.
+//! Short constructors, and INSECURE rounds without noise.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use veilgrad_events::{
@@ -61,7 +61,7 @@ pub fn release(plan: &RoundPlan, sample: Sample, sum: ClippedSum) -> Released<Es
     sum.release(sample, no_noise(plan)).unwrap()
 }
 
-/// A whole round over these records.
+/// The release of a whole round over these records, without noise.
 pub fn release_of(plan: &RoundPlan, records: &[&[&[f32]]]) -> Released<Estimates> {
     let (sample, mut sum) = begin(plan);
     for record in records {

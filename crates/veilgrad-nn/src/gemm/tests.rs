@@ -1,11 +1,11 @@
-//! Products are chains, whatever kernel, shape and part.
+//! Every kernel computes the same chains, for any shape and any split of the inner index.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::test::Words;
+use crate::test::SplitMix64;
 
-/// The sentence in the module's guarantee, element by element.
+/// The chain of the module's guarantee, element by element.
 fn reference(
     (m, k, n): (usize, usize, usize),
     a: impl Fn(usize, usize) -> f32,
@@ -23,8 +23,8 @@ proptest! {
     fn every_element_is_the_chain_of_its_own_row_and_column(
         m in 1usize..15, k in prop_oneof![1usize..40, 250usize..600], n in 1usize..150, seed: u64,
     ) {
-        let mut words = Words(seed);
-        let mut numbers = |count| (0..count).map(|_| words.normal()).collect::<Vec<f32>>();
+        let mut random = SplitMix64(seed);
+        let mut numbers = |count| (0..count).map(|_| random.normal()).collect::<Vec<f32>>();
         let (a, b, bias, old) = (numbers(m * k), numbers(k * n), numbers(n), numbers(m * n));
         let bits = |c: &[f32]| c.iter().map(|c| c.to_bits()).collect::<Vec<u32>>();
         let (mut panels, mut spare, mut c) = (Panels::default(), Panels::default(), old.clone());
@@ -50,23 +50,23 @@ proptest! {
     fn patches_are_rows_and_columns_like_any_other(
         places in 1usize..20, lines in 1usize..4, run in 1usize..20, n in 1usize..100, seed: u64,
     ) {
-        let mut words = Words(seed);
-        let image: Vec<f32> = (0..400).map(|_| words.normal()).collect();
-        let corners: Vec<usize> = (0..places).map(|_| words.next() as usize % 100).collect();
-        let lines: Vec<usize> = (0..lines).map(|_| words.next() as usize % 250).collect();
+        let mut random = SplitMix64(seed);
+        let image: Vec<f32> = (0..400).map(|_| random.normal()).collect();
+        let corners: Vec<usize> = (0..places).map(|_| random.next() as usize % 100).collect();
+        let lines: Vec<usize> = (0..lines).map(|_| random.next() as usize % 250).collect();
         let patches = Patches { image: &image, corners: &corners, lines: &lines, run };
         let length = lines.len() * run;
         let number = |place: usize, p: usize| image[corners[place] + lines[p / run] + p % run];
         let all: Vec<f32> = (0..places * length).map(|i| number(i / length, i % length)).collect();
         let (mut found, mut expected) = (vec![0.0; places * n], vec![0.0; places * n]);
         let mut spare = Panels::default();
-        let b: Vec<f32> = (0..length * n).map(|_| words.normal()).collect();
+        let b: Vec<f32> = (0..length * n).map(|_| random.normal()).collect();
         let shape = (places, length, n);
         multiply_plain(shape, Left::Patches(patches), &b, Start::Zero, &mut found, &mut spare);
         multiply_plain(shape, Left::Rows(&all), &b, Start::Zero, &mut expected, &mut spare);
         prop_assert_eq!(found, expected);
         let (mut found, mut expected) = (vec![0.0; length * n], vec![0.0; length * n]);
-        let b: Vec<f32> = (0..places * n).map(|_| words.normal()).collect();
+        let b: Vec<f32> = (0..places * n).map(|_| random.normal()).collect();
         let shape = (length, places, n);
         multiply_plain(shape, Left::PatchColumns(patches), &b, Start::Zero, &mut found, &mut spare);
         multiply_plain(shape, Left::Columns(&all), &b, Start::Zero, &mut expected, &mut spare);
@@ -75,8 +75,8 @@ proptest! {
 
     #[test]
     fn all_kernels_give_the_same_bits(m in 1usize..15, k in 1usize..40, n in 1usize..150, seed: u64) {
-        let mut words = Words(seed);
-        let mut numbers = |count| (0..count).map(|_| words.any()).collect::<Vec<f32>>();
+        let mut random = SplitMix64(seed);
+        let mut numbers = |count| (0..count).map(|_| random.any()).collect::<Vec<f32>>();
         let (a, b) = (numbers(m * k), numbers(k * n));
         let (mut panels, mut wide) = <(Panels, Panels)>::default();
         panels.pack_with(false, &b, k, n);
@@ -88,10 +88,10 @@ proptest! {
             Blocks { kernel: Portable, shape, a, b, start, c, column: 0 }.run();
             for b in [panels.right(), wide.right()] {
                 let mut all = vec![vec![0.0; m * n]; 3];
-                let [portable, avx2, ours] = &mut all[..] else { unreachable!() };
+                let [portable, avx2, dispatched] = &mut all[..] else { unreachable!() };
                 Blocks { kernel: Portable, shape, a, b, start, c: portable, column: 0 }.run();
                 // With AVX-512 where the machine has it.
-                each_block(shape, a, b, start, ours);
+                multiply_blocks(shape, a, b, start, dispatched);
                 #[cfg(target_arch = "x86_64")]
                 match pulp::x86::V3::try_new() {
                     Some(kernel) => Blocks { kernel, shape, a, b, start, c: avx2, column: 0 }.run(),

@@ -7,10 +7,10 @@ use pulp::{cast, f32x16};
 
 use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
 
-// With indices, the compiler sees that all rows have one length.
+// With indices, the compiler sees that all rows have the same length.
 #[allow(clippy::needless_range_loop)]
 impl<K> Blocks<'_, K> {
-    /// Does the columns of as many wide panels as there are, and returns the other blocks.
+    /// Computes the columns in wide panels; returns the blocks that are left.
     #[inline(always)]
     pub(super) fn wide(mut self, v4: V4, rows: &[f32]) -> Self {
         let Shape { m, n, k } = self.shape;
@@ -34,7 +34,7 @@ impl<K> Blocks<'_, K> {
         self
     }
 
-    /// H rows of a wide panel; returns H.
+    /// Computes H rows of a wide panel; returns H.
     #[inline(always)]
     fn wide_block<const H: usize>(
         &mut self,
@@ -57,7 +57,7 @@ impl<K> Blocks<'_, K> {
                 sums[i][j] = vector(&from[j * WIDTH..]);
             }
         }
-        // Of one length, so that no check is left inside.
+        // Slices of the same length: the inner loop has no bounds checks.
         let length = part.len();
         let mut a: [&[f32]; H] = [&[]; H];
         for i in 0..H {

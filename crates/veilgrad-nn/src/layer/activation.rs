@@ -1,11 +1,11 @@
-//! Functions of one number.
+//! Activation functions, element by element.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 use veilgrad_mechanism::exact::vectorised;
 
 use super::operation::{Backward, Compiled, Operation, Packed, Spare};
 
-/// A function and its derivative, which gets `x` and the function's value there.
+/// A function and its derivative; the derivative is called with `x` and the function's value at `x`.
 struct Activation<V, S> {
     value: V,
     slope: S,
@@ -24,12 +24,12 @@ pub(super) fn tanh(shape: &[usize]) -> Compiled {
 pub(super) fn gelu(shape: &[usize]) -> Compiled {
     // 1/sqrt(2 pi)
     const PEAK: f32 = 0.398_942_3;
-    let normal_below = |x: f32| 0.5 * (1.0 + libm::erff(x * FRAC_1_SQRT_2));
+    let normal_cdf = |x: f32| 0.5 * (1.0 + libm::erff(x * FRAC_1_SQRT_2));
     let slope = move |x: f32, _| {
         let density = PEAK * libm::expf(-x * x / 2.0);
-        normal_below(x) + if density > 0.0 { x * density } else { 0.0 }
+        normal_cdf(x) + if density > 0.0 { x * density } else { 0.0 }
     };
-    compile(shape, move |x| x * normal_below(x), slope)
+    compile(shape, move |x| x * normal_cdf(x), slope)
 }
 
 fn compile<V, S>(shape: &[usize], value: V, slope: S) -> Compiled

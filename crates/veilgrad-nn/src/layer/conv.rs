@@ -1,13 +1,13 @@
-//! Convolutions of images, as products of matrices.
+//! Convolutions, computed as matrix products of patches and filters.
 
 use super::operation::{
-    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, image,
+    Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, image,
 };
 use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Patches, Start, multiply, multiply_plain};
 use veilgrad_mechanism::exact::vectorised;
 
-/// A convolution: `filters` filters of `kernel` (height, width) over all channels.
+/// A two-dimensional convolution layer: `filters` filters of size `kernel` (height, width) over all channels.
 ///
 /// # Example
 /// ```
@@ -24,21 +24,21 @@ pub struct Conv2d {
     pub filters: usize,
     /// Height and width of a filter.
     pub kernel: (usize, usize),
-    /// Steps down and to the right.
+    /// Stride in height and in width.
     pub stride: (usize, usize),
-    /// What is around the image.
+    /// The zeros around the image.
     pub padding: Padding,
 }
 
-/// The zeros around an image.
+/// Zero padding of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Padding {
-    /// None: filters stay inside.
+    /// No padding.
     Valid,
-    /// As many as make the output `ceil(input / stride)`, the odd one at the bottom and right.
+    /// As many zeros as make the output `ceil(input / stride)` long; an odd one goes to the bottom or right.
     Same,
-    /// That many above and below, and to the left and right.
+    /// This many rows above and below, and this many columns left and right.
     Explicit(usize, usize),
 }
 
@@ -94,20 +94,20 @@ impl From<Conv2d> for super::Layer {
     }
 }
 
-/// One direction of the image.
+/// Height or width: sizes along one axis of the image.
 #[derive(Clone, Copy)]
 struct Axis {
     inputs: usize,
     kernel: usize,
     stride: usize,
     outputs: usize,
-    /// Zeros before the first pixel, and the length with the zeros on both sides.
+    /// Zeros before the first pixel, and the length with padding on both sides.
     before: usize,
     padded: usize,
 }
 
 impl Axis {
-    /// `explicit` zeros on both sides, or as many as the output needs to be `ceil(input / stride)`.
+    /// `explicit` zeros on both sides, or as many as make the output `ceil(input / stride)` long.
     fn new(inputs: usize, kernel: usize, stride: usize, explicit: Option<usize>) -> Option<Self> {
         if inputs == 0 || kernel == 0 || stride == 0 {
             return None;
@@ -129,7 +129,7 @@ struct Conv {
     right: Axis,
     channels: usize,
     filters: usize,
-    /// Where patches begin in the image with its zeros, and their lines from there.
+    /// Offsets of the patches in the padded image, and of a patch's lines from its corner.
     corners: Vec<usize>,
     lines: Vec<usize>,
 }
@@ -143,7 +143,7 @@ impl Conv {
         self.down.outputs * self.right.outputs
     }
 
-    /// The pixels under a filter.
+    /// Numbers under a filter.
     fn patch(&self) -> usize {
         self.down.kernel * self.right.kernel * self.channels
     }
@@ -152,14 +152,14 @@ impl Conv {
         self.down.padded > self.down.inputs || self.right.padded > self.right.inputs
     }
 
-    /// Where the rows of an image stand among the zeros around it.
+    /// Offsets of the image's rows in the padded image.
     fn rows(&self) -> impl Iterator<Item = usize> {
         let (line, first) = (self.right.padded * self.channels, self.right.before * self.channels);
         let before = self.down.before;
         (0..self.down.inputs).map(move |row| (row + before) * line + first)
     }
 
-    /// Writes the image with zeros around it.
+    /// Writes the padded image.
     fn pad(&self, x: &[f32], padded: &mut Vec<f32>) {
         padded.resize(self.down.padded * self.right.padded * self.channels, 0.0);
         padded.fill(0.0);
@@ -169,7 +169,7 @@ impl Conv {
         }
     }
 
-    /// The image with its zeros, as patches under every filter position.
+    /// The patches of the padded image, one per filter position.
     fn patches<'a>(&'a self, x: &'a [f32], padded: &'a mut Vec<f32>) -> Patches<'a> {
         let image = if self.is_padded() {
             self.pad(x, padded);
@@ -181,7 +181,7 @@ impl Conv {
         Patches { image, corners, lines, run: self.right.kernel * self.channels }
     }
 
-    /// Adds what came back for every filter position to the pixels under it.
+    /// Adds the gradient of every patch to the pixels of the patch (col2im).
     fn scatter(&self, patches: &[f32], padded: &mut Vec<f32>, dx: &mut [f32]) {
         let run = self.right.kernel * self.channels;
         let add = |sums: &mut [f32]| {
@@ -218,11 +218,11 @@ impl Operation for Conv {
         let (height, width) = (self.down.kernel, self.right.kernel);
         // Glorot and Bengio 2010.
         let fans = self.patch() + height * width * self.filters;
-        let first = First::Uniform((6.0 / fans as f32).sqrt());
+        let initial = Initial::Uniform((6.0 / fans as f32).sqrt());
         let shape = vec![height, width, self.channels, self.filters];
         vec![
-            Parameter::new("weight", shape, Role::Weight, first),
-            Parameter::new("bias", vec![self.filters], Role::Weight, First::Constant(0.0)),
+            Parameter::new("weight", shape, Role::Weight, initial),
+            Parameter::new("bias", vec![self.filters], Role::Weight, Initial::Constant(0.0)),
         ]
     }
 

@@ -1,6 +1,6 @@
-//! Vectors looked up by number.
+//! Embedding tables.
 
-use super::operation::{Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare};
+use super::operation::{Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare};
 use crate::error::ModelError;
 
 struct Embedding {
@@ -14,7 +14,9 @@ pub(super) fn compile(
     dimension: usize,
 ) -> Result<Compiled, ModelError> {
     if entries * dimension == 0 || entries > 1 << 24 {
-        let message = format!("{entries} vectors of {dimension} are no embedding");
+        let message = format!(
+            "an embedding has 1 to 2^24 entries of at least one number, not {entries} of {dimension}"
+        );
         return Err(ModelError::Shape(message));
     }
     let mut shape = shape.to_vec();
@@ -23,9 +25,9 @@ pub(super) fn compile(
 }
 
 impl Embedding {
-    /// The entry of a number, if it is one: 0, 1, … as an f32.
+    /// The entry that a number names: 0, 1, … as an f32.
     fn entry(&self, number: f32) -> Option<usize> {
-        // The conversion saturates, and NaN becomes 0; the comparison finds both.
+        // The cast saturates and turns NaN into 0; the comparison rejects both.
         let entry = number as usize;
         (entry as f32 == number && entry < self.entries).then_some(entry)
     }
@@ -34,8 +36,8 @@ impl Embedding {
 impl Operation for Embedding {
     fn parameters(&self) -> Vec<Parameter> {
         let shape = vec![self.entries, self.dimension];
-        let first = First::Uniform((3.0 / self.dimension as f32).sqrt());
-        vec![Parameter::new("weight", shape, Role::Weight, first)]
+        let initial = Initial::Uniform((3.0 / self.dimension as f32).sqrt());
+        vec![Parameter::new("weight", shape, Role::Weight, initial)]
     }
 
     fn forward(&self, packed: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
@@ -45,7 +47,7 @@ impl Operation for Embedding {
                     let first = entry * self.dimension;
                     y.copy_from_slice(&packed.values[0][first..][..self.dimension]);
                 }
-                // NaN: so is the loss, and the record contributes zero.
+                // NaN makes the loss NaN, so that the record contributes zero.
                 None => y.fill(f32::NAN),
             }
         }
@@ -62,7 +64,7 @@ impl Operation for Embedding {
         }
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length * dimension));
         for (record, (numbers, dy)) in rows.enumerate() {
-            let table = pass.gradients.open(0, record);
+            let table = pass.gradients.accumulator(0, record);
             for (number, dy) in numbers.iter().zip(dy.chunks_exact(dimension)) {
                 let Some(entry) = self.entry(*number) else { continue };
                 for (sum, dy) in table[entry * dimension..].iter_mut().zip(dy) {

@@ -1,7 +1,7 @@
-//! Linear maps over the last axis.
+//! Linear layers over the last axis.
 
 use super::operation::{
-    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
+    Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
@@ -28,10 +28,10 @@ impl Operation for Linear {
     fn parameters(&self) -> Vec<Parameter> {
         let (inputs, outputs) = (self.inputs, self.outputs);
         // Glorot and Bengio 2010.
-        let first = First::Uniform((6.0 / (inputs + outputs) as f32).sqrt());
+        let initial = Initial::Uniform((6.0 / (inputs + outputs) as f32).sqrt());
         vec![
-            Parameter::new("weight", vec![inputs, outputs], Role::Weight, first),
-            Parameter::new("bias", vec![outputs], Role::Weight, First::Constant(0.0)),
+            Parameter::new("weight", vec![inputs, outputs], Role::Weight, initial),
+            Parameter::new("bias", vec![outputs], Role::Weight, Initial::Constant(0.0)),
         ]
     }
 

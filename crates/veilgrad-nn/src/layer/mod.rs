@@ -1,4 +1,4 @@
-//! Layers: what a user writes, and the operations that they become for one shape of input.
+//! Layers as a user writes them, and the operations they compile to for one shape of input.
 
 mod activation;
 mod conv;
@@ -13,7 +13,7 @@ use crate::error::ModelError;
 
 pub use conv::{Conv2d, Padding};
 pub(crate) use operation::{
-    Backward, Compiled, First, Gradients, Operation, Packed, Parameter, Role, Spare,
+    Backward, Compiled, Gradients, Initial, Operation, Packed, Parameter, Role, Spare,
 };
 pub use pool::Window;
 pub(crate) use pool::rectified_max_pool;
@@ -51,7 +51,7 @@ pub enum Layer {
     AveragePool2d(Window),
     /// The mean over all axes but the last.
     GlobalAverage,
-    /// All axes as one.
+    /// Joins all axes into one.
     Flatten,
     /// Normalises groups of channels over all positions, per record.
     GroupNorm {
@@ -64,11 +64,12 @@ pub enum Layer {
     /// that records stay independent. Each record contributes its channel means and mean squares as
     /// one more group of the round.
     BatchNorm,
-    /// Looks up a vector per number; a number without an entry makes the record contribute zero.
+    /// Replaces each number (a token) by its row of a table. A number without a row makes the record
+    /// contribute zero.
     Embedding {
-        /// How many vectors.
+        /// Rows of the table.
         entries: usize,
-        /// Their length.
+        /// The length of a row.
         dimension: usize,
     },
 }
@@ -89,7 +90,7 @@ impl Layer {
         Self::AveragePool2d(Window { size, stride })
     }
 
-    /// What parameters of this layer are called, before a number.
+    /// The prefix of the layer's parameter names; a number follows.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Linear { .. } => "linear",
@@ -102,8 +103,8 @@ impl Layer {
         }
     }
 
-    /// The operation on records of this shape, and the shape of its output. `Flatten` needs none. `epsilon` keeps the
-    /// division of a normalisation away from zero.
+    /// The operation on records of this shape (none for `Flatten`), and the shape of its output. `epsilon` is that of
+    /// normalisations.
     pub(crate) fn operation(&self, shape: &[usize], epsilon: f32) -> Result<Compiled, ModelError> {
         match self {
             Self::Linear { outputs } => linear::compile(shape, *outputs),
@@ -131,5 +132,5 @@ impl Layer {
     }
 }
 
-/// The epsilon of normalisations, unless told otherwise.
+/// The default epsilon of normalisations.
 pub(crate) const EPSILON: f32 = 1e-5;

@@ -1,18 +1,18 @@
 //! Normalisation within one record: group norm and layer norm.
 
 use super::operation::{
-    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
+    Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 
-/// Sets of values that are normalised together: `groups` groups of channels over all positions, or
-/// all channels at each position.
+/// Normalises sets of values: groups of channels over all positions (group norm), or all channels at
+/// each position (layer norm).
 struct Normalise {
     positions: usize,
     channels: usize,
     sets: usize,
     per_position: bool,
-    /// Keeps the division away from zero.
+    /// Added to the variance.
     epsilon: f32,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn compile_group(
 ) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
     if groups == 0 || channels % groups != 0 {
-        let message = format!("{channels} channels do not make {groups} groups");
+        let message = format!("{channels} channels cannot be split into {groups} equal groups");
         return Err(ModelError::Shape(message));
     }
     let normalise = Normalise { positions, channels, sets: groups, per_position: false, epsilon };
@@ -36,15 +36,15 @@ pub(super) fn compile_layer(shape: &[usize], epsilon: f32) -> Result<Compiled, M
     Ok((Some(Box::new(normalise)), shape.to_vec()))
 }
 
-/// One parameter per channel for scale, and one for shift.
+/// The parameters scale and shift, with one number per channel.
 pub(super) fn scale_and_shift(channels: usize) -> Vec<Parameter> {
     let parameter =
-        |name, first| Parameter::new(name, vec![channels], Role::Weight, First::Constant(first));
+        |name, value| Parameter::new(name, vec![channels], Role::Weight, Initial::Constant(value));
     vec![parameter("scale", 1.0), parameter("shift", 0.0)]
 }
 
 impl Normalise {
-    /// The places of a set, in order.
+    /// The indices of a set's values, ascending.
     fn set(&self, set: usize) -> impl Iterator<Item = usize> + Clone {
         let channels = self.channels;
         let (rows, width, first) = if self.per_position {
@@ -56,7 +56,7 @@ impl Normalise {
         (0..rows * width).map(move |index| first + index / width * channels + index % width)
     }
 
-    /// The mean and one over the standard deviation of a set.
+    /// The mean and the inverse standard deviation of a set.
     fn moments(&self, x: &[f32], set: usize) -> (f32, f32) {
         let count = self.set(set).count() as f64;
         let mean = self.set(set).map(|i| f64::from(x[i])).sum::<f64>() / count;
@@ -88,8 +88,8 @@ impl Operation for Normalise {
         let length = self.positions * self.channels;
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
         for (record, (x, dy)) in rows.enumerate() {
-            pass.gradients.open(0, record);
-            pass.gradients.open(1, record);
+            pass.gradients.accumulator(0, record);
+            pass.gradients.accumulator(1, record);
             for set in 0..self.sets {
                 let (mean, inverse) = self.moments(x, set);
                 let normal = |i: usize| (x[i] - mean) * inverse;
@@ -103,13 +103,14 @@ impl Operation for Normalise {
                 }
                 let Some(dx) = pass.dx.as_deref_mut() else { continue };
                 let dx = &mut dx[record * length..][..length];
-                let inner = |i: usize| f64::from(dy[i] * pass.packed.values[0][i % self.channels]);
+                // The gradient by the normalised value, minus its mean and its component along the values.
+                let scaled = |i: usize| f64::from(dy[i] * pass.packed.values[0][i % self.channels]);
                 let count = self.set(set).count() as f64;
-                let average = self.set(set).map(inner).sum::<f64>() / count;
+                let mean = self.set(set).map(scaled).sum::<f64>() / count;
                 let along =
-                    self.set(set).map(|i| inner(i) * f64::from(normal(i))).sum::<f64>() / count;
+                    self.set(set).map(|i| scaled(i) * f64::from(normal(i))).sum::<f64>() / count;
                 for i in self.set(set) {
-                    let slope = inner(i) - average - f64::from(normal(i)) * along;
+                    let slope = scaled(i) - mean - f64::from(normal(i)) * along;
                     dx[i] = slope as f32 * inverse;
                 }
             }

@@ -1,22 +1,23 @@
-//! Operations on tiles of records: what layers become for one shape of input.
+//! Operations on tiles of records: compiled layers.
 
 use crate::error::ModelError;
 use crate::gemm::{Panels, Start, wipe};
 use veilgrad_mechanism::exact::vectorised;
 
+/// An operation, if one is needed, and the shape of its output.
 pub(crate) type Compiled = (Option<Box<dyn Operation>>, Vec<usize>);
 
-/// A parameter of an operation, or of a model, where the name of its layer is before its own.
+/// A parameter of an operation, or of a model; in a model, its name begins with that of its layer.
 pub(crate) struct Parameter {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) role: Role,
-    pub(crate) first: First,
+    pub(crate) initial: Initial,
 }
 
 impl Parameter {
-    pub(crate) fn new(name: &str, shape: Vec<usize>, role: Role, first: First) -> Self {
-        Self { name: name.to_owned(), shape, role, first }
+    pub(crate) fn new(name: &str, shape: Vec<usize>, role: Role, initial: Initial) -> Self {
+        Self { name: name.to_owned(), shape, role, initial }
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -24,7 +25,7 @@ impl Parameter {
     }
 }
 
-/// Whether a parameter is trained or follows a statistic of the records.
+/// Whether a parameter is trained or is a running statistic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Moved by an optimizer; records contribute gradients.
@@ -33,9 +34,9 @@ pub(crate) enum Role {
     Statistic,
 }
 
-/// The values before training.
+/// How a parameter is initialised.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum First {
+pub(crate) enum Initial {
     /// All the same.
     Constant(f32),
     /// Uniform in `[-limit, limit]`.
@@ -49,21 +50,20 @@ pub(crate) struct Packed<'a> {
     pub(crate) panels: &'a [Panels],
 }
 
-/// The backward pass of an operation: what went in and out before, what came back, and where gradients go. Rows of one
-/// record each.
+/// The arguments of a backward pass: input, output and output gradient, a row per record, and where gradients go.
 pub(crate) struct Backward<'a> {
     pub(crate) packed: Packed<'a>,
     pub(crate) records: usize,
     pub(crate) x: &'a [f32],
     pub(crate) y: &'a [f32],
     pub(crate) dy: &'a [f32],
-    /// The gradient by `x`, if it is wanted.
+    /// Where to write the gradient by `x`, if it is needed.
     pub(crate) dx: Option<&'a mut [f32]>,
     pub(crate) gradients: Gradients<'a>,
     pub(crate) spare: &'a mut Spare,
 }
 
-/// Memory that an operation may use and leave dirty.
+/// Scratch memory of operations; its contents are arbitrary.
 #[derive(Default)]
 pub(crate) struct Spare {
     pub(crate) values: Vec<f32>,
@@ -72,7 +72,7 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Overwrites what operations left.
+    /// Overwrites everything with zeros.
     pub(crate) fn wipe(&mut self) {
         wipe(&mut self.values);
         wipe(&mut self.more);
@@ -94,7 +94,7 @@ pub(crate) struct Gradients<'a> {
 }
 
 impl Gradients<'_> {
-    /// The row of a record and what a product is to be added to there.
+    /// The row of a record, and the start of a product that is written to it.
     pub(crate) fn row(&mut self, parameter: usize, record: usize) -> (&mut [f32], Start<'static>) {
         let length = self.lengths[parameter];
         let buffer = &mut self.buffers[parameter];
@@ -105,8 +105,8 @@ impl Gradients<'_> {
         }
     }
 
-    /// The row of a record, to be added to.
-    pub(crate) fn open(&mut self, parameter: usize, record: usize) -> &mut [f32] {
+    /// The row to which a record's gradient is added: zeroed, unless gradients are summed.
+    pub(crate) fn accumulator(&mut self, parameter: usize, record: usize) -> &mut [f32] {
         let summed = self.summed;
         let row = self.row(parameter, record).0;
         if !summed {
@@ -115,9 +115,9 @@ impl Gradients<'_> {
         row
     }
 
-    /// Adds all rows of what came back for a record to the gradient of a bias.
+    /// Adds a record's output gradient at every position to the gradient of a bias.
     pub(crate) fn add_rows(&mut self, parameter: usize, record: usize, dy: &[f32]) {
-        let bias = self.open(parameter, record);
+        let bias = self.accumulator(parameter, record);
         vectorised(
             #[inline(always)]
             || {
@@ -131,11 +131,11 @@ impl Gradients<'_> {
     }
 }
 
-/// A function of records and parameters, and its derivative.
+/// A compiled layer: forward and backward pass on a tile of records.
 ///
 /// # Guarantee
-/// Row i of `y`, `dx` and of every gradient is computed from row i of `x` and `dy` and from the
-/// parameters by a sequence of operations that does not depend on the number of records, on i, or on
+/// Row i of `y`, of `dx` and of every gradient is computed from row i of `x` and `dy` and from the
+/// parameters, by a sequence of operations that does not depend on the number of records, on i, or on
 /// any other row.
 pub(crate) trait Operation: Send + Sync {
     fn parameters(&self) -> Vec<Parameter> {
@@ -143,7 +143,7 @@ pub(crate) trait Operation: Send + Sync {
     }
 
     /// Packs weights for the kernels, once per round; `back` says whether the gradient by `x` will be
-    /// wanted.
+    /// needed.
     fn prepare(&self, _values: &[Vec<f32>], _back: bool, _panels: &mut Vec<Panels>) {}
 
     fn forward(
@@ -155,18 +155,18 @@ pub(crate) trait Operation: Send + Sync {
         spare: &mut Spare,
     );
 
-    /// Writes the gradient by `x` where it is wanted, and the parameters' gradients (for statistics:
-    /// the values), except those of an [`outer`](Operation::outer) parameter of single records.
+    /// Writes the gradient by `x` where it is needed, and the gradients of the parameters (for statistics:
+    /// the values). Per record, an [`outer`](Operation::outer) parameter gets none.
     fn backward(&self, pass: Backward<'_>);
 
-    /// Inputs and outputs, where a record's gradient of parameter 0 is the outer product of its rows
-    /// in `x` and `dy`.
+    /// The numbers of inputs and outputs, if a record's gradient of parameter 0 is the outer product of its
+    /// rows in `x` and `dy`.
     fn outer(&self) -> Option<(usize, usize)> {
         None
     }
 }
 
-/// The last axis and the number of positions before it.
+/// The number of positions (all axes but the last), and the length of the last axis.
 pub(crate) fn last_axis(shape: &[usize]) -> Result<(usize, usize), ModelError> {
     match shape.split_last() {
         Some((&last, rest)) if last > 0 => Ok((rest.iter().product(), last)),

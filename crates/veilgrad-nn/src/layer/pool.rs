@@ -1,19 +1,19 @@
-//! Windows over images, channel by channel.
+//! Max and average pooling.
 
 use super::operation::{Backward, Compiled, Operation, Packed, Spare, image, last_axis};
 use crate::error::ModelError;
 use veilgrad_mechanism::exact::vectorised;
 
-/// A square window and its step.
+/// The square window of a pooling layer, and its stride.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Height and width.
     pub size: usize,
-    /// Steps down and to the right.
+    /// Stride in height and width.
     pub stride: usize,
 }
 
-/// What is made of a window, as constants: a kernel each. The second is `max(0, …)` of it.
+/// Kinds of pooling, as const generic parameters of the kernels. `RECTIFIED_MAX` is ReLU and max pooling at once.
 pub(super) const MAX: u8 = 0;
 const RECTIFIED_MAX: u8 = 1;
 pub(super) const AVERAGE: u8 = 2;
@@ -21,11 +21,11 @@ pub(super) const AVERAGE: u8 = 2;
 struct Pool {
     kind: u8,
     window: Window,
-    /// Height, width and channels before and after.
+    /// Height, width and channels of input and output.
     from: [usize; 3],
     to: [usize; 3],
-    /// Where the places of a window are, from its corner.
-    under: Vec<usize>,
+    /// Offsets of a window's pixels from its corner.
+    offsets: Vec<usize>,
 }
 
 pub(super) fn compile(shape: &[usize], window: Window, kind: u8) -> Result<Compiled, ModelError> {
@@ -35,22 +35,22 @@ pub(super) fn compile(shape: &[usize], window: Window, kind: u8) -> Result<Compi
         return Err(ModelError::Shape(format!("{window:?} does not fit an image of {shape:?}")));
     }
     let to = [(height - size) / stride + 1, (width - size) / stride + 1, channels];
-    let under = (0..size * size).map(|i| (i / size * width + i % size) * channels).collect();
-    Ok((Some(Box::new(Pool { kind, window, from, to, under })), to.to_vec()))
+    let offsets = (0..size * size).map(|i| (i / size * width + i % size) * channels).collect();
+    Ok((Some(Box::new(Pool { kind, window, from, to, offsets })), to.to_vec()))
 }
 
-/// `max(0, …)` of each window.
+/// ReLU and max pooling as one operation.
 pub(crate) fn rectified_max_pool(shape: &[usize], window: Window) -> Result<Compiled, ModelError> {
     compile(shape, window, RECTIFIED_MAX)
 }
 
-/// Channels that a step handles at once.
+/// Channels that are computed at once.
 const LANES: usize = 16;
 
 impl Pool {
-    /// Calls `visit` with each place of the output and the corner of its window, as offsets.
+    /// Calls `visit` with the offset of each output pixel and the offset of its window's corner.
     #[inline(always)]
-    fn each(&self, mut visit: impl FnMut(usize, usize)) {
+    fn for_each_window(&self, mut visit: impl FnMut(usize, usize)) {
         let ([_, width, channels], [rows, columns, _]) = (self.from, self.to);
         let stride = self.window.stride;
         for row in 0..rows {
@@ -66,18 +66,18 @@ impl Pool {
         let channels = self.from[2];
         let scale = 1.0 / (self.window.size * self.window.size) as f32;
         let first = if KIND == MAX { f32::NEG_INFINITY } else { 0.0 };
-        self.each(
+        self.for_each_window(
             #[inline(always)]
             |to, corner| {
                 let y = &mut y[to..to + channels];
                 for (block, y) in y.chunks_mut(LANES).enumerate() {
                     let mut lanes = [first; LANES];
-                    for offset in &self.under {
+                    for offset in &self.offsets {
                         let x = &x[corner + offset + block * LANES..][..y.len()];
                         if let Some(x) = x.first_chunk::<LANES>() {
-                            take::<KIND>(x, &mut lanes);
+                            accumulate::<KIND>(x, &mut lanes);
                         } else {
-                            take::<KIND>(x, &mut lanes);
+                            accumulate::<KIND>(x, &mut lanes);
                         }
                     }
                     for (y, lane) in y.iter_mut().zip(lanes) {
@@ -96,20 +96,21 @@ impl Pool {
     ) {
         let channels = self.from[2];
         dx.fill(0.0);
-        self.each(
+        self.for_each_window(
             #[inline(always)]
             |to, corner| {
                 for first in (0..channels).step_by(LANES) {
                     let lanes = LANES.min(channels - first);
-                    let at = to + first;
-                    let (y, dy) = (&y[at..at + lanes], &dy[at..at + lanes]);
+                    let output = to + first..to + first + lanes;
+                    let (y, dy) = (&y[output.clone()], &dy[output]);
                     let corner = corner + first;
                     if let Some((y, dy)) = y.first_chunk().zip(dy.first_chunk()) {
-                        self.give::<KIND, LANES>(x, y, dy, &mut dx[corner..], corner);
+                        self.add_to_window::<KIND, LANES>(x, y, dy, &mut dx[corner..], corner);
                     } else {
                         for (lane, (y, dy)) in y.iter().zip(dy).enumerate() {
                             let corner = corner + lane;
-                            self.give::<KIND, 1>(x, &[*y], &[*dy], &mut dx[corner..], corner);
+                            let dx = &mut dx[corner..];
+                            self.add_to_window::<KIND, 1>(x, &[*y], &[*dy], dx, corner);
                         }
                     }
                 }
@@ -117,10 +118,10 @@ impl Pool {
         );
     }
 
-    /// Hands back what came for one place of the output: to the first with the largest value, to
-    /// none where zero was larger, or to all alike.
+    /// Adds the gradient of one output pixel to its window: to the first pixel with the largest value (to
+    /// none if zero was larger), or an equal share to every pixel.
     #[inline(always)]
-    fn give<const KIND: u8, const N: usize>(
+    fn add_to_window<const KIND: u8, const N: usize>(
         &self,
         x: &[f32],
         y: &[f32; N],
@@ -129,27 +130,28 @@ impl Pool {
         corner: usize,
     ) {
         let scale = 1.0 / (self.window.size * self.window.size) as f32;
-        let mut left = *dy;
+        // For a maximum: what no pixel has received yet.
+        let mut share = *dy;
         for lane in 0..N {
-            left[lane] = match KIND {
-                AVERAGE => left[lane] * scale,
+            share[lane] = match KIND {
+                AVERAGE => share[lane] * scale,
                 RECTIFIED_MAX if y[lane] == 0.0 => 0.0,
-                _ => left[lane],
+                _ => share[lane],
             };
         }
-        for offset in &self.under {
+        for offset in &self.offsets {
             let Some(x) = x[corner + offset..].first_chunk::<N>() else { return };
             let Some(dx) = dx[*offset..].first_chunk_mut::<N>() else { return };
             if KIND == AVERAGE {
                 for lane in 0..N {
-                    dx[lane] += left[lane];
+                    dx[lane] += share[lane];
                 }
             } else {
                 for lane in 0..N {
-                    // As masks: conditional stores are slow.
-                    let here = u32::from(x[lane] == y[lane]).wrapping_neg();
-                    dx[lane] += f32::from_bits(left[lane].to_bits() & here);
-                    left[lane] = f32::from_bits(left[lane].to_bits() & !here);
+                    // Bit masks instead of conditional stores, which are slow.
+                    let is_max = u32::from(x[lane] == y[lane]).wrapping_neg();
+                    dx[lane] += f32::from_bits(share[lane].to_bits() & is_max);
+                    share[lane] = f32::from_bits(share[lane].to_bits() & !is_max);
                 }
             }
         }
@@ -157,7 +159,7 @@ impl Pool {
 }
 
 #[inline(always)]
-fn take<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
+fn accumulate<const KIND: u8>(x: &[f32], lanes: &mut [f32; LANES]) {
     for (lane, x) in lanes.iter_mut().zip(x) {
         *lane = match KIND {
             AVERAGE => *lane + *x,
@@ -206,17 +208,17 @@ impl Operation for Pool {
     }
 }
 
-struct Global {
+struct GlobalAverage {
     positions: usize,
     channels: usize,
 }
 
 pub(super) fn compile_global(shape: &[usize]) -> Result<Compiled, ModelError> {
     let (positions, channels) = last_axis(shape)?;
-    Ok((Some(Box::new(Global { positions, channels })), vec![channels]))
+    Ok((Some(Box::new(GlobalAverage { positions, channels })), vec![channels]))
 }
 
-impl Operation for Global {
+impl Operation for GlobalAverage {
     fn forward(&self, _: Packed<'_>, _: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
         let rows = x.chunks_exact(self.positions * self.channels);
         for (x, y) in rows.zip(y.chunks_exact_mut(self.channels)) {

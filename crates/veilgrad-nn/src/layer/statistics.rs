@@ -2,14 +2,14 @@
 
 use super::normalise::scale_and_shift;
 use super::operation::{
-    Backward, Compiled, First, Operation, Packed, Parameter, Role, Spare, last_axis,
+    Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
 
 struct BatchNorm {
     positions: usize,
     channels: usize,
-    /// Keeps the division away from zero.
+    /// Added to the variance.
     epsilon: f32,
 }
 
@@ -19,10 +19,10 @@ pub(super) fn compile(shape: &[usize], epsilon: f32) -> Result<Compiled, ModelEr
 }
 
 impl BatchNorm {
-    /// The mean and one over the standard deviation of a channel, from the running statistics alone.
+    /// The mean and the inverse standard deviation of a channel, from the running statistics alone.
     fn constants(&self, packed: Packed<'_>, channel: usize) -> (f32, f32) {
         let (mean, mean_square) = (packed.values[2][channel], packed.values[3][channel]);
-        // Noise may make it negative.
+        // Noise may make the difference negative.
         let variance = (mean_square - mean * mean).max(0.0);
         (mean, 1.0 / (variance + self.epsilon).sqrt())
     }
@@ -30,8 +30,8 @@ impl BatchNorm {
 
 impl Operation for BatchNorm {
     fn parameters(&self) -> Vec<Parameter> {
-        let statistic = |name, first| {
-            Parameter::new(name, vec![self.channels], Role::Statistic, First::Constant(first))
+        let statistic = |name, value| {
+            Parameter::new(name, vec![self.channels], Role::Statistic, Initial::Constant(value))
         };
         let mut parameters = scale_and_shift(self.channels);
         parameters.extend([statistic("mean", 0.0), statistic("mean_square", 1.0)]);
@@ -64,7 +64,7 @@ impl Operation for BatchNorm {
         let rows = pass.x.chunks_exact(length).zip(pass.dy.chunks_exact(length));
         for (record, (x, dy)) in rows.enumerate() {
             let mut sum = |parameter: usize, value: &dyn Fn(usize) -> f32| {
-                let row = pass.gradients.open(parameter, record);
+                let row = pass.gradients.accumulator(parameter, record);
                 for i in 0..length {
                     row[i % channels] += value(i);
                 }

@@ -1,29 +1,30 @@
-//! Rules, schedules, averages and states, by hand.
+//! Update rules, schedules, averages and states, compared with values computed by hand.
 
 use super::*;
 
-fn walk<R: Rule<N>, const N: usize>(each: &PerWeight<R, N>, gradients: &[f32]) -> f32 {
+/// A weight after one step per gradient, from 1 with rate 0.1.
+fn weight_after<R: Rule<N>, const N: usize>(optimizer: &PerWeight<R, N>, gradients: &[f32]) -> f32 {
     let mut memory = [0.0; N];
     let rounds = (1..).zip(gradients);
     rounds.fold(1.0, |weight, (round, gradient)| {
-        each.rule.update(weight, *gradient, &mut memory, Step { rate: 0.1, round })
+        optimizer.rule.update(weight, *gradient, &mut memory, Step { rate: 0.1, round })
     })
 }
 
 #[test]
 fn rules_give_what_their_papers_say() {
     let close = |a: f32, b: f32| assert!((a - b).abs() < 1e-6, "{a} {b}");
-    close(walk(&Sgd::plain(), &[1.0, 2.0]), 0.7);
+    close(weight_after(&Sgd::plain(), &[1.0, 2.0]), 0.7);
     // 1 - .1 * 1 - .1 * (.9 + 2)
-    close(walk(&Sgd::with_momentum(0.9), &[1.0, 2.0]), 0.61);
+    close(weight_after(&Sgd::with_momentum(0.9), &[1.0, 2.0]), 0.61);
     // 1 - .1 * (1 + .9) - .1 * (2 + .9 * 2.9)
-    close(walk(&Sgd::nesterov(0.9), &[1.0, 2.0]), 0.349);
-    // The first step of Adam is the rate, whatever the gradient.
-    close(walk(&Adam::standard(), &[7.0]), 0.9);
-    close(walk(&Adam::with_decay(0.5), &[7.0]), 0.85);
-    close(walk(&Adagrad::standard(), &[3.0]), 0.9);
-    close(walk(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
-    close(walk(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
+    close(weight_after(&Sgd::nesterov(0.9), &[1.0, 2.0]), 0.349);
+    // The first step of Adam has the length of the rate for any gradient.
+    close(weight_after(&Adam::standard(), &[7.0]), 0.9);
+    close(weight_after(&Adam::with_decay(0.5), &[7.0]), 0.85);
+    close(weight_after(&Adagrad::standard(), &[3.0]), 0.9);
+    close(weight_after(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
+    close(weight_after(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());
 }
 
 #[test]

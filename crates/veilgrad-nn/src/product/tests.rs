@@ -1,4 +1,4 @@
-//! Sums of dense and outer gradients: what is in them, what is not, and that records add up.
+//! Sums of dense and outer-product gradients: unusable records add nothing, and sums are additive over records.
 
 use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier};
 use veilgrad_mechanism::insecure::{self, look_inside};
@@ -6,13 +6,13 @@ use veilgrad_mechanism::{Allocation, Group, OuterProducts, RecordVector, RoundPl
 
 use super::RoundedProducts;
 use crate::model::Prepared;
-use crate::test::{Words, begin_part, vectors_of};
+use crate::test::{SplitMix64, begin_part, vectors_of};
 use crate::tile::Tile;
 use crate::{Conv2d, Layer, Loss, Model};
 
 #[test]
-fn a_gradient_that_overflows_adds_nothing_though_its_loss_is_sound() {
-    // Weights of zero in front, huge ones behind: no output, and gradients beyond f32.
+fn a_gradient_that_overflows_adds_nothing_though_its_loss_is_finite() {
+    // First layer zero, second layer huge: the output is zero, and the gradient overflows f32.
     let layers = [Conv2d::new(3, 1).into(), Layer::Flatten, Layer::linear(2)];
     let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
     model.parameter_mut("conv1.weight").unwrap().fill(0.0);
@@ -67,12 +67,12 @@ fn sum_of(model: &Model, plan: &RoundPlan, records: &[(Vec<f32>, f32)]) -> (Vec<
 fn a_sum_of_many_records_is_the_sum_of_sums_of_one() {
     let layers = [Layer::linear(5), Layer::Relu, Layer::linear(3)];
     let model = Model::new(&[9], layers, 2).unwrap();
-    let mut words = Words(5);
+    let mut random = SplitMix64(5);
     let mut records: Vec<(Vec<f32>, f32)> = (0..37)
-        .map(|_| ((0..9).map(|_| words.normal()).collect(), (words.next() % 3) as f32))
+        .map(|_| ((0..9).map(|_| random.normal()).collect(), (random.next() % 3) as f32))
         .collect();
-    for (at, value) in [(5, 0.0), (6, -0.0), (9, 1e-41), (11, 1e19), (12, 1e30), (13, 0.0)] {
-        records[at].0.fill(value);
+    for (index, value) in [(5, 0.0), (6, -0.0), (9, 1e-41), (11, 1e19), (12, 1e30), (13, 0.0)] {
+        records[index].0.fill(value);
     }
     records[20].0.iter_mut().for_each(|x| *x *= 1e30);
     records[21].0.iter_mut().for_each(|x| *x *= 1e-42);
@@ -100,7 +100,7 @@ fn a_sum_of_many_records_is_the_sum_of_sums_of_one() {
 
 #[test]
 fn sums_of_one_coordinate_do_not_overflow_between_flushes() {
-    // All of the norm is in the one weight of the convolution: a dense coordinate, at its largest.
+    // All of the norm is in the single weight of the convolution: a dense coordinate at its largest value.
     let layers = [Conv2d::new(1, 1).into(), Layer::Flatten, Layer::linear(2)];
     let mut model = Model::new(&[1, 1, 1], layers, 1).unwrap();
     model.parameter_mut("conv1.weight").unwrap().fill(0.0);
@@ -148,8 +148,8 @@ fn a_left_factor_that_is_not_finite_adds_nothing_and_the_next_record_counts() {
     }
 }
 
-/// Every pair of factors of two extreme numbers each, on coarse and fine grids: the certificate is the exact squared
-/// norm of what is added, and no factor leaves its bits.
+/// Factors of two extreme numbers each, on coarse and fine grids: the certificate is the exact squared norm of what is
+/// added, and every factor fits its bits.
 #[test]
 fn the_certificate_is_the_squared_norm_of_what_is_added_for_all_extreme_factors() {
     use veilgrad_mechanism::exact::Part;
@@ -174,11 +174,11 @@ fn the_certificate_is_the_squared_norm_of_what_is_added_for_all_extreme_factors(
                     };
                     let norm: u128 = sums.iter().map(|v| u128::from(v.unsigned_abs()).pow(2)).sum();
                     assert_eq!(norm, certificate, "{left:?} {right:?} {factor}");
-                    let bits = |factor: &[i16], most: f32| {
+                    let fits = |factor: &[i16], most: f32| {
                         factor.iter().all(|v| i32::from(*v).abs() <= most as i32)
                     };
-                    assert!(bits(&products.left, crate::outer::LEFT_MAX));
-                    assert!(bits(&products.right, crate::outer::RIGHT_MAX));
+                    assert!(fits(&products.left, crate::outer::LEFT_MAX));
+                    assert!(fits(&products.right, crate::outer::RIGHT_MAX));
                 }
             }
         }

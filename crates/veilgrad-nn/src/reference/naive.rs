@@ -1,4 +1,4 @@
-//! Layers by their definitions: one record, f64, no kernels.
+//! Layers computed by their definitions: one record, in f64, without kernels.
 
 use crate::{Layer, Model, Padding};
 

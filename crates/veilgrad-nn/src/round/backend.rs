@@ -1,32 +1,33 @@
-//! What a training framework supplies to rounds: parameters by name, and what a model makes of examples.
+//! What a training framework supplies to a round: per-record gradients and metrics.
 
 use veilgrad_mechanism::RecordVector;
 
 use super::plan::Contribution;
 
-/// One example of a record.
+/// Names one example of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExampleId {
     /// The record.
     pub record: u64,
-    /// Which of its examples.
+    /// The index of the example within the record.
     pub example: usize,
 }
 
-/// A model and its records, as a round needs them. Open for adapters of other frameworks.
+/// A model and a dataset, as a round needs them: computes per-record gradients. Open for adapters to other frameworks.
 ///
 /// # Guarantee
-/// This is trusted: everything of row i must be a function of example i and of public state alone, not of other
-/// rows, of their number, or of what ran before. Whoever cannot promise that says so in the run's header
-/// ([`Numerics`](veilgrad_events::Numerics)). Nothing that depends on a record may be printed or raised.
+/// A backend is trusted: everything in row i must be a function of example i and of public state alone, not of other
+/// rows, their number, or earlier calls. A backend that cannot promise this must declare
+/// [`Numerics::Unverified`](veilgrad_events::Numerics) in the run's header. It must not print anything or return an
+/// error that depends on a record.
 pub trait Backend: Sync {
-    /// One thread's memory: bounded by the tile and the model, whatever the sample.
+    /// The working memory of one thread: its size depends on the tile and the model, not on the sample.
     type Memory: Send;
 
-    /// Whether [`local_steps`](Self::local_steps) is there.
+    /// Whether [`local_steps`](Self::local_steps) is implemented.
     const LOCAL_STEPS: bool = false;
 
-    /// Memory for a thread.
+    /// Allocates the working memory of one thread.
     fn memory(&self) -> Self::Memory;
 
     /// How many examples go through the model at once.
@@ -38,12 +39,12 @@ pub trait Backend: Sync {
     /// How many examples a record has.
     fn examples(&self, record: u64) -> usize;
 
-    /// Takes examples through the model and back, a row each. False if they cannot go together: then each is tried
-    /// alone, and one that fails alone contributes zero.
+    /// Runs the forward and backward pass on examples, with a row of results each. False if they cannot be run together:
+    /// then each is tried alone, and one that fails alone contributes zero.
     fn run(&self, memory: &mut Self::Memory, examples: &[ExampleId]) -> bool;
 
-    /// Takes examples through the model and back, and adds the vectors of valid ones to `sums`, in the order of
-    /// [`Vectors`](super::Vectors). False as for [`run`](Self::run), with nothing added.
+    /// Runs the forward and backward pass on examples, and adds the vectors of valid ones to `sums`, in the order of
+    /// [`Vectors`](super::Vectors). False as for [`run`](Self::run); then `sums` must be unchanged.
     fn run_summed(
         &self,
         memory: &mut Self::Memory,
@@ -51,20 +52,20 @@ pub trait Backend: Sync {
         sums: &mut [Vec<f32>],
     ) -> bool;
 
-    /// Whether the example of a row is valid: finite inputs, a possible target, a finite loss.
+    /// Whether the example of a row is valid: finite inputs, a target in range, a finite loss.
     fn is_sound(&self, memory: &Self::Memory, row: usize) -> bool;
 
-    /// A vector of a row, counted through [`Vectors`](super::Vectors), after [`run`](Self::run).
+    /// A gradient or statistic of a row, after [`run`](Self::run); `vector` is its index in [`Vectors`](super::Vectors).
     fn vector<'m>(&self, memory: &'m Self::Memory, vector: usize, row: usize) -> RecordVector<'m>;
 
-    /// The value of a metric of the plan for a row.
+    /// The value of a metric for a row; `metric` is its index in the plan.
     fn metric(&self, memory: &Self::Memory, metric: usize, row: usize) -> f64;
 
-    /// The round is over: forgets records.
+    /// Called at the end of a round: wipes values of records.
     fn end(&self, _memory: &mut Self::Memory) {}
 
-    /// How far training on the examples of a record alone moves the weights, in the direction that an optimizer
-    /// subtracts; `None` if the backend does not train locally.
+    /// The model update of local SGD on the examples of one record: old weights minus new ones, which an optimizer
+    /// subtracts like a gradient. `None` if the backend does not train locally.
     fn local_steps(
         &self,
         _memory: &mut Self::Memory,

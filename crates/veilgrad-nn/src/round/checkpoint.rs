@@ -1,4 +1,4 @@
-//! Checkpoints: all that resuming needs, and nothing that could undo a charge.
+//! Checkpoints: the state that resuming needs, without anything that could undo a charge.
 
 use std::path::Path;
 
@@ -9,20 +9,42 @@ use super::engine::Engine;
 use crate::file::{Arrays, FileError, write_private};
 
 const FORMAT: &str = "veilgrad-checkpoint-2";
-/// The name of coins and scores of canaries.
+/// The entry with the coins and scores of canaries.
 const CANARIES: &str = "canaries";
 
-/// What every checkpoint of training has: the number of rounds, clip norms, quantile estimates, and
-/// where the ledger's chain ends. The trainer adds weights and optimizer.
+/// A training checkpoint: the number of rounds, clip norms, quantile estimates, and the head of the ledger. The trainer
+/// adds weights and optimizer state.
 ///
 /// # Guarantee
-/// There is no randomness in it but the coins of canaries, if the run is audited: a resumed run draws new samples and
-/// new noise and charges new rounds, so that an old checkpoint cannot undo a charge or repeat noise.
+/// It holds no randomness except the coins of canaries, if the run is audited. A resumed run draws new samples and
+/// new noise and charges new rounds, so an old checkpoint cannot undo a charge or repeat noise.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{ClipNorm, NoiseMultiplier, PublicCount};
+/// use veilgrad_nn::{
+///     Checkpoint, Clipping, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+/// };
+///
+/// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+/// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(10.0)?);
+/// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+/// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+/// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
+///
+/// let path = std::env::temp_dir().join(format!("veilgrad-checkpoint-{}", std::process::id()));
+/// trainer.save(&path, None)?; // with the head of a ledger, if the run has one
+/// let checkpoint = Checkpoint::read(&path, None)?;
+/// assert_eq!(checkpoint.round()?, 0);
+/// trainer.restore(&checkpoint)?;
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Checkpoint {
     pub(crate) arrays: Arrays,
 }
 
-/// A checkpoint that was read but not compared with its ledger: nothing can be resumed from it yet.
+/// A checkpoint that is not yet compared with its ledger: training cannot resume from it.
 pub struct UnverifiedCheckpoint {
     checkpoint: Checkpoint,
     head: Option<Head>,
@@ -51,13 +73,13 @@ impl UnverifiedCheckpoint {
         Ok(Self { checkpoint, head })
     }
 
-    /// Where the ledger's chain ended when it was written, if it names a ledger.
+    /// The head of the ledger when the checkpoint was written, if it names a ledger.
     #[must_use]
     pub const fn head(&self) -> Option<&Head> {
         self.head.as_ref()
     }
 
-    /// The number of rounds so far.
+    /// The number of rounds run so far.
     ///
     /// # Errors
     /// When it is missing.
@@ -65,18 +87,19 @@ impl UnverifiedCheckpoint {
         self.checkpoint.round()
     }
 
-    /// Bytes that were added.
+    /// The bytes that were inserted under a name.
     ///
     /// # Errors
-    /// When there are none of this name.
+    /// When there are none.
     pub fn bytes(&self, name: &str) -> Result<&[u8], FileError> {
         self.checkpoint.bytes(name)
     }
 
-    /// The checkpoint, if its ledger contains what was charged when it was written.
+    /// The checkpoint, if its ledger contains everything that was charged when it was written. A checkpoint without a
+    /// ledger needs `None`.
     ///
     /// # Errors
-    /// When the ledger is missing, another one, or was rolled back.
+    /// When the ledger is missing, is another one, or was rolled back.
     pub fn verify(self, ledger: Option<&dyn History>) -> Result<Checkpoint, FileError> {
         match (&self.head, ledger) {
             (None, None) => {}
@@ -97,15 +120,15 @@ impl Checkpoint {
         self.arrays.bytes.insert(name.to_owned(), bytes);
     }
 
-    /// Bytes that were added.
+    /// The bytes that were inserted under a name.
     ///
     /// # Errors
-    /// When there are none of this name.
+    /// When there are none.
     pub fn bytes(&self, name: &str) -> Result<&[u8], FileError> {
         self.arrays.bytes.get(name).map(Vec::as_slice).ok_or_else(|| wrong(name))
     }
 
-    /// Writes a file that is there as a whole or not at all, readable by its owner alone.
+    /// Writes the checkpoint atomically, readable by its owner alone.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -113,7 +136,7 @@ impl Checkpoint {
         Ok(write_private(path, &self.arrays.to_bytes()?)?)
     }
 
-    /// Reads a checkpoint. One that names a ledger needs that ledger, and the ledger must contain what
+    /// Reads a checkpoint. If it names a ledger, that ledger must be passed and must contain everything that
     /// was charged when the checkpoint was written.
     ///
     /// # Errors
@@ -122,7 +145,7 @@ impl Checkpoint {
         UnverifiedCheckpoint::read(path)?.verify(ledger)
     }
 
-    /// The number of rounds so far.
+    /// The number of rounds run so far.
     ///
     /// # Errors
     /// When it is missing.
@@ -137,8 +160,8 @@ impl Checkpoint {
 }
 
 impl<M: Send> Engine<M> {
-    /// Where training stands: the number of rounds, clip norms, quantile estimates, and where the ledger's chain
-    /// ends. The trainer adds weights and optimizer.
+    /// A checkpoint: the number of rounds, clip norms, quantile estimates, and the head of the ledger. The trainer adds
+    /// weights and optimizer state.
     #[must_use]
     pub fn checkpoint(&self, head: Option<&Head>) -> Checkpoint {
         let mut arrays = Arrays::default();
@@ -168,10 +191,10 @@ impl<M: Send> Engine<M> {
         checkpoint
     }
 
-    /// Where a checkpoint of the same plan stands: clip norms that no quantile adapts must be the plan's own.
+    /// The engine's state in a checkpoint of the same plan. Clip norms that no quantile adapts must equal the plan's.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// When the checkpoint does not fit the plan.
     pub fn position(&self, checkpoint: &Checkpoint) -> Result<Position, FileError> {
         let number = |bits: &str| u64::from_str_radix(bits, 16).ok().map(f64::from_bits);
         let rounds = checkpoint.text("adapted").and_then(|rounds| rounds.parse().ok());
@@ -201,14 +224,14 @@ impl<M: Send> Engine<M> {
         Ok(Position { round: checkpoint.round()?, plan, lane })
     }
 
-    /// Goes on from there.
+    /// Continues from a state that [`position`](Self::position) returned.
     pub fn go_on_from(&mut self, position: Position) {
         (self.round, self.plan, self.lane) = (position.round, position.plan, position.lane);
         self.estimates = None;
     }
 }
 
-/// Where training stood.
+/// The state of an [`Engine`] in a checkpoint.
 pub struct Position {
     round: u64,
     plan: RoundPlan,

@@ -1,4 +1,4 @@
-//! The driver loop: charge a block, run it, show, save checkpoints, stop in order.
+//! The training loop: charge a block of rounds, run it, report progress, save checkpoints, stop cleanly.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use super::engine::{Engine, Progress};
 use super::error::TrainError;
 use crate::file::FileError;
 
-/// Saving checkpoints takes at most about one part in so many of the time: 2 %.
+/// Saving checkpoints takes at most about 1/50 of the time.
 const SAVING_SHARE: u32 = 50;
-/// A checkpoint is saved after so many blocks at the latest. A checkpoint costs about three syncs and a
-/// block costs one, so this stays below 5 % of the syncs of the smallest rounds.
+/// The most blocks between two checkpoints. A checkpoint costs about three syncs and a block costs one, so even
+/// with the shortest rounds checkpoints cause less than 5 % of the syncs.
 const MOST_BLOCKS: u64 = 64;
 
-/// How many rounds are driven, and how they are charged and saved. Nothing in it changes a result.
+/// How many rounds [`drive`] runs, and how often it charges and saves. Nothing here changes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How many rounds are to be run.
+    /// How many rounds to run.
     pub rounds: u64,
-    /// How many of them are charged at once; as many are lost at most in a crash. 32 is a good size.
+    /// How many rounds are charged at once: the most that a crash can waste. 32 is a good size.
     pub block: u64,
-    /// A checkpoint after every so many rounds. By default as often as it takes at most about 2 % of
-    /// the time, and after 64 blocks at the latest.
+    /// Rounds between checkpoints. `None` saves as often as takes about 2 % of the time, and after 64
+    /// blocks at the latest.
     pub checkpoint_rounds: Option<NonZeroU64>,
 }
 
-/// Anything that trains by charged rounds on data of type `D`.
+/// A trainer that [`drive`] can run, on data of type `D`.
 pub trait Trains<D: ?Sized> {
-    /// One thread's memory of its backend.
+    /// The working memory of one thread of the backend.
     type Memory: Send;
 
-    /// What runs its rounds.
+    /// The engine that runs its rounds.
     fn engine(&self) -> &Engine<Self::Memory>;
 
     /// Runs one charged round.
@@ -48,28 +48,28 @@ pub trait Trains<D: ?Sized> {
     ) -> Result<Progress, TrainError>;
 }
 
-/// What [`drive`] calls while it runs rounds. Every method has a default that does nothing.
+/// Callbacks of [`drive`]. By default they do nothing, never stop, and do not wait for a busy ledger.
 pub trait Hooks<T, S: LedgerStore> {
-    /// A block was charged.
+    /// Called after a block was charged.
     fn charged(&mut self, _run: &Run<S>) {}
 
-    /// A round was run.
+    /// Called after each round.
     fn show(&mut self, _trainer: &T, _progress: &Progress) {}
 
-    /// A checkpoint is due.
+    /// Saves a checkpoint; called when one is due.
     ///
     /// # Errors
-    /// When it cannot be written; what was there before must be there still.
+    /// When it cannot be written; the previous checkpoint must then be intact.
     fn save(&mut self, _trainer: &T) -> Result<(), FileError> {
         Ok(())
     }
 
-    /// Whether to stop in order, before the next round.
+    /// Whether to stop before the next round.
     fn stop(&mut self) -> bool {
         false
     }
 
-    /// The ledger is busy, and nothing was charged: whether to try again.
+    /// Whether to try again after a charge failed because the ledger is busy.
     fn wait(&mut self, _why: &str) -> bool {
         false
     }
@@ -79,7 +79,7 @@ pub trait Hooks<T, S: LedgerStore> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// Training failed, or the ledger took no charge. A checkpoint of all rounds so far was saved.
+    /// Training failed, or the ledger refused a charge. A checkpoint of all rounds so far was saved.
     #[error(transparent)]
     Train(#[from] TrainError),
     /// A checkpoint could not be saved.
@@ -98,12 +98,12 @@ pub enum DriveError {
         saved: Option<u64>,
         /// Why it could not be written.
         cause: Box<FileError>,
-        /// Why training had stopped before, if it had.
+        /// The error that had stopped training before, if there was one.
         train: Option<Box<TrainError>>,
     },
 }
 
-/// One call of [`drive`]: what takes part, what is left to run, and when the next checkpoint is due.
+/// The state of one call of [`drive`].
 struct Driver<'a, D: ?Sized, T, S: LedgerStore, P, H> {
     trainer: &'a mut T,
     run: &'a mut Run<S>,
@@ -111,10 +111,11 @@ struct Driver<'a, D: ?Sized, T, S: LedgerStore, P, H> {
     data: &'a D,
     pace: &'a Pace,
     hooks: &'a mut H,
-    left: u64,
+    rounds_left: u64,
+    /// The round of the last checkpoint, when it was saved, and how long that took.
     saved: Option<u64>,
-    when: Instant,
-    took: Duration,
+    saved_at: Instant,
+    saving_took: Duration,
 }
 
 impl<D, T, S, P, H> Driver<'_, D, T, S, P, H>
@@ -130,11 +131,11 @@ where
         let most = self.pace.block.max(1).saturating_mul(MOST_BLOCKS);
         match self.pace.checkpoint_rounds {
             Some(every) => since >= every.get(),
-            None => since >= most || self.when.elapsed() >= self.took * SAVING_SHARE,
+            None => since >= most || self.saved_at.elapsed() >= self.saving_took * SAVING_SHARE,
         }
     }
 
-    /// Saves a checkpoint unless it would be the one that was saved last.
+    /// Saves a checkpoint, unless no round was run since the last one.
     fn save(&mut self) -> Result<(), DriveError> {
         let (round, saved) = (self.trainer.engine().rounds(), self.saved);
         if saved == Some(round) {
@@ -145,15 +146,16 @@ where
             let cause = Box::new(cause);
             DriveError::Checkpoint { round, saved, cause, train: None }
         })?;
-        (self.saved, self.when, self.took) = (Some(round), Instant::now(), start.elapsed());
+        (self.saved, self.saved_at, self.saving_took) =
+            (Some(round), Instant::now(), start.elapsed());
         Ok(())
     }
 
-    /// Charges a block. Waits for a busy ledger as long as the hooks say, with all rounds so far in a
-    /// checkpoint; without permits if they want to stop meanwhile.
+    /// Charges a block. If the ledger is busy, saves a checkpoint and tries again while the hooks say so. `None` if the
+    /// hooks want to stop.
     fn reserve(&mut self) -> Result<Option<Permits>, DriveError> {
         let round = self.trainer.engine().event(self.sampler)?;
-        let block = self.left.min(self.pace.block.max(1));
+        let block = self.rounds_left.min(self.pace.block.max(1));
         while !self.hooks.stop() {
             match self.run.reserve(&round, block) {
                 Err(LedgerError::Busy(why)) => {
@@ -172,13 +174,13 @@ where
         Ok(None)
     }
 
-    /// Block by block, until all rounds are done or the hooks say stop.
+    /// Charges and runs blocks until all rounds are done or the hooks want to stop.
     fn run(&mut self) -> Result<(), DriveError> {
-        while self.left > 0 {
+        while self.rounds_left > 0 {
             let Some(permits) = self.reserve()? else { return Ok(()) };
             for permit in permits {
                 let progress = self.trainer.round(permit, self.sampler, self.data)?;
-                self.left -= 1;
+                self.rounds_left -= 1;
                 self.hooks.show(self.trainer, &progress);
                 if self.is_due() {
                     self.save()?;
@@ -192,14 +194,14 @@ where
     }
 }
 
-/// Charges and runs rounds block by block, until all are done or the hooks say stop; returns how many
-/// are left. A checkpoint is saved before the first charge, at the given pace, and at the end,
-/// whatever ended it.
+/// The training loop: charges and runs rounds block by block, until all are done or the hooks want to
+/// stop; returns how many are left. Saves a checkpoint before the first charge, at the given pace, and at
+/// the end, also after an error.
 ///
-/// Rounds that were charged and not run, because the rest of a block was left, stay charged.
+/// Rounds that were charged but not run stay charged.
 ///
 /// # Errors
-/// When the budget is spent (no data was touched for it), the ledger stays busy, or anything fails.
+/// When the budget does not cover the next block (no data is read for it), the ledger stays busy, or anything fails.
 ///
 /// # Example
 /// ```
@@ -245,12 +247,21 @@ pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     pace: &Pace,
     hooks: &mut impl Hooks<T, S>,
 ) -> Result<u64, DriveError> {
-    let (left, took) = (pace.rounds, Duration::ZERO);
-    let (saved, when) = (None, Instant::now());
-    let mut driver = Driver { trainer, run, sampler, data, pace, hooks, left, saved, when, took };
+    let mut driver = Driver {
+        trainer,
+        run,
+        sampler,
+        data,
+        pace,
+        hooks,
+        rounds_left: pace.rounds,
+        saved: None,
+        saved_at: Instant::now(),
+        saving_took: Duration::ZERO,
+    };
     driver.save()?;
     let ended = driver.run();
-    // A checkpoint that could not be written is not tried again.
+    // Does not retry a checkpoint that could not be written.
     if let Err(error @ DriveError::Checkpoint { .. }) = ended {
         return Err(error);
     }
@@ -262,11 +273,11 @@ pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
             let train = Some(Box::new(error));
             Err(DriveError::Checkpoint { round, saved, cause, train })
         }
-        (ended, saved) => ended.and(saved).map(|()| driver.left),
+        (ended, saved) => ended.and(saved).map(|()| driver.rounds_left),
     }
 }
 
-/// As [`drive`], without checkpoints: shows each round, and does not stop before the last.
+/// Runs [`drive`] without checkpoints; calls `show` after each round, and stops only after the last.
 ///
 /// # Errors
 /// As for [`drive`].
@@ -286,7 +297,7 @@ pub fn drive_shown<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     }
 }
 
-/// Hooks that show rounds and save nothing.
+/// Hooks that report rounds and save nothing.
 struct ShowOnly<F>(F);
 
 impl<T, S: LedgerStore, F: FnMut(&T, &Progress)> Hooks<T, S> for ShowOnly<F> {

@@ -1,4 +1,4 @@
-//! The round engine: permit, sample, noise first, tiles over threads, certified sums, release, adaptation.
+//! The round engine: permit, sample, noise, per-record gradients, certified sums, release, adaptive clipping.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,16 +18,16 @@ use crate::product::RoundedProducts;
 /// Performance settings: they never change a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Performance {
-    /// How many threads share the records of a round; more than a few per core are not used.
+    /// How many threads share the records of a round; at most a few per core are used.
     pub threads: usize,
-    /// How many examples go through the model at once; memory is bounded by it, not by the sample.
-    /// Zero lets the model decide. Where a record has several examples, the model always decides: their gradients
-    /// are averaged in floating point, tile by tile.
+    /// The tile size: how many examples go through the model at once. Memory depends on it, not on the sample.
+    /// Zero chooses a size for the model. The setting is ignored where a record has several examples: their gradients
+    /// are averaged in floating point, tile by tile, so the tile size would change the result.
     pub tile: usize,
 }
 
 impl Performance {
-    /// How many workers share a round: at most a few per core, since more only take memory.
+    /// The number of worker threads: at most a few per core, since more only take memory.
     pub(crate) fn workers(self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.clamp(1, (4 * cores).max(16))
@@ -41,16 +41,17 @@ impl Default for Performance {
     }
 }
 
-/// Runs charged rounds of a plan, whatever computes the gradients. `M` is the memory of a [`Backend`].
+/// Runs charged rounds of a plan on any [`Backend`]. `M` is the backend's memory.
 ///
 /// # Guarantee
-/// What a record adds to a round is an integer vector of certified norm ([`PartialSum`]), a function of the record and
-/// public state alone as far as the backend keeps its promise. A record that is unusable (an
-/// input, loss or gradient that is not finite, a target out of range, a panic while it is read) contributes zero to every
-/// group; an unusable example of a microbatch or a user is left out. No output depends on it otherwise. Sums of a round that fails are wiped and enter no other round.
+/// A record adds an integer vector of certified norm ([`PartialSum`]) to a round. The vector is a function of the record
+/// and public state alone if the backend keeps its promise. An unusable record (an input, loss or gradient that is not
+/// finite, a target out of range, a panic while it is read) contributes zero to every group; an unusable example of a
+/// microbatch or a user is left out. No output depends on it otherwise. Sums of a failed round are wiped and enter no
+/// other round.
 pub struct Engine<M> {
     pub(super) plan: RoundPlan,
-    /// The names of the groups of gradients.
+    /// The names of the gradient groups.
     pub(super) groups: Vec<String>,
     pub(super) round: u64,
     training: TrainingPlan,
@@ -59,21 +60,21 @@ pub struct Engine<M> {
     performance: Performance,
     numerics: Numerics,
     pub(super) lane: Option<CanaryLane>,
-    /// Empty while a round is under way.
+    /// Empty during a round, and after one that failed.
     workers: Vec<Worker<M>>,
     pub(super) estimates: Option<Released<Estimates>>,
 }
 
-/// What a round released.
+/// The metrics that a round released.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// The number of the round, from 1, over all runs.
+    /// The number of the round, from 1, counted over all runs of the trainer.
     pub round: u64,
     metrics: Vec<(String, Vec<f64>)>,
 }
 
 impl Progress {
-    /// The private estimate of a metric: one number, or one per class.
+    /// The differentially private estimate of a metric: one number, or one per class.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<&[f64]> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, values)| values.as_slice())
@@ -81,10 +82,10 @@ impl Progress {
 }
 
 impl<M: Send> Engine<M> {
-    /// Checks that a plan fits the vectors of a model.
+    /// An engine for this plan and the vectors of a model.
     ///
     /// # Errors
-    /// When the plan's groups do not fit.
+    /// When the plan's groups do not fit the vectors.
     pub fn new(
         training: TrainingPlan,
         vectors: Vectors,
@@ -117,7 +118,7 @@ impl<M: Send> Engine<M> {
         })
     }
 
-    /// The header of a run: what a record is, which datasets are neighbours, and whether records are known to be kept apart.
+    /// The header of a run: the record unit, the adjacency, and whether records are proven to be isolated.
     #[must_use]
     pub fn header(&self, adjacency: Adjacency) -> RunHeader {
         let mut header = RunHeader::new(self.training.record().record(), adjacency);
@@ -125,10 +126,10 @@ impl<M: Send> Engine<M> {
         header
     }
 
-    /// The round as the ledger is to charge it.
+    /// The round that the ledger must charge.
     ///
     /// # Errors
-    /// When a clip norm has become so extreme that its event cannot be written.
+    /// When a clip norm has become so extreme that its event cannot be represented.
     pub fn event(&self, sampler: &impl Sampler) -> Result<Round, TrainError> {
         Ok(self.plan.round(sampler)?)
     }
@@ -145,25 +146,25 @@ impl<M: Send> Engine<M> {
         &self.plan
     }
 
-    /// Whether a record's contribution is known to be a function of this record alone.
+    /// Whether a record's contribution is proven to be a function of this record alone.
     #[must_use]
     pub const fn numerics(&self) -> Numerics {
         self.numerics
     }
 
-    /// All that the last round released.
+    /// Everything that the last round released.
     #[must_use]
     pub const fn estimates(&self) -> Option<&Released<Estimates>> {
         self.estimates.as_ref()
     }
 
-    /// The canaries of an audit, with their scores so far; none unless the plan has some.
+    /// The canaries of an audit, with their scores so far; `None` unless the plan has some.
     #[must_use]
     pub const fn canaries(&self) -> Option<&CanaryLane> {
         self.lane.as_ref()
     }
 
-    /// The number of rounds so far, of all runs.
+    /// The number of rounds so far, over all runs.
     #[must_use]
     pub const fn rounds(&self) -> u64 {
         self.round
@@ -172,8 +173,8 @@ impl<M: Send> Engine<M> {
     /// Runs one charged round and adapts clip norms to what it released.
     ///
     /// # Errors
-    /// When randomness fails, or the permit is for another round, another record unit or better numerics than these;
-    /// never because of a record.
+    /// When the operating system gives no randomness, or the permit is for another round, another record unit, or exact
+    /// numerics that this engine does not have. Never because of a record.
     pub fn round<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -186,7 +187,7 @@ impl<M: Send> Engine<M> {
         })
     }
 
-    /// Runs one charged round with noise for tests, in a run that is stamped INSECURE.
+    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
     ///
     /// # Errors
     /// As for [`round`](Self::round), and when the run is not stamped.
@@ -236,9 +237,9 @@ impl<M: Send> Engine<M> {
         Ok(Progress { round: self.round, metrics })
     }
 
-    /// The sums over the sample, on top of their noise. The first thread draws it before it takes any record; if that
-    /// fails, the other threads take no further tile. Parts of the sum hold no noise until they are added to the total, and
-    /// are wiped then.
+    /// The noisy sums over the sample. The first thread draws the noise before it processes any record; if that fails,
+    /// the other threads stop after their current tile. Each thread's partial sum has no noise until it is added to the
+    /// total, and is then wiped.
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -256,7 +257,7 @@ impl<M: Send> Engine<M> {
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
         let ids: Vec<u64> = sample.ids().collect();
-        // Two tiles or more for each thread, so that none waits long for the others.
+        // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
         let capacity = workers.first().map_or(1, |worker| backend.capacity(&worker.memory));
@@ -296,7 +297,7 @@ impl<M: Send> Engine<M> {
     }
 }
 
-/// What all threads of a round share; all of it public but the records.
+/// What all threads of a round share. All of it is public except the records.
 struct Shared<'a, B> {
     backend: &'a B,
     training: &'a TrainingPlan,
@@ -311,20 +312,20 @@ struct Shared<'a, B> {
 }
 
 impl<B: Backend> Shared<'_, B> {
-    /// What a real record has where canaries are.
+    /// The zeros that a real record adds to the coordinates of canaries.
     fn no_canary(&self) -> impl Iterator<Item = RecordVector<'_>> {
         let zeros = self.lane.map_or(&[][..], CanaryLane::zeros);
         std::iter::repeat_n(RecordVector::Values(zeros), self.lanes)
     }
 
-    /// An empty part of the round's sum, in the memory of an earlier one.
+    /// An empty partial sum, reusing the allocations of an earlier one.
     fn begin(&self, sample: &Sample, mut memory: OuterMemory) -> PartialSum {
         let materialised = self.training.is_materialised();
         sample.begin_part(self.plan, |name| {
-            let is_this = |vector: &&Vector| vector.name == name && !materialised;
-            let (inputs, outputs) = self.vectors.trained.iter().find(is_this)?.outer?;
-            if let Some(known) = memory.iter().position(|(known, _)| known == name) {
-                return Some(memory.swap_remove(known).1);
+            let matches = |vector: &&Vector| vector.name == name && !materialised;
+            let (inputs, outputs) = self.vectors.trained.iter().find(matches)?.outer?;
+            if let Some(index) = memory.iter().position(|(used_for, _)| used_for == name) {
+                return Some(memory.swap_remove(index).1);
             }
             let s_int = self.plan.grid_of(name).map_or(1, |grid| grid.s_int());
             let products: Box<dyn OuterProducts> =
@@ -334,7 +335,7 @@ impl<B: Backend> Shared<'_, B> {
     }
 }
 
-/// One thread's memory.
+/// The working memory of one thread.
 struct Worker<M> {
     memory: M,
     outer: OuterMemory,
@@ -348,21 +349,21 @@ impl<M> Worker<M> {
         Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }
     }
 
-    /// Wipes the values of records.
+    /// Wipes everything computed from records.
     fn wipe(&mut self) {
         for values in self.sums.iter_mut().chain(&mut self.encoded) {
             values.fill(0.0);
         }
     }
 
-    /// Adds some records.
+    /// Adds a tile of records.
     fn add<B: Backend<Memory = M>>(
         &mut self,
         shared: &Shared<'_, B>,
         ids: &[u64],
         part: &mut PartialSum,
     ) -> Result<(), SumError> {
-        // Canaries stand behind the real records, and ids ascend.
+        // Ids ascend, and those of canaries follow those of real records.
         let (ids, canaries) = ids.split_at(ids.partition_point(|id| *id < shared.real));
         if let Some(lane) = shared.lane {
             for id in canaries {
@@ -380,8 +381,8 @@ impl<M> Worker<M> {
         if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
             return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
         }
-        // Some record does not fit: each is tried alone. The others give the same values as before, since a record's
-        // values do not depend on its neighbours.
+        // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
+        // the others give the same values as before.
         for example in examples {
             if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
                 self.add_row(shared, 0, part)?;
@@ -413,7 +414,7 @@ impl<M> Worker<M> {
         part.add(&gradients.chain(metrics).chain(shared.no_canary()).collect::<Vec<_>>())
     }
 
-    /// Adds one record by the average over its examples, or by where training on them leads.
+    /// Adds one record: the average over its examples, or its update by local SGD.
     fn add_average<B: Backend<Memory = M>>(
         &mut self,
         shared: &Shared<'_, B>,
@@ -423,9 +424,9 @@ impl<M> Worker<M> {
         let Shared { backend, training, vectors, metrics, .. } = shared;
         let examples = quietly(|| backend.examples(record)).unwrap_or(0);
         let examples = examples.min(training.record().examples());
-        let all = || vectors.trained.iter().chain(&vectors.statistics);
-        self.sums.resize_with(all().count(), Vec::new);
-        for (sum, vector) in self.sums.iter_mut().zip(all()) {
+        let all_vectors = || vectors.trained.iter().chain(&vectors.statistics);
+        self.sums.resize_with(all_vectors().count(), Vec::new);
+        for (sum, vector) in self.sums.iter_mut().zip(all_vectors()) {
             sum.clear();
             sum.resize(vector.length, 0.0);
         }
@@ -434,30 +435,30 @@ impl<M> Worker<M> {
         if !average(*backend, &mut self.memory, record, 0..examples, averages) {
             return Ok(());
         }
-        let mut moved = None;
+        let mut update = None;
         if let Unit::User { contribution, .. } = training.record()
             && contribution != Contribution::Average
         {
-            moved = backend.local_steps(&mut self.memory, record, examples, contribution);
+            update = backend.local_steps(&mut self.memory, record, examples, contribution);
         }
         let trained = vectors.trained.len();
-        let weights = moved.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
+        let weights = update.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
         let statistics = self.sums.get(trained..).unwrap_or(&[]);
-        let all = weights.iter().chain(statistics).chain(&self.encoded);
-        let all = all.map(|values| RecordVector::Values(values));
-        part.add(&all.chain(shared.no_canary()).collect::<Vec<_>>())
+        let values = weights.iter().chain(statistics).chain(&self.encoded);
+        let values = values.map(|values| RecordVector::Values(values));
+        part.add(&values.chain(shared.no_canary()).collect::<Vec<_>>())
     }
 }
 
-/// Where averages over examples go; zeros before.
+/// Where [`average`] writes its results; must be zeros.
 pub(crate) struct Averages<'a> {
     pub(crate) sums: &'a mut [Vec<f32>],
     pub(crate) encoded: &'a mut [Vec<f32>],
     pub(crate) metrics: &'a [Metric],
 }
 
-/// Averages vectors and metrics over the valid examples of a record: finite inputs, possible targets, finite losses
-/// and gradients. False if there is none.
+/// Averages vectors and metrics over the valid examples of a record: those with finite inputs, targets in range, and
+/// finite losses and gradients. False if there are none.
 pub(crate) fn average<B: Backend>(
     backend: &B,
     memory: &mut B::Memory,
@@ -468,7 +469,7 @@ pub(crate) fn average<B: Backend>(
     let Averages { sums, encoded, metrics } = averages;
     let mut counted = 0u32;
     let mut scratch: Vec<Vec<f32>> = sums.iter().map(|sum| vec![0.0; sum.len()]).collect();
-    // Adds some examples, all of which must have finite vectors.
+    // Adds a tile of examples, unless their sum is not finite.
     let mut add = |memory: &mut B::Memory, tile: &[ExampleId]| {
         scratch.iter_mut().for_each(|sum| sum.fill(0.0));
         if quietly(|| backend.run_summed(memory, tile, &mut scratch)) != Some(true)
@@ -493,7 +494,7 @@ pub(crate) fn average<B: Backend>(
         let tile = first..examples.end.min(first.saturating_add(capacity));
         let tile: Vec<ExampleId> = tile.map(|example| ExampleId { record, example }).collect();
         if !add(memory, &tile) && tile.len() > 1 {
-            // One example that is not valid must not spoil the others.
+            // One unusable example must not exclude the others.
             for example in &tile {
                 add(memory, std::slice::from_ref(example));
             }

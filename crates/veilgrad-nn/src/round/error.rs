@@ -1,4 +1,4 @@
-//! What can stop training.
+//! Errors of training.
 
 use veilgrad_events::{LedgerError, RecordUnit};
 use veilgrad_mechanism::{
@@ -9,32 +9,32 @@ use veilgrad_mechanism::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The groups do not make a plan.
+    /// The groups of the plan are invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The vectors do not make a structure.
+    /// The names or lengths of the vectors are invalid.
     #[error(transparent)]
     Structure(#[from] StructureError),
     /// The model or the data does not fit, or the backend cannot use it.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
-    /// The model has statistics to release, or none, and the plan says otherwise.
+    /// The model has batch norm and the plan has no statistics, or the other way round.
     #[error(
         "a model with batch norm needs TrainingPlan::statistics, and no other model may have it"
     )]
     Statistics,
-    /// There are no values for a metric of the plan.
+    /// The backend does not compute a metric of the plan.
     #[error("there are no values for metric '{0}'")]
     Metric(String),
-    /// The backend does not train on the examples of a user alone.
+    /// The backend does not support local SGD.
     #[error("local steps of users are not supported here; use Contribution::Average")]
     LocalSteps,
-    /// The run was opened for other records than the plan's; see [`Engine::header`](super::Engine::header).
+    /// The run was opened for another record unit than the plan's; see [`Engine::header`](super::Engine::header).
     #[error("the run's record is {run}, the plan's {plan}")]
     Unit {
-        /// What a record is in the ledger.
+        /// The record unit of the run.
         run: RecordUnit,
-        /// What a record is in training.
+        /// The record unit of the plan.
         plan: RecordUnit,
     },
     /// The run's header declares exact numerics, and the trainer's are unverified; see
@@ -44,7 +44,7 @@ pub enum TrainError {
          trainer's own header, or train on single records"
     )]
     Numerics,
-    /// The operating system has no randomness.
+    /// Noise could not be drawn.
     #[error(transparent)]
     Noise(#[from] NoiseError),
     /// The sample could not be drawn.
@@ -56,10 +56,10 @@ pub enum TrainError {
     /// A release was refused.
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    /// The ledger did not take a charge.
+    /// The ledger refused a charge.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A thread died.
+    /// A worker thread panicked.
     #[error("a worker thread panicked")]
     Worker,
 }

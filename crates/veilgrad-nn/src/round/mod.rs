@@ -1,11 +1,11 @@
-//! Rounds of training, whatever computes the gradients.
+//! Rounds of private training, for any framework that computes gradients.
 //!
-//! A round is written once, in [`Engine`]. A [`Backend`] supplies what differs between frameworks: the vectors of a
-//! model by name, and what the model makes of examples. [`drive`] charges, runs, shows and saves rounds.
+//! [`Engine`] runs a round. A [`Backend`] supplies what differs between frameworks: per-record gradients, statistics and
+//! metrics. [`drive`] is the training loop: it charges and runs rounds and saves checkpoints.
 //!
-//! What is wiped: sums without noise and factors of outer products when they are handed over or dropped, averages and
-//! tiles of records at the end of their round, and all of it when a round fails. Copies that a framework keeps (Burn's
-//! tensors) are freed, not wiped.
+//! These are wiped: sums without noise and factors of outer products when they are handed over or dropped; averages and
+//! tiles of records at the end of their round, also if the noise or the release fails. Freed but not wiped: the tiles of a
+//! worker that fails or panics, the weights of local SGD, and copies that a framework keeps (Burn's tensors).
 
 mod backend;
 mod checkpoint;

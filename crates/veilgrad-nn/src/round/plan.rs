@@ -1,4 +1,4 @@
-//! What a round of training asks of its sample, in public parameters.
+//! The privacy settings of training. All of them are public.
 
 use std::num::NonZeroU32;
 
@@ -14,43 +14,43 @@ use super::vector::{Vector, Vectors};
 pub enum Clipping {
     /// All parameters together, as one group named `gradient`.
     Flat(ClipNorm),
-    /// Each parameter to `S/sqrt(m)`, as groups named after them.
+    /// Each of the `m` parameters to `S/sqrt(m)`, as groups named after them.
     PerLayer(ClipNorm),
-    /// Each parameter to `S sqrt(d/D)`, as groups named after them.
+    /// Each parameter to `S sqrt(d/D)`, with `d` of all `D` coordinates, as groups named after them.
     DimensionAware(ClipNorm),
-    /// Groups of trained parameters by name or glob, with scales if they are joint. They are averaged
-    /// over the expected number of records unless they say otherwise.
+    /// Custom groups of trained parameters, by name or glob, with scales if they are joint. Groups that are
+    /// sums are averaged over the expected number of records.
     Groups(Vec<Group>),
 }
 
-/// What a record is, and what it brings.
+/// The record unit: what a record is, and what it contributes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// One example; brings its gradient.
+    /// One example; contributes its gradient.
     Example,
-    /// A fixed set of examples; brings their average gradient.
+    /// A fixed set of examples; contributes their average gradient.
     Microbatch {
-        /// How many examples a microbatch has at most.
+        /// The most examples in a microbatch.
         examples: NonZeroU32,
     },
-    /// All examples of a user; of more than `examples`, the first count.
+    /// All examples of a user. Only the first `examples` are used.
     User {
-        /// How many examples of a user count.
+        /// The most examples of a user that are used.
         examples: NonZeroU32,
-        /// What the user brings.
+        /// What the user contributes.
         contribution: Contribution,
     },
 }
 
-/// What a user brings.
+/// What a user contributes to a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Contribution {
     /// The average gradient of the user's examples.
     Average,
-    /// How far training on the user's examples alone moves the weights: with plain SGD as the
-    /// optimizer and rate 1, this is federated averaging.
+    /// The model update of local SGD on the user's examples. With plain SGD as the optimizer and rate 1,
+    /// this is federated averaging.
     LocalSgd {
         /// The learning rate of the local steps.
         rate: f32,
@@ -72,7 +72,7 @@ impl Unit {
         }
     }
 
-    /// How many examples of a record count.
+    /// The most examples of a record that are used.
     pub(crate) fn examples(self) -> usize {
         match self {
             Self::Example => 1,
@@ -83,10 +83,10 @@ impl Unit {
     }
 }
 
-/// The privacy settings of training: record unit, clipping, statistics, metrics, noise.
+/// The privacy settings of training: record unit, clipping, noise, batch-norm statistics, metrics.
 ///
-/// Everything in it is public and fixed before the first round. All that a round releases are groups
-/// of one sample, and the noise multiplier is that of all of them together.
+/// They are public and fixed before the first round. Everything that a round releases is computed from
+/// one sample, and the noise multiplier is that of all groups together.
 ///
 /// # Example
 /// ```
@@ -114,8 +114,8 @@ pub struct TrainingPlan {
 }
 
 impl TrainingPlan {
-    /// Examples as records, clipped as `clipping` says, averaged over the public expected number of
-    /// records in a sample (`q n`), with this noise multiplier for the whole round.
+    /// A plan with examples as records. Clipped sums are averaged over the public expected number of
+    /// records in a sample (`q n`); the noise multiplier is that of the whole round.
     #[must_use]
     pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
         let (unit, materialise, statistics) = (Unit::Example, false, None);
@@ -123,37 +123,38 @@ impl TrainingPlan {
         Self { unit, materialise, expected, clipping, noise, statistics, metrics, groups, canaries }
     }
 
-    /// Sets what a record is.
+    /// Sets the record unit.
     #[must_use]
     pub const fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }
 
-    /// Estimates a metric in every round, for a share of the round's privacy loss.
+    /// Adds a private metric to every round, for a share of the round's privacy loss.
     #[must_use]
     pub fn metric(mut self, metric: Metric, share: BudgetShare) -> Self {
         self.metrics.push((metric, share));
         self
     }
 
-    /// Needed for models with batch norm: clips each record's channel means and mean squares together, as
-    /// group `statistics`, for a share of the round's privacy loss.
+    /// Adds private batch-norm statistics to every round, for a share of the round's privacy loss: each record's
+    /// channel means and mean squares, clipped together as group `statistics`. Required for models with batch norm.
     #[must_use]
     pub fn statistics(mut self, clip: ClipNorm, share: BudgetShare) -> Self {
         self.statistics = Some((clip, share));
         self
     }
 
-    /// Adds a group to every round: a quantile of a gradient group's norm, for adaptive clipping.
+    /// Adds a group to every round, such as a quantile of a gradient group's norms for adaptive clipping.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
         self
     }
 
-    /// Audits the run by so many canaries: a [`CanaryLane`] in every group of gradients. They are records behind the
-    /// real ones, so that a sampler that knows the number of records must know of them; the weights do not.
+    /// Audits the run with this many canaries: a [`CanaryLane`] in every gradient group. Canaries are additional records
+    /// after the real ones: a sampler that is told the number of records must include them. They do not change the
+    /// weights.
     ///
     /// # Example
     /// ```
@@ -184,15 +185,15 @@ impl TrainingPlan {
         self
     }
 
-    /// Holds every record's gradient as one vector, as is done for microbatches and users anyway: slower, for
-    /// any model, and the reference for the other way.
+    /// Writes out every record's gradient as one vector, as for microbatches and users. Slower; the reference that the
+    /// fast path is compared with.
     #[must_use]
     pub const fn materialised(mut self) -> Self {
         self.materialise = true;
         self
     }
 
-    /// What a record is.
+    /// The record unit.
     #[must_use]
     pub const fn record(&self) -> Unit {
         self.unit
@@ -203,20 +204,20 @@ impl TrainingPlan {
         self.metrics.iter().map(|(metric, _)| metric)
     }
 
-    /// Whether users train on their examples alone.
+    /// Whether users contribute updates of local SGD.
     #[must_use]
     pub const fn trains_locally(&self) -> bool {
         matches!(self.unit, Unit::User { contribution: Contribution::LocalSgd { .. }, .. })
     }
 
-    /// Whether records' gradients are held as vectors.
+    /// Whether every record's gradient is written out as one vector.
     #[must_use]
     pub fn is_materialised(&self) -> bool {
         self.materialise || self.unit != Unit::Example
     }
 
-    /// The plan for the mechanism, for these vectors and canaries, and the names of the groups of gradients. A record's
-    /// vectors stand in this order: trained, statistics, metrics, lanes of canaries.
+    /// The mechanism's plan for these vectors and canaries, and the names of the gradient groups. The order of a record's
+    /// vectors is: gradients, statistics, metrics, canaries.
     ///
     /// # Errors
     /// When the groups do not fit the vectors.
@@ -239,16 +240,17 @@ impl TrainingPlan {
             Clipping::Groups(groups) => groups.clone(),
         };
         let average = |group: Group| group.average(self.expected);
-        // Alone first: a group may claim nothing but gradients, and no gradient may be left over.
-        let alone = gradients.iter().cloned().map(average).collect();
-        let alone = RoundPlan::new(trained.clone(), alone, Allocation::Proportional(self.noise))?;
-        let names: Vec<String> = alone.group_names().map(str::to_owned).collect();
+        // A plan of the gradients alone checks that their groups cover every gradient and nothing else.
+        let checked = gradients.iter().cloned().map(average).collect();
+        let checked =
+            RoundPlan::new(trained.clone(), checked, Allocation::Proportional(self.noise))?;
+        let names: Vec<String> = checked.group_names().map(str::to_owned).collect();
         let lanes = names.iter().filter_map(|group| Some(lane?.vector(group)));
         let structure = Structure::new(vectors.into_iter().chain(lanes))?;
         let mut groups = gradients
             .into_iter()
             .map(|group| if group.is_sum() { average(group) } else { group })
-            // By name, so that no glob claims a statistic or a metric beside them.
+            // Globs are replaced by names, so that they match no statistic or metric.
             .map(|group| {
                 let group = group.named(&trained)?;
                 Ok(match lane.map(|lane| lane.vector(group.name()).0) {

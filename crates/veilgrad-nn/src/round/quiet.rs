@@ -1,4 +1,4 @@
-//! Panics whose messages may hold private values.
+//! Catches panics without printing them: their messages may hold private values.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -8,8 +8,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body` on private records; None if it panicked. A framework or a reader may panic where a record does not fit
-/// (an index out of range), and the message may hold the record's values: it is not printed.
+/// Runs `body` on private records; `None` if it panicked. The panic message is not printed: a framework may panic on an
+/// unusable record (an index out of range), and the message may hold the record's values.
 pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,13 +1,13 @@
-//! The vectors that a round estimates, by name.
+//! The gradients and statistics that a round estimates.
 
 /// A vector that a round estimates: the gradient of a parameter, or a statistic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vector {
     /// The name of the parameter.
     pub name: String,
-    /// Its length.
+    /// The length of the vector.
     pub length: usize,
-    /// Whether a record's gradient is the outer product of two vectors, of these lengths.
+    /// The lengths of the two factors, if a record's gradient is an outer product.
     pub outer: Option<(usize, usize)>,
 }
 
@@ -16,6 +16,6 @@ pub struct Vector {
 pub struct Vectors {
     /// Gradients of trained parameters.
     pub trained: Vec<Vector>,
-    /// Averages that batch norm needs.
+    /// Batch-norm statistics.
     pub statistics: Vec<Vector>,
 }

@@ -1,4 +1,4 @@
-//! What the tests of training share.
+//! Shared code of the training tests.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
@@ -9,9 +9,10 @@ use veilgrad_nn::{
     Records, Schedule, Sgd, TrainError, Trainer, TrainingPlan,
 };
 
-pub struct Words(pub u64);
+/// Pseudorandom numbers from a seed.
+pub struct SplitMix64(pub u64);
 
-impl Words {
+impl SplitMix64 {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -46,15 +47,15 @@ pub fn model() -> Model {
     Model::new(&[6, 6, 1], layers, 11).unwrap()
 }
 
-/// Inputs and classes: bright left, bright right or neither.
+/// Images and classes: bright on the left, bright on the right, or neither.
 pub fn examples(count: usize, seed: u64) -> Vec<(Vec<f32>, f32)> {
-    let mut words = Words(seed);
+    let mut random = SplitMix64(seed);
     (0..count)
         .map(|_| {
-            let class = words.next() % 3;
+            let class = random.next() % 3;
             let pixel = |i: usize| {
                 let bright = class < 2 && (i % 6 < 3) == (class == 0);
-                (if bright { 1.0 } else { 0.0 }) + 0.3 * words.unit()
+                (if bright { 1.0 } else { 0.0 }) + 0.3 * random.unit()
             };
             ((0..INPUT).map(pixel).collect(), class as f32)
         })
@@ -86,7 +87,7 @@ pub fn trainer(plan: TrainingPlan, performance: Performance) -> Trainer<impl Opt
     .unwrap()
 }
 
-/// A trainer that moves a model by plain gradient descent at one rate.
+/// A trainer with plain SGD at a constant rate.
 pub fn plain_trainer(
     model: &Model,
     plan: TrainingPlan,
@@ -97,7 +98,7 @@ pub fn plain_trainer(
     Trainer::new(model.clone(), loss, plan, Sgd::plain(), rate, performance)
 }
 
-/// Rounds over all records without noise, in a run that is stamped.
+/// Runs rounds over all records without noise, in a run that is stamped INSECURE.
 pub fn train_exactly<O: Optimizer>(
     trainer: &mut Trainer<O>,
     records: &impl Records,

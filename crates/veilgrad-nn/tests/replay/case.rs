@@ -1,4 +1,4 @@
-//! A random round: model, plan, sampler, records, and two neighbours that differ in one of them.
+//! A random round: model, plan, sampler, and two neighbouring datasets.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,15 +12,15 @@ use veilgrad_nn::{
     Clipping, Contribution, Conv2d, Layer, Loss, Model, Padding, Performance, TrainingPlan, Unit,
 };
 
-use crate::common::Words;
+use crate::common::SplitMix64;
 use crate::data::{Data, Record, Shape};
 
-/// What a group makes of a long record: how much of the sensitivity it must reach.
+/// How a group clips: determines how much of the sensitivity a record above the clip norm must reach.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
-    /// Whether short records are lengthened as well.
+    /// Whether records below the clip norm are scaled up to it.
     pub(crate) normalised: bool,
-    /// What a record of weight 1 has of the largest weight.
+    /// Weight 1 as a fraction of the largest weight.
     pub(crate) weight: f64,
     pub(crate) kind: &'static str,
 }
@@ -29,19 +29,19 @@ pub(crate) struct Case {
     pub(crate) model: Model,
     pub(crate) loss: Loss,
     pub(crate) plan: TrainingPlan,
-    /// The same with clip norms that are [`ROOM`] times as large, to see how long records are before clipping.
+    /// The same plan with clip norms [`ROOM`] times as large, to measure norms before clipping.
     pub(crate) unclipped: TrainingPlan,
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) adjacency: Adjacency,
     pub(crate) sampling: Sampling,
-    /// Two ways to share the work: threads and tiles.
+    /// Two settings of threads and tiles.
     pub(crate) performance: [Performance; 2],
-    /// The record in which neighbours differ, before and after; `None` where it is not there.
+    /// The record in which the neighbours differ, in the first and in the second; `None` where it is absent.
     pub(crate) before: Option<Record>,
     pub(crate) after: Option<Record>,
-    /// Whether the record after must contribute zero.
+    /// Whether `after` must contribute zero.
     pub(crate) is_unusable: bool,
-    /// All that the case is about, for the tally.
+    /// The features of the case, for the tally.
     pub(crate) kinds: Vec<String>,
     others: Vec<Record>,
     blanks: Vec<Record>,
@@ -49,50 +49,51 @@ pub(crate) struct Case {
     place: usize,
 }
 
-/// How much larger clip norms are where nothing is to be clipped.
+/// How much larger the clip norms of the unclipped plan are.
 pub(crate) const ROOM: f64 = 64.0;
 
 impl Case {
     pub(crate) fn new(seed: u64) -> Self {
-        let words = &mut Words(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let (model, entries, mut kinds) = model(words);
+        let random = &mut SplitMix64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let (model, entries, mut kinds) = model(random);
         let losses = [Loss::SoftmaxCrossEntropy, Loss::Logistic, Loss::SquaredError];
-        let loss = losses[words.below(5).saturating_sub(2)];
+        let loss = losses[random.below(5).saturating_sub(2)];
         let shape = Shape::new(&model, entries, loss);
-        let (unit, materialised) = unit(words, &mut kinds);
-        // Mostly a few; sometimes enough to fill the buffers of exact sums.
-        let others = if words.below(40) == 0 { 200 } else { 1 + words.below(20) };
-        let sampled: Vec<bool> = (0..others).map(|_| words.below(4) > 0).collect();
-        let record = |words: &mut Words, example: fn(&Shape, &mut Words) -> _| -> Record {
-            let count = match unit {
-                Unit::Example => 1,
-                Unit::Microbatch { examples } => 1 + words.below(examples.get() as usize),
-                Unit::User { examples, .. } => words.below(examples.get() as usize + 3),
-                _ => 1,
+        let (unit, materialised) = unit(random, &mut kinds);
+        // Mostly a few records; sometimes enough to fill the buffers of exact sums.
+        let others = if random.below(40) == 0 { 200 } else { 1 + random.below(20) };
+        let sampled: Vec<bool> = (0..others).map(|_| random.below(4) > 0).collect();
+        let record =
+            |random: &mut SplitMix64, example: fn(&Shape, &mut SplitMix64) -> _| -> Record {
+                let count = match unit {
+                    Unit::Example => 1,
+                    Unit::Microbatch { examples } => 1 + random.below(examples.get() as usize),
+                    Unit::User { examples, .. } => random.below(examples.get() as usize + 3),
+                    _ => 1,
+                };
+                (0..count).map(|_| example(&shape, random)).collect()
             };
-            (0..count).map(|_| example(&shape, words)).collect()
-        };
-        let all: Vec<Record> = (0..others).map(|_| record(words, Shape::example)).collect();
-        let blanks = (0..=others).map(|_| record(words, Shape::unusable)).collect::<Vec<_>>();
-        let what = ["ordinary", "extreme", "unusable", "mixed"][words.below(4)];
+        let all: Vec<Record> = (0..others).map(|_| record(random, Shape::example)).collect();
+        let blanks = (0..=others).map(|_| record(random, Shape::unusable)).collect::<Vec<_>>();
+        let what = ["ordinary", "extreme", "unusable", "mixed"][random.below(4)];
         kinds.push(format!("record: {what}"));
         let mut after = match what {
-            "extreme" => record(words, Shape::extreme),
-            "unusable" => record(words, Shape::unusable),
-            _ => record(words, Shape::example),
+            "extreme" => record(random, Shape::extreme),
+            "unusable" => record(random, Shape::unusable),
+            _ => record(random, Shape::example),
         };
         if what == "mixed" {
             // One bad example among good ones.
-            let place = words.below(after.len() + 1);
-            after.insert(place, shape.unusable(words));
+            let place = random.below(after.len() + 1);
+            after.insert(place, shape.unusable(random));
             if unit == Unit::Example {
                 after.truncate(1);
             }
         }
-        let other = if words.below(2) == 0 {
-            record(words, Shape::extreme)
+        let other = if random.below(2) == 0 {
+            record(random, Shape::extreme)
         } else {
-            record(words, Shape::example)
+            record(random, Shape::example)
         };
         let is_unusable = what == "unusable";
         let size = sampled.iter().filter(|is_sampled| **is_sampled).count() as u64 + 1;
@@ -100,7 +101,7 @@ impl Case {
         let rate = SampleRate::new(0.25).unwrap();
         let batch = FixedBatch::new(records, size).unwrap();
         let truncated = TruncatedPoisson::new(rate, records, size);
-        let (sampling, adjacency, sampled) = match words.below(5) {
+        let (sampling, adjacency, sampled) = match random.below(5) {
             0 => (Sampling::All {}, Adjacency::AddRemove, vec![true; others]),
             1 => (Sampling::Fixed(batch), Adjacency::ReplaceOne, sampled),
             2 => (Sampling::Shuffle(batch), Adjacency::ReplaceOne, sampled),
@@ -115,10 +116,10 @@ impl Case {
             Adjacency::ZeroOut => blanks.last().cloned(),
             _ => Some(other),
         };
-        // A plan is made twice from the same numbers.
-        let plan_words = words.next();
+        // Both plans are made from the same random numbers.
+        let plan_seed = random.next();
         let expected = PublicCount::new(size as f64).unwrap();
-        let make = |room| plan(&mut Words(plan_words), &model, loss, expected, room);
+        let make = |room| plan(&mut SplitMix64(plan_seed), &model, loss, expected, room);
         let (plan, rules) = make(1.0);
         let (unclipped, _) = make(ROOM);
         let with_unit = |plan: TrainingPlan| {
@@ -126,8 +127,8 @@ impl Case {
             if materialised { plan.materialised() } else { plan }
         };
         let mut performance = || Performance {
-            threads: 1 + words.below(3),
-            tile: [0, 1, 2, 3, 5, 8, 16][words.below(7)],
+            threads: 1 + random.below(3),
+            tile: [0, 1, 2, 3, 5, 8, 16][random.below(7)],
         };
         let performance = [performance(), performance()];
         Self {
@@ -146,12 +147,12 @@ impl Case {
             others: all,
             blanks,
             sampled,
-            place: words.below(others + 1),
+            place: random.below(others + 1),
         }
     }
 
-    /// The records, with this one at its place; all others contribute zero if they are `blank`. And the sample, which
-    /// is the same for the others in any case.
+    /// A dataset that contains `record`, and the sample. The other records contribute zero if `blank`; whether they are
+    /// sampled does not depend on `record`.
     pub(crate) fn data(&self, record: Option<&Record>, blank: bool) -> (Data, Vec<u64>) {
         let others = if blank { &self.blanks[..self.others.len()] } else { &self.others[..] };
         let mut records = others.to_vec();
@@ -165,12 +166,12 @@ impl Case {
         (Data(records), ids)
     }
 
-    /// Whether the neighbour has a record of zero in its place.
+    /// Whether `before` is a record that contributes zero.
     pub(crate) fn is_zeroed(&self) -> bool {
         self.adjacency == Adjacency::ZeroOut
     }
 
-    /// A record that contributes zero, where there must be one.
+    /// A record that contributes zero, if the adjacency keeps the number of records.
     pub(crate) fn blank(&self) -> Option<&Record> {
         self.before.as_ref().and(self.blanks.last())
     }
@@ -180,12 +181,12 @@ fn number(n: usize) -> NonZeroU32 {
     NonZeroU32::new(n as u32).unwrap()
 }
 
-fn unit(words: &mut Words, kinds: &mut Vec<String>) -> (Unit, bool) {
-    // Sometimes more than go through a model at once.
-    let examples = number(if words.below(20) == 0 { 140 } else { 1 + words.below(6) });
-    let (batch, epochs) = (number(1 + words.below(3)), number(1 + words.below(2)));
+fn unit(random: &mut SplitMix64, kinds: &mut Vec<String>) -> (Unit, bool) {
+    // Sometimes more than a tile.
+    let examples = number(if random.below(20) == 0 { 140 } else { 1 + random.below(6) });
+    let (batch, epochs) = (number(1 + random.below(3)), number(1 + random.below(2)));
     let local = Contribution::LocalSgd { rate: 0.05, batch, epochs };
-    let (name, unit, materialised) = match words.below(8) {
+    let (name, unit, materialised) = match random.below(8) {
         0..3 => ("example", Unit::Example, false),
         3 => ("example, materialised", Unit::Example, true),
         4 | 5 => ("microbatch", Unit::Microbatch { examples }, false),
@@ -196,31 +197,31 @@ fn unit(words: &mut Words, kinds: &mut Vec<String>) -> (Unit, bool) {
     (unit, materialised)
 }
 
-/// A model of every kind of layer, the entries of its embedding, and what is in it.
-fn model(words: &mut Words) -> (Model, Option<usize>, Vec<String>) {
+/// A random model, the number of entries of its embedding, and the names of its layers.
+fn model(random: &mut SplitMix64) -> (Model, Option<usize>, Vec<String>) {
     loop {
-        let (input, entries) = match words.below(3) {
-            0 => (vec![4 + words.below(4), 4 + words.below(4), 1 + words.below(2)], None),
-            1 => (vec![1 + words.below(12)], None),
-            _ => (vec![1 + words.below(5)], Some(2 + words.below(9))),
+        let (input, entries) = match random.below(3) {
+            0 => (vec![4 + random.below(4), 4 + random.below(4), 1 + random.below(2)], None),
+            1 => (vec![1 + random.below(12)], None),
+            _ => (vec![1 + random.below(5)], Some(2 + random.below(9))),
         };
         let mut layers = Vec::new();
         if let Some(entries) = entries {
-            layers.push(Layer::Embedding { entries, dimension: 1 + words.below(4) });
+            layers.push(Layer::Embedding { entries, dimension: 1 + random.below(4) });
         }
         let spatial = input.len() == 3 || entries.is_some();
-        for _ in 0..words.below(4) {
-            layers.push(layer(words));
+        for _ in 0..random.below(4) {
+            layers.push(layer(random));
         }
         if spatial {
-            layers.push([Layer::Flatten, Layer::GlobalAverage][words.below(2)].clone());
+            layers.push([Layer::Flatten, Layer::GlobalAverage][random.below(2)].clone());
         }
-        for _ in 0..words.below(2) {
-            layers.push(Layer::linear(1 + words.below(8)));
-            layers.push(layer(words));
+        for _ in 0..random.below(2) {
+            layers.push(Layer::linear(1 + random.below(8)));
+            layers.push(layer(random));
         }
-        layers.push(Layer::linear(2 + words.below(3)));
-        let Ok(model) = Model::new(&input, layers.clone(), words.next()) else { continue };
+        layers.push(Layer::linear(2 + random.below(3)));
+        let Ok(model) = Model::new(&input, layers.clone(), random.next()) else { continue };
         if model.output().len() == 1 {
             let name = |layer: &Layer| {
                 let text = format!("{layer:?}");
@@ -231,22 +232,22 @@ fn model(words: &mut Words) -> (Model, Option<usize>, Vec<String>) {
     }
 }
 
-fn layer(words: &mut Words) -> Layer {
-    match words.below(12) {
+fn layer(random: &mut SplitMix64) -> Layer {
+    match random.below(12) {
         0 | 1 => {
-            let padding = [Padding::Valid, Padding::Same, Padding::Explicit(1, 1)][words.below(3)];
-            let conv = Conv2d::new(1 + words.below(5), 1 + words.below(3));
-            conv.stride(1 + words.below(2)).padding(padding).into()
+            let padding = [Padding::Valid, Padding::Same, Padding::Explicit(1, 1)][random.below(3)];
+            let conv = Conv2d::new(1 + random.below(5), 1 + random.below(3));
+            conv.stride(1 + random.below(2)).padding(padding).into()
         }
         2 => Layer::Relu,
         3 => Layer::Tanh,
         4 => Layer::Gelu,
-        5 => Layer::max_pool(1 + words.below(3), 1 + words.below(2)),
-        6 => Layer::average_pool(1 + words.below(3), 1 + words.below(2)),
-        7 => Layer::GroupNorm { groups: 1 + words.below(3) },
+        5 => Layer::max_pool(1 + random.below(3), 1 + random.below(2)),
+        6 => Layer::average_pool(1 + random.below(3), 1 + random.below(2)),
+        7 => Layer::GroupNorm { groups: 1 + random.below(3) },
         8 => Layer::LayerNorm,
         9 | 10 => Layer::BatchNorm,
-        _ => Layer::linear(1 + words.below(6)),
+        _ => Layer::linear(1 + random.below(6)),
     }
 }
 
@@ -255,52 +256,52 @@ fn is_statistic(name: &str) -> bool {
     name.ends_with(".mean") || name.ends_with(".mean_square")
 }
 
-/// A plan with clip norms `room` times as large as they are, and what its groups do.
+/// A random plan, with its clip norms multiplied by `room`, and the rules of its groups.
 fn plan(
-    words: &mut Words,
+    random: &mut SplitMix64,
     model: &Model,
     loss: Loss,
     expected: PublicCount,
     room: f64,
 ) -> (TrainingPlan, BTreeMap<String, Rule>) {
     let unclipped = room > 1.0;
-    let clip = |words: &mut Words| {
-        let norm = 10f64.powf(f64::from(5.0 * words.unit() - 4.0));
+    let clip = |random: &mut SplitMix64| {
+        let norm = 10f64.powf(f64::from(5.0 * random.unit() - 4.0));
         ClipNorm::new(norm * room).unwrap()
     };
     let names = || model.parameters().map(|(name, ..)| name.to_owned());
     let trained: Vec<String> = names().filter(|name| !is_statistic(name)).collect();
     let plain = |kind| Rule { normalised: false, weight: 1.0, kind };
     let mut rules = BTreeMap::new();
-    let clipping = match words.below(6) {
+    let clipping = match random.below(6) {
         0 => {
             rules.insert("gradient".to_owned(), plain("flat"));
-            Clipping::Flat(clip(words))
+            Clipping::Flat(clip(random))
         }
         1 => {
             rules.extend(trained.iter().map(|name| (name.clone(), plain("per layer"))));
-            Clipping::PerLayer(clip(words))
+            Clipping::PerLayer(clip(random))
         }
         2 => {
             rules.extend(trained.iter().map(|name| (name.clone(), plain("by dimension"))));
-            Clipping::DimensionAware(clip(words))
+            Clipping::DimensionAware(clip(random))
         }
         _ => {
-            let mut groups: Vec<Vec<String>> = vec![Vec::new(); 1 + words.below(3)];
+            let mut groups: Vec<Vec<String>> = vec![Vec::new(); 1 + random.below(3)];
             for name in trained {
-                let group = words.below(groups.len());
+                let group = random.below(groups.len());
                 groups[group].push(name);
             }
             let groups = (0..).zip(groups).filter(|(_, names)| !names.is_empty());
             let groups = groups.map(|(number, names)| {
                 let name: String = format!("group{number}");
-                let (clip, scale) = (clip(words), words.below(4));
+                let (clip, scale) = (clip(random), random.below(4));
                 let scales = names.iter().map(|name| {
-                    let alpha = 10f64.powf(f64::from(6.0 * words.unit() - 3.0));
+                    let alpha = 10f64.powf(f64::from(6.0 * random.unit() - 3.0));
                     (name.as_str(), JointScale::new(alpha).unwrap())
                 });
                 let scales: Vec<_> = scales.collect();
-                let bound = [0.5, 1.0, 4.0][words.below(3)];
+                let bound = [0.5, 1.0, 4.0][random.below(3)];
                 let (group, rule) = match scale {
                     0 => (Group::new(&name, names, clip), plain("separate")),
                     1 => (Group::joint(&name, scales, clip), plain("joint")),
@@ -323,17 +324,17 @@ fn plan(
         }
     };
     let share = || BudgetShare::new(0.05).unwrap();
-    let noise = NoiseMultiplier::new(10f64.powf(f64::from(1.6 * words.unit() - 0.6))).unwrap();
+    let noise = NoiseMultiplier::new(10f64.powf(f64::from(1.6 * random.unit() - 0.6))).unwrap();
     let mut plan = TrainingPlan::new(clipping, noise, expected);
     if names().any(|name| is_statistic(&name)) {
-        plan = plan.statistics(clip(words), share());
+        plan = plan.statistics(clip(random), share());
         rules.insert("statistics".to_owned(), plain("statistics"));
     }
     let mut metrics = vec![Metric::accuracy().unwrap(), Metric::loss(2.0).unwrap()];
     if loss == Loss::SoftmaxCrossEntropy {
         metrics.push(Metric::class_counts("classes", model.output()[0]));
     }
-    metrics.retain(|_| words.below(2) == 0);
+    metrics.retain(|_| random.below(2) == 0);
     for metric in &metrics {
         plan = plan.metric(metric.clone(), share());
     }
@@ -342,8 +343,8 @@ fn plan(
         return (plan, rules);
     }
     let groups: Vec<String> = rules.keys().cloned().collect();
-    if words.below(2) == 0 {
-        let (group, floor) = (&groups[words.below(groups.len())], ClipNorm::new(1e-12).unwrap());
+    if random.below(2) == 0 {
+        let (group, floor) = (&groups[random.below(groups.len())], ClipNorm::new(1e-12).unwrap());
         let quantile = Quantile::of_norm(group, 0.5, expected, floor).unwrap();
         plan = plan.group(Group::quantile("quantile of norm", quantile).share(share()));
     }
@@ -351,8 +352,8 @@ fn plan(
         let quantile = Quantile::of_value(metric.vector().0, 0.5, expected, 0.1).unwrap();
         plan = plan.group(Group::quantile("quantile of value", quantile).share(share()));
     }
-    if words.below(2) == 0 {
-        let bound = WeightBound::new([1.0, 2.0][words.below(2)]).unwrap();
+    if random.below(2) == 0 {
+        let bound = WeightBound::new([1.0, 2.0][random.below(2)]).unwrap();
         plan = plan.group(Group::weight("weights", bound).share(share()));
     }
     (plan, rules)

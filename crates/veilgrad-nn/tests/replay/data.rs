@@ -1,10 +1,10 @@
-//! Records of random tests: ordinary ones, and ones that should not exist.
+//! Random records: ordinary, extreme and unusable ones.
 
 use veilgrad_nn::{Loss, Model, Records};
 
-use crate::common::Words;
+use crate::common::SplitMix64;
 
-/// One example, or the place of one that cannot be read.
+/// One example; reading it panics unless it is `readable`.
 #[derive(Clone)]
 pub(crate) struct Example {
     input: Vec<f32>,
@@ -35,10 +35,10 @@ impl Records for Data {
     }
 }
 
-/// What examples look like: the model's inputs and targets.
+/// The shape of examples: the model's inputs and targets.
 pub(crate) struct Shape {
     inputs: usize,
-    /// How many entries an embedding in front has; inputs are their numbers then.
+    /// The number of entries, if the model begins with an embedding: inputs are then indices.
     entries: Option<usize>,
     outputs: usize,
     loss: Loss,
@@ -50,66 +50,66 @@ impl Shape {
         Self { inputs, entries, outputs: model.output().iter().product(), loss }
     }
 
-    pub(crate) fn example(&self, words: &mut Words) -> Example {
+    pub(crate) fn example(&self, random: &mut SplitMix64) -> Example {
         let input = (0..self.inputs).map(|_| match self.entries {
-            Some(entries) => (words.next() % entries as u64) as f32,
-            None => 2.0 * words.unit() - 0.5,
+            Some(entries) => (random.next() % entries as u64) as f32,
+            None => 2.0 * random.unit() - 0.5,
         });
         let input = input.collect();
         let target = match self.loss {
-            Loss::SoftmaxCrossEntropy => vec![(words.next() % self.outputs as u64) as f32],
-            Loss::Logistic => (0..self.outputs).map(|_| words.unit()).collect(),
-            _ => (0..self.outputs).map(|_| 4.0 * words.unit() - 2.0).collect(),
+            Loss::SoftmaxCrossEntropy => vec![(random.next() % self.outputs as u64) as f32],
+            Loss::Logistic => (0..self.outputs).map(|_| random.unit()).collect(),
+            _ => (0..self.outputs).map(|_| 4.0 * random.unit() - 2.0).collect(),
         };
         Example { input, target, readable: true }
     }
 
     /// An example that must contribute zero: not finite, a target out of range, or unreadable.
-    pub(crate) fn unusable(&self, words: &mut Words) -> Example {
-        let mut example = self.example(words);
-        let not_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][words.below(3)];
+    pub(crate) fn unusable(&self, random: &mut SplitMix64) -> Example {
+        let mut example = self.example(random);
+        let not_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][random.below(3)];
         let outside = match (self.loss, self.entries) {
             (Loss::SoftmaxCrossEntropy, _) => {
-                [-1.0, self.outputs as f32, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY][words.below(6)]
+                [-1.0, self.outputs as f32, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY][random.below(6)]
             }
-            (Loss::Logistic, _) => [-0.5, 1.5, f32::NAN, f32::MAX][words.below(4)],
+            (Loss::Logistic, _) => [-0.5, 1.5, f32::NAN, f32::MAX][random.below(4)],
             _ => f32::INFINITY,
         };
-        match words.below(8) {
+        match random.below(8) {
             0 => example.readable = false,
             1 | 2 => {
-                let place = words.below(example.target.len());
+                let place = random.below(example.target.len());
                 example.target[place] = outside;
             }
             3 => example.input.fill(not_finite),
             4 if self.entries.is_some() => {
-                let place = words.below(self.inputs);
+                let place = random.below(self.inputs);
                 let unknown = [self.entries.unwrap() as f32, -1.0, 0.5, 1e30, f32::MIN];
-                example.input[place] = unknown[words.below(5)];
+                example.input[place] = unknown[random.below(5)];
             }
             _ => {
-                let place = words.below(self.inputs);
+                let place = random.below(self.inputs);
                 example.input[place] = not_finite;
             }
         }
         example
     }
 
-    /// An example that is finite and far from all others: huge, tiny, or zero.
-    pub(crate) fn extreme(&self, words: &mut Words) -> Example {
-        let mut example = self.example(words);
-        let factor = [1e2, 1e4, 1e10, 1e19, 1e30, f32::MAX, 1e-20, 1e-42, 0.0][words.below(9)];
+    /// A finite example with huge, tiny or zero values.
+    pub(crate) fn extreme(&self, random: &mut SplitMix64) -> Example {
+        let mut example = self.example(random);
+        let factor = [1e2, 1e4, 1e10, 1e19, 1e30, f32::MAX, 1e-20, 1e-42, 0.0][random.below(9)];
         if self.entries.is_none() {
-            let some = words.below(2) == 0;
+            let only_some = random.below(2) == 0;
             for value in &mut example.input {
-                if !some || words.below(4) == 0 {
+                if !only_some || random.below(4) == 0 {
                     *value = (*value * factor).clamp(f32::MIN, f32::MAX);
                 }
             }
         }
         if self.loss == Loss::SquaredError {
-            let place = words.below(example.target.len());
-            example.target[place] = [1e3, -1e10, 1e18, f32::MAX, 1e-40][words.below(5)];
+            let place = random.below(example.target.len());
+            example.target[place] = [1e3, -1e10, 1e18, f32::MAX, 1e-40][random.below(5)];
         }
         example
     }

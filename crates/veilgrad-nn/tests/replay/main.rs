@@ -1,8 +1,8 @@
-//! Neighbouring datasets, round by round, with frozen noise: what a record adds to the released integers is at most its
-//! certified sensitivity, whatever the record, and it is the same alone and among others, on any number of threads, in
-//! tiles of any size, and after any other round, also one that failed.
+//! Compares rounds on neighbouring datasets with the same noise. The contribution of any record to the released integers
+//! has at most the certified sensitivity. It is the same alone and beside other records, for any number of threads and
+//! tile size, and after any earlier round, including a failed one.
 //!
-//! Each pair is made by one seed: a model of any layers, data, record unit, groups, metrics, sampler, and a neighbour.
+//! One seed determines a pair: model, data, record unit, groups, metrics, sampler, and the neighbour.
 //! `VEILGRAD_REPLAY_PAIRS=10000 cargo test -p veilgrad-nn --test replay -- --nocapture` compares that many;
 //! `VEILGRAD_REPLAY_SEED` is the first seed.
 
@@ -33,7 +33,7 @@ fn neighbours_differ_by_at_most_the_sensitivity_in_every_group() {
         }
     }
     eprintln!("{pairs} pairs from seed {first}\n{}", tally.text());
-    // The comparison is not an empty one: records of every kind reach the bound.
+    // The bound is tight: records of every kind reach it.
     for (kind, largest) in tally.largest() {
         match kind {
             "record: unusable" => assert_eq!(largest, 0.0),
@@ -65,7 +65,7 @@ fn records_that_cannot_be_read_print_nothing() {
         .unwrap();
     assert!(child.status.success());
     assert_eq!(String::from_utf8_lossy(&child.stderr), "");
-    // Nothing but what the test harness says.
+    // Only the lines of the test harness.
     let stdout = String::from_utf8_lossy(&child.stdout);
     let lines: Vec<&str> = stdout.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(lines.len(), 3, "{stdout}");

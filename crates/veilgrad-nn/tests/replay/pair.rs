@@ -1,4 +1,4 @@
-//! Rounds on two neighbours with the same noise, compared integer by integer.
+//! Runs rounds on two neighbouring datasets with the same noise, and compares the released integers.
 
 use veilgrad_events::{
     ClipNorm, MemoryLedger, NoiseMultiplier, RoundPermit, Run, RunHeader, Sampling,
@@ -18,7 +18,7 @@ use crate::tally::Tally;
 /// The integers of each group.
 type Integers = Vec<Vec<i64>>;
 
-/// The sample that it is told.
+/// A sampler that returns a given sample.
 struct Chosen(Sampling, Vec<u64>);
 
 impl Sampler for Chosen {
@@ -34,14 +34,14 @@ impl Sampler for Chosen {
     }
 }
 
-/// A trainer in a run that is stamped, and the noise of all its rounds.
+/// A trainer in a run that is stamped INSECURE, and the seed of its noise.
 struct Twin<O> {
     trainer: Trainer<O>,
     run: Run<MemoryLedger>,
     header: RunHeader,
     sampling: Sampling,
     seed: u64,
-    /// The metrics that the last round showed, and how many numbers each has.
+    /// The metrics of the last round, and their lengths.
     shown: Vec<(&'static str, Option<usize>)>,
 }
 
@@ -62,7 +62,7 @@ fn twin(
 }
 
 impl<O: Optimizer> Twin<O> {
-    /// What a round from `start` on releases.
+    /// The integers that a round releases, after restoring `start`.
     fn round(
         &mut self,
         start: Option<&Checkpoint>,
@@ -83,8 +83,8 @@ impl<O: Optimizer> Twin<O> {
         Ok(released_integers(released).to_vec())
     }
 
-    /// The messages of two rounds that fail after the records were added: with the noise of another plan, and with
-    /// noise for tests in a run that is not stamped.
+    /// The messages of two rounds that fail after the records were added: one with the noise of another plan, one with
+    /// seeded noise in a run that is not stamped.
     fn failures(
         &mut self,
         start: &Checkpoint,
@@ -108,14 +108,14 @@ impl<O: Optimizer> Twin<O> {
     }
 }
 
-/// A plan that is nobody's.
+/// A plan that differs from all others.
 fn other_plan() -> RoundPlan {
     let group = Group::new("other", ["other"], ClipNorm::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
     RoundPlan::new(Structure::new([("other", 77)]).unwrap(), vec![group], noise).unwrap()
 }
 
-/// One minus the other, modulo 2^64.
+/// `a - b`, modulo 2^64.
 fn difference(a: &Integers, b: &Integers) -> Integers {
     let lengths = |groups: &Integers| groups.iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths(a), lengths(b));
@@ -127,14 +127,14 @@ fn squared_norm(values: &[i64]) -> u128 {
     values.iter().map(|value| u128::from(value.unsigned_abs()).pow(2)).sum()
 }
 
-/// Compares two neighbours. Says what is wrong, if anything is.
+/// Compares two neighbouring datasets.
 pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), String> {
     let [one, two] = case.performance;
     let mut first = twin(case, &case.plan, &case.model, one, seed);
     let mut second = twin(case, &case.plan, &case.model, two, seed);
     let data = |record: Option<&Record>, blank| case.data(record, blank);
     let (before, after) = (case.before.as_ref(), case.after.as_ref());
-    // Both begin where a round has moved weights, statistics and clip norms.
+    // Both begin after a round that changed weights, statistics and clip norms.
     first.round(None, data(case.blank(), false))?;
     second.round(None, data(case.blank(), false))?;
     let checkpoint = first.trainer.checkpoint(None);
@@ -159,14 +159,15 @@ pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), S
     let contributions = [difference(&before_alone, &nothing), difference(&after_alone, &nothing)];
     let plan = first.trainer.plan().clone();
     let names: Vec<String> = plan.group_names().map(str::to_owned).collect();
-    let far: u32 = if case.before.is_some() && !case.is_zeroed() { 2 } else { 1 };
+    // Replacing one record by another changes the sum by up to twice the sensitivity.
+    let most: u32 = if case.before.is_some() && !case.is_zeroed() { 2 } else { 1 };
     for (index, name) in names.iter().enumerate() {
         let s_int = plan.grid(name).ok_or("no grid")?.s_int();
         let bound = u128::from(s_int).pow(2);
         for (what, values, times) in [
             ("the record before", &contributions[0], 1),
             ("the record after", &contributions[1], 1),
-            ("neighbours", &moved, far),
+            ("neighbours", &moved, most),
         ] {
             let squared = squared_norm(&values[index]);
             let ratio = (squared as f64).sqrt() / f64::from(s_int);
@@ -178,11 +179,11 @@ pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), S
             }
         }
     }
-    let zero = |values: &Integers| values.iter().flatten().all(|value| *value == 0);
-    if case.is_unusable && !zero(&contributions[1]) {
+    let is_zero = |values: &Integers| values.iter().flatten().all(|value| *value == 0);
+    if case.is_unusable && !is_zero(&contributions[1]) {
         return Err("an unusable record contributes".to_owned());
     }
-    // Sums of rounds that fail enter no other round; threads and tiles change nothing.
+    // Sums of failed rounds enter no other round; threads and tiles change nothing.
     let messages = [
         first.failures(&checkpoint, || data(before, false))?,
         second.failures(&checkpoint, || data(after, false))?,
@@ -199,7 +200,7 @@ pub(crate) fn compare(case: &Case, seed: u64, tally: &mut Tally) -> Result<(), S
     long_records_reach_the_bound(case, seed, &mut first, &checkpoint, &contributions[1])
 }
 
-/// Whoever is longer than the clip norm has at least 0.99 of the sensitivity.
+/// Records above the clip norm reach at least 0.99 of the sensitivity.
 fn long_records_reach_the_bound<O: Optimizer>(
     case: &Case,
     seed: u64,

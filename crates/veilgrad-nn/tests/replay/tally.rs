@@ -1,4 +1,4 @@
-//! The largest contribution that was seen of each kind of case.
+//! The largest contribution for each kind of case.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::case::Case;
 pub(crate) struct Tally(BTreeMap<String, (u64, f64)>);
 
 impl Tally {
-    /// A record had this part of the sensitivity in a group. Bits and metrics count for their own kind alone: they
-    /// have all of it whatever the model does.
+    /// Adds a record's contribution to a group, as a fraction of the sensitivity. Quantile bits, weights and metrics are
+    /// tallied under their group alone: they reach the full sensitivity with any model.
     pub(crate) fn add(&mut self, case: &Case, group: &str, ratio: f64) {
         let rule = case.rules.get(group);
         let own = format!("group: {}", rule.map_or(group, |rule| rule.kind));

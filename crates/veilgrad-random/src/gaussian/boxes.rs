@@ -1,5 +1,4 @@
-//! Which bin a box belongs to. All of it is computed when the crate is compiled, where an index out of
-//! bounds is a compile error.
+//! Lookup tables from boxes to bins, computed at compile time, where an index out of bounds is a compile error.
 #![allow(clippy::indexing_slicing)]
 
 use super::tables::{A, B};
@@ -16,27 +15,27 @@ const fn total(counts: &[u8; BINS]) -> usize {
     sum
 }
 
-/// Boxes under the curve; they come first.
-pub(super) const SURE: usize = total(&A);
+/// The number of boxes under the curve; they come first.
+pub(super) const UNDER_CURVE: usize = total(&A);
 
-/// The bin of every box: first those under the curve, then those that need a comparison, bin by bin.
-pub(super) static BIN: [u8; BOXES] = bins();
+/// The bin of every box: first the boxes under the curve, then those that cross it, each bin by bin.
+pub(super) static BIN_OF_BOX: [u8; BOXES] = bin_of_box();
 
-/// For each bin, the number of boxes that need a comparison in the bins before it.
-pub(super) static UNSURE_BEFORE: [u16; BINS] = unsure_before();
+/// For each bin, the number of boxes that cross the curve in the bins before it.
+pub(super) static CROSSING_BEFORE: [u16; BINS] = crossing_before();
 
-const fn bins() -> [u8; BOXES] {
+const fn bin_of_box() -> [u8; BOXES] {
     let mut table = [0; BOXES];
-    let (mut sure, mut unsure, mut bin) = (0, SURE, 0);
+    let (mut under, mut crossing, mut bin) = (0, UNDER_CURVE, 0);
     while bin < BINS {
         let mut level = 0;
         while level < B[bin] {
             if level < A[bin] {
-                table[sure] = bin as u8;
-                sure += 1;
+                table[under] = bin as u8;
+                under += 1;
             } else {
-                table[unsure] = bin as u8;
-                unsure += 1;
+                table[crossing] = bin as u8;
+                crossing += 1;
             }
             level += 1;
         }
@@ -45,7 +44,7 @@ const fn bins() -> [u8; BOXES] {
     table
 }
 
-const fn unsure_before() -> [u16; BINS] {
+const fn crossing_before() -> [u16; BINS] {
     let mut table = [0; BINS];
     let (mut before, mut bin) = (0, 0);
     while bin < BINS {

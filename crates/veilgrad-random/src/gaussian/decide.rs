@@ -1,4 +1,4 @@
-//! Whether a random height is below the curve: by f64 where its error bound allows, else exactly.
+//! Whether a random height is below the curve: in f64 outside its error bound, else in big integers.
 
 use dashu_int::UBig;
 
@@ -7,11 +7,11 @@ use super::word::{BIN_BITS, FRACTION_BITS, POSITION_BITS};
 use crate::KeyStream;
 use crate::bigexp::exp_minus_half_square;
 
-/// `c = 12887/64`: the largest dyadic number with so few bits for which the boxes fill 2^14.
+/// `c = 12887/64`: the only multiple of 1/64 that gives exactly 2^14 boxes.
 pub(super) const SCALE: u32 = 12_887;
 pub(super) const SCALE_BITS: usize = 6;
 
-/// A random height: `level + V` in a box of height 1, or `V 2^-(3+m)` in piece m of the tail, for V
+/// The range of a random height: `level + V` in a box of height 1, or `V 2^-(3+m)` in piece m of the tail, for V
 /// uniform in [0, 1).
 ///
 /// (Piece m has width 1/4 and the area of `T 2^-(m+1)` boxes of width 2^-6, so its height is
@@ -22,51 +22,51 @@ pub(super) enum Height {
     Tail { piece: u64 },
 }
 
-/// Draws the height and tells whether it is below `c f(x)`, for an `x` of which the first bits are
-/// given, in units of 2^-55, and the others are drawn as needed.
+/// Draws the height and returns whether it is below `c f(x)`. `x` gives the first bits of x, in units of 2^-55;
+/// further bits are drawn as needed.
 pub(super) fn accepts(stream: &mut KeyStream, x: u128, height: Height) -> bool {
     let fraction = stream.word();
     decide(stream, x, height, fraction)
 }
 
-/// The decision for a height of which the first 64 fractional bits are given.
+/// The decision for a height whose first 64 fractional bits are `fraction`.
 fn decide(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> bool {
-    quick(x, height, fraction).unwrap_or_else(|| exact(stream, x, height, fraction))
+    decide_f64(x, height, fraction).unwrap_or_else(|| decide_exact(stream, x, height, fraction))
 }
 
-/// Bins for which there is a middle: x below 8.
+/// The number of bins in the table `MIDDLE`: x below 8.
 const MIDDLES: usize = 8 << BIN_BITS;
 
-/// The relative error of `curve`, rounding of the height and the unknown bits of `x` included: the
-/// sum of all terms in the proof ([`proof`](crate::proof)) is below 2^-49.
-const ERROR: f64 = 1.0 / (1u64 << 47) as f64;
-/// The unknown bits of the height, at most 2^-64, and room to spare.
-const UNKNOWN: f64 = 1.0 / (1u64 << 62) as f64;
+/// An upper bound on the relative error of `curve`, including the rounding of the height and the unknown bits of
+/// `x`. The terms in the proof ([`proof`](crate::proof)) add up to less than 2^-49.
+const RELATIVE_ERROR: f64 = 1.0 / (1u64 << 47) as f64;
+/// An upper bound on the unknown bits of the height, which are at most 2^-64.
+const UNKNOWN_BITS: f64 = 1.0 / (1u64 << 62) as f64;
 
-/// The decision, if f64 can make it.
-fn quick(x: u128, height: Height, fraction: u64) -> Option<bool> {
+/// The decision in f64; `None` if the heights are closer than the error bound.
+fn decide_f64(x: u128, height: Height, fraction: u64) -> Option<bool> {
     let curve = curve(x)?;
     let fraction = fraction as f64 * power_of_two(-64);
     let (low, high) = match height {
         Height::Box { level } => {
             let height = f64::from(level) + fraction;
-            (height, height + UNKNOWN)
+            (height, height + UNKNOWN_BITS)
         }
         Height::Tail { piece } => {
             let scale = power_of_two(-3 - piece as i32);
-            (fraction * scale, (fraction + UNKNOWN) * scale)
+            (fraction * scale, (fraction + UNKNOWN_BITS) * scale)
         }
     };
-    if high * (1.0 + ERROR) <= curve * (1.0 - ERROR) {
+    if high * (1.0 + RELATIVE_ERROR) <= curve * (1.0 - RELATIVE_ERROR) {
         Some(true)
-    } else if low * (1.0 - ERROR) >= curve * (1.0 + ERROR) {
+    } else if low * (1.0 - RELATIVE_ERROR) >= curve * (1.0 + RELATIVE_ERROR) {
         Some(false)
     } else {
         None
     }
 }
 
-/// `c f(x)` for x below 8, from its value at the middle of the bin and a Taylor series of degree 9:
+/// `c f(x)` for x below 8, from its value at the middle of the bin and a Taylor series of degree 9, with
 /// additions and multiplications only.
 fn curve(x: u128) -> Option<f64> {
     let bin = usize::try_from(x >> POSITION_BITS).ok().filter(|bin| *bin < MIDDLES)?;
@@ -77,7 +77,7 @@ fn curve(x: u128) -> Option<f64> {
     let middle = (bin as f64 + 0.5) / f64::from(1u32 << BIN_BITS);
     // x = middle + t, so x^2/2 = middle^2/2 + u.
     let u = t * (middle + 0.5 * t);
-    // exp(-u), in pairs so that the processor need not wait for one term after the other.
+    // exp(-u), in pairs of terms that the processor can evaluate in parallel.
     let u2 = u * u;
     let u4 = u2 * u2;
     let pair = |low: f64, high: f64| low + high * u;
@@ -87,17 +87,17 @@ fn curve(x: u128) -> Option<f64> {
     Some(at_middle * (first + (second + third * u4) * u4))
 }
 
-/// The decision in big integers: `x` and the height are extended by fresh bits until it falls.
-fn exact(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> bool {
+/// The decision in big integers: extends `x` and the height by fresh bits until they decide.
+fn decide_exact(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> bool {
     let (mut x, mut x_bits) = (UBig::from(x), FRACTION_BITS as usize);
     let (level, shift) = match height {
         Height::Box { level } => (UBig::from(level), 0),
         Height::Tail { piece } => (UBig::ZERO, 3 + piece as usize),
     };
-    // The height is numerator * 2^-(bits + shift), and at most one unit more.
+    // The height is in [numerator, numerator + 1] * 2^-(bits + shift).
     let (mut numerator, mut bits) = ((level << 64usize) + UBig::from(fraction), 64);
     loop {
-        // In units of 2^-(bits + shift), with c as its numerator over 2^6.
+        // Bounds on the curve in units of 2^-(bits + shift); both sides are multiplied by 2^6, so that c is SCALE.
         let curve = exp_minus_half_square(&x, 1, x_bits, bits + shift);
         let low = &numerator << SCALE_BITS;
         let high = (&numerator + UBig::ONE) << SCALE_BITS;
@@ -114,7 +114,7 @@ fn exact(stream: &mut KeyStream, x: u128, height: Height, fraction: u64) -> bool
     }
 }
 
-/// 2 to a power from -1022 to 1023, from the bits of the number: no library function.
+/// 2 to a power from -1022 to 1023, built from its bits, so that no library function can round it.
 const fn power_of_two(power: i32) -> f64 {
     f64::from_bits(((1023 + power) as u64) << 52)
 }
@@ -155,13 +155,10 @@ mod tests {
             for _ in 0..cases / threads {
                 let (x, height) = random_case(&mut random);
                 let fraction = random.word();
-                match quick(x, height, fraction) {
-                    Some(quick) => {
-                        assert_eq!(
-                            quick,
-                            exact(&mut random, x, height, fraction),
-                            "{x} {height:?}"
-                        );
+                match decide_f64(x, height, fraction) {
+                    Some(decision) => {
+                        let expected = decide_exact(&mut random, x, height, fraction);
+                        assert_eq!(decision, expected, "{x} {height:?}");
                     }
                     None => undecided += 1,
                 }
@@ -177,11 +174,11 @@ mod tests {
         assert!(undecided < cases / 1000, "f64 left {undecided} of {cases} undecided");
     }
 
-    /// Heights within a few units of the curve, where f64 must hand over or be right.
+    /// Heights close to the curve, where f64 must be right or leave the decision to big integers.
     #[test]
     fn decisions_next_to_the_curve_are_right_too() {
         let mut random = stream(9);
-        let mut handed_over = 0;
+        let mut undecided = 0;
         for _ in 0..20_000 {
             let bin = random.below(BINS as u64) as usize;
             let x = (u128::from(bin as u64) << 49) | u128::from(random.word() >> 15);
@@ -193,18 +190,19 @@ mod tests {
             {
                 let fraction = fraction.wrapping_add_signed(distance);
                 let height = Height::Box { level };
-                match quick(x, height, fraction) {
-                    Some(quick) => assert_eq!(quick, exact(&mut random, x, height, fraction)),
-                    None => handed_over += 1,
+                match decide_f64(x, height, fraction) {
+                    Some(decision) => {
+                        assert_eq!(decision, decide_exact(&mut random, x, height, fraction));
+                    }
+                    None => undecided += 1,
                 }
             }
-            // At the curve itself the unknown bits decide; both answers occur.
         }
-        // Distances up to 2^20 lie inside the margin in most bins, those from 2^28 on in none.
-        assert!((20_000 * 6..20_000 * 13).contains(&handed_over), "{handed_over}");
+        // Distances up to 2^20 are inside the error bound in most bins, 2^28 in none.
+        assert!((20_000 * 6..20_000 * 13).contains(&undecided), "{undecided}");
     }
 
-    /// With x and height on the curve to the last known bit, fresh bits decide, and both ways.
+    /// If x and the height are on the curve to the last known bit, fresh bits decide; both answers occur.
     #[test]
     fn an_exact_tie_is_decided_by_fresh_bits_and_not_drawn_again() {
         let mut random = stream(11);

@@ -1,4 +1,4 @@
-//! Makes `tables.rs`, at 448 bits. To write it again:
+//! Generates `tables.rs` with 448-bit arithmetic. To regenerate it:
 //! `VEILGRAD_WRITE_TABLES=1 cargo test -p veilgrad-random tables`.
 
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use crate::bigexp::exp_minus_half_square;
 const BITS: usize = 448;
 
 pub(super) fn tables() -> String {
-    // c f(j/64), and its integer parts, which must not depend on the last bits.
+    // Bounds on c f(numerator / 2^x_bits).
     let curve = |numerator: usize, x_bits: usize| {
         let bounds = exp_minus_half_square(&UBig::from(numerator), 0, x_bits, BITS);
         (bounds.low * UBig::from(SCALE), bounds.high * UBig::from(SCALE))
@@ -22,7 +22,11 @@ pub(super) fn tables() -> String {
     let floor = |bin: usize| {
         let (low, high) = curve(bin, 6);
         let floor = low >> unit;
-        assert_eq!(floor, high >> unit, "{BITS} bits do not tell the integer part in bin {bin}");
+        assert_eq!(
+            floor,
+            high >> unit,
+            "{BITS} bits do not determine the integer part in bin {bin}"
+        );
         u8::try_from(floor).unwrap()
     };
     let ceil = |bin: usize| {

@@ -1,16 +1,27 @@
 //! Exact Gaussian noise: `floor(2^k Z)` for a standard normal `Z`.
 //!
-//! Rejection from boxes of equal area under `c f(x)`, `f(x) = exp(-x^2/2)`. The half line `[0, 4)` is
-//! cut into 256 bins; bin j holds `B_j = ceil(c f(left))` boxes of height 1, of which the lowest
-//! `A_j = floor(c f(right))` lie under the curve entirely. With four more boxes for the tail there are
-//! exactly 2^14 boxes, so 14 random bits choose one. A box under the curve is accepted as it is; the
-//! others compare a random height with `c f(x)`.
+//! Rejection sampling from boxes of equal area that cover `c f(x)`, `f(x) = exp(-x^2/2)`. The interval `[0, 4)`
+//! is divided into 256 bins. Bin j holds `B_j = ceil(c f(left))` boxes of height 1, of which the lowest
+//! `A_j = floor(c f(right))` lie entirely under the curve. With four more boxes for the tail there are
+//! exactly 2^14 boxes, so 14 random bits choose one. A box under the curve is accepted at once; for the
+//! others a random height is compared with `c f(x)`.
 //!
 //! # Guarantee
 //! Given ideal random words the result has exactly the distribution of `floor(2^k Z)`, modulo 2^64, with
-//! its infinite support. A comparison that f64 cannot decide within its proven error is decided by
-//! extending `x` and the height with fresh bits in big integers; it is never drawn again, which would
-//! bias the result.
+//! its infinite support. A comparison that is within the proven error of f64 is decided in big integers, with
+//! fresh bits of `x` and the height. The sample is never redrawn instead, which would bias it.
+//!
+//! # Example
+//! ```
+//! use veilgrad_events::IntegerGrid;
+//! use veilgrad_random::{RoundKey, gaussian};
+//!
+//! let grid = IntegerGrid::new(1 << 20, 27)?; // noise of standard deviation 2^27
+//! let mut noise = Vec::new();
+//! gaussian::fill(&RoundKey::from_os()?, 0, grid, &mut noise, 1000, 1)?;
+//! assert_eq!(noise.len(), 1000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod boxes;
 mod decide;
@@ -24,22 +35,23 @@ use veilgrad_events::IntegerGrid;
 use zeroize::Zeroize;
 
 use crate::{KeyStream, Purpose, RandomError, RoundKey, Streams};
-use boxes::{BIN, SURE, UNSURE_BEFORE};
+use boxes::{BIN_OF_BOX, CROSSING_BEFORE, UNDER_CURVE};
 use decide::Height;
 use tables::A;
 use word::*;
 
 /// Coordinates per block; each block has its own stream.
 pub const BLOCK: usize = 4096;
-/// Coordinates that are worked on at once, so that all they need stays in the nearest cache.
+/// Coordinates that are processed at once, so that their scratch memory stays in the L1 cache.
 const CHUNK: usize = 512;
-/// Adds noise to `sums`, modulo 2^64: `floor(2^k Z_j)` to element j.
+
+/// Adds Gaussian noise to `sums`, modulo 2^64: `floor(2^k Z_j)` to element j.
 ///
-/// The noise is a function of the key, the group and the element's number: it is the same for any
+/// The noise is a function of the key, the group and the index of the element: it does not depend on the
 /// number of threads.
 ///
 /// # Guarantee
-/// As for the module. The same key and group give the same noise again: a key serves one round.
+/// As for the module. The same key and group give the same noise again, so use a key for one round only.
 ///
 /// # Errors
 /// When another process drew the key.
@@ -56,7 +68,7 @@ pub fn add(
 
 fn add_from(streams: Streams<'_>, group: u16, grid: IntegerGrid, sums: &mut [i64], threads: usize) {
     on_threads(sums, threads, |first, mut sums| {
-        each_chunk(streams, group, grid.k(), first, sums.len(), |noise| {
+        for_each_chunk(streams, group, grid.k(), first, sums.len(), |noise| {
             for (sum, noise) in sums.iter_mut().zip(noise) {
                 *sum = sum.wrapping_add(*noise);
             }
@@ -65,7 +77,7 @@ fn add_from(streams: Streams<'_>, group: u16, grid: IntegerGrid, sums: &mut [i64
     });
 }
 
-/// Makes `values` the noise of `count` coordinates: the same that [`add`] would add.
+/// Replaces the contents of `values` by the Gaussian noise of `count` coordinates: the noise that [`add`] would add.
 ///
 /// # Errors
 /// When another process drew the key.
@@ -80,9 +92,9 @@ pub fn fill(
     let streams = key.streams()?;
     values.clear();
     if threads_for(count, threads) == 1 {
-        // Without zeros first.
+        // Faster than adding to zeros.
         values.reserve_exact(count);
-        each_chunk(streams, group, grid.k(), 0, count, |noise| values.extend_from_slice(noise));
+        for_each_chunk(streams, group, grid.k(), 0, count, |noise| values.extend_from_slice(noise));
     } else {
         values.resize(count, 0);
         add_from(streams, group, grid, values, threads);
@@ -90,32 +102,32 @@ pub fn fill(
     Ok(())
 }
 
-/// Draws chunk after chunk, from the first of a block on.
-fn each_chunk(
+/// Draws the noise of `count` coordinates from the start of `first_block` on, and passes it to `consume` in chunks.
+fn for_each_chunk(
     streams: Streams<'_>,
     group: u16,
     k: u8,
     first_block: usize,
     count: usize,
-    mut put: impl FnMut(&[i64]),
+    mut consume: impl FnMut(&[i64]),
 ) {
     let (mut scratch, mut noise) = (Scratch::new(), [0; CHUNK]);
     for (block, first) in (first_block..).zip((0..count).step_by(BLOCK)) {
         let mut stream = streams.stream(Purpose::Noise, group, block as u64);
         for first in (first..count.min(first + BLOCK)).step_by(CHUNK) {
-            chunk(&mut stream, k, &mut scratch, &mut noise);
-            put(noise.get(..count - first).unwrap_or(&noise));
+            draw_chunk(&mut stream, k, &mut scratch, &mut noise);
+            consume(noise.get(..count - first).unwrap_or(&noise));
         }
     }
     noise.zeroize();
 }
 
-/// How many threads are worth starting, for some blocks each.
+/// How many threads are worth starting: at least 8 blocks for each.
 fn threads_for(count: usize, threads: usize) -> usize {
     threads.min(count.div_ceil(BLOCK) / 8).max(1)
 }
 
-/// Gives each thread whole blocks: the number of the first, and its values.
+/// Splits `values` over threads in whole blocks; `work` gets the number of its first block and its values.
 fn on_threads(values: &mut [i64], threads: usize, work: impl Fn(usize, &mut [i64]) + Sync) {
     let threads = threads_for(values.len(), threads);
     if threads == 1 {
@@ -130,43 +142,43 @@ fn on_threads(values: &mut [i64], threads: usize, work: impl Fn(usize, &mut [i64
     });
 }
 
-/// Room for the random bytes of a chunk, used again for the next.
+/// Scratch memory for one chunk: its random bytes, and the positions whose box crosses the curve.
 struct Scratch {
     bytes: [u8; CHUNK * 8],
-    unsure: [u16; CHUNK],
+    crossing: [u16; CHUNK],
 }
 
 impl Scratch {
     const fn new() -> Self {
-        Self { bytes: [0; CHUNK * 8], unsure: [0; CHUNK] }
+        Self { bytes: [0; CHUNK * 8], crossing: [0; CHUNK] }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         self.bytes.zeroize();
-        self.unsure.zeroize();
+        self.crossing.zeroize();
     }
 }
 
-/// The next chunk of noise from a stream: some bytes for each coordinate, then words as needed.
-fn chunk(stream: &mut KeyStream, k: u8, scratch: &mut Scratch, noise: &mut [i64; CHUNK]) {
+/// Draws the next chunk of noise from a stream: some bytes for each coordinate, then words as needed.
+fn draw_chunk(stream: &mut KeyStream, k: u8, scratch: &mut Scratch, noise: &mut [i64; CHUNK]) {
     match high_bytes(k) {
         0 => {
-            // Less than a bin per unit: nothing to gain from the bits of the position.
+            // An output unit is wider than a bin: no fast path.
             for noise in noise {
                 let word = stream.word();
-                *noise = one(stream, word, FRACTION_BITS - u32::from(k));
+                *noise = draw_one(stream, word, FRACTION_BITS - u32::from(k));
             }
         }
-        1 => chunk_of::<1>(stream, k, scratch, noise),
-        2 => chunk_of::<2>(stream, k, scratch, noise),
-        _ => chunk_of::<4>(stream, k, scratch, noise),
+        1 => draw_chunk_from::<1>(stream, k, scratch, noise),
+        2 => draw_chunk_from::<2>(stream, k, scratch, noise),
+        _ => draw_chunk_from::<4>(stream, k, scratch, noise),
     }
 }
 
-/// How many random bytes beyond four a coordinate starts with, as few as decide most of them; none
-/// where a unit is wider than a bin and nothing is to be gained.
+/// How many random bytes beyond four each coordinate starts with: the fewest that hold all bits of the output. 0
+/// where an output unit is wider than a bin, which has no fast path.
 const fn high_bytes(k: u8) -> usize {
     match k {
         0..6 => 0,
@@ -176,12 +188,12 @@ const fn high_bytes(k: u8) -> usize {
     }
 }
 
-/// The bits of a word that `4 + high` bytes do not fill.
+/// The number of bits of a word that `4 + high` bytes do not fill.
 const fn missing_bits(high: usize) -> u32 {
     u64::BITS - 8 * (4 + high as u32)
 }
 
-// Every bit of the output is drawn from the start: what is missing lies below it, for every exponent.
+// The missing bits are below the lowest bit of the output, for every exponent.
 const _: () = {
     let mut k = BIN_BITS as u8;
     while k <= MAX_EXPONENT {
@@ -190,8 +202,8 @@ const _: () = {
     }
 };
 
-/// A chunk that starts each coordinate with `4 + HIGH` random bytes.
-fn chunk_of<const HIGH: usize>(
+/// Draws a chunk that starts each coordinate with `4 + HIGH` random bytes.
+fn draw_chunk_from<const HIGH: usize>(
     stream: &mut KeyStream,
     k: u8,
     scratch: &mut Scratch,
@@ -199,25 +211,25 @@ fn chunk_of<const HIGH: usize>(
 ) {
     const { assert!(HIGH <= 4) };
     let shift = FRACTION_BITS - u32::from(k);
-    let Scratch { bytes, unsure } = scratch;
+    let Scratch { bytes, crossing } = scratch;
     let (bytes, _) = bytes.split_at_mut(CHUNK * (4 + HIGH));
-    stream.bytes(bytes);
+    stream.fill(bytes);
     let (low, high) = bytes.split_at(CHUNK * 4);
     let (low, high) = (low.as_chunks().0, high.as_chunks::<HIGH>().0);
     let words = low.iter().zip(high).map(|(low, high)| start_word(*low, *high));
-    let count = sure_pass(words, shift, noise, unsure);
-    for position in unsure.iter().take(count).map(|position| usize::from(*position)) {
+    let count = accept_all(words, shift, noise, crossing);
+    for position in crossing.iter().take(count).map(|position| usize::from(*position)) {
         if let (Some(low), Some(high), Some(noise)) =
             (low.get(position), high.get(position), noise.get_mut(position))
         {
-            let word = whole_word::<HIGH>(stream, start_word(*low, *high));
-            *noise = one(stream, word, shift);
+            let word = complete_word::<HIGH>(stream, start_word(*low, *high));
+            *noise = draw_one(stream, word, shift);
         }
     }
 }
 
-/// A word from fewer than eight random bytes: the index and the sign in their places, the other bits
-/// as the first ones of the position; those that are missing are zero until someone needs them.
+/// A word from `4 + HIGH` random bytes: the box index, the sign, and the leading bits of the position. The missing
+/// bits are zero; [`complete_word`] draws them if they are needed.
 #[inline(always)]
 fn start_word<const HIGH: usize>(low: [u8; 4], high: [u8; HIGH]) -> u64 {
     let head = INDEX_BITS + SIGN_BITS;
@@ -227,41 +239,41 @@ fn start_word<const HIGH: usize>(low: [u8; 4], high: [u8; HIGH]) -> u64 {
     (low % (1 << head)) | (position << (head + missing_bits(HIGH)))
 }
 
-/// The word with the bits of the position that were not drawn yet.
-fn whole_word<const HIGH: usize>(stream: &mut KeyStream, word: u64) -> u64 {
+/// Draws the missing bits of the position.
+fn complete_word<const HIGH: usize>(stream: &mut KeyStream, word: u64) -> u64 {
     match missing_bits(HIGH) {
         0 => word,
         missing => word | ((stream.word() & ((1 << missing) - 1)) << (INDEX_BITS + SIGN_BITS)),
     }
 }
 
-/// Takes every word as if its box lay under the curve, and lists the positions where it does not,
-/// without a branch. Returns how many there are.
+/// Treats every word as if its box were under the curve, and lists the positions whose box crosses it, without a
+/// branch. Returns the number of those positions.
 #[inline(always)]
-fn sure_pass(
+fn accept_all(
     words: impl Iterator<Item = u64>,
     shift: u32,
     noise: &mut [i64; CHUNK],
-    unsure: &mut [u16; CHUNK],
+    crossing: &mut [u16; CHUNK],
 ) -> usize {
     let mut count = 0;
     for (position, (word, noise)) in words.zip(noise.iter_mut()).enumerate() {
         let index = word as usize % BOXES;
-        let bin = BIN.get(index).copied().unwrap_or_default();
-        // x >> shift, with the bin and the position shifted apart: a double-width shift is slow.
+        let bin = BIN_OF_BOX.get(index).copied().unwrap_or_default();
+        // x >> shift, shifting bin and position separately: a double-width shift is slow.
         let position_part = (word >> (INDEX_BITS + SIGN_BITS)) >> shift;
         let magnitude = (u64::from(bin) << (POSITION_BITS - shift)) + position_part;
         *noise = with_sign(magnitude as i64, word);
-        if let Some(slot) = unsure.get_mut(count % CHUNK) {
+        if let Some(slot) = crossing.get_mut(count % CHUNK) {
             *slot = position as u16;
         }
-        count += usize::from(index >= SURE);
+        count += usize::from(index >= UNDER_CURVE);
     }
     count
 }
 
-/// One sample that begins with this word.
-fn one(stream: &mut KeyStream, mut word: u64, shift: u32) -> i64 {
+/// Draws one sample, starting with this word.
+fn draw_one(stream: &mut KeyStream, mut word: u64, shift: u32) -> i64 {
     loop {
         if let Some(x) = propose(stream, word) {
             return with_sign((x >> shift) as i64, word);
@@ -270,18 +282,18 @@ fn one(stream: &mut KeyStream, mut word: u64, shift: u32) -> i64 {
     }
 }
 
-/// The first [`FRACTION_BITS`] bits of `x` for the box that the word chooses, if it is accepted.
+/// `x` in units of 2^-[`FRACTION_BITS`], from the box that the word chooses; `None` if it is rejected.
 fn propose(stream: &mut KeyStream, word: u64) -> Option<u128> {
     let index = word as usize % BOXES;
     let position = word >> (INDEX_BITS + SIGN_BITS);
-    let bin = usize::from(BIN.get(index).copied().unwrap_or_default());
-    if index < SURE {
+    let bin = usize::from(BIN_OF_BOX.get(index).copied().unwrap_or_default());
+    if index < UNDER_CURVE {
         return Some(u128::from(join(bin as u64, position)));
     }
     if index < BOXES - TAIL_BOXES {
-        let before = usize::from(UNSURE_BEFORE.get(bin).copied().unwrap_or_default());
-        let sure = usize::from(A.get(bin).copied().unwrap_or_default());
-        let level = sure + index - SURE - before;
+        let before = usize::from(CROSSING_BEFORE.get(bin).copied().unwrap_or_default());
+        let under = usize::from(A.get(bin).copied().unwrap_or_default());
+        let level = under + index - UNDER_CURVE - before;
         let x = u128::from(join(bin as u64, position));
         return decide::accepts(stream, x, Height::Box { level: level as u8 }).then_some(x);
     }
@@ -291,7 +303,7 @@ fn propose(stream: &mut KeyStream, word: u64) -> Option<u128> {
     decide::accepts(stream, x, Height::Tail { piece }).then_some(x)
 }
 
-/// The number of zero bits before the first one: m with probability 2^-(m+1), without end.
+/// A geometric variable: m with probability 2^-(m+1), the number of zero bits before the first one bit.
 fn geometric(mut word: impl FnMut() -> u64) -> u64 {
     let mut zeros = 0;
     loop {
@@ -302,7 +314,7 @@ fn geometric(mut word: impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// x in piece m of the tail, from the first bits of a word.
+/// x in a piece of the tail, from the high bits of a word.
 fn tail_position(piece: u64, word: u64) -> u128 {
     let within = word >> (u64::BITS - (FRACTION_BITS - 2));
     (u128::from(16 + piece) << (FRACTION_BITS - 2)) | u128::from(within)
@@ -322,8 +334,7 @@ const fn with_sign(magnitude: i64, word: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// Every random bit that a word starts from, and every bit that completes it, has a place of its
-    /// own, and together they fill the word.
+    /// The bits of `start_word` and of `complete_word` do not overlap, and together fill the word.
     #[test]
     fn the_bits_of_a_word_are_used_once_each() {
         fn check<const HIGH: usize>() {
@@ -338,10 +349,11 @@ mod tests {
                 assert_eq!(filled & word, 0, "bit {bit} of {HIGH}");
                 filled |= word;
             }
-            // The rest comes from fresh words: over many of them every missing bit occurs.
+            // Over 200 draws every missing bit is set at least once.
             let key = RoundKey::from_os().unwrap();
             let mut stream = key.streams().unwrap().stream(Purpose::Noise, 0, 0);
-            let rest = (0..200).map(|_| whole_word::<HIGH>(&mut stream, 0)).fold(0, |a, b| a | b);
+            let rest =
+                (0..200).map(|_| complete_word::<HIGH>(&mut stream, 0)).fold(0, |a, b| a | b);
             assert_eq!(filled ^ rest, u64::MAX, "{HIGH}");
         }
         check::<1>();
@@ -351,28 +363,29 @@ mod tests {
 
     #[test]
     fn the_first_bits_of_a_position_are_those_of_the_output() {
-        // Bytes of ones but for index and sign: the largest position that they can start.
+        // All ones except index and sign: the largest position.
         let word = start_word([0, 0x80, 0xff, 0xff], [0xff]);
         assert_eq!(word >> 15 >> missing_bits(1), (1 << 25) - 1);
         assert_eq!(word as usize % BOXES, 0);
     }
 
     #[test]
-    fn a_box_of_every_kind_is_proposed_as_it_should() {
+    fn every_box_has_its_bin_and_level_and_the_tail_begins_at_4() {
         let key = RoundKey::from_os().unwrap();
         let mut stream = key.streams().unwrap().stream(Purpose::Noise, 0, 0);
-        // Each unsure index has a level between A and B of its bin, and all of them occur.
+        // Each box that crosses the curve has its own level, between A and B of its bin.
         let mut levels = std::collections::HashSet::new();
-        for (index, bin) in BIN.iter().enumerate().take(BOXES - TAIL_BOXES).skip(SURE) {
+        for (index, bin) in BIN_OF_BOX.iter().enumerate().take(BOXES - TAIL_BOXES).skip(UNDER_CURVE)
+        {
             let bin = usize::from(*bin);
-            let level = usize::from(A[bin]) + index - SURE - usize::from(UNSURE_BEFORE[bin]);
+            let before = usize::from(CROSSING_BEFORE[bin]);
+            let level = usize::from(A[bin]) + index - UNDER_CURVE - before;
             assert!((A[bin]..tables::B[bin]).contains(&(level as u8)), "{index}");
             assert!(levels.insert((bin, level)));
         }
-        for index in 0..SURE {
+        for index in 0..UNDER_CURVE {
             assert!(propose(&mut stream, index as u64).is_some());
         }
-        // The tail begins at 4.
         let tails = (0..1000).filter_map(|_| propose(&mut stream, (BOXES - 1) as u64));
         assert!(tails.into_iter().all(|x| x >= 4 << FRACTION_BITS));
     }

@@ -1,4 +1,4 @@
-//! How the bits of a random word are used, and how many bins and boxes there are.
+//! The bit fields of a random word, and the numbers of bins and boxes.
 
 use veilgrad_events::IntegerGrid;
 
@@ -9,7 +9,7 @@ pub(super) const MAX_EXPONENT: u8 = IntegerGrid::MAX_EXPONENT;
 pub(super) const INDEX_BITS: u32 = 14;
 /// One bit of a word is the sign.
 pub(super) const SIGN_BITS: u32 = 1;
-/// The other bits of a word: the position within the bin.
+/// The other bits of a word are the position within the bin.
 pub(super) const POSITION_BITS: u32 = 49;
 /// A bin is 2^-6 wide, so that x has 55 fractional bits.
 pub(super) const BIN_BITS: u32 = 6;
@@ -20,7 +20,7 @@ pub(super) const TAIL_BOXES: usize = 4;
 pub(super) const BOXES: usize = 1 << INDEX_BITS;
 
 // Overlapping fields would correlate the index with the lowest bits of x, which no statistical test
-// could see.
+// could detect.
 const _: () = assert!(INDEX_BITS + SIGN_BITS + POSITION_BITS == u64::BITS);
 // The output is a shift of x to the right.
 const _: () = assert!((MAX_EXPONENT as u32) < FRACTION_BITS);

@@ -1,4 +1,4 @@
-//! Configurations that are right, and all that can be wrong with one.
+//! Valid configurations, and the errors of invalid ones.
 
 use super::*;
 use veilgrad_events::Adjacency;
@@ -64,7 +64,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("expected_batch = 8192", "expected_batch = 99999", "is not in (0, 60000]"),
         ("rounds = 700", "rounds = 0", "rounds must be"),
         ("classes = 10", "classes = 1", "classes must be"),
-        // Of so many no name is made.
+        // So many names must not be allocated.
         ("classes = 10", "classes = 4294967295", "classes must be 2 to 1048576"),
         ("bounds = [0, 255]", "bounds = [255, 0]", "must ascend"),
         ("bounds = [0, 255]", "bounds = [0, 255, 1]", "two values, found 3"),

@@ -1,21 +1,22 @@
-//! The headers of a Parquet file, looked through before the library parses them.
+//! Checks the headers of a Parquet file before the `parquet` crate parses them.
 //!
-//! Headers are written in Thrift's compact protocol. The library skips fields that it does not know, and a boolean in a
-//! list takes it no byte: a list that claims 2^31 booleans keeps it busy for seconds, and a short file has room for many.
-//! Everything else that it repeats takes at least one byte of the file. So no header may claim more elements than it has
-//! bytes.
+//! Headers are encoded in Thrift's compact protocol. When the crate skips an unknown list of booleans, an element takes
+//! no byte of the file: a list that claims 2^31 booleans keeps it busy for seconds, and a short file can hold many such
+//! lists. Every other repeated element takes at least one byte. So a header is refused if it claims more elements than
+//! it has bytes.
 //!
-//! This check must see the lists that the library sees. The library reads a field of the format by the type that the
-//! format gives it, whatever type the file declares. So a field of the format must have its type here, and come behind
-//! the one before it; every writer does that. All other fields are skipped by their declared type here as there.
+//! This check must see the same lists as the crate. The crate reads a known field by the type that the format gives it
+//! and ignores the type that the file declares. So here a known field must declare its type of the format, and fields
+//! must come in ascending order, as every writer puts them. Unknown fields are skipped by their declared type, as in the
+//! crate.
 
 use std::io::Read;
 
-/// What a field of the format is.
+/// The type of a field in the Parquet format.
 enum Kind {
     Bool,
     Byte,
-    /// Of 16, 32 or 64 bits, which are written alike.
+    /// An integer of 16, 32 or 64 bits; their encoding is the same.
     Whole,
     Double,
     Bytes,
@@ -114,27 +115,27 @@ const PAGE_HEADER: Kind = Structure(&[
     Structure(&[Whole, Whole, Whole, Whole, Whole, Whole, Bool, STATISTICS]), // DataPageHeaderV2
 ]);
 
-/// The kind of a structure in a field's or list's code.
+/// Thrift's type code of a structure.
 const STRUCTURE: u8 = 12;
-/// Fields that are skipped may be nested so deep, as in the library.
+/// The deepest nesting of fields that are skipped, as in the `parquet` crate.
 const DEEPEST: u32 = 64;
 
-/// Whether the library may parse this footer of a file.
+/// Whether the crate may parse this footer.
 pub(super) fn is_sound_footer(bytes: &[u8]) -> bool {
     Walk::new(bytes, bytes.len() as u64).known(&FILE_META_DATA, STRUCTURE).is_some()
 }
 
-/// Whether the library may parse the header of a page that begins here, in a file with so many bytes left.
+/// Whether the crate may parse the page header that begins here, with `left` bytes left in the file.
 pub(super) fn is_sound_page(file: impl Read, left: u64) -> bool {
     Walk::new(file, left).known(&PAGE_HEADER, STRUCTURE).is_some()
 }
 
-/// Passes over a structure; `None` as soon as it is not sound.
+/// Walks over an encoded structure. Its methods return `None` if it is malformed.
 struct Walk<R> {
     file: R,
-    /// Bytes that are left.
+    /// Bytes left in the file.
     left: u64,
-    /// Elements that lists may still have.
+    /// How many elements further lists may have.
     elements: u64,
 }
 
@@ -157,7 +158,7 @@ impl<R: Read> Walk<R> {
         passed.is_ok_and(|passed| passed == count).then_some(())
     }
 
-    /// A number in groups of seven bits.
+    /// A varint.
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -170,7 +171,7 @@ impl<R: Read> Walk<R> {
         None
     }
 
-    /// The code and the number of a list's elements.
+    /// The type code and the number of a list's elements.
     fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
@@ -178,7 +179,7 @@ impl<R: Read> Walk<R> {
         Some((head & 0x0f, count))
     }
 
-    /// Passes over a value of the format, which must have the code of its kind.
+    /// Walks over a value of a known type; its declared type code must agree.
     fn known(&mut self, kind: &Kind, code: u8) -> Option<()> {
         match (kind, code) {
             (Bool, 1 | 2) | (Byte, 3) | (Whole, 4..=6) | (Double, 7) | (Bytes, 8) => {
@@ -196,7 +197,7 @@ impl<R: Read> Walk<R> {
                     if code == 0 {
                         return Some(());
                     }
-                    // Without a step, a field of any number follows, perhaps one that was there.
+                    // A step of 0 means an explicit field number, which could be a repeated one: refused.
                     number += Some(step).filter(|step| *step > 0)?;
                     match fields.get(number - 1) {
                         Some(kind) => self.known(kind, code)?,
@@ -208,11 +209,11 @@ impl<R: Read> Walk<R> {
         }
     }
 
-    /// Passes over a value by its code, as the library does.
+    /// Skips a value by its declared type code, as the crate does.
     fn skip(&mut self, code: u8, depth: u32) -> Option<()> {
         let deeper = depth.checked_sub(1)?;
         match code {
-            // The value of a field is in its code, and in a list the library reads nothing for it, either.
+            // The value of a boolean field is in its type code; in a list, the crate reads no byte for it, either.
             1 | 2 => Some(()),
             3 => self.bytes(1),
             4..=6 => self.number().map(drop),

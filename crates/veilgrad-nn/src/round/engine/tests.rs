@@ -1,4 +1,4 @@
-//! What a round refuses before the backend sees any record.
+//! Rounds that fail before the backend sees any record.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use veilgrad_mechanism::AllRecords;
 use super::*;
 use crate::round::Clipping;
 
-/// Records of one coordinate, all 0.5; counts how often records are asked for.
+/// A backend of 40 records with one coordinate of 0.5; counts the calls of `records` and `run`.
 #[derive(Default)]
 struct Counted {
     records: AtomicUsize,
@@ -97,15 +97,15 @@ fn when_noise_fails_nothing_is_released_and_one_thread_runs_no_record() {
         assert!(matches!(failed, Err(TrainError::Noise(NoiseError::TooManyGroups))));
         assert!(engine.estimates().is_none());
         assert_eq!(engine.rounds(), 0);
-        // The other threads begin beside the noise, and stop when it fails.
+        // The other threads begin while the noise is drawn, and stop when it fails.
         if threads == 1 {
             assert_eq!(backend.runs.load(Ordering::Relaxed), 0);
         }
-        // What they had added is in no later round: 40 records of 0.5, on average, and no more.
+        // No later round contains what they had added: the average of 40 records of 0.5 is 0.5.
         let permit = permit(&engine, Numerics::Exact);
         engine.round(&backend, permit, &mut AllRecords).unwrap();
         let average = engine.estimates().unwrap().vector("w").unwrap().to_vec()[0];
-        // The noise of the average has a standard deviation of 1/40; eight of them: 1e-15.
+        // The noise of the average has a standard deviation of 1/40; eight standard deviations: probability 1e-15.
         assert!((average - 0.5).abs() < 0.2, "{average}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a ledger lies: which files it has, whether they are still the same ones, on what disk.
+//! The files of a ledger: paths, safe opening, identity, and the file system.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -9,8 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{StoreError, file_error, not_a_ledger};
 use crate::schema::{APPLICATION, BACKUP, SCHEMA};
 
-/// The one name of a ledger, whatever links or relative paths lead to it, if it is a ledger on a disk that can be relied
-/// on: the database's own files lie beside that name.
+/// The canonical path of an existing ledger, next to which its other files are. Checks the file system and the version.
 pub(crate) fn find(path: &Path, allow_network: bool) -> Result<PathBuf, StoreError> {
     let path = std::fs::canonicalize(path).map_err(|cause| file_error(path, cause))?;
     check_file_system(&path, allow_network)?;
@@ -18,7 +17,7 @@ pub(crate) fn find(path: &Path, allow_network: bool) -> Result<PathBuf, StoreErr
     Ok(path)
 }
 
-/// The one name that a new file will have.
+/// The canonical path of a new file.
 pub(crate) fn new_path(path: &Path) -> Result<PathBuf, StoreError> {
     let name = path.file_name().ok_or_else(|| not_a_ledger(path, "is not a file name"))?;
     let directory = directory(path);
@@ -26,10 +25,10 @@ pub(crate) fn new_path(path: &Path) -> Result<PathBuf, StoreError> {
     Ok(real.join(name))
 }
 
-/// A name beside the database: its own with something at the end.
-pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
+/// The path of a file next to the database: its path with a suffix.
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
-    name.push(end);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -44,7 +43,7 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// The directory entries of new files must survive, too.
+/// Syncs the directory of a file, so that the directory entries of new files survive a crash.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     let directory = directory(path);
     std::fs::File::open(directory)
@@ -52,7 +51,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
         .map_err(|cause| file_error(directory, cause))
 }
 
-/// Opens a file by its own name: a symbolic link is not followed, and nothing is waited for.
+/// Opens a regular file without following a symbolic link and without blocking.
 pub(crate) fn open_itself(path: &Path, writable: bool) -> std::io::Result<File> {
     use rustix::fs::OFlags;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -68,7 +67,7 @@ pub(crate) fn open_itself(path: &Path, writable: bool) -> std::io::Result<File> 
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("is not a file")) }
 }
 
-/// Opens what a creation of this user may have left: a file with one name, owned by this user.
+/// Opens a file that an interrupted creation may have left: owned by this user, with one hard link.
 pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<File> {
     let file = open_itself(path, writable)?;
     let metadata = file.metadata()?;
@@ -81,22 +80,21 @@ pub(crate) fn open_left_over(path: &Path, writable: bool) -> std::io::Result<Fil
     Ok(file)
 }
 
-/// Refuses a file that is not a ledger of this version, by the file alone: nothing is locked, created or changed.
+/// Refuses a file that is not a ledger of this version, without locking, creating or changing anything.
 fn check_kind(path: &Path) -> Result<(), StoreError> {
     let metadata = std::fs::metadata(path).map_err(|cause| file_error(path, cause))?;
-    let not = |why: &str| not_a_ledger(path, why);
     if !metadata.is_file() {
-        return Err(not("is not a file"));
+        return Err(not_a_ledger(path, "is not a file"));
     }
     if metadata.len() == 0 {
-        return Err(not("is empty"));
+        return Err(not_a_ledger(path, "is empty"));
     }
-    // Through SQLite: a file that is opened and closed beside it would take its locks away.
+    // Through SQLite: opening and closing the file directly would release SQLite's locks.
     check_not_foreign(path, &open_unchanging(path)?)
 }
 
-/// Refuses a database that says it is not a ledger, or one of a later version. One that cannot be read alone may be
-/// readable with its WAL: reading rows will show what it is.
+/// Refuses a database that is not a ledger, or one of a later version. A database that cannot be read alone may be
+/// readable with its WAL, so it passes; reading its rows will fail if it is damaged.
 pub(crate) fn check_not_foreign(path: &Path, connection: &Connection) -> Result<(), StoreError> {
     match check_version(connection) {
         Err(VersionError::Kind(why)) => Err(not_a_ledger(path, &why)),
@@ -113,11 +111,11 @@ pub(crate) enum VersionError {
     Backup,
     /// It is a ledger of this earlier version.
     Old(i32),
-    /// The database does not say.
+    /// The database cannot be read.
     Unreadable,
 }
 
-/// Whether a database says that it is a ledger of this version.
+/// Checks that the header of a database is that of a ledger of this version.
 pub(crate) fn check_version(connection: &Connection) -> Result<(), VersionError> {
     let pragma = |name: &str| -> Result<i32, VersionError> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| {
@@ -143,11 +141,11 @@ pub(crate) fn check_version(connection: &Connection) -> Result<(), VersionError>
     }
 }
 
-/// Opens a database as if it lay on a disk that cannot change: no locks, no files beside it.
+/// Opens a database as immutable: without locks and without files next to it.
 pub(crate) fn open_unchanging(path: &Path) -> Result<Connection, StoreError> {
     let text = path.to_str().ok_or_else(|| not_a_ledger(path, "has a name that is not UTF-8"))?;
     let mut uri = String::from("file:");
-    // A path that begins with two slashes would name a host.
+    // An absolute path needs an empty host name in a URI.
     if text.starts_with('/') {
         uri.push_str("//");
     }
@@ -164,20 +162,20 @@ pub(crate) fn open_unchanging(path: &Path) -> Result<Connection, StoreError> {
     Ok(Connection::open_with_flags(uri, flags)?)
 }
 
-/// Which files a ledger was opened with.
+/// The device and inode numbers of a ledger's files.
 ///
-/// A file that is deleted or replaced under an open handle leaves the handle writing to a file that
-/// no other process sees; both would then grant the same budget.
+/// If a file is deleted or replaced, an open handle would write to a file that no other process sees, and
+/// both would grant the same budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity(Vec<Option<(u64, u64)>>);
 
 impl Identity {
-    /// The database, its WAL and its anchor as the file system knows them now.
+    /// The identity of the database, its WAL and its anchor now.
     pub(crate) fn of(path: &Path) -> Self {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
         let files = [path.to_owned(), beside(path, "-wal"), anchor_path(path)];
         let identity = |file: &PathBuf| {
-            // No times: those that were asked for are synced with the next write.
+            // Without times: the next sync must write times that were read.
             let found = statx(CWD, file, AtFlags::empty(), StatxFlags::INO).ok()?;
             Some((
                 (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor),
@@ -188,7 +186,7 @@ impl Identity {
     }
 }
 
-/// Refuses file systems on which locks and syncs of other hosts cannot be relied on.
+/// Refuses network and user-space file systems, whose locks and syncs may not be reliable.
 pub(crate) fn check_file_system(path: &Path, allow_network: bool) -> Result<(), StoreError> {
     if allow_network {
         return Ok(());
@@ -196,20 +194,20 @@ pub(crate) fn check_file_system(path: &Path, allow_network: bool) -> Result<(), 
     let directory = directory(path);
     let found = rustix::fs::statfs(directory)
         .map_err(|error| file_error(directory, std::io::Error::from(error)))?;
-    // The type is signed on some machines, and 32 bits wide wherever it matters.
+    // The type is signed on some machines; its low 32 bits identify the file system.
     let kind = found.f_type as u64 & 0xffff_ffff;
-    match remote(kind) {
+    match remote_file_system(kind) {
         None => Ok(()),
         Some(name) => Err(StoreError::Refused(format!(
-            "{} lies on a network or user-space file system ({name}), where locks and syncs may not \
+            "{} is on a network or user-space file system ({name}), where locks and syncs may not \
              hold; allow it explicitly if you know that they do",
             path.display()
         ))),
     }
 }
 
-/// The name of a file system that other hosts or programs serve, by its number in `statfs`.
-fn remote(kind: u64) -> Option<&'static str> {
+/// The name of a network or user-space file system, by its number in `statfs`.
+fn remote_file_system(kind: u64) -> Option<&'static str> {
     const REMOTE: [(u64, &str); 19] = [
         (0x786f_4256, "vboxsf"),
         (0xbaca_cbc2, "vmhgfs"),
@@ -240,22 +238,22 @@ mod tests {
 
     #[test]
     fn network_file_systems_are_told_from_local_ones() {
-        assert_eq!(remote(0x6969), Some("NFS"));
-        assert_eq!(remote(0xff53_4d42), Some("CIFS"));
+        assert_eq!(remote_file_system(0x6969), Some("NFS"));
+        assert_eq!(remote_file_system(0xff53_4d42), Some("CIFS"));
         // ext4, xfs, btrfs, tmpfs, overlay.
         for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
-            assert_eq!(remote(local), None);
+            assert_eq!(remote_file_system(local), None);
         }
     }
 
     #[test]
-    fn names_with_signs_of_their_own_are_opened_as_they_are() {
+    fn names_with_special_characters_of_uris_are_opened() {
         let directory = std::env::temp_dir().join(format!("veilgrad-place-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let path = directory.join("a?b#c%20 d.db");
-        let made = Connection::open(&path).unwrap();
-        made.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
-        drop(made);
+        let created = Connection::open(&path).unwrap();
+        created.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
+        drop(created);
         let opened = open_unchanging(&path).unwrap();
         let id: i32 = opened.pragma_query_value(None, "application_id", |row| row.get(0)).unwrap();
         std::fs::remove_dir_all(&directory).unwrap();

@@ -1,51 +1,51 @@
-//! Events with a probability that is known to as many bits as anyone asks for.
+//! Exact Bernoulli trials: their probabilities are computed to as many bits as a comparison needs.
 
 use dashu_int::UBig;
 
 use crate::KeyStream;
 
-/// An event that happens with an exact probability.
-pub(crate) struct Chance {
-    odds: Odds,
+/// A Bernoulli distribution with an exact probability.
+pub(crate) struct Bernoulli {
+    probability: Probability,
     /// `floor(2^64 p)`.
     threshold: u64,
 }
 
-/// A probability, as a formula of a sampling rate q with r = 1 - q.
+/// A probability as a function of a sampling rate q, with r = 1 - q.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Odds {
+pub(crate) enum Probability {
     /// Binary digit s of a geometric variable: `r^(2^s) / (1 + r^(2^s))`.
     Digit { rate: f64, s: u32 },
-    /// None of 2^log2_records records is selected: `r^(2^log2_records)`.
+    /// That none of 2^log2_records records is selected: `r^(2^log2_records)`.
     NoneOf { rate: f64, log2_records: u32 },
 }
 
-impl Chance {
-    pub(crate) fn new(odds: Odds) -> Self {
-        let threshold = odds.floor(64);
-        // Both formulas are below 1 for a rate above 0.
-        Self { odds, threshold: u64::try_from(threshold).unwrap_or(u64::MAX) }
+impl Bernoulli {
+    pub(crate) fn new(probability: Probability) -> Self {
+        let threshold = probability.floor(64);
+        // Both probabilities are below 1 for a rate above 0.
+        Self { probability, threshold: u64::try_from(threshold).unwrap_or(u64::MAX) }
     }
 
-    /// Whether it happens this time: a uniform number, of which as many bits are drawn as needed, is
-    /// below the probability.
-    pub(crate) fn happens(&self, stream: &mut KeyStream) -> bool {
+    /// Draws one trial: whether a uniform number, drawn to as many bits as needed, is below the probability.
+    pub(crate) fn draw(&self, stream: &mut KeyStream) -> bool {
         let word = stream.word();
         self.decide(stream, word)
     }
 
+    /// The trial whose uniform number starts with `word`.
     fn decide(&self, stream: &mut KeyStream, word: u64) -> bool {
-        if word == self.threshold { self.tie(stream, word) } else { word < self.threshold }
+        if word == self.threshold { self.decide_tie(stream, word) } else { word < self.threshold }
     }
 
-    /// The first 64 bits agree: compare further ones.
+    /// The first 64 bits are equal: compares further ones.
     #[cold]
-    fn tie(&self, stream: &mut KeyStream, word: u64) -> bool {
+    fn decide_tie(&self, stream: &mut KeyStream, word: u64) -> bool {
         let (mut uniform, mut bits) = (UBig::from(word), 64);
         loop {
             uniform = (uniform << 64usize) + UBig::from(stream.word());
             bits += 64;
-            let threshold = self.odds.floor(bits);
+            let threshold = self.probability.floor(bits);
             if uniform != threshold {
                 return uniform < threshold;
             }
@@ -53,7 +53,7 @@ impl Chance {
     }
 }
 
-impl Odds {
+impl Probability {
     /// `floor(2^bits p)`, exactly.
     fn floor(self, bits: usize) -> UBig {
         let mut guard = 64;
@@ -63,32 +63,32 @@ impl Odds {
             if low == high {
                 return low;
             }
-            // Only a probability with few enough bits to be computed exactly can stay undecided,
-            // and then more guard bits make the bounds equal.
+            // This ends: the bounds stay on both sides of an integer only if the probability is a dyadic
+            // rational, and then enough guard bits make both bounds exact.
             guard *= 2;
         }
     }
 
-    /// Bounds of the probability in units of 2^-bits; equal if it is a multiple of the unit.
+    /// Lower and upper bound on the probability in units of 2^-bits; equal if it is a multiple of the unit.
     fn bounds(self, bits: usize) -> (UBig, UBig) {
         let (rate, squarings) = match self {
             Self::Digit { rate, s } => (rate, s),
             Self::NoneOf { rate, log2_records } => (rate, log2_records),
         };
         // Every squaring at most doubles the error.
-        let guarded = bits + squarings as usize + 8;
-        let (mut low, mut high) = complement(rate, guarded);
+        let guarded_bits = bits + squarings as usize + 8;
+        let (mut low, mut high) = complement(rate, guarded_bits);
         for _ in 0..squarings {
-            low = (&low * &low) >> guarded;
-            high = shift_up(&high * &high, guarded);
+            low = (&low * &low) >> guarded_bits;
+            high = shift_up(&high * &high, guarded_bits);
         }
         if let Self::Digit { .. } = self {
-            // R/(1 + R) grows with R.
-            let one = UBig::ONE << guarded;
-            low = (&low << guarded) / (&one + &low);
-            high = (&high << guarded) / (&one + &high) + UBig::ONE;
+            // R/(1 + R) is increasing in R.
+            let one = UBig::ONE << guarded_bits;
+            low = (&low << guarded_bits) / (&one + &low);
+            high = (&high << guarded_bits) / (&one + &high) + UBig::ONE;
         }
-        let extra = guarded - bits;
+        let extra = guarded_bits - bits;
         (low >> extra, shift_up(high, extra))
     }
 }
@@ -129,16 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn the_formulas_hold() {
+    fn probabilities_agree_with_f64() {
         for rate in [1e-12f64, 1e-6, 1e-3, 0.01, 1.0 / 32.0] {
             for s in 0..16 {
                 let r = (f64::from(1u32 << s) * (-rate).ln_1p()).exp();
                 if r < 1e-200 {
                     continue;
                 }
-                let digit = to_f64(&Odds::Digit { rate, s }.floor(800), 800);
+                let digit = to_f64(&Probability::Digit { rate, s }.floor(800), 800);
                 assert!((digit / (r / (1.0 + r)) - 1.0).abs() < 1e-11, "{rate} {s}");
-                let none = to_f64(&Odds::NoneOf { rate, log2_records: s }.floor(800), 800);
+                let none = to_f64(&Probability::NoneOf { rate, log2_records: s }.floor(800), 800);
                 assert!((none / r - 1.0).abs() < 1e-11, "{rate} {s}");
             }
         }
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn independent_digits_make_a_geometric_variable() {
         let rate = 0.03f64;
-        let chance = |s| to_f64(&Odds::Digit { rate, s }.floor(200), 200);
-        let rest = to_f64(&Odds::NoneOf { rate, log2_records: 3 }.floor(200), 200);
+        let probability = |s| to_f64(&Probability::Digit { rate, s }.floor(200), 200);
+        let rest = to_f64(&Probability::NoneOf { rate, log2_records: 3 }.floor(200), 200);
         for gap in 0..8i32 {
             let digits: f64 = (0..3u32)
-                .map(|s| if gap >> s & 1 == 1 { chance(s) } else { 1.0 - chance(s) })
+                .map(|s| if gap >> s & 1 == 1 { probability(s) } else { 1.0 - probability(s) })
                 .product();
             let expected = rate * (1.0 - rate).powi(gap);
             assert!((digits * (1.0 - rest) / expected - 1.0).abs() < 1e-12, "{gap}");
@@ -160,38 +160,38 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_rate_has_a_threshold_and_decides_ties() {
-        let chance = Chance::new(Odds::NoneOf { rate: 5e-324, log2_records: 16 });
-        assert_eq!(chance.threshold, u64::MAX);
+    fn the_smallest_rate_decides_ties() {
+        let trial = Bernoulli::new(Probability::NoneOf { rate: 5e-324, log2_records: 16 });
+        assert_eq!(trial.threshold, u64::MAX);
         let key = RoundKey::from_os().unwrap();
         let mut stream = key.streams().unwrap().stream(Purpose::Sample, 0, 0);
         // 64 bits of ones tie; further bits decide, and 1100 more ones do not occur.
-        assert!((0..100).all(|_| chance.decide(&mut stream, u64::MAX)));
-        let half = Chance::new(Odds::Digit { rate: 5e-324, s: 0 });
+        assert!((0..100).all(|_| trial.decide(&mut stream, u64::MAX)));
+        let half = Bernoulli::new(Probability::Digit { rate: 5e-324, s: 0 });
         // One half less 1e-324: after the tie at 0.0111… all further bits are ones too.
         assert!((0..200).all(|_| half.decide(&mut stream, half.threshold)));
         assert!(!half.decide(&mut stream, half.threshold + 1));
     }
 
-    /// A tie happens for a fraction of the unit: with p = t + f in units of 2^-64, the further bits
-    /// are below f with probability f. 20,000 ties; 6 standard deviations of at most 71.
+    /// With p = t + f in units of 2^-64, t the threshold, a tie is decided as true with probability f. 20,000 ties; 6 standard deviations of at most 71.
     #[test]
     fn ties_are_decided_with_the_right_probability() {
-        let odds = Odds::Digit { rate: 0.01, s: 3 };
-        let chance = Chance::new(odds);
-        let fraction = to_f64(&(odds.floor(128) - (UBig::from(chance.threshold) << 64usize)), 64);
+        let probability = Probability::Digit { rate: 0.01, s: 3 };
+        let trial = Bernoulli::new(probability);
+        let fraction =
+            to_f64(&(probability.floor(128) - (UBig::from(trial.threshold) << 64usize)), 64);
         let key = RoundKey::from_os().unwrap();
         let mut stream = key.streams().unwrap().stream(Purpose::Sample, 0, 1);
         let happened =
-            (0..20_000).filter(|_| chance.decide(&mut stream, chance.threshold)).count() as f64;
+            (0..20_000).filter(|_| trial.decide(&mut stream, trial.threshold)).count() as f64;
         assert!((happened - 20_000.0 * fraction).abs() < 430.0, "{happened} {fraction}");
     }
 
     proptest! {
         #[test]
         fn more_bits_refine_the_threshold(rate in 1e-300f64..0.03125, s in 0u32..17, bits in 1usize..200) {
-            for odds in [Odds::Digit { rate, s }, Odds::NoneOf { rate, log2_records: s }] {
-                prop_assert_eq!(odds.floor(bits + 77) >> 77usize, odds.floor(bits));
+            for probability in [Probability::Digit { rate, s }, Probability::NoneOf { rate, log2_records: s }] {
+                prop_assert_eq!(probability.floor(bits + 77) >> 77usize, probability.floor(bits));
             }
         }
 
