@@ -209,6 +209,15 @@ pub(crate) fn best_tile(model: &Model) -> usize {
     tile.min(HELD / held.max(1)).max(1)
 }
 
+/// A worker that fails or panics drops its tile in the middle of a round.
+impl Drop for Tile {
+    fn drop(&mut self) {
+        self.wipe();
+        // Memory that is freed next would not need the zeros.
+        std::hint::black_box(self);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

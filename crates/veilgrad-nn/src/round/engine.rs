@@ -344,6 +344,13 @@ struct Worker<M> {
     encoded: Vec<Vec<f32>>,
 }
 
+impl<M> Drop for Worker<M> {
+    fn drop(&mut self) {
+        self.wipe();
+        std::hint::black_box((&self.sums, &self.encoded));
+    }
+}
+
 impl<M> Worker<M> {
     const fn new(memory: M) -> Self {
         Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }

@@ -4,8 +4,8 @@
 //! metrics. [`drive`] is the training loop: it charges and runs rounds and saves checkpoints.
 //!
 //! These are wiped: sums without noise and factors of outer products when they are handed over or dropped; averages and
-//! tiles of records at the end of their round, also if the noise or the release fails. Freed but not wiped: the tiles of a
-//! worker that fails or panics, the weights of local SGD, and copies that a framework keeps (Burn's tensors).
+//! tiles of records at the end of their round, and when a worker fails or panics. Freed but not wiped: the weights of local
+//! SGD, and copies that a framework keeps (Burn's tensors).
 
 mod backend;
 mod checkpoint;
