@@ -18,12 +18,12 @@ const PROFILE: u64 = 12;
 const TRUNCATED: f64 = 1e-5;
 /// Profiles of rounds are at most this share below their chords, times the tilt and epsilon, or cut off there from below;
 /// and at most the second number.
-const CHORD: (f64, f64) = (2.5e-4, 2.5e-3);
+const CHORD: (f64, f64) = (2.5e-4, 2e-3);
 /// Losses are moved from near 0 to this point at most, and merged with 0 before this one from below.
 const FARTHEST: f64 = 200.0;
 const MERGED: i64 = 90;
 /// How many points of the lattice lie before epsilon, and at most before the largest loss that is not infinite.
-const POINTS: f64 = 1500.0;
+const POINTS: f64 = 1800.0;
 const LONGEST_LOSS: f64 = 1e5;
 /// Plans are made for about so many of the rounds.
 const SAMPLE: usize = 4096;
@@ -83,12 +83,15 @@ impl Points {
         let wider = looser.sqrt();
         let (part, widest) = ((PART / wider) as i64, (wider * plan.width / plan.grid) as i64);
         let last = (plan.last / plan.grid).ceil() as i64;
+        let at_epsilon = (plan.epsilon / plan.grid) as i64;
         let (mut indices, mut index) = (vec![0], plan.near);
         while index < last {
             indices.push(index);
             // Few where bounds from below merge losses.
             let stride = match index < MERGED {
                 true => (index / 4).min(MERGED - index),
+                // Sketches are for many epsilons, and cells grow beyond this one.
+                false if looser > 1.0 && index > at_epsilon => index / part,
                 false => (index / part).min(widest),
             };
             index += stride.max(1);
@@ -104,8 +107,8 @@ impl Points {
         let growth = growth.collect();
         let merged = indices.partition_point(|index| *index < MERGED);
         let Plan { grid, negligible, .. } = *plan;
-        let half = (plan.epsilon / grid) as i64;
-        Self { grid, chord: looser * plan.chord, indices, growth, merged, half, negligible }
+        let chord = looser * plan.chord;
+        Self { grid, chord, indices, growth, merged, half: at_epsilon, negligible }
     }
 }
 
