@@ -118,10 +118,10 @@ impl Accountant for Tightest {
         let Ok(found) = Pld.epsilon(composition, delta) else {
             return Rdp.epsilon(composition, delta);
         };
-        // Closed forms are exact. A contour is, if its lower bound shows it: not where rounds were grouped from above, or
-        // where the work limit was reached.
+        // Closed forms are exact. Contours are, and lattices of thousands of distinct rounds (whose Rényi divergences take
+        // long), if their lower bound shows it: not where rounds were grouped from above, or where the work limit was reached.
         let is_exact = found.method == Some(Method::ClosedForm)
-            || (found.method == Some(Method::Contour)
+            || ((found.method == Some(Method::Contour) || composition.has_surrogates())
                 && found.epsilon_lower.is_some_and(|lower| lower >= 0.99 * found.epsilon));
         if is_exact {
             return Ok(found);

@@ -29,17 +29,21 @@ impl Mass {
 
 /// Bounds on delta of a single step at `epsilon >= 0`.
 pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
-    // At epsilon >= 0 a fixed-size sample has the profile of removal.
-    let direction = match step.sampled {
-        Sampled::FixedReplaced(_) => Direction::Remove,
-        _ => direction,
-    };
-    let delta = Pair::new(step, direction).delta(epsilon);
+    let delta = Pair::of_profile(step, direction).delta(epsilon);
     let upper = if delta.upper.is_nan() { f64::INFINITY } else { delta.upper };
     Interval { lower: delta.lower, upper }
 }
 
 impl Pair {
+    /// The pair whose profile at losses from 0 on is that of a step.
+    pub(crate) fn of_profile(step: Step, direction: Direction) -> Self {
+        // A fixed-size sample has there the profile of removal.
+        match step.sampled {
+            Sampled::FixedReplaced(_) => Self::new(step, Direction::Remove),
+            _ => Self::new(step, direction),
+        }
+    }
+
     /// The smallest and the largest loss of outputs within `reach` of the mean of a round, with or without the record. The
     /// largest is lowered to the loss at which delta of the step falls to `tail`.
     pub(crate) fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
@@ -89,16 +93,25 @@ impl Pair {
 
     /// The mass of an interval of outputs under the distribution that ran.
     pub(crate) fn mass(&self, [without, with, other]: [Mass; 3]) -> Mass {
-        let mixture = |sampled: Mass| {
-            let average = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
-            let value = average(without.value, sampled.value);
-            Mass { value, scale: average(without.scale, sampled.scale) }
-        };
         match self.change {
-            Change::Remove => mixture(with),
+            Change::Remove => self.mix(without, with),
             Change::Add => without,
-            Change::Replace => mixture(other),
+            Change::Replace => self.mix(without, other),
         }
+    }
+
+    /// The mass of the same interval under the other distribution.
+    fn other_mass(&self, [without, with, _]: [Mass; 3]) -> Mass {
+        match self.change {
+            Change::Remove => without,
+            Change::Add | Change::Replace => self.mix(without, with),
+        }
+    }
+
+    fn mix(&self, without: Mass, sampled: Mass) -> Mass {
+        let mix = |without: f64, sampled: f64| (1.0 - self.q) * without + self.q * sampled;
+        let value = mix(without.value, sampled.value);
+        Mass { value, scale: mix(without.scale, sampled.scale) }
     }
 
     /// The probability, under the distribution that ran, of losses below that at `y`.
@@ -145,13 +158,32 @@ impl Pair {
         (difference, rounding)
     }
 
-    /// Bounds on delta of this one step: the mass of losses above epsilon minus `e^epsilon` times that under the neighbour.
-    fn delta(&self, epsilon: f64) -> Interval {
-        let y = self.output(epsilon);
-        let masses = match self.change {
+    /// The masses of all outputs with larger losses.
+    fn masses_above(&self, loss: f64) -> [Mass; 3] {
+        let y = self.output(loss);
+        match self.change {
             Change::Remove => self.masses(y, f64::INFINITY),
             Change::Add | Change::Replace => self.masses(f64::NEG_INFINITY, y),
+        }
+    }
+
+    /// Bounds on the profile at a loss, and on `e^loss` times the mass of all outputs with larger losses under the other
+    /// distribution, which is minus the slope of the profile. For losses that do not overflow.
+    pub(crate) fn profile_and_slope(&self, loss: f64) -> (Interval, Interval) {
+        let masses = self.masses_above(loss);
+        let (value, rounding) = self.difference(masses, loss);
+        let profile = Interval { lower: value - 4.0 * rounding, upper: value + 4.0 * rounding };
+        let (other, growth) = (self.other_mass(masses), loss.exp());
+        let slope = Interval {
+            lower: growth * other.down() * (1.0 - 1e-14),
+            upper: growth * other.up() * (1.0 + 1e-14),
         };
+        (profile, slope)
+    }
+
+    /// Bounds on delta of this one step: the mass of losses above epsilon minus `e^epsilon` times that under the neighbour.
+    fn delta(&self, epsilon: f64) -> Interval {
+        let masses = self.masses_above(epsilon);
         if epsilon > 700.0 {
             // e^epsilon overflows; the mass alone is an upper bound.
             return Interval { lower: 0.0, upper: self.mass(masses).up() };

@@ -5,7 +5,7 @@ use veilgrad_events::Delta;
 use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
 use super::contour::{Contour, many, smoothing};
-use super::lattice::{LONGEST, Lattice, ProfileQuestion};
+use super::lattice::{LONGEST, Lattice, ProfileQuestion, of_rare};
 use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
 use crate::number::bracket_root;
 use crate::pair::Direction;
@@ -28,6 +28,9 @@ const FEW_ROUNDS: f64 = 200.0;
 const LATTICE_CLOSE: f64 = 4e-5;
 /// How close the bounds of a lattice have to be, and how long it may get.
 pub(crate) const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
+
+/// Chords between losses of rare steps may be this much looser for the points of whole profiles.
+const RARE_SKETCH: f64 = 16.0;
 
 /// For epsilons above this only Rényi's bound is computed: nobody needs such an epsilon to more digits.
 pub(crate) const MOST_EPSILON: f64 = 1e6;
@@ -102,6 +105,12 @@ pub(crate) fn delta_towards(
         return (best, contour.map(Transform::Contour));
     }
     if composition.sample().is_some() {
+        let looser = if close > LATTICE_CLOSE { RARE_SKETCH } else { 1.0 };
+        let question = ProfileQuestion::Epsilon(epsilon);
+        if let Some(lattice) = rare_lattice(composition, direction, question, looser) {
+            let found = Certified { bounds: lattice.delta(epsilon), method: Method::Lattice };
+            return (best.and(found), Some(Transform::Lattice(lattice)));
+        }
         let (found, transform) = coarse_delta(composition, direction, epsilon, (close, longest));
         return (best.and(found), transform);
     }
@@ -165,6 +174,12 @@ pub(crate) fn epsilon_towards(
         return best;
     }
     if composition.sample().is_some() {
+        if let Some(bounds) = rare_epsilon(composition, direction, delta) {
+            best = best.and(Certified { bounds, method: Method::Lattice });
+            if best.bounds.width() <= MANY_CLOSE * best.bounds.upper.max(0.01) {
+                return best;
+            }
+        }
         let coarse = composition.coarse();
         let _allowance = Allowance::for_steps(work::QUESTION, coarse.steps().len());
         let found = epsilon_towards(coarse, direction, delta);
@@ -246,6 +261,24 @@ fn lattice_epsilon(
         LONGEST,
     )?;
     solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
+}
+
+fn rare_epsilon(composition: &Composition, direction: Direction, delta: f64) -> Option<Interval> {
+    let lattice = rare_lattice(composition, direction, ProfileQuestion::Delta(delta), 1.0)?;
+    solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
+}
+
+/// Thousands of distinct steps on one lattice, where they are rare.
+fn rare_lattice(
+    composition: &Composition,
+    direction: Direction,
+    question: ProfileQuestion,
+    looser: f64,
+) -> Option<Lattice> {
+    match rarely_sampled(composition) {
+        true => of_rare(composition, direction, question, looser),
+        false => None,
+    }
 }
 
 /// Whether a record takes part so rarely that contours are not worth a try: characteristic functions hardly

@@ -7,6 +7,7 @@ use realfft::num_complex::Complex64;
 
 use super::discretisation::{Rounded, StepLoss};
 use super::inversion::{ComposedLoss, Sum};
+use super::rare::{Intensity, moment};
 use super::spectrum::SpectrumProduct;
 use crate::cumulant::payoff;
 use crate::number::{UNIT, golden_section};
@@ -55,6 +56,8 @@ pub(crate) struct Split {
 pub(crate) struct LossDistributions {
     pub(crate) grid: f64,
     pub(crate) steps: Vec<(StepLoss, f64)>,
+    /// Or of thousands of distinct and rare ones, as one measure.
+    pub(crate) intensity: Option<Intensity>,
     pub(crate) split: Option<Split>,
 }
 
@@ -72,7 +75,7 @@ impl LossDistributions {
         let steps: Vec<_> = composition.steps().iter().map(on_grid).collect();
         let atoms: u64 = steps.iter().map(|(loss, _)| loss.atoms.len() as u64).sum();
         work::spend(ATOM * atoms);
-        Self { grid, steps, split: None }
+        Self { grid, steps, intensity: None, split: None }
     }
 
     /// The largest index of a small loss.
@@ -101,7 +104,11 @@ impl LossDistributions {
     pub(crate) fn cumulant(&self, tilt: f64) -> f64 {
         if self.split.is_none() {
             let steps = self.steps.iter();
-            return steps.map(|(loss, count)| count * log_moment(loss, self.grid, tilt)).sum();
+            let rare = self.intensity.as_ref();
+            return steps
+                .map(|(loss, count)| count * log_moment(loss, self.grid, tilt))
+                .sum::<f64>()
+                + rare.map_or(0.0, |rare| rare.moment(self.grid, tilt) + rare.log_rest);
         }
         let (small, factor) = self.parts(tilt);
         small + if factor > 30.0 { factor } else { libm::expm1(factor).ln() }
@@ -162,7 +169,9 @@ impl LossDistributions {
     /// At least the probability of sums on the side of `end` that the moved tilt is on, tilted and divided by
     /// `e^log_factor`.
     fn chernoff(&self, tilt: f64, log_factor: f64, moved: f64, end: f64) -> f64 {
-        let value = self.cumulant(moved);
+        let twice =
+            self.intensity.as_ref().map_or(0.0, |rare| moment(&rare.twice, self.grid, moved));
+        let value = self.cumulant(moved) + libm::log1p(twice);
         // Logs of moments are good to far less than this.
         let size = 1.0 + value.abs() + log_factor.abs() + (moved - tilt).abs() * end.abs();
         (value - log_factor - (moved - tilt) * end + 1e-10 * size + 1e-11 * self.rounds()).exp()
@@ -184,7 +193,8 @@ impl LossDistributions {
 
     /// The distribution of the tilted sum, by Fourier transform.
     pub(crate) fn compose(&self, tilt: f64, window: &Window, points: usize) -> ComposedLoss {
-        work::spend(TRANSFORM * points as u64 * self.steps.len() as u64);
+        let transforms = self.steps.len() + usize::from(self.intensity.is_some());
+        work::spend(TRANSFORM * points as u64 * transforms as u64);
         let mut planner = RealFftPlanner::<f64>::new();
         let (forward, inverse) =
             (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
@@ -240,6 +250,39 @@ impl LossDistributions {
                 }
             }
         }
+        if let Some(rare) = &self.intensity {
+            let total = rare.moment(self.grid, tilt);
+            let last = rare.atoms.last().map_or(0.0, |(index, _)| *index as f64 * self.grid);
+            // What rounding makes of one tilted mass, relatively.
+            let roundings = (40.0 + 8.0 * tilt * last) * UNIT;
+            log_factor += total + rare.log_rest;
+            rounding += roundings * (1.0 + total + log_factor.abs());
+            (infinite, offset, offsets) = (rare.infinite, rare.offset, rare.offset.abs());
+            let mut transform = |atoms: &[(i64, f64)]| {
+                input.fill(0.0);
+                for (index, mass) in atoms {
+                    let place = index.rem_euclid(points as i64) as usize;
+                    if let Some(slot) = input.get_mut(place) {
+                        *slot += mass * (tilt * *index as f64 * self.grid).exp();
+                    }
+                }
+                if forward.process(&mut input, &mut spectrum).is_err() {
+                    spectrum.fill(Complex64::new(f64::NAN, f64::NAN));
+                }
+                spectrum.clone()
+            };
+            let exponents = transform(&rare.atoms);
+            let error = (fft_error + roundings) * total;
+            for (value, product) in exponents.iter().zip(&mut product) {
+                product.times_exponential(value - total, error);
+            }
+            if !rare.twice.is_empty() {
+                let error = (fft_error + roundings) * (1.0 + moment(&rare.twice, self.grid, tilt));
+                for (value, product) in transform(&rare.twice).iter().zip(&mut product) {
+                    product.times(1.0 - value, 1.0, error, each);
+                }
+            }
+        }
         let mut squares = 0.0;
         for (value, product) in spectrum.iter_mut().zip(&product) {
             let (found, error) = match self.split {
@@ -275,6 +318,7 @@ impl LossDistributions {
                 above: self.chernoff(tilt, log_factor, window.tilt_above, end),
                 below: self.chernoff(tilt, log_factor, window.tilt_below, start),
                 infinite,
+                excess: self.intensity.as_ref().map_or(0.0, |rare| rare.twice_apart),
                 small: self.small(),
             },
             &output,

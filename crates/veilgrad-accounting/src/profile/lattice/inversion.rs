@@ -19,6 +19,8 @@ pub(crate) struct Sum {
     pub(crate) below: f64,
     /// An upper bound of the probability of an infinite loss.
     pub(crate) infinite: f64,
+    /// An upper bound of what sums cost that are there and should not be.
+    pub(crate) excess: f64,
     /// If large losses are split off, `e^{small.0 + small.1 epsilon}` bounds what the others add to delta.
     pub(crate) small: Option<(f64, f64)>,
 }
@@ -97,7 +99,7 @@ impl ComposedLoss {
         let beyond = above * (-tilt * (end - x)).exp().min(1.0);
         let left_out = small.map_or(0.0, |(constant, slope)| (constant + slope * x).exp());
         let upper = factor(x, 1.0) * (value + off + beyond) + infinite + left_out;
-        let lower = factor(x, -1.0) * (value - off - above - below);
+        let lower = factor(x, -1.0) * (value - off - above - below) - self.sum.excess;
         Interval {
             lower: if lower > 0.0 { lower } else { 0.0 },
             upper: if upper.is_nan() || next < 0.0 { f64::INFINITY } else { upper },

@@ -7,9 +7,11 @@
 mod convolution;
 mod discretisation;
 mod inversion;
+mod rare;
 mod spectrum;
 
 pub(crate) use convolution::ProfileQuestion;
+pub(crate) use rare::lattice as of_rare;
 
 use crate::cumulant::payoff;
 use crate::number::{bisect, grow};

@@ -34,6 +34,14 @@ impl SpectrumProduct {
         self.relative += count * (error / large + each * (1.0 + log_modulus.abs()));
     }
 
+    /// Multiplies by `e^exponent`, which is off by at most `error`.
+    pub(crate) fn times_exponential(&mut self, exponent: Complex64, error: f64) {
+        self.log_modulus += exponent.re;
+        self.phase += exponent.im;
+        self.bound += exponent.re + error;
+        self.relative += libm::expm1(error);
+    }
+
     /// Notes the large losses beside the small ones that it was multiplied by; they are off by at most their `total`
     /// times the error.
     pub(crate) fn note_large(
