@@ -104,22 +104,21 @@ impl Ledger {
         let source = ledger_id(&lines)?.to_owned();
         let (total, mut charged) = (lines.len() as u64, 0);
         let new_entries = |ledger: &Self| {
-            let mut our_hashes = std::collections::HashSet::new();
+            let mut hashes = std::collections::HashSet::new();
             ledger.visit_rows(&mut |_, _, hash| {
-                our_hashes.insert(hash.to_string());
+                hashes.insert(hash.to_string());
                 Ok(())
             })?;
             let state = ledger.state();
             let mut entries = Vec::new();
             for Row { hash, entry, .. } in lines {
                 let hash = hash.to_string();
-                let known =
-                    our_hashes.contains(&hash) || state.has_imported(&source, &hash, &entry);
+                let known = hashes.contains(&hash) || state.has_imported(&source, &hash, &entry);
                 match entry {
                     _ if known => {}
                     // A row that the other ledger imported keeps its original source.
                     Entry::Import { source, hash, entry } => {
-                        let is_ours = source == state.id && our_hashes.contains(&hash);
+                        let is_ours = source == state.id && hashes.contains(&hash);
                         if !is_ours && !state.has_imported(&source, &hash, &entry) {
                             entries.push(Entry::Import { source, hash, entry });
                         }
