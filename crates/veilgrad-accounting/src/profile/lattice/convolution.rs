@@ -6,8 +6,8 @@ use realfft::RealFftPlanner;
 use realfft::num_complex::Complex64;
 
 use super::discretisation::{Rounded, StepLoss};
+use super::intensity::{Intensity, moment};
 use super::inversion::{ComposedLoss, Sum};
-use super::rare::{Intensity, moment};
 use super::spectrum::SpectrumProduct;
 use crate::cumulant::payoff;
 use crate::number::{UNIT, golden_section};

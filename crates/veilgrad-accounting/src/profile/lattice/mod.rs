@@ -6,6 +6,7 @@
 
 mod convolution;
 mod discretisation;
+mod intensity;
 mod inversion;
 mod rare;
 mod spectrum;

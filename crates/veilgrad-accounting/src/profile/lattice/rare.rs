@@ -1,65 +1,35 @@
-//! Rounds in which a record hardly ever takes part, thousands of them and all different: their losses as one measure on a
-//! lattice.
+//! Thousands of distinct rounds that rarely sample a record: their losses as one measure on a lattice.
 //!
-//! The loss of such a round is about 0, but for a measure of little mass. Those of all rounds are added up: what the rounds
-//! compose to is, to first order, the exponential of the sum (docs/accounting.md, "Rare and distinct rounds"), and one
-//! Fourier transform stands for all of them.
+//! The loss of such a round is 0 but for a measure of small mass. The measures of all rounds are added up. To first order the
+//! composition is the exponential of the sum (docs/accounting.md, "Rare and distinct rounds"), so one Fourier transform
+//! serves all rounds.
 
 use super::convolution::{LossDistributions, ProfileQuestion};
+use super::intensity::Intensity;
 use super::{LONGEST, Lattice, WRAPPED, falls_to};
 use crate::cumulant::payoff;
 use crate::number::UNIT;
 use crate::pair::{Direction, Pair, step_delta};
 use crate::{Composition, Interval, Sampled, Step, work};
 
-/// The profile of a round at one loss costs so much work.
+/// Units of work for the profile of a round at one loss.
 const PROFILE: u64 = 12;
-/// What rounds cost beyond where this share of delta is left of them all counts as infinite.
+/// Losses count as infinite from where the profiles of all rounds sum to this share of delta.
 const TRUNCATED: f64 = 1e-5;
-/// Profiles of rounds are at most this share below their chords, times the tilt and epsilon, or cut off there from below;
-/// and at most the second number.
+/// How far chords may lie above profiles, relatively: the first number times tilt and epsilon, at most the second.
 const CHORD: (f64, f64) = (2.5e-4, 2e-3);
-/// Losses are moved from near 0 to this point at most, and merged with 0 before this one from below.
+/// The largest index of the first point after 0 (upper bound), and the index below which losses are merged (lower bound).
 const FARTHEST: f64 = 200.0;
 const MERGED: i64 = 90;
-/// How many points of the lattice lie before epsilon, and at most before the largest loss that is not infinite.
+/// Lattice points below epsilon, and the most below the largest finite loss.
 const POINTS: f64 = 1800.0;
 const LONGEST_LOSS: f64 = 1e5;
-/// Plans are made for about so many of the rounds.
+/// Grid and points are planned from about this many rounds.
 const SAMPLE: usize = 4096;
-/// Losses beyond overflow.
+/// `e^loss` overflows beyond.
 const MOST_LOSS: f64 = 600.0;
-/// Points are at most this part of their loss apart where chords have to be as close as CHORD.
+/// Neighbouring points are at most loss / PART apart where chords must be as close as CHORD.
 const PART: f64 = 110.0;
-
-/// The sum over rounds of the measures of their losses, but for what lies at 0, each divided by that.
-pub(super) struct Intensity {
-    /// Index on the lattice and mass, indices ascending.
-    pub(super) atoms: Vec<(i64, f64)>,
-    /// The log of the product of what lies at 0.
-    pub(super) log_rest: f64,
-    /// At least the probability of an infinite loss.
-    pub(super) infinite: f64,
-    pub(super) offset: f64,
-    /// Where it bounds from below: two losses in one round, which the exponential has and rounds do not, both moved up to the
-    /// larger one.
-    pub(super) twice: Vec<(i64, f64)>,
-    /// At most what two losses in one round cost of which one is above epsilon.
-    pub(super) twice_apart: f64,
-}
-
-impl Intensity {
-    /// The sum of `mass e^{tilt loss}`.
-    pub(super) fn moment(&self, grid: f64, tilt: f64) -> f64 {
-        moment(&self.atoms, grid, tilt)
-    }
-}
-
-/// The sum of `mass e^{tilt loss}`.
-pub(super) fn moment(atoms: &[(i64, f64)], grid: f64, tilt: f64) -> f64 {
-    work::spend(atoms.len() as u64);
-    atoms.iter().map(|(index, mass)| mass * (tilt * grid * *index as f64).exp()).sum()
-}
 
 /// The points of the lattice at which profiles of rounds are computed, the first being 0.
 struct Points {
