@@ -98,7 +98,7 @@ def model(name):
 BATCH, NOISE = 256, 1.1
 
 
-def trainer(name, kind, data, steps, rate, chunk=32):
+def trainer(name, kind, data, steps, rate, chunk=64):
     """A function that makes one step, and the module. Both begin with the same weights."""
     import torch
     from opacus import PrivacyEngine

@@ -138,7 +138,7 @@ def make_private(
     denominator: float | None = None,
     groups: Sequence[veilgrad.Group] | None = None,
     probe: Callable[[nn.Module, Any], torch.Tensor] | None = None,
-    chunk: int = 32,
+    chunk: int = 64,
     loss_reduction: Literal["mean", "sum"] = "mean",
     collate_fn: Callable[[list[Any]], Any] | None = None,
     num_workers: int = 0,
