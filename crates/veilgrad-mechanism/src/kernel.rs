@@ -192,6 +192,24 @@ mod avx2 {
         ))
     }
 
+    #[inline(always)]
+    fn to_integers(v3: V3, x: f32x8, factor: f32x8, (low, high): (f32x8, f32x8)) -> i32x8 {
+        // The minimum of a NaN and `high` is `high`, as in the portable version.
+        let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
+        let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
+        v3.convert_f32x8_to_i32x8(clamped)
+    }
+
+    /// Squares of the even and of the odd coordinates, as 64-bit integers.
+    #[inline(always)]
+    fn squares(v3: V3, u: i32x8) -> [u64x4; 2] {
+        let even: __m256i = cast(u);
+        let odd = v3.avx2._mm256_srli_epi64::<32>(even);
+        let even = v3.avx2._mm256_mul_epi32(even, even);
+        let odd = v3.avx2._mm256_mul_epi32(odd, odd);
+        [cast(even), cast(odd)]
+    }
+
     pub(super) fn quantise(
         v3: V3,
         x: &[f32],
@@ -204,25 +222,11 @@ mod avx2 {
             #[inline(always)]
             || {
                 let factor = v3.splat_f32x8(c);
-                let (low, high) = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
-                let to_integers = |x: f32x8| {
-                    // The minimum of a NaN and `high` is `high`, as in the portable version.
-                    let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
-                    let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
-                    v3.convert_f32x8_to_i32x8(clamped)
-                };
+                let bounds = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
                 let accumulate = |sum: i32x8, u: i32x8| match direction {
                     Direction::Add => v3.wrapping_add_i32x8(sum, u),
                     Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
                 };
-                // Squares of the even and of the odd coordinates, as 64-bit integers.
-                let squares = |u: i32x8| -> [u64x4; 2] {
-                    let even: __m256i = cast(u);
-                    let odd = v3.avx2._mm256_srli_epi64::<32>(even);
-                    let square = |values| cast(v3.avx2._mm256_mul_epi32(values, values));
-                    [square(even), square(odd)]
-                };
-
                 let (x_steps, x_rest) = x.as_chunks::<LANES>();
                 let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
                 let mut total = portable::quantise(x_rest, c, bound, direction, sum_rest);
@@ -231,10 +235,13 @@ mod avx2 {
                     for (x, sum) in x_steps.iter().zip(sum_steps) {
                         let [x_0, x_1]: [f32x8; 2] = cast(*x);
                         let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
-                        let (u_0, u_1) = (to_integers(x_0), to_integers(x_1));
+                        let [u_0, u_1] = [
+                            to_integers(v3, x_0, factor, bounds),
+                            to_integers(v3, x_1, factor, bounds),
+                        ];
                         *sum = cast([accumulate(sum_0, u_0), accumulate(sum_1, u_1)]);
-                        let [square_0, square_1] = squares(u_0);
-                        let [square_2, square_3] = squares(u_1);
+                        let [square_0, square_1] = squares(v3, u_0);
+                        let [square_2, square_3] = squares(v3, u_1);
                         let step = [square_0, square_1, square_2, square_3];
                         for (lane, square) in lanes.iter_mut().zip(step) {
                             *lane = v3.wrapping_add_u64x4(*lane, square);
