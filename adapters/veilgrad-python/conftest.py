@@ -1,7 +1,12 @@
-"""Modules for peers that are not installed here have no examples to run."""
+"""What all tests need."""
 
 import importlib.util
+import signal
 
+# A shell starts background jobs with Ctrl-C ignored, and Python leaves it so. Tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules for peers that are not installed here have no examples to run.
 collect_ignore = [
     f"python/veilgrad/{name}.py"
     for name in ("dp_accounting", "jax_privacy", "opacus")
