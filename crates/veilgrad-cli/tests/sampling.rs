@@ -1,8 +1,7 @@
 //! The samples that a run draws are those of its configuration, and those that its ledger charges.
 //!
-//! Every record of the toy data has a word of its own, so that its weight in a linear model, with hardly any noise and a
-//! small learning rate, says in how many rounds the record was. That is what an attacker would look for; here it shows
-//! which sampler ran.
+//! Each record of the toy data has a category that no other record has. With little noise and a small learning rate, the
+//! weight of that category in a linear model shows in how many rounds the record was, and so which sampler ran.
 
 mod common;
 

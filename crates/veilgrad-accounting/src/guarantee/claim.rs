@@ -154,7 +154,7 @@ fn unverified(runs: &[ClaimedRun<'_>]) -> Vec<&'static str> {
 }
 
 impl Claim {
-    /// The name of the accountant behind the epsilon; "budget" where the claim rests on the budget.
+    /// The name of the accountant behind the epsilon; "budget" where the budget itself is the claim.
     pub const fn accountant(&self) -> &'static str {
         match self.basis {
             Basis::Plan { accountant } | Basis::Spent { accountant } => accountant,
