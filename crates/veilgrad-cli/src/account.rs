@@ -98,35 +98,34 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
     let runs = source.runs.iter().map(|rounds| rounds.iter().copied());
     let composition = Composition::of_runs(runs, adjacency).map_err(text)?;
     // Rounds that may have been chosen from earlier outputs are bounded at an order that was fixed before the first.
-    let guarantee = match (arguments.delta, arguments.epsilon, source.mode) {
+    match (arguments.delta, arguments.epsilon, source.mode) {
         (Some(delta), _, Mode::Adaptive)
             if arguments.view.accountant != Some(Accounting::Pld)
                 && let Some(order) = source.order =>
         {
             let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
-            return Ok(Outcome::adaptive(Guarantee {
+            Ok(Outcome::adaptive(Guarantee {
                 epsilon: found.epsilon.get(),
                 epsilon_lower: None,
                 delta: delta.get(),
                 accountant: "rdp",
                 method: None,
-            }));
+            }))
         }
         (_, _, Mode::Adaptive) => {
-            return Err("unsupported: sampling or noise may have been chosen from earlier outputs \
-                        (no plan was declared, or the mode is adaptive), which only a Rényi filter at an \
-                        order that was fixed before the first round bounds, for a delta"
-                .to_owned());
+            Err("unsupported: sampling or noise may have been chosen from earlier outputs \
+                 (no plan was declared, or the mode is adaptive), which only a Rényi filter at an \
+                 order that was fixed before the first round bounds, for a delta"
+                .to_owned())
         }
-        (Some(delta), _, Mode::Planned) => {
-            arguments.view.accountant().epsilon(&composition, delta).map_err(text)?
-        }
-        (None, Some(epsilon), Mode::Planned) => {
-            arguments.view.accountant().delta(&composition, epsilon)
-        }
-        (None, None, Mode::Planned) => return Err("neither delta nor epsilon is given".to_owned()),
-    };
-    Ok(Outcome::new(&composition, guarantee))
+        (Some(delta), _, Mode::Planned) => Outcome::new(&composition, || {
+            arguments.view.accountant().epsilon(&composition, delta).map_err(text)
+        }),
+        (None, Some(epsilon), Mode::Planned) => Outcome::new(&composition, || {
+            Ok(arguments.view.accountant().delta(&composition, epsilon))
+        }),
+        (None, None, Mode::Planned) => Err("neither delta nor epsilon is given".to_owned()),
+    }
 }
 
 fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {

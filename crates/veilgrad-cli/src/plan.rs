@@ -311,8 +311,9 @@ impl<'a> Request<'a> {
         }
         let composition = self.composition(&known).map_err(text)?;
         let accountant = self.arguments.view.accountant();
-        let guarantee = accountant.epsilon(&composition, self.arguments.delta).map_err(text)?;
-        Ok((known, Outcome::new(&composition, guarantee)))
+        let outcome =
+            Outcome::new(&composition, || accountant.epsilon(&composition, self.arguments.delta));
+        Ok((known, outcome.map_err(text)?))
     }
 
     /// Why not even one round keeps the target.

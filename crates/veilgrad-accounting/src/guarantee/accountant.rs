@@ -41,8 +41,9 @@ pub trait Accountant {
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee;
 }
 
-/// Lower bounds on epsilon are lowered by this times `1 + epsilon`, because folding rounded noise multipliers down, by at
-/// most 1e-9 where lower bounds are reported. The derivative of a Gaussian's epsilon in the log of its noise is
+/// Lower bounds on epsilon are lowered by this times `1 + epsilon`, because folding rounded noise multipliers down: by at
+/// most 1e-9 for all rounds without sampling together, or nothing is reported, and for a sampled round by a few roundings for
+/// each of its queries, less than that for a million of them. The derivative of a Gaussian's epsilon in the log of its noise is
 /// `mu phi(a)/(e^eps Phi(-b))` with `b = eps/mu + mu/2`: at most about `eps + mu^2/2 + mu`.
 const LOWER_BOUND_MARGIN: f64 = 1e-8;
 

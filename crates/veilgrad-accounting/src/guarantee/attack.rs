@@ -78,8 +78,10 @@ impl<'a> Attack<'a> {
             true => total_variation(composition),
             false => 1.0,
         };
-        let variation =
-            if lost || variation < 0.2 { variation } else { rdp::total_variation(composition) };
+        let variation = match lost || variation < 0.2 {
+            true => variation,
+            false => variation.min(rdp::total_variation(composition)),
+        };
         Self { deltas, variation, lost }
     }
 

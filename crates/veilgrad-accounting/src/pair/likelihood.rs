@@ -46,6 +46,21 @@ pub(crate) struct Point {
     pub(crate) loss_beyond_linear: f64,
 }
 
+/// A privacy loss and its exponential, which many pairs share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loss {
+    pub(crate) value: f64,
+    /// `e^value`, and the same less 1.
+    pub(crate) growth: f64,
+    pub(crate) growth_less_one: f64,
+}
+
+impl From<f64> for Loss {
+    fn from(value: f64) -> Self {
+        Self { value, growth: libm::exp(value), growth_less_one: libm::expm1(value) }
+    }
+}
+
 impl Pair {
     pub(crate) fn new(step: Step, direction: Direction) -> Self {
         let change = match (step.sampled, direction) {
@@ -85,40 +100,49 @@ impl Pair {
 
     /// The inverse of [`loss`](Self::loss): the output with this loss; infinite if no output has it.
     ///
-    /// Bounds do not depend on its rounding: outputs only have to be ordered like their losses (reversed for addition
-    /// and replacement), because the masses of a cell are computed from its actual ends.
-    pub(crate) fn output(&self, loss: f64) -> f64 {
+    /// The masses of cells of a lattice are computed from their actual ends, so that their bounds do not depend on its rounding:
+    /// outputs only have to be ordered like their losses (reversed for addition and replacement). A profile at one loss
+    /// depends on the square of its error, because the outputs with larger losses are the worst set of outputs.
+    pub(crate) fn output(&self, loss: &Loss) -> f64 {
         match self.change {
-            Change::Remove => self.inverse_log_ratio(loss),
-            Change::Add => self.inverse_log_ratio(-loss),
+            Change::Remove => self.inverse_log_ratio(loss.value, loss.growth_less_one),
+            Change::Add => self.inverse_log_ratio(-loss.value, libm::expm1(-loss.value)),
             Change::Replace => {
-                // The root X = e^{y/z} of e^l q a X^2 + (1-q)(e^l - 1) X - q a = 0 for a loss l >= 0,
-                // where a = e^{-1/(2z^2)}; the loss is odd in y.
-                let l = loss.abs();
-                let log_a = -0.5 / (self.z * self.z);
-                let half = 0.5 * (1.0 - self.q) / self.q * -libm::expm1(-l);
-                // X = a / (half' + sqrt(half'^2 + a^2 e^l)), all divided by e^l.
-                let log_root = if half == 0.0 {
-                    -0.5 * l
-                } else {
-                    let ratio = 2.0 * (log_a - half.ln()) - l;
-                    let inner = half.ln() + libm::log1p((1.0 + ratio.exp()).sqrt());
-                    if ratio > 600.0 { -0.5 * l } else { log_a - l - inner }
-                };
-                let y = self.z * log_root;
-                if loss >= 0.0 { y } else { -y }
+                // The loss is odd in y. For l >= 0 the root X = e^{y/z} of e^l q a X^2 + (1-q)(e^l - 1) X - q a = 0, with
+                // a = e^{-1/(2z^2)}: for X = e^{-l/2} W that is (1/W - W)/2 = (1-q)/(q a) sinh(l/2).
+                let y = -self.z * (0.5 * loss.value.abs() + self.log_half_root(loss));
+                if loss.value >= 0.0 { y } else { -y }
             }
         }
     }
 
-    fn inverse_log_ratio(&self, loss: f64) -> f64 {
+    /// `asinh((1-q)/q sinh(l/2) e^{1/(2z^2)})` for `l = |loss|`, also where the argument overflows.
+    fn log_half_root(&self, loss: &Loss) -> f64 {
+        let odds = (1.0 - self.q) / self.q;
+        let l = loss.value.abs();
+        if odds == 0.0 || l == 0.0 {
+            return 0.0;
+        }
+        let twice_sinh = (loss.growth_less_one / loss.growth.sqrt()).abs();
+        let exponent = 0.5 / (self.z * self.z);
+        let argument = 0.5 * odds * twice_sinh * libm::exp(exponent);
+        if argument < 1e150 {
+            return libm::asinh(argument);
+        }
+        // 2 sinh(l/2) = e^{l/2} (1 - e^{-l})
+        let log_twice = odds.ln() + 0.5 * l + (-libm::expm1(-l)).ln() + exponent;
+        if log_twice > 300.0 { log_twice } else { libm::asinh(0.5 * log_twice.exp()) }
+    }
+
+    /// The output with this log of the likelihood ratio, of which also the exponential less 1 is given.
+    fn inverse_log_ratio(&self, loss: f64, growth_less_one: f64) -> f64 {
         if self.q == 1.0 {
             return self.z * loss + 0.5 / self.z;
         }
         let exponent = if loss > 30.0 {
             loss - self.q.ln() + libm::log1p(-(1.0 - self.q) * (-loss).exp())
         } else {
-            let ratio = libm::expm1(loss) / self.q;
+            let ratio = growth_less_one / self.q;
             if ratio <= -1.0 {
                 return f64::NEG_INFINITY;
             }

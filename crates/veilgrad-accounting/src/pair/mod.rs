@@ -6,5 +6,5 @@ mod analytic;
 mod likelihood;
 mod mass;
 
-pub(crate) use likelihood::{Change, Direction, EquallySpaced, Pair, Point};
+pub(crate) use likelihood::{Change, Direction, EquallySpaced, Loss, Pair, Point};
 pub(crate) use mass::{normal_mass, step_delta};

@@ -39,7 +39,7 @@ pub(crate) const MOST_EPSILON: f64 = 1e6;
 pub(crate) enum Transform {
     Contour(Contour),
     Smoothed(Contour),
-    Lattice(Lattice),
+    Lattice(Box<Lattice>),
     /// The transform of a composition that costs at least as much: only its upper bounds hold.
     UpperOnly(Box<Self>),
 }
@@ -109,7 +109,9 @@ pub(crate) fn delta_towards(
         let question = ProfileQuestion::Epsilon(epsilon);
         if let Some(lattice) = rare_lattice(composition, direction, question, looser) {
             let found = Certified { bounds: lattice.delta(epsilon), method: Method::Lattice };
-            return (best.and(found), Some(Transform::Lattice(lattice)));
+            if found.bounds.upper.is_finite() {
+                return (best.and(found), Some(Transform::Lattice(Box::new(lattice))));
+            }
         }
         let (found, transform) = coarse_delta(composition, direction, epsilon, (close, longest));
         return (best.and(found), transform);
@@ -118,7 +120,8 @@ pub(crate) fn delta_towards(
         || smoothing::for_epsilon(composition, direction, epsilon).map(Transform::Smoothed);
     let lattice = || {
         let question = ProfileQuestion::Epsilon(epsilon);
-        Lattice::new(composition, direction, question, close, longest).map(Transform::Lattice)
+        let found = Lattice::new(composition, direction, question, close, longest);
+        found.map(|lattice| Transform::Lattice(Box::new(lattice)))
     };
     // With few rounds transforms decay slowly, and lattices are close enough.
     let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];

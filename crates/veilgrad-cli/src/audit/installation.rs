@@ -153,7 +153,9 @@ fn poisson(case: Case, trials: u64) -> Result<Finding, Error> {
         scores.push((score, is_in));
     }
     let (pilot, others) = scores.split_at(scores.len() / PILOT);
-    let threshold = best_threshold(pilot, others.len(), ROUND_DELTA, Confidence::STANDARD);
+    // The best one for an alarm. The best for the printed bound is little better for that bound, and in a few trials of
+    // a pilot it is often one with hardly any false positives, whose alarms are then missed.
+    let threshold = best_threshold(pilot, others.len(), ROUND_DELTA, rare(FALSE_ALARMS)?);
     let answers = Answers::of_threshold(others, threshold);
     let sampling = Sampling::Poisson { rate: rate(case.claimed_rate)? };
     let claimed = epsilon(ROUNDS, sampling, case.claimed, ROUND_DELTA)?;
@@ -318,21 +320,20 @@ mod tests {
     #[test]
     fn poisson_samples_are_bounded_closely_and_defects_of_the_sampler_are_flagged() {
         let honest = Case::honest(ROUND_NOISE, RATE, 1);
-        // Of 60 audits with a third or more of these trials, one had a bound below 0.65 of its claim. Three in a row are rarer
-        // than 1e-5.
-        let mut ratios = (0..3).map(|_| {
+        // Of 250 simulated audits, the least bound was 0.71 of its claim; the mean is 0.85, the standard deviation 0.04.
+        assert!((0..2).any(|_| {
             let finding = poisson(honest, RELEASES).unwrap();
             assert!(!finding.contradicted, "{finding:?}");
-            finding.epsilon_lower / finding.claimed
-        });
-        assert!(ratios.any(|ratio| ratio > 0.65));
-        for (broken, trials) in [
-            (Case { actual: 0.5 * ROUND_NOISE, ..honest }, 20_000),
-            // Claims half of the audit's rate, so that the bound is far above the claim for any coin tosses.
-            (Case { actual_rate: 1.0, claimed_rate: 0.5 * RATE, ..honest }, RELEASES),
+            finding.epsilon_lower > 0.65 * finding.claimed
+        }));
+        // Simulated bounds at the confidence of an alarm were 2.4 to 3.1 with half of the noise, where 1.3 is claimed, and
+        // 1.2 to 1.8 with full batches, where half of the audit's rate and 0.6 is claimed.
+        for broken in [
+            Case { actual: 0.5 * ROUND_NOISE, ..honest },
+            Case { actual_rate: 1.0, claimed_rate: 0.5 * RATE, ..honest },
         ] {
-            let finding = poisson(broken, trials).unwrap();
-            assert!(finding.contradicted, "{broken:?}: {finding:?}");
+            let flagged = |_| poisson(broken, RELEASES).unwrap().contradicted;
+            assert!((0..2).any(flagged), "{broken:?}");
         }
     }
 }

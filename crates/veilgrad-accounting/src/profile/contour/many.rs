@@ -16,7 +16,7 @@ use crate::pair::Direction;
 use crate::{Composition, Sampled, Step, work};
 
 /// Cells are not split further than to this many.
-const MOST_CELLS: usize = 1 << 12;
+const MOST_CELLS: usize = 4250;
 /// Cells with so few distinct steps are not worth interpolating.
 const FEW: usize = 3;
 /// Rounding of interpolation weights: cells are at least NARROWEST wide, as logs, and tails good to 1e-13.
@@ -73,6 +73,16 @@ pub(crate) fn contour(
         TiltedStep::with_digits(*step, direction, tilt, PIECES, 0.0, DIGITS).map(|step| (step, *n))
     };
     let decaying: Vec<_> = decaying.iter().map(tilted).collect::<Option<_>>()?;
+    // Up to where the steps that decay most suffice for all higher frequencies, and below from there down with all steps.
+    let (mut t, mut onwards) = (16.0 * 2.0 * std::f64::consts::PI / period, 0.0);
+    for _ in 0..MOST_BANDS {
+        onwards = decaying.iter().map(|(step, n)| n * step.decay(t)).sum();
+        if onwards > ENOUGH_DECAY {
+            break;
+        }
+        t *= BAND;
+    }
+    drop(decaying);
     let corners = corners(&cells);
     let wraps = wraps.map(|(_, slope)| {
         let value = if slope < 0.0 { cumulant(&cells, &corners, direction, -slope) } else { 0.0 };
@@ -87,15 +97,6 @@ pub(crate) fn contour(
     };
     let gap: f64 = cells.iter().map(|cell| cell.gap).sum();
     let range = cells.iter().map(|cell| cell.range).fold(0.0, f64::max);
-    // Up to where the steps that decay most suffice for all higher frequencies, and from there down with all steps.
-    let (mut t, mut onwards) = (16.0 * 2.0 * std::f64::consts::PI / period, 0.0);
-    for _ in 0..MOST_BANDS {
-        onwards = decaying.iter().map(|(step, n)| n * step.decay(t)).sum();
-        if onwards > ENOUGH_DECAY {
-            break;
-        }
-        t *= BAND;
-    }
     let mut decays = vec![(t, onwards)];
     for _ in 0..MOST_BANDS {
         if !(onwards > LEAST_DECAY) {

@@ -319,6 +319,7 @@ impl LossDistributions {
                 below: self.chernoff(tilt, log_factor, window.tilt_below, start),
                 infinite,
                 excess: self.intensity.as_ref().map_or(0.0, |rare| rare.twice_apart),
+                signed: self.intensity.as_ref().is_some_and(|rare| !rare.twice.is_empty()),
                 small: self.small(),
             },
             &output,

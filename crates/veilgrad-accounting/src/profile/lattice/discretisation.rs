@@ -133,7 +133,7 @@ impl StepLoss {
         let mut upper = Self::between(above, grid, 0, highest).above(above, grid);
         let lower = Self::between(below, grid, lowest, 0);
         // This half was given the other's side at zero.
-        let mass_above = above.mass_below(above.output(0.0)).up();
+        let mass_above = above.mass_below(above.output(&0.0.into())).up();
         if let Some(zero) = upper.atoms.first_mut() {
             zero.1 -= mass_above;
         }
@@ -153,7 +153,7 @@ impl StepLoss {
         let indices = grid.indices(first, last);
         let grid = grid.step;
         let mut atoms: Vec<(i64, f64)> = indices.iter().map(|index| (*index, 0.0)).collect();
-        let mut below = pair.output(first as f64 * grid);
+        let mut below = pair.output(&(first as f64 * grid).into());
         let lowest = pair.mass_below(below);
         if let Some(first) = atoms.first_mut() {
             first.1 += lowest.up();
@@ -163,7 +163,7 @@ impl StepLoss {
             && let Some(upper) = others.first_mut()
         {
             let (low, high) = (lower.0 as f64 * grid, upper.0 as f64 * grid);
-            let above = pair.output(high);
+            let above = pair.output(&high.into());
             let (up, total) = pair.split(below, above, low, high - low);
             upper.1 += up;
             lower.1 += total - up;
@@ -179,7 +179,7 @@ impl StepLoss {
         if let Some((last, mass)) = self.atoms.last_mut() {
             let loss = *last as f64 * grid.step;
             let (infinite, total) =
-                pair.split(pair.output(loss), pair.highest(), loss, f64::INFINITY);
+                pair.split(pair.output(&loss.into()), pair.highest(), loss, f64::INFINITY);
             *mass += total - infinite;
             self.infinite = infinite;
         }
@@ -386,9 +386,9 @@ impl DominatingPair {
     /// The outputs with losses in `[from, to)`, compared at `loss`.
     fn part(&self, from: f64, to: f64, loss: f64) -> CellMass {
         let part = |pair: &Pair, from: f64, to: f64| {
-            let (a, b) = (pair.output(from), pair.output(to));
+            let (a, b) = (pair.output(&from.into()), pair.output(&to.into()));
             let masses = pair.masses(a.min(b), a.max(b));
-            let (excess, rounding) = pair.difference(masses, loss);
+            let (excess, rounding) = pair.difference(masses, &loss.into());
             CellMass { mass: pair.mass(masses).down(), excess: excess - rounding }
         };
         match self {

@@ -9,7 +9,7 @@ use super::intensity::Intensity;
 use super::{LONGEST, Lattice, WRAPPED, falls_to};
 use crate::cumulant::payoff;
 use crate::number::UNIT;
-use crate::pair::{Direction, Pair, step_delta};
+use crate::pair::{Direction, Loss, Pair, step_delta};
 use crate::{Composition, Interval, Sampled, Step, work};
 
 /// Units of work for the profile of a round at one loss.
@@ -37,6 +37,8 @@ struct Points {
     /// How far chords may be above profiles.
     chord: f64,
     indices: Vec<i64>,
+    /// The losses there.
+    losses: Vec<Loss>,
     /// `e^{width} - 1` and `1 - e^{-width}` of the cells between them.
     growth: Vec<(f64, f64)>,
     /// The place of the first point from MERGED on.
@@ -78,7 +80,8 @@ impl Points {
         let merged = indices.partition_point(|index| *index < MERGED);
         let Plan { grid, negligible, .. } = *plan;
         let chord = looser * plan.chord;
-        Self { grid, chord, indices, growth, merged, half: at_epsilon, negligible }
+        let losses = indices.iter().map(|index| Loss::from(*index as f64 * grid)).collect();
+        Self { grid, chord, indices, losses, growth, merged, half: at_epsilon, negligible }
     }
 }
 
@@ -126,8 +129,8 @@ impl<'a> Sums<'a> {
     ) -> Option<()> {
         let pair = Pair::of_profile(step, direction);
         profile.clear();
-        for index in &self.points.indices {
-            let found = pair.profile_and_slope(*index as f64 * self.points.grid);
+        for loss in &self.points.losses {
+            let found = pair.profile_and_slope(loss);
             profile.push(found);
             if !(count * found.0.upper > self.points.negligible) {
                 break;
@@ -243,7 +246,7 @@ impl<'a> Sums<'a> {
     /// Both intensities; sums of so many terms are rounded.
     fn finish(self, terms: usize) -> [Intensity; 2] {
         let points = self.points;
-        let slack = (4.0 * terms as f64 + 64.0) * UNIT;
+        let slack = (4.0 * (terms + points.indices.len()) as f64 + 64.0) * UNIT;
         let atoms = |sums: Vec<f64>, factor: f64| {
             let atoms =
                 points.indices.iter().zip(sums).map(|(index, mass)| (*index, mass * factor));
