@@ -9,11 +9,12 @@ use crate::{Private, kernel};
 /// An integer sum modulo 2^64, with the records since the last flush in 32 bits.
 ///
 /// # Guarantee
-/// The sum is exact modulo 2^64 whatever the order of additions and merges. The 32-bit part cannot
-/// wrap: it holds at most fifteen records of at most 2^27 per coordinate.
+/// The sum is exact modulo 2^64 whatever the order of additions and merges. The 32-bit part cannot wrap: it is flushed
+/// before a record of 2^27 in a coordinate, added to the largest coordinates of those that it holds, could exceed 2^31 - 1.
 pub(crate) struct Accumulator {
     dimension: usize,
     sums: Private<Sums>,
+    /// At least every absolute value in the 32-bit part.
     unflushed: u32,
 }
 
@@ -31,8 +32,8 @@ impl Drop for Sums {
     }
 }
 
-/// The number of records whose sum fits 32 bits: 15 * 2^27 < 2^31.
-const UNFLUSHED_MAX: u32 = (i32::MAX as u32) / IntegerGrid::MAX_SENSITIVITY;
+/// Where one more record may not fit 32 bits.
+const UNFLUSHED_MAX: u32 = i32::MAX as u32 - IntegerGrid::MAX_SENSITIVITY;
 
 impl Accumulator {
     pub(crate) fn new(dimension: usize) -> Self {
@@ -40,15 +41,15 @@ impl Accumulator {
         Self { dimension, sums, unflushed: 0 }
     }
 
-    /// Calls `contribute` to add one record, of at most 2^27 per coordinate, to the 32-bit sums.
-    pub(crate) fn add_record<T>(&mut self, contribute: impl FnOnce(&mut [i32]) -> T) -> T {
-        if self.unflushed == UNFLUSHED_MAX {
+    /// Calls `contribute` to add one record to the 32-bit sums. It returns at least the largest absolute value of what it
+    /// added, which is at most 2^27.
+    pub(crate) fn add_record(&mut self, contribute: impl FnOnce(&mut [i32]) -> u32) {
+        if self.unflushed > UNFLUSHED_MAX {
             self.flush();
         }
-        self.unflushed += 1;
         let narrow = &mut self.sums.expose_mut().narrow;
         narrow.resize(self.dimension, 0);
-        contribute(narrow)
+        self.unflushed += contribute(narrow).min(IntegerGrid::MAX_SENSITIVITY);
     }
 
     /// Adds an integer vector modulo 2^64.
@@ -118,6 +119,7 @@ mod tests {
             accumulator.add_record(|sums| {
                 sums[0] += 1 << 27;
                 sums[1] -= 1 << 27;
+                1 << 27
             });
         }
         assert_eq!(accumulator.into_sums(), [1000 << 27, -(1000 << 27)]);
@@ -137,7 +139,10 @@ mod tests {
                 reference += i128::from(*value);
             }
             for (i, record) in records.iter().enumerate() {
-                parts[usize::from(i >= cut)].add_record(|sums| sums[0] += record);
+                parts[usize::from(i >= cut)].add_record(|sums| {
+                    sums[0] += record;
+                    record.unsigned_abs()
+                });
                 reference += i128::from(*record);
             }
             let [mut left, right] = parts;
@@ -150,7 +155,10 @@ mod tests {
     fn sum_of(records: impl IntoIterator<Item = i32>) -> i64 {
         let mut accumulator = Accumulator::new(1);
         for record in records {
-            accumulator.add_record(|sums| sums[0] = sums[0].wrapping_add(record));
+            accumulator.add_record(|sums| {
+                sums[0] = sums[0].wrapping_add(record);
+                record.unsigned_abs()
+            });
         }
         accumulator.into_sums()[0]
     }
@@ -158,14 +166,23 @@ mod tests {
     #[test]
     fn as_many_of_the_largest_records_as_fit_are_kept_in_32_bits_and_not_one_more() {
         const LARGEST: i64 = IntegerGrid::MAX_SENSITIVITY as i64;
-        assert!(i64::from(UNFLUSHED_MAX) * LARGEST <= i64::from(i32::MAX));
-        assert!(i64::from(UNFLUSHED_MAX + 1) * LARGEST > i64::from(i32::MAX));
+        assert_eq!(i64::from(UNFLUSHED_MAX) + LARGEST, i64::from(i32::MAX));
         // The largest records of either sign give the extreme sums.
-        for count in 0..=4 * i64::from(UNFLUSHED_MAX) {
+        for count in 0..=60 {
             for sign in [1, -1] {
                 let record = (sign * LARGEST) as i32;
                 let records = std::iter::repeat_n(record, count as usize);
                 assert_eq!(sum_of(records), sign * count * LARGEST, "{count} records of {record}");
+            }
+        }
+        // The largest sum that stays in 32 bits, and the least that does not.
+        for first in [UNFLUSHED_MAX, UNFLUSHED_MAX + 1] {
+            for sign in [1, -1] {
+                let records =
+                    std::iter::repeat_n(LARGEST as u32, 14).chain([first - 14 * LARGEST as u32]);
+                let records = records.chain([LARGEST as u32]).map(|record| sign * record as i32);
+                let expected = i64::from(sign) * (i64::from(first) + LARGEST);
+                assert_eq!(sum_of(records), expected);
             }
         }
     }
@@ -192,7 +209,9 @@ mod tests {
                     sums[0] = sums[0].wrapping_add(LARGEST);
                     if number == place {
                         sums[0] = sums[0].wrapping_sub(LARGEST);
+                        return 0;
                     }
+                    LARGEST as u32
                 });
             }
             assert_eq!(accumulator.into_sums(), [(count - 1) * i64::from(LARGEST)]);

@@ -1,5 +1,5 @@
 //! The passes over a record's coordinates, for implementations of [`OuterProducts`](crate::OuterProducts).
 
 pub use crate::clip::round_down;
-pub use crate::kernel::{Direction, Part, flush, quantise, squared_norm};
+pub use crate::kernel::{Direction, Part, Quantised, flush, quantise, squared_norm};
 pub use crate::vectorised::vectorised;

@@ -1,13 +1,13 @@
 //! The two passes over a record's coordinates: squared norm, then quantise, certify and add.
 //!
-//! Each has a portable and an AVX2 version; tests compare them bit for bit. Sums of squares use
-//! sixteen fixed lanes, so the result depends on the vector alone and not on the machine.
+//! Each has portable and vectorised versions; tests compare them bit for bit. Sums of squares use
+//! 32 fixed lanes, so the result depends on the vector alone and not on the machine.
 
 use crate::clip::round_down;
 use crate::vectorised::vectorised;
 
-/// The number of lanes of every sum, and of coordinates per step.
-const LANES: usize = 16;
+/// The number of lanes of every sum, and of coordinates per step. Fewer would wait for each other's additions.
+const LANES: usize = 32;
 /// Steps after which the 64-bit lanes are added to the total: the sum of 512 squares of integers up to 2^27 is at
 /// most 2^63.
 const STEPS: usize = 512;
@@ -23,17 +23,69 @@ pub fn squared_norm(x: &[f32]) -> f64 {
     portable::squared_norm(x)
 }
 
+/// What quantised integers u are like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quantised {
+    /// `sum u_j^2`, exactly.
+    pub squares: u128,
+    /// At least every `u_j^2`. How much more depends on the machine.
+    largest_square: u64,
+}
+
+impl Quantised {
+    /// Of integers that are kept elsewhere.
+    pub(crate) const fn elsewhere(squares: u128) -> Self {
+        Self { squares, largest_square: 0 }
+    }
+
+    /// Of the sums of squares in at most 2^32 lanes.
+    #[inline(always)]
+    fn of_lanes(lanes: &[u64]) -> Self {
+        // The sums of both halves of 64 bits fit 64 bits, which is quicker than 128.
+        let (mut high, mut low, mut largest_square) = (0u64, 0u64, 0u64);
+        for &lane in lanes {
+            high += lane >> 32;
+            low += lane & 0xffff_ffff;
+            largest_square = largest_square.max(lane);
+        }
+        Self { squares: (u128::from(high) << 32) + u128::from(low), largest_square }
+    }
+
+    /// Of these integers and others.
+    #[inline(always)]
+    pub(crate) fn and(self, other: Self) -> Self {
+        let squares = self.squares + other.squares;
+        Self { squares, largest_square: self.largest_square.max(other.largest_square) }
+    }
+
+    /// At least every `|u_j|`.
+    pub const fn largest(&self) -> u32 {
+        self.largest_square.isqrt() as u32
+    }
+}
+
 /// Quantises a vector: adds `u_j = trunc(clamp(x_j * c, -b, b))` to `sums`, or subtracts it, and returns the exact
 /// `sum u_j^2`. `b` is the largest f32 that is at most `s_int`, which is at most 2^27.
 ///
 /// Whatever the product is, `|u_j| <= s_int`: the clamp is a comparison and a comparison does not
-/// round (a NaN product becomes `b`). The caller must keep every sum within the
+/// round (a NaN product, which finite factors cannot have, becomes `b` or `-b`). The caller must keep every sum within the
 /// range of `i32`.
-pub fn quantise(x: &[f32], c: f32, s_int: u32, direction: Direction, sums: &mut [i32]) -> u128 {
+pub fn quantise(
+    x: &[f32],
+    c: f32,
+    s_int: u32,
+    direction: Direction,
+    sums: &mut [i32],
+) -> Quantised {
     let bound = round_down(f64::from(s_int));
     #[cfg(target_arch = "x86_64")]
-    if let Some(v3) = pulp::x86::V3::try_new() {
-        return avx2::quantise(v3, x, c, bound, direction, sums);
+    {
+        if let Some(v4) = pulp::x86::V4::try_new() {
+            return avx512::quantise(v4, x, c, bound, direction, sums);
+        }
+        if let Some(v3) = pulp::x86::V3::try_new() {
+            return avx2::quantise(v3, x, c, bound, direction, sums);
+        }
     }
     portable::quantise(x, c, bound, direction, sums)
 }
@@ -121,7 +173,7 @@ pub fn flush(narrow: &mut [i32], wide: &mut [i64]) {
 }
 
 mod portable {
-    use super::{Direction, LANES, STEPS};
+    use super::{Direction, LANES, Quantised, STEPS};
 
     pub(super) fn squared_norm(x: &[f32]) -> f64 {
         let mut lanes = [0f64; LANES];
@@ -134,9 +186,22 @@ mod portable {
         total(lanes, rest)
     }
 
-    /// Adds up the lanes and the coordinates after the last full step.
-    pub(super) fn total(lanes: [f64; LANES], rest: &[f32]) -> f64 {
-        lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
+    /// Adds the coordinates after the last full step to the lanes, and adds up the lanes: halves, quarters and so on, which
+    /// do not wait for each other.
+    #[inline(always)]
+    pub(super) fn total(mut lanes: [f64; LANES], rest: &[f32]) -> f64 {
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+        let mut half = LANES / 2;
+        while half > 0 {
+            let (left, right) = lanes.split_at_mut(half);
+            for (left, right) in left.iter_mut().zip(right) {
+                *left += *right;
+            }
+            half /= 2;
+        }
+        lanes[0]
     }
 
     pub(super) fn quantise(
@@ -145,8 +210,8 @@ mod portable {
         bound: f32,
         direction: Direction,
         sums: &mut [i32],
-    ) -> u128 {
-        let mut total = 0u128;
+    ) -> Quantised {
+        let mut found = Quantised::default();
         for (x, sums) in x.chunks(STEPS).zip(sums.chunks_mut(STEPS)) {
             let mut lane = 0u64;
             for (&x, sum) in x.iter().zip(sums) {
@@ -157,9 +222,9 @@ mod portable {
                 };
                 lane += u64::from(u.unsigned_abs()) * u64::from(u.unsigned_abs());
             }
-            total += u128::from(lane);
+            found = found.and(Quantised::of_lanes(&[lane]));
         }
-        total
+        found
     }
 }
 
@@ -170,19 +235,19 @@ mod avx2 {
     use pulp::x86::V3;
     use pulp::{cast, f32x4, f32x8, i32x8, u64x4};
 
-    use super::{Direction, LANES, STEPS, portable};
+    use super::{Direction, LANES, Quantised, STEPS, portable};
     use crate::vectorised::Inlined;
 
     pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
         v3.vectorize(Inlined(
             #[inline(always)]
             || {
-                let mut lanes = [v3.splat_f64x4(0.0); 4];
+                let mut lanes = [v3.splat_f64x4(0.0); LANES / 4];
                 let (steps, rest) = x.as_chunks::<LANES>();
                 for step in steps {
-                    let quarters: [f32x4; 4] = cast(*step);
-                    for (lane, quarter) in lanes.iter_mut().zip(quarters) {
-                        let x = v3.convert_f32x4_to_f64x4(quarter);
+                    let parts: [f32x4; LANES / 4] = cast(*step);
+                    for (lane, part) in lanes.iter_mut().zip(parts) {
+                        let x = v3.convert_f32x4_to_f64x4(part);
                         // The product is exact, so fusing it with the addition changes nothing.
                         *lane = v3.mul_add_f64x4(x, x, *lane);
                     }
@@ -194,7 +259,7 @@ mod avx2 {
 
     #[inline(always)]
     fn to_integers(v3: V3, x: f32x8, factor: f32x8, (low, high): (f32x8, f32x8)) -> i32x8 {
-        // The minimum of a NaN and `high` is `high`, as in the portable version.
+        // The minimum of a NaN and `high` is `high`.
         let product = v3.avx._mm256_min_ps(cast(v3.mul_f32x8(x, factor)), cast(high));
         let clamped: f32x8 = cast(v3.avx._mm256_max_ps(product, cast(low)));
         v3.convert_f32x8_to_i32x8(clamped)
@@ -217,40 +282,107 @@ mod avx2 {
         bound: f32,
         direction: Direction,
         sums: &mut [i32],
-    ) -> u128 {
+    ) -> Quantised {
         v3.vectorize(Inlined(
             #[inline(always)]
             || {
                 let factor = v3.splat_f32x8(c);
                 let bounds = (v3.splat_f32x8(-bound), v3.splat_f32x8(bound));
-                let accumulate = |sum: i32x8, u: i32x8| match direction {
-                    Direction::Add => v3.wrapping_add_i32x8(sum, u),
-                    Direction::TakeBack => v3.wrapping_sub_i32x8(sum, u),
-                };
                 let (x_steps, x_rest) = x.as_chunks::<LANES>();
                 let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
-                let mut total = portable::quantise(x_rest, c, bound, direction, sum_rest);
+                let mut found = portable::quantise(x_rest, c, bound, direction, sum_rest);
                 for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
-                    let mut lanes = [v3.splat_u64x4(0); 4];
+                    let mut lanes = [[v3.splat_u64x4(0); 2]; LANES / 8];
                     for (x, sum) in x_steps.iter().zip(sum_steps) {
-                        let [x_0, x_1]: [f32x8; 2] = cast(*x);
-                        let [sum_0, sum_1]: [i32x8; 2] = cast(*sum);
-                        let [u_0, u_1] = [
-                            to_integers(v3, x_0, factor, bounds),
-                            to_integers(v3, x_1, factor, bounds),
-                        ];
-                        *sum = cast([accumulate(sum_0, u_0), accumulate(sum_1, u_1)]);
-                        let [square_0, square_1] = squares(v3, u_0);
-                        let [square_2, square_3] = squares(v3, u_1);
-                        let step = [square_0, square_1, square_2, square_3];
-                        for (lane, square) in lanes.iter_mut().zip(step) {
-                            *lane = v3.wrapping_add_u64x4(*lane, square);
+                        let parts: [f32x8; LANES / 8] = cast(*x);
+                        let mut sums: [i32x8; LANES / 8] = cast(*sum);
+                        for ((x, sum), lanes) in parts.into_iter().zip(&mut sums).zip(&mut lanes) {
+                            let u = to_integers(v3, x, factor, bounds);
+                            *sum = match direction {
+                                Direction::Add => v3.wrapping_add_i32x8(*sum, u),
+                                Direction::TakeBack => v3.wrapping_sub_i32x8(*sum, u),
+                            };
+                            for (lane, square) in lanes.iter_mut().zip(squares(v3, u)) {
+                                *lane = v3.wrapping_add_u64x4(*lane, square);
+                            }
                         }
+                        *sum = cast(sums);
                     }
                     let lanes: [u64; LANES] = cast(lanes);
-                    total += lanes.iter().map(|&lane| u128::from(lane)).sum::<u128>();
+                    found = found.and(Quantised::of_lanes(&lanes));
                 }
-                total
+                found
+            },
+        ))
+    }
+}
+
+/// As for AVX2, with vectors twice as long. The squared norm would not be quicker: conversions to f64 take as long.
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use core::arch::x86_64::__m512i;
+
+    use pulp::x86::V4;
+    use pulp::{cast, f32x16, i32x16, u64x8};
+
+    use super::{Direction, LANES, Quantised, STEPS, portable};
+    use crate::vectorised::Inlined;
+
+    #[inline(always)]
+    fn to_integers(v4: V4, x: f32x16, factor: f32x16, bound: f32x16) -> i32x16 {
+        // The smaller absolute value, with the sign of the first.
+        const CLAMP: i32 = 0b0010;
+        let product = cast(v4.mul_f32x16(x, factor));
+        let clamped = v4.avx512dq._mm512_range_ps::<CLAMP>(product, cast(bound));
+        cast(v4.avx512f._mm512_cvttps_epi32(clamped))
+    }
+
+    #[inline(always)]
+    fn squares(v4: V4, u: i32x16) -> [u64x8; 2] {
+        let even: __m512i = cast(u);
+        let odd = v4.avx512f._mm512_srli_epi64::<32>(even);
+        let even = v4.avx512f._mm512_mul_epi32(even, even);
+        let odd = v4.avx512f._mm512_mul_epi32(odd, odd);
+        [cast(even), cast(odd)]
+    }
+
+    pub(super) fn quantise(
+        v4: V4,
+        x: &[f32],
+        c: f32,
+        bound: f32,
+        direction: Direction,
+        sums: &mut [i32],
+    ) -> Quantised {
+        v4.vectorize(Inlined(
+            #[inline(always)]
+            || {
+                let factor = v4.splat_f32x16(c);
+                let largest = v4.splat_f32x16(bound);
+                let (x_steps, x_rest) = x.as_chunks::<LANES>();
+                let (sum_steps, sum_rest) = sums.as_chunks_mut::<LANES>();
+                let mut found = portable::quantise(x_rest, c, bound, direction, sum_rest);
+                for (x_steps, sum_steps) in x_steps.chunks(STEPS).zip(sum_steps.chunks_mut(STEPS)) {
+                    let mut lanes = [[v4.splat_u64x8(0); 2]; LANES / 16];
+                    for (x, sum) in x_steps.iter().zip(sum_steps) {
+                        let parts: [f32x16; LANES / 16] = cast(*x);
+                        let mut sums: [i32x16; LANES / 16] = cast(*sum);
+                        for ((x, sum), lanes) in parts.into_iter().zip(&mut sums).zip(&mut lanes) {
+                            let u = to_integers(v4, x, factor, largest);
+                            *sum = match direction {
+                                Direction::Add => v4.wrapping_add_i32x16(*sum, u),
+                                Direction::TakeBack => v4.wrapping_sub_i32x16(*sum, u),
+                            };
+                            for (lane, square) in lanes.iter_mut().zip(squares(v4, u)) {
+                                *lane = v4.wrapping_add_u64x8(*lane, square);
+                            }
+                        }
+                        *sum = cast(sums);
+                    }
+                    let lanes: [u64; LANES] = cast(lanes);
+                    found = found.and(Quantised::of_lanes(&lanes));
+                }
+                found
             },
         ))
     }
@@ -277,7 +409,7 @@ mod tests {
         }
 
         #[test]
-        fn both_quantisers_and_a_scalar_reference_agree(
+        fn all_quantisers_and_a_scalar_reference_agree(
             x in prop::collection::vec(any_finite(), 0..100),
             s_int in 1u32..=(1 << 27),
         ) {
@@ -302,18 +434,47 @@ mod tests {
         }
     }
 
-    /// Adds with both kernels, compares the results, and subtracts again with both.
+    type Quantise = fn(&[f32], f32, f32, Direction, &mut [i32]) -> Quantised;
+
+    /// All that this machine has.
+    fn quantisers() -> Vec<Quantise> {
+        let mut all: Vec<Quantise> =
+            vec![portable::quantise, |x, c, b, way, sums| quantise(x, c, b as u32, way, sums)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use pulp::x86::{V3, V4};
+            if V3::try_new().is_some() {
+                all.push(|x, c, b, way, sums| {
+                    avx2::quantise(V3::try_new().unwrap(), x, c, b, way, sums)
+                });
+            }
+            if V4::try_new().is_some() {
+                all.push(|x, c, b, way, sums| {
+                    avx512::quantise(V4::try_new().unwrap(), x, c, b, way, sums)
+                });
+            }
+        }
+        all
+    }
+
+    /// Adds with every kernel, compares the results, and subtracts again.
     fn compare_kernels(x: &[f32], c: f32, s_int: u32) -> u128 {
-        let (mut fast, mut slow) = (vec![7; x.len()], vec![7; x.len()]);
         let bound = round_down(f64::from(s_int));
-        let squares = quantise(x, c, s_int, Direction::Add, &mut fast);
-        assert_eq!(squares, portable::quantise(x, c, bound, Direction::Add, &mut slow));
-        assert_eq!(fast, slow);
-        assert!(fast.iter().all(|sum| (sum - 7).unsigned_abs() <= s_int));
-        assert_eq!(squares, quantise(x, c, s_int, Direction::TakeBack, &mut fast));
-        portable::quantise(x, c, bound, Direction::TakeBack, &mut slow);
-        assert!(fast.iter().chain(&slow).all(|&sum| sum == 7));
-        squares
+        let has_nan = x.iter().any(|x| (x * c).is_nan());
+        let mut expected = vec![7; x.len()];
+        let all = portable::quantise(x, c, bound, Direction::Add, &mut expected).squares;
+        for quantise in quantisers() {
+            let mut sums = vec![7; x.len()];
+            let found = quantise(x, c, bound, Direction::Add, &mut sums);
+            let added = || sums.iter().map(|sum| u64::from((sum - 7).unsigned_abs()));
+            assert!(has_nan || sums == expected);
+            assert!(added().all(|u| u <= u64::from(s_int) && u <= u64::from(found.largest())));
+            assert_eq!(found.squares, added().map(|u| u128::from(u * u)).sum());
+            assert_eq!(found.squares, all);
+            assert_eq!(quantise(x, c, bound, Direction::TakeBack, &mut sums), found);
+            assert!(sums.iter().all(|&sum| sum == 7));
+        }
+        all
     }
 
     #[test]

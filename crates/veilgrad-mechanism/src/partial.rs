@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::accumulator::Accumulator;
 use crate::clip::{certified, factor, relative_weight, round_down};
-use crate::kernel::{self, Direction};
+use crate::kernel::{self, Direction, Quantised};
 use crate::outer::{OuterProducts, Record, RecordVector};
 use crate::planned::{Plan, PlannedContent};
 
@@ -310,8 +310,8 @@ impl GroupSum {
     /// that the record contributes zero.
     fn add_certified<R: Record + ?Sized>(&mut self, grid: IntegerGrid, vectors: &R, factor: f64) {
         let (s_int, members) = (grid.s_int(), &mut self.members);
-        let mut quantise = |sums: &mut [i32], direction: Direction| -> u128 {
-            let squares = members.iter_mut().map(|member| {
+        let mut quantise = |sums: &mut [i32], direction: Direction| {
+            let vectors = members.iter_mut().map(|member| {
                 let factor = factor / member.alpha;
                 match (vectors.vector(member.vector), &mut member.storage) {
                     (Some(RecordVector::Values(values)), Storage::Sums(range)) => {
@@ -322,19 +322,22 @@ impl GroupSum {
                     (Some(RecordVector::Outer(_, right)), Storage::Outer(products))
                         if direction == Direction::Add =>
                     {
-                        products.round(right, factor)
+                        Quantised::elsewhere(products.round(right, factor))
                     }
-                    _ => 0,
+                    _ => Quantised::default(),
                 }
             });
-            squares.sum()
+            vectors.fold(Quantised::default(), Quantised::and)
         };
-        let is_certified = self.sums.add_record(|sums| {
-            let is_certified = certified(grid, quantise(sums, Direction::Add));
-            if !is_certified {
-                quantise(sums, Direction::TakeBack);
+        let mut is_certified = false;
+        self.sums.add_record(|sums| {
+            let found = quantise(sums, Direction::Add);
+            is_certified = certified(grid, found.squares);
+            if is_certified {
+                return found.largest();
             }
-            is_certified
+            quantise(sums, Direction::TakeBack);
+            0
         });
         if is_certified {
             self.certified += 1;

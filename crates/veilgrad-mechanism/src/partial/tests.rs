@@ -224,7 +224,8 @@ impl OuterProducts for DenseProducts {
         let product: Vec<f32> = product.collect();
         let mut rounded = vec![0; product.len()];
         let c = round_down(factor);
-        let squares = kernel::quantise(&product, c, self.s_int, Direction::Add, &mut rounded);
+        let squares =
+            kernel::quantise(&product, c, self.s_int, Direction::Add, &mut rounded).squares;
         self.rounded = rounded.into_iter().map(i64::from).collect();
         squares
     }
