@@ -13,7 +13,7 @@ warnings.filterwarnings("ignore")
 import numpy
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 torch.set_num_threads(threads)
 torch.manual_seed(1)
@@ -22,6 +22,24 @@ torch.manual_seed(1)
 def read(name, skip):
     with gzip.open(f"{data}/{name}") as file:
         return numpy.frombuffer(file.read(), dtype=numpy.uint8)[skip:]
+
+
+RECORDS, FEATURES, DISTINCT = 60_000, 10_287, 4_000
+
+
+class Features(Dataset):
+    """The made-up records of model D, as in training.rs."""
+
+    def __init__(self):
+        values = numpy.arange(DISTINCT * FEATURES, dtype=numpy.int64) * 7919 % 1009
+        self.x = torch.from_numpy((values * (2 / 1009) - 1).astype(numpy.float32)).view(DISTINCT, FEATURES)
+        self.y = torch.arange(RECORDS) % 10
+
+    def __len__(self):
+        return RECORDS
+
+    def __getitem__(self, record):
+        return self.x[record % DISTINCT], self.y[record]
 
 
 images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(numpy.float32) / 255
@@ -42,19 +60,22 @@ if model_name == "A":
         nn.ReLU(),
         nn.Linear(32, 10),
     )
+elif model_name == "D":
+    model = nn.Sequential(nn.Linear(FEATURES, 10))
 else:
     x = torch.from_numpy(images)
     model = nn.Sequential(
         nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)
     )
 
+dataset = Features() if model_name == "D" else TensorDataset(x, labels)
 # As in training.rs: the peak is to be that of training, not of reading the data.
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.15)
 criterion = nn.CrossEntropyLoss()
-loader = DataLoader(TensorDataset(x, labels), batch_size=batch, shuffle=True)
+loader = DataLoader(dataset, batch_size=batch, shuffle=True)
 if mode != "public":
     from opacus import PrivacyEngine
 

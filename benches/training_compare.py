@@ -35,12 +35,14 @@ def ratio(found, case, others, key):
     return f"{best(found[case], key) / rivals[rival]:.2f} ({rival[1]})"
 
 
+models = ["A", "B"] if burn else ["A", "B", "D"]
+batches = {"D": 4096}
 # On a busy machine time on the wall says little; time of the processor says more, except about
 # threads that wait by spinning.
 keys = {"per CPU second": "per_cpu_second", "per second": "per_second"}
 for threads in [1] if burn else [1, 2]:
-    for model in ["A", "B"]:
-        found = {}
+    for model in models:
+        found, batch = {}, batches.get(model, 256)
         for _ in range(turns):
             for theirs, mode in [
                 (False, "private"),
@@ -49,12 +51,14 @@ for threads in [1] if burn else [1, 2]:
                 (True, "public"),
             ]:
                 rounds = (20 if quick else 100) if not theirs else (6 if quick else 20)
+                if model == "D":
+                    rounds = 4 if quick else 12
                 if theirs and model == "B" and mode in ["hooks", "ew", "functorch"]:
                     rounds = 3  # a few hundred examples per second
                 found.setdefault((theirs, mode), []).append(
-                    run(theirs, model, mode, threads, 256, rounds)
+                    run(theirs, model, mode, threads, batch, rounds)
                 )
-        print(f"model {model}, {threads} thread(s), batch 256: examples {' and '.join(keys)}, peak MB")
+        print(f"model {model}, {threads} thread(s), batch {batch}: examples {' and '.join(keys)}, peak MB")
         for (theirs, mode), results in found.items():
             name = ("opacus " if mode != "public" else "torch ") + mode if theirs else f"ours {mode}"
             numbers = "".join(f"{best(results, key):>10.0f}" for key in keys.values())
