@@ -116,11 +116,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let quick = arguments.iter().any(|a| a == "--quick") || arguments.is_empty();
     let cases = if quick {
-        vec![
-            ("A", "private", 2, 256, 5),
-            ("B", "private", 2, 256, 5),
-            ("D", "private", 2, 4096, 1),
-        ]
+        vec![("A", "private", 2, 256, 5), ("B", "private", 2, 256, 5), ("D", "private", 2, 4096, 1)]
     } else {
         let [model, mode, threads, batch, rounds] = &arguments[..] else {
             return Err("MODEL MODE THREADS BATCH ROUNDS".into());
