@@ -56,7 +56,7 @@ wheel() {
     environment "${PYTHON:-python3}" "$place"
     rm -rf "$wheels"
     # The wheel is built from the source distribution, as for users who have nothing else.
-    "$place/bin/maturin" sdist --quiet --out "$wheels"
+    "$place/bin/maturin" sdist --out "$wheels"
     "$place/bin/pip" wheel --quiet --no-deps --wheel-dir "$wheels" "$wheels"/*.tar.gz
     local file size
     file=$(ls "$wheels"/*.whl) size=$(stat -c %s "$(ls "$wheels"/*.whl)")

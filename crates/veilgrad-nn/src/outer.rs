@@ -18,8 +18,10 @@ const WIDTH: usize = 16;
 pub(crate) const LEFT_MAX: f32 = 8191.0;
 pub(crate) const RIGHT_MAX: f32 = 16383.0;
 
-/// How many records are collected before their factors are multiplied; the sum does not depend on it.
-const DEPTH: usize = 256;
+/// How many records are collected before their factors are multiplied: as many as have COLLECTED left coordinates, which
+/// fit the L2 cache, within these limits. The sum does not depend on it.
+const DEPTHS: std::ops::RangeInclusive<usize> = 32..=256;
+const COLLECTED: usize = 256 << 10;
 /// Pairs of records whose summed products always fit 32 bits.
 const SAFE_PAIRS: usize = 8;
 
@@ -34,6 +36,8 @@ type Pair = [i16; 2];
 pub(crate) struct OuterSum {
     inputs: usize,
     outputs: usize,
+    /// How many pairs of records there is room for.
+    pairs: usize,
     /// Left factors in blocks of four coordinates, each with all pairs.
     left: Vec<Pair>,
     /// Right factors in panels of sixteen coordinates, each with all pairs; they begin at a cache line boundary.
@@ -55,10 +59,11 @@ const LARGEST: u64 = i32::MAX as u64;
 
 impl OuterSum {
     pub(crate) fn new(inputs: usize, outputs: usize) -> Self {
-        let pairs = DEPTH / 2;
+        let pairs = (COLLECTED / inputs.max(1)).clamp(*DEPTHS.start(), *DEPTHS.end()) / 2;
         Self {
             inputs,
             outputs,
+            pairs,
             left: vec![[0; 2]; inputs.next_multiple_of(HEIGHT) * pairs],
             right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs + LINE],
             single: [vec![0; inputs], vec![0; outputs]],
@@ -74,7 +79,7 @@ impl OuterSum {
     /// Adds the outer product of two integer vectors, with `|left_i| <= 8191` and `|right_j| <= 16383`.
     /// [`sum`](Self::sum) has it after [`finish`](Self::finish).
     pub(crate) fn push(&mut self, left: &[i16], right: &[i16]) {
-        if self.waiting == DEPTH {
+        if self.waiting == 2 * self.pairs {
             self.multiply();
         }
         self.products += u64::from(largest(left)) * u64::from(largest(right));
@@ -90,7 +95,7 @@ impl OuterSum {
 
     /// Pairs the record without a partner with this one.
     fn pair(&mut self, left: &[i16], right: &[i16]) {
-        let (pair, first) = (self.waiting / 2, unaligned(&self.right));
+        let (pair, first) = ((self.waiting / 2, self.pairs), unaligned(&self.right));
         let [single_left, single_right] = &self.single;
         vectorised(
             #[inline(always)]
@@ -148,6 +153,7 @@ impl OuterSum {
             let products = Products {
                 inputs: self.inputs,
                 outputs: self.outputs,
+                room: self.pairs,
                 pairs: first..(first + step).min(pairs),
                 left: &self.left,
                 right: &self.right[unaligned(&self.right)..],
@@ -181,10 +187,15 @@ impl Drop for OuterSum {
     }
 }
 
-/// Interleaves the factors of two records, as pair number `pair`.
+/// Interleaves the factors of two records, as one pair of so many.
 #[inline(always)]
-fn interleave<const BLOCK: usize>(pairs: &mut [Pair], pair: usize, a: &[i16], b: &[i16]) {
-    let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(DEPTH / 2);
+fn interleave<const BLOCK: usize>(
+    pairs: &mut [Pair],
+    (pair, of): (usize, usize),
+    a: &[i16],
+    b: &[i16],
+) {
+    let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(of);
     for ((block, a), b) in blocks.zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
         let to = &mut block[pair];
         match (a.first_chunk::<BLOCK>(), b.first_chunk::<BLOCK>()) {
@@ -295,6 +306,8 @@ impl Kernel for pulp::x86::V4 {
 struct Products<'a> {
     inputs: usize,
     outputs: usize,
+    /// The pairs that a block has room for.
+    room: usize,
     pairs: std::ops::Range<usize>,
     left: &'a [Pair],
     right: &'a [Pair],
@@ -337,11 +350,10 @@ impl Products<'_> {
     /// Adds the rows of B blocks; returns their number.
     #[inline(always)]
     fn rows<const B: usize>(&mut self, kernel: impl Kernel, block: usize) -> usize {
-        let Self { inputs, outputs, ref pairs, .. } = *self;
+        let Self { inputs, outputs, room, ref pairs, .. } = *self;
         let left = self.left.as_chunks::<HEIGHT>().0;
-        let a: Rows<'_, B> =
-            std::array::from_fn(|i| &left[(block + i) * (DEPTH / 2)..][pairs.clone()]);
-        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(DEPTH / 2);
+        let a: Rows<'_, B> = std::array::from_fn(|i| &left[(block + i) * room..][pairs.clone()]);
+        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(room);
         for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
             let width = WIDTH.min(outputs - column);
             let mut sums = [[[0; WIDTH]; HEIGHT]; B];
