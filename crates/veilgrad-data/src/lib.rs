@@ -4,6 +4,7 @@
 //!   bounds and shapes are declared, never inferred from private data.
 //! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
+//! - [`ImageCopy`]: shifted and mirrored copies of images.
 //! - [`CompactRows`]: features in 16 bits a number.
 //!
 //! # Guarantee
@@ -15,6 +16,7 @@
 )]
 
 mod array;
+mod augment;
 mod compact;
 mod error;
 pub mod idx;
@@ -28,6 +30,7 @@ pub mod table;
 mod wavelet;
 
 pub use array::Array;
+pub use augment::ImageCopy;
 pub use compact::CompactRows;
 pub use error::DataError;
 pub use normal::{GroupNorm, scale_to_norm};
