@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::argument::{Check, Common};
 use crate::error::Error;
 use crate::output::{print, print_json, say};
-use crate::train::config::{Config, Features};
+use crate::train::config::Config;
 use crate::train::data;
 use crate::train::job::Job;
 
@@ -82,8 +82,5 @@ fn refuse(problems: Vec<Error>, common: &Common) -> Result<(), Error> {
 
 /// Whether training could read all files; errors are those of `train`.
 fn check_files(config: &Config) -> Result<(), Error> {
-    // Computing features takes long and cannot fail.
-    let mut plain = config.clone();
-    plain.model.features = Features::None;
-    data::train_and_test(&plain, 1).map(|_| ())
+    data::train_and_test(config).map(|_| ())
 }

@@ -68,7 +68,7 @@ pub fn job(text: &str, most_parameters: u64) -> Result<(Option<f64>, f64), Strin
 /// # Errors
 /// What is wrong with it.
 pub fn model(path: &Path) -> Result<Model, String> {
-    model_file::read(path).map(|(model, _)| model).map_err(|error| error.to_string())
+    model_file::read(path).map(|file| file.model).map_err(|error| error.to_string())
 }
 
 /// Parses a stored report, and makes its HTML page.

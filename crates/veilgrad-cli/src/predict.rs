@@ -1,18 +1,18 @@
 //! `veilgrad predict`: classes of new examples from a trained model.
 
 use serde_json::json;
-use veilgrad_nn::{Records, public};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
 use crate::output::{csv_cell, print, print_json};
-use crate::train::{data, model_file};
+use crate::train::data;
+use crate::train::model_file::{self, ModelFile};
 
 pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
-    let (model, declaration) = model_file::read(&arguments.model)?;
+    let ModelFile { model, whitening, declaration } = model_file::read(&arguments.model)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let examples = data::unlabelled(&declaration, &arguments.data, threads)?;
-    let outputs = public::outputs(&model, &examples);
+    let examples = data::unlabelled(&declaration, &arguments.data)?;
+    let outputs = examples.outputs(&declaration, &model, whitening.as_ref(), threads)?;
     let names = declaration.classes.names();
     let classes = names.len().max(1);
     let rows = outputs.chunks_exact(classes).map(|row| {
@@ -26,7 +26,6 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
         let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
         (names.get(best), Some(powers.get(best).copied().unwrap_or(0.0) / sum))
     });
-    debug_assert_eq!(outputs.len() as u64, examples.count() * classes as u64);
     if common.json {
         let predictions: Vec<_> = rows
             .map(|(class, probability)| json!({ "class": class, "probability": probability }))

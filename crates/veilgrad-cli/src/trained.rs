@@ -4,16 +4,18 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Parser;
-use veilgrad_nn::{InMemory, Model, public};
+use veilgrad_nn::{Model, Whitening};
 
 use crate::argument::{Arguments, Command};
 use crate::report::{self, page};
 use crate::train::config::Declaration;
-use crate::train::{data, model_file};
+use crate::train::inputs::{self, Inputs};
+use crate::train::model_file::{self, ModelFile};
 
 /// A trained model with the declaration of its data.
 pub struct Trained {
     model: Model,
+    whitening: Option<Whitening>,
     declaration: Declaration,
 }
 
@@ -23,8 +25,9 @@ impl Trained {
     /// # Errors
     /// What is wrong with it.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let (model, declaration) = model_file::read(path).map_err(|error| error.to_string())?;
-        Ok(Self { model, declaration })
+        let ModelFile { model, whitening, declaration } =
+            model_file::read(path).map_err(|error| error.to_string())?;
+        Ok(Self { model, whitening, declaration })
     }
 
     /// The model with its parameters.
@@ -54,7 +57,7 @@ impl Trained {
     /// When the length is not a multiple of the size of an example.
     pub fn outputs(&self, values: Vec<f32>, threads: usize) -> Result<Vec<f32>, String> {
         let text = |error: crate::error::Error| error.to_string();
-        let width: usize = data::shape(&self.declaration).map_err(text)?.iter().product();
+        let width: usize = inputs::shape(&self.declaration).map_err(text)?.iter().product();
         let (given, is_table) = match &self.declaration.shape {
             Some(shape) if self.declaration.columns.is_empty() => (shape.iter().product(), false),
             _ => (width, true),
@@ -63,12 +66,12 @@ impl Trained {
         if given == 0 || !values.len().is_multiple_of(given) {
             return Err(format!("an example has {given} numbers"));
         }
-        let inputs = match is_table {
-            true => values,
-            false => data::features(&self.declaration, values, threads).map_err(text)?,
-        };
-        let labels = vec![0.0; inputs.len() / width.max(1)];
-        Ok(public::outputs(&self.model, &InMemory::new(inputs, width, labels, 1)))
+        let mut scaled = values;
+        if !is_table {
+            inputs::scale(&self.declaration, &mut scaled).map_err(text)?;
+        }
+        let inputs = Inputs::new(&self.declaration).map_err(text)?;
+        Ok(inputs.outputs(&scaled, &self.model, self.whitening.as_ref(), threads))
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! - [`idx`], [`npy`], [`table`]: IDX, NumPy and CSV files (Parquet with the feature `parquet`). Classes, categories,
 //!   bounds and shapes are declared, never inferred from private data.
-//! - [`Scattering`], [`GroupNorm`]: functions of one record alone, so that protecting the record protects its
+//! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
+//! - [`ImageCopy`]: shifted and mirrored copies of images.
+//! - [`CompactRows`]: features in 16 bits a number.
 //!
 //! # Guarantee
 //! A record that is not as declared contributes zero and is never an error. Errors concern a file as a whole and never
@@ -14,6 +16,8 @@
 )]
 
 mod array;
+mod augment;
+mod compact;
 mod error;
 pub mod idx;
 mod line;
@@ -26,9 +30,11 @@ pub mod table;
 mod wavelet;
 
 pub use array::Array;
+pub use augment::ImageCopy;
+pub use compact::CompactRows;
 pub use error::DataError;
-pub use normal::GroupNorm;
-pub use scattering::{Scattering, ScatteringError};
+pub use normal::{GroupNorm, scale_to_norm};
+pub use scattering::{Pool, Scattering, ScatteringError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -55,6 +55,26 @@ impl GroupNorm {
     }
 }
 
+/// Scales a record to this L2 norm, in place; a record of zeros stays as it is.
+///
+/// # Guarantee
+/// A function of one record alone: it costs no privacy budget.
+///
+/// # Example
+/// ```
+/// let mut record = [3.0, 4.0];
+/// veilgrad_data::scale_to_norm(&mut record, 10.0);
+/// assert_eq!(record, [6.0, 8.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn scale_to_norm(record: &mut [f32], norm: f64) {
+    let squares: f64 = record.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    if squares > 0.0 {
+        let scale = norm / squares.sqrt();
+        record.iter_mut().for_each(|x| *x = (f64::from(*x) * scale) as f32);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
 use crate::parallel::each_row;
-use crate::wavelet::{average, fold, morlet, turn};
+use crate::wavelet::{Taps, average, fold, morlet, pool, turn};
 
 /// The scattering transform of order two (Bruna, Mallat 2013; with differential privacy: Tramèr, Boneh 2021).
 ///
@@ -24,6 +24,10 @@ use crate::wavelet::{average, fold, morlet, turn};
 /// let scattering = Scattering::new(8, 8, 1, 4)?; // J = 1, L = 4
 /// assert_eq!(scattering.shape(), [5, 4, 4]); // 1 + 4 channels of 4 x 4
 /// assert_eq!(scattering.transform(&[0.5; 64], 1).len(), 5 * 4 * 4);
+///
+/// // The same channels, averaged around 3 x 3 points.
+/// let pool = veilgrad_data::Pool { grid: 3, sigma: 1.2 };
+/// assert_eq!(Scattering::pooled(8, 8, 1, 4, pool)?.shape(), [5, 3, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Scattering {
@@ -32,6 +36,15 @@ pub struct Scattering {
     shape: [usize; 3],
     /// By scale: what is needed where every 2^j-th sample is left.
     levels: Vec<Level>,
+}
+
+/// Where channels are averaged: around `grid x grid` points, spread evenly over the image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pool {
+    /// Points along each side.
+    pub grid: usize,
+    /// The standard deviation of the Gaussian around a point, in pixels.
+    pub sigma: f64,
 }
 
 /// How many numbers all wavelets together may have, and the averages along one side.
@@ -55,7 +68,7 @@ struct Level {
     /// Transfer functions of the wavelets of this scale and all larger ones, by scale and orientation.
     filters: Vec<Vec<Vec<f32>>>,
     /// The averages along rows and columns.
-    average: (Vec<f32>, Vec<f32>),
+    average: (Vec<Taps>, Vec<Taps>),
     forward: Plans,
     inverse: Plans,
 }
@@ -64,6 +77,12 @@ struct Level {
 const fn pad(side: usize, scales: u32) -> usize {
     let step = 1usize << scales;
     ((side + step) / step + 1) * step
+}
+
+/// The same for [`Scattering::pooled`]: two and a half times the widest wavelet's scale on each side. A multiple of
+/// eight, because signals are subsampled by up to eight.
+const fn pad_pooled(side: usize, scales: u32) -> usize {
+    (side + (5 << (scales - 1))).next_multiple_of(8)
 }
 
 /// Transforms along a side of `rows` and along one of `columns`.
@@ -83,6 +102,50 @@ impl Scattering {
         let shape = Self::shape_of(rows, columns, scales, orientations)?;
         let (padded, image) = ((pad(rows, scales), pad(columns, scales)), (rows, columns));
         let step = 1usize << scales;
+        let averages = |length: usize, side: usize, factor: usize| {
+            let width = 0.8 * step as f64 / (2 * factor) as f64;
+            average(length, width, step / factor, side / step)
+        };
+        Ok(Self::build(image, padded, shape, (scales, orientations), |j| 1 << j, averages))
+    }
+
+    /// The transform with scales 1, 2, …, 2^(J-1) and L orientations, averaged around the points of a grid: point k of
+    /// G along a side of n pixels is at `(k + 1/2) n/G - 1/2`. Images are mirrored at their sides; averages count
+    /// pixels of the image alone.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), and when the grid has more points than a side has pixels or sigma is not in
+    /// [0.5, 64].
+    pub fn pooled(
+        rows: usize,
+        columns: usize,
+        scales: u32,
+        orientations: usize,
+        Pool { grid, sigma }: Pool,
+    ) -> Result<Self, ScatteringError> {
+        let pooled = Pool { grid, sigma };
+        let shape = Self::pooled_shape_of(rows, columns, scales, orientations, pooled)?;
+        let padded = (pad_pooled(rows, scales), pad_pooled(columns, scales));
+        // Samples at most two sigmas apart lose less than 1 % of a Gaussian average.
+        let coarsest = (2.0 * sigma).log2().floor().clamp(0.0, 3.0) as u32;
+        let factor = |j: u32| 1usize << j.min(coarsest);
+        let averages = |length: usize, side: usize, factor: usize| {
+            let margin = (length * factor - side) / 2;
+            pool(length, factor, margin, side, grid, sigma)
+        };
+        Ok(Self::build((rows, columns), padded, shape, (scales, orientations), factor, averages))
+    }
+
+    /// The transform whose signals of scale j are subsampled by `factor(j)`, with averages along sides of
+    /// `(length, pixels, factor)`.
+    fn build(
+        image: (usize, usize),
+        padded: (usize, usize),
+        shape: [usize; 3],
+        (scales, orientations): (u32, usize),
+        factor: impl Fn(u32) -> usize,
+        averages: impl Fn(usize, usize, usize) -> Vec<Taps>,
+    ) -> Self {
         let whole: Vec<Vec<Vec<f32>>> = (0..scales)
             .map(|j| {
                 let one = |l| turn(&morlet(padded, j, l, orientations), padded.1);
@@ -91,25 +154,49 @@ impl Scattering {
             .collect();
         let mut planner = FftPlanner::new();
         let mut level = |j: u32| {
-            let factor = 1usize << j;
+            let factor = factor(j);
             let (rows, columns) = (padded.0 / factor, padded.1 / factor);
             let filters = whole
                 .iter()
                 .skip(j as usize)
                 .map(|scale| scale.iter().map(|filter| fold(filter, padded.0, factor)).collect());
-            let (width, stride) = (0.8 * f64::from(scales - 1 - j).exp2(), step / factor);
-            let averages = |length, side: usize| average(length, width, stride, side / step);
             Level {
                 rows,
                 columns,
                 filters: filters.collect(),
-                average: (averages(rows, image.0), averages(columns, image.1)),
+                average: (averages(rows, image.0, factor), averages(columns, image.1, factor)),
                 forward: Plans(planner.plan_fft_forward(rows), planner.plan_fft_forward(columns)),
                 inverse: Plans(planner.plan_fft_inverse(rows), planner.plan_fft_inverse(columns)),
             }
         };
         let levels = (0..scales).map(&mut level).collect();
-        Ok(Self { image, padded, shape, levels })
+        Self { image, padded, shape, levels }
+    }
+
+    /// The shape of the result of [`pooled`](Self::pooled), in no time.
+    ///
+    /// # Errors
+    /// As for [`pooled`](Self::pooled).
+    pub fn pooled_shape_of(
+        rows: usize,
+        columns: usize,
+        scales: u32,
+        orientations: usize,
+        Pool { grid, sigma }: Pool,
+    ) -> Result<[usize; 3], ScatteringError> {
+        let [channels, ..] = Self::shape_of(rows, columns, scales, orientations)?;
+        let wrong = |rule| ScatteringError { rows, columns, scales, orientations, rule };
+        if !(1..=rows.min(columns)).contains(&grid) || !(0.5..=64.0).contains(&sigma) {
+            return Err(wrong(
+                "the grid must have 1 point to as many as a side has pixels, and the pool's sigma must be 0.5 to \
+                 64 pixels",
+            ));
+        }
+        let size = pad_pooled(rows, scales) * pad_pooled(columns, scales);
+        if size * scales as usize * orientations > LARGEST {
+            return Err(wrong("all wavelets together would have more than 2^24 numbers"));
+        }
+        Ok([channels, grid, grid])
     }
 
     /// The shape of the result of [`new`](Self::new), in no time: nothing is computed or allocated for it.
@@ -308,16 +395,17 @@ impl Level {
     /// The average of what is in `real` around every place that is kept.
     fn average(&self, work: &mut Work, channel: Option<&mut [f32]>) {
         let Some(channel) = channel else { return };
-        let rows = self.average.0.chunks_exact(self.rows);
-        let kept = self.average.1.len() / self.columns;
+        let kept = self.average.1.len();
         let Some(middle) = work.middle.get_mut(..self.columns) else { return };
-        for (weights, to) in rows.zip(channel.chunks_exact_mut(kept)) {
+        for (taps, to) in self.average.0.iter().zip(channel.chunks_exact_mut(kept.max(1))) {
             middle.fill(0.0);
-            for (weight, row) in weights.iter().zip(work.real.chunks_exact(self.columns)) {
+            let rows = work.real.chunks_exact(self.columns).skip(taps.first);
+            for (weight, row) in taps.weights.iter().zip(rows) {
                 middle.iter_mut().zip(row).for_each(|(to, value)| *to += weight * value);
             }
-            for (to, weights) in to.iter_mut().zip(self.average.1.chunks_exact(self.columns)) {
-                *to = weights.iter().zip(middle.iter()).map(|(weight, value)| weight * value).sum();
+            for (to, taps) in to.iter_mut().zip(&self.average.1) {
+                let values = middle.get(taps.first..).unwrap_or_default();
+                *to = taps.weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
             }
         }
     }
@@ -476,5 +564,78 @@ mod tests {
             let error = (f64::from(*found) - expected).abs();
             assert!(error < 1e-5, "channel {}: {found} for {expected}", place / 9);
         }
+    }
+
+    /// Signals and averages by their definitions, in f64: moduli of convolutions on a torus, subsampled by two from scale 1
+    /// on, averaged over the pixels of the image around 3 x 3 points.
+    #[test]
+    fn pooled_features_are_what_the_definition_says() {
+        const SIDE: usize = 10;
+        const TORUS: usize = 24;
+        const MARGIN: usize = 7;
+        let pixels = image(SIDE, SIDE, 5);
+        let mirror = |place: usize| {
+            let place = place.abs_diff(MARGIN) % (2 * (SIDE - 1));
+            place.min(2 * (SIDE - 1) - place)
+        };
+        let grid = |f: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            (0..TORUS * TORUS).map(|i| f(i / TORUS, i % TORUS)).collect()
+        };
+        let padded = grid(&|r, c| f64::from(pixels[mirror(r) * SIDE + mirror(c)]));
+        let modulus = |signal: &[f64], j, l| {
+            let filter = crate::wavelet::wavelet((TORUS, TORUS), j, l, 2);
+            grid(&|r, c| {
+                let mut sum = Complex::new(0.0, 0.0);
+                for (i, value) in signal.iter().enumerate() {
+                    let (row, column) = (r + TORUS - i / TORUS, c + TORUS - i % TORUS);
+                    sum += filter[row % TORUS * TORUS + column % TORUS] * value;
+                }
+                sum.norm()
+            })
+        };
+        let average = |signal: &[f64], step: usize| -> Vec<f64> {
+            let centre = |point: usize| (point as f64 + 0.5) * SIDE as f64 / 3.0 - 0.5;
+            let inside =
+                || (0..TORUS).step_by(step).filter(|i| (MARGIN..MARGIN + SIDE).contains(i));
+            let weight = |i: usize, point: usize| {
+                let distance = i as f64 - MARGIN as f64 - centre(point);
+                let near = distance.abs() <= 4.0 * 1.2;
+                if near { (-distance * distance / (2.0 * 1.2 * 1.2)).exp() } else { 0.0 }
+            };
+            let at = |r: usize, c: usize| -> f64 {
+                let places = || inside().flat_map(|i| inside().map(move |k| (i, k)));
+                let sum: f64 = places().map(|(i, k)| weight(i, r) * weight(k, c)).sum();
+                let values =
+                    places().map(|(i, k)| weight(i, r) * weight(k, c) * signal[i * TORUS + k]);
+                values.sum::<f64>() / sum
+            };
+            (0..9).map(|i| at(i / 3, i % 3)).collect()
+        };
+        let mut expected = average(&padded, 1);
+        let first: Vec<Vec<f64>> = (0..2).map(|l| modulus(&padded, 0, l)).collect();
+        expected.extend(first.iter().flat_map(|signal| average(signal, 1)));
+        expected.extend((0..2).flat_map(|l| average(&modulus(&padded, 1, l), 2)));
+        for signal in &first {
+            expected.extend((0..2).flat_map(|l| average(&modulus(signal, 1, l), 2)));
+        }
+        let pool = Pool { grid: 3, sigma: 1.2 };
+        let found = Scattering::pooled(SIDE, SIDE, 2, 2, pool).unwrap().transform(&pixels, 1);
+        assert_eq!(found.len(), expected.len());
+        for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error < 1e-5, "channel {}: {found} for {expected}", place / 9);
+        }
+    }
+
+    #[test]
+    fn pooled_shapes_are_as_documented_and_bad_pools_are_refused() {
+        let shape = |grid, sigma| Scattering::pooled_shape_of(28, 28, 3, 6, Pool { grid, sigma });
+        assert_eq!(shape(9, 1.2).unwrap(), [127, 9, 9]);
+        for (grid, sigma) in [(0, 1.0), (29, 1.0), (9, 0.4), (9, 65.0), (9, f64::NAN)] {
+            let error = shape(grid, sigma).unwrap_err().to_string();
+            assert!(error.contains("the grid must have"), "{error}");
+        }
+        let made = Scattering::pooled(28, 28, 3, 6, Pool { grid: 7, sigma: 1.8 }).unwrap();
+        assert_eq!(made.shape(), [127, 7, 7]);
     }
 }

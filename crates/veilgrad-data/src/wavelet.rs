@@ -70,9 +70,14 @@ fn gabor(
     values
 }
 
-/// A matrix that smooths a side of `length` by a Gaussian of this width and samples it at
-/// `stride, 2 stride, …`: one row per sample.
-pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) -> Vec<f32> {
+/// The weights of consecutive samples of a signal, from `first` on.
+pub(crate) struct Taps {
+    pub(crate) first: usize,
+    pub(crate) weights: Vec<f32>,
+}
+
+/// Smooths a side of `length` by a Gaussian of this width and samples it at `stride, 2 stride, …`.
+pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) -> Vec<Taps> {
     let weight = |distance: f64| {
         (-COPIES..=COPIES)
             .map(|copy| distance + f64::from(copy) * length as f64)
@@ -83,7 +88,38 @@ pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) ->
     let entry = |kept: usize, place: usize| {
         (scale * weight(((kept + 1) * stride) as f64 - place as f64)) as f32
     };
-    (0..count).flat_map(|kept| (0..length).map(move |place| entry(kept, place))).collect()
+    let taps =
+        |kept| Taps { first: 0, weights: (0..length).map(|place| entry(kept, place)).collect() };
+    (0..count).map(taps).collect()
+}
+
+/// Gaussian averages around `grid` points of a side of `side` pixels, from `length` samples: sample i is at pixel
+/// `i * factor - margin`. Only samples in the image count, up to four sigmas away.
+pub(crate) fn pool(
+    length: usize,
+    factor: usize,
+    margin: usize,
+    side: usize,
+    grid: usize,
+    sigma: f64,
+) -> Vec<Taps> {
+    let pixel = |sample: usize| (sample * factor) as f64 - margin as f64;
+    let taps = |point: usize| {
+        let centre = (point as f64 + 0.5) * side as f64 / grid as f64 - 0.5;
+        let counts = |sample: &usize| {
+            let pixel = pixel(*sample);
+            (0.0..side as f64).contains(&pixel) && (pixel - centre).abs() <= 4.0 * sigma
+        };
+        let samples: Vec<usize> = (0..length).filter(counts).collect();
+        let weight = |sample: &usize| {
+            let distance = (pixel(*sample) - centre) / sigma;
+            (-0.5 * distance * distance).exp()
+        };
+        let sum: f64 = samples.iter().map(weight).sum();
+        let weights = samples.iter().map(|sample| (weight(sample) / sum) as f32).collect();
+        Taps { first: samples.first().copied().unwrap_or(0), weights }
+    };
+    (0..grid).map(taps).collect()
 }
 
 /// The two-dimensional Fourier transform of a filter: direct, or by FFT for long lines.

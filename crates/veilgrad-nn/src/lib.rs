@@ -55,6 +55,7 @@ mod model;
 mod native;
 mod optimizer;
 mod outer;
+mod precondition;
 mod product;
 pub mod public;
 mod records;
@@ -83,6 +84,7 @@ pub use optimizer::{
     Adagrad, Adam, GradientDescent, Optimizer, PerWeight, RmsProp, Rule, Schedule, Sgd, Step,
     Weights,
 };
+pub use precondition::{PreconditionError, PreconditionPlan, Preconditioning, Whitening};
 pub use records::{InMemory, Microbatches, Records};
 pub use round::{
     Checkpoint, Clipping, Contribution, DriveError, Hooks, Pace, Performance, Progress, TrainError,

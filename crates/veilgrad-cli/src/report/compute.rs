@@ -48,8 +48,8 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
         return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
     };
-    let groups = groups(&last.round);
-    let done = done(&rounds, &last.round, &groups).map_err(Error::failure)?;
+    let last_groups = groups(&last.round);
+    let done = done(&rounds, &last.round, &last_groups).map_err(Error::failure)?;
     let budget = &dataset.budget;
     let claim = crate::claim::of(dataset);
     let claimed = claim.as_ref().ok();
@@ -109,7 +109,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         charged: done.rounds,
         uniform: done.uniform,
         noise_multiplier: done.noise_multiplier.get(),
-        groups: groups.clone(),
+        groups: all_groups(&rounds, &last.round),
         test_accuracy: facts.test_accuracy,
         metrics: facts
             .metrics
@@ -156,6 +156,19 @@ fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done
         noise_multiplier,
         groups: groups.iter().map(released).collect(),
     })
+}
+
+/// The groups of the last round, then those of other rounds that it does not have, such as those of preconditioning.
+fn all_groups(rounds: &[Rounds], last: &Round) -> Vec<Group> {
+    let mut found = groups(last);
+    for group in
+        rounds.iter().filter(|entry| entry.count > 0).flat_map(|entry| groups(&entry.round))
+    {
+        if found.iter().all(|known| known.name != group.name) {
+            found.push(group);
+        }
+    }
+    found
 }
 
 fn groups(round: &Round) -> Vec<Group> {

@@ -40,7 +40,7 @@ pub(crate) struct Report {
     /// The number of rounds done; fewer than charged if an interrupted run left some unused.
     pub(crate) rounds: u64,
     pub(crate) charged: u64,
-    /// Whether all rounds were the same; if not, the groups are those of the last.
+    /// Whether all rounds were the same; if not, the groups of the last come first, then those that only others have.
     pub(crate) uniform: bool,
     /// The smallest noise multiplier of any round.
     pub(crate) noise_multiplier: f64,

@@ -215,7 +215,8 @@ fn figure(body: &mut String, caption: &str, svg: &str) {
 }
 
 fn groups(body: &mut String, report: &Report) {
-    body.push_str("<h2>What every round releases</h2>\n");
+    let title = if report.uniform { "What every round releases" } else { "What rounds release" };
+    let _ = writeln!(body, "<h2>{title}</h2>");
     let bars_of = |title: &str, bar: &dyn Fn(&Group) -> (f64, String)| {
         let bar = |group| (bar(group), group.name.clone());
         let all = report.groups.iter().map(bar).map(|((size, text), name)| (name, size, text));

@@ -1,5 +1,7 @@
 //! Models, plans and optimizers from a configuration.
 
+use std::num::NonZeroU32;
+
 use veilgrad_events::{
     BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate, Sampling,
 };
@@ -10,7 +12,7 @@ use veilgrad_nn::{
 };
 
 use super::config::{self, Config, Declaration, Kind, Record};
-use super::data;
+use super::inputs;
 use crate::error::Error;
 
 /// The number of threads of a run: as requested, but not more than the machine has. Results do not depend on it.
@@ -26,7 +28,7 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     if most_parameters(declaration)? > MOST_PARAMETERS {
         return Err(Error::usage("the model would have more than 2^30 parameters"));
     }
-    let shape = data::shape(declaration)?;
+    let shape = inputs::shape(declaration)?;
     let (config, classes) = (&declaration.model, declaration.classes.count());
     let mut layers = Vec::new();
     let mut hidden = config.hidden.as_slice();
@@ -67,7 +69,7 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
 /// An upper bound on the number of weights, computed before memory is allocated for them. Each of the two convolutions at
 /// least halves the sides of an image.
 pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> {
-    let (shape, model) = (data::shape(declaration)?, &declaration.model);
+    let (shape, model) = (inputs::shape(declaration)?, &declaration.model);
     let wide = |width: usize| width as u128;
     let mut inputs: u128 = shape.iter().map(|side| wide(*side)).product();
     let (mut sum, mut hidden) = (0, model.hidden.as_slice());
@@ -132,8 +134,11 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
         }
     };
     let canaries = usize::try_from(config.canaries()).map_err(Error::usage)?;
-    let mut plan =
-        TrainingPlan::new(clipping, noise, expected).unit(unit(config)).canaries(canaries);
+    let copies = u32::try_from(config.copies()).ok().and_then(NonZeroU32::new);
+    let mut plan = TrainingPlan::new(clipping, noise, expected)
+        .unit(unit(config))
+        .copies(copies.unwrap_or(NonZeroU32::MIN))
+        .canaries(canaries);
     if let Some((clip, share)) = statistics {
         plan = plan.statistics(clip, share);
     }
@@ -171,10 +176,16 @@ pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
 
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let rate = config.train.optimizer.learning_rate();
-    if config.train.cosine {
-        Schedule::Cosine { first: rate, last: 0.0, warmup: 0, rounds: config.train.rounds }
-    } else {
-        Schedule::Constant(rate)
+    let rounds = config.train.rounds;
+    match config.train.schedule {
+        Some(config::Schedule::Linear) => Schedule::Linear { first: rate, last: 0.0, rounds },
+        Some(config::Schedule::Cosine) => {
+            Schedule::Cosine { first: rate, last: 0.0, warmup: 0, rounds }
+        }
+        None if config.train.cosine => {
+            Schedule::Cosine { first: rate, last: 0.0, warmup: 0, rounds }
+        }
+        Some(config::Schedule::Constant) | None => Schedule::Constant(rate),
     }
 }
 

@@ -4,17 +4,22 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use veilgrad_data::ImageCopy;
+
 use super::config::{
-    Classes, Column, Config, Data, Declaration, Features, Kind, Model, Optimizer, Record, Sampling,
-    User,
+    Classes, Column, Config, Data, Declaration, Features, Kind, Model, Named, Optimizer,
+    Precondition, Record, Sampling, User,
 };
-use super::data::{is_table, missing_number};
+use super::data::is_table;
+use super::inputs::missing_number;
 use crate::error::Error;
 use crate::output::check_name;
 
 /// More layers or wider ones are taken for mistakes.
 const MOST_LAYERS: usize = 64;
 const WIDEST: usize = 1 << 24;
+/// Larger shifts of copies are taken for mistakes.
+const MOST_SHIFT: u8 = 16;
 /// A limit on memory: every class has a name.
 const MOST_CLASSES: usize = 1 << 20;
 /// A limit on work: every canary has a coordinate in all others, so the work is quadratic.
@@ -72,7 +77,61 @@ impl Config {
             ));
         }
         let whole = privacy.sampling == Sampling::Poisson || privacy.expected_batch.fract() == 0.0;
-        refuse([(!whole, "[privacy] expected_batch must be whole for batches of a fixed size")])
+        refuse([(!whole, "[privacy] expected_batch must be whole for batches of a fixed size")])?;
+        let example = matches!(data.record, Record::Named(Named::Example));
+        refuse([(
+            self.copies() > 1 && !example,
+            "[model.augment] copies is for [data] record = \"example\"",
+        )])?;
+        self.check_precondition()
+    }
+
+    fn check_precondition(&self) -> Result<(), String> {
+        let Some(precondition) = self.privacy.precondition else { return Ok(()) };
+        let is_share = |share: f64| share > 0.0 && share < 1.0;
+        let Precondition { mean_share, directions_share, directions, rounds, floor } = precondition;
+        for (key, share) in [("mean_share", mean_share), ("directions_share", directions_share)] {
+            if !is_share(share) {
+                return Err(format!("[privacy.precondition] {key} {share} is not in (0, 1)"));
+            }
+        }
+        if !is_share(mean_share + directions_share) {
+            return Err(
+                "[privacy.precondition] mean_share and directions_share leave nothing for training"
+                    .to_owned(),
+            );
+        }
+        if !(floor > 0.0 && floor <= 1.0) {
+            return Err(format!("[privacy.precondition] floor {floor} is not in (0, 1]"));
+        }
+        refuse([
+            (
+                !(1..=256).contains(&directions),
+                "[privacy.precondition] directions must be 1 to 256",
+            ),
+            (!(1..=64).contains(&rounds), "[privacy.precondition] rounds must be 1 to 64"),
+            (
+                self.privacy.epsilon.is_none(),
+                "[privacy.precondition] needs [privacy] epsilon: its shares are of that target",
+            ),
+            (
+                !matches!(self.data.record, Record::Named(Named::Example)),
+                "[privacy.precondition] is for [data] record = \"example\"",
+            ),
+            (
+                self.privacy.sampling == Sampling::Shuffle,
+                "[privacy.precondition] is for sampling = \"poisson\" or \"fixed\": epochs of a shuffle begin at \
+                 the first round of a run",
+            ),
+            (
+                self.model.input_norm.is_none(),
+                "[privacy.precondition] needs [model] input_norm: the norm of inputs after whitening, for example 63",
+            ),
+            (
+                self.model.kind == Kind::Cnn,
+                "[privacy.precondition] is for models of kind \"linear\" or \"mlp\"",
+            ),
+        ])
     }
 
     /// Names are printed, so they must not contain hidden characters.
@@ -171,6 +230,10 @@ impl Config {
         refuse([
             (train.rounds == 0, "[train] rounds must be 1 or more"),
             (bad_ema, "[train] ema is not in [0, 1)"),
+            (
+                train.cosine && train.schedule.is_some(),
+                "[train] has both cosine and schedule; give schedule",
+            ),
         ])?;
         let lr = train.optimizer.learning_rate();
         if !(lr > 0.0 && lr.is_finite()) {
@@ -290,7 +353,33 @@ impl Declaration {
         {
             return Err(format!("[data] missing {missing:?} is not {MISSING_NUMBERS}"));
         }
+        self.check_augment()?;
         self.model.check()
+    }
+
+    fn check_augment(&self) -> Result<(), String> {
+        let Some(augment) = self.model.augment else { return Ok(()) };
+        let all = ImageCopy::all(augment.shift.min(MOST_SHIFT), augment.flip).len();
+        if augment.shift > MOST_SHIFT {
+            return Err(format!("[model.augment] shift must be {MOST_SHIFT} or less"));
+        }
+        for (key, copies) in
+            [("copies", augment.copies), ("predict_copies", augment.predict_copies())]
+        {
+            if !(1..=all).contains(&copies) {
+                return Err(format!(
+                    "[model.augment] {key} must be 1 to {all}, the copies with this shift and flip"
+                ));
+            }
+        }
+        match self.shape.as_deref() {
+            Some([_, _] | [_, _, _]) if self.columns.is_empty() => Ok(()),
+            _ => Err(
+                "[model.augment] needs images: [data] shape = [rows, columns] or [rows, columns, \
+                      colours]"
+                    .to_owned(),
+            ),
+        }
     }
 }
 
@@ -317,6 +406,9 @@ impl Model {
             return Err(format!(
                 "[model] widths must be 1 to {WIDEST}, of {MOST_LAYERS} layers at most"
             ));
+        }
+        if let Some(norm) = self.input_norm.filter(|norm| !(*norm > 0.0 && *norm <= 1e6)) {
+            return Err(format!("[model] input_norm {norm} is not in (0, 1e6]"));
         }
         if self.kind == Kind::Mlp && self.hidden.is_empty() {
             return Err("[model] kind = \"mlp\" needs hidden = [widths]".to_owned());

@@ -174,6 +174,12 @@ pub(crate) struct Model {
     /// Scales and orientations of scattering features, and groups of their normalisation.
     #[serde(default)]
     pub(crate) scattering: Scattering,
+    /// Scales every example's inputs to this L2 norm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) input_norm: Option<f64>,
+    /// Shifted and mirrored copies of images, in training and in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) augment: Option<Augment>,
     /// The widths of hidden layers of an mlp, or of a cnn behind its convolutions (by default 32).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hidden: Vec<usize>,
@@ -206,18 +212,53 @@ pub(crate) enum Features {
     Scattering,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Scattering {
     pub(crate) scales: u32,
     pub(crate) orientations: usize,
+    /// Groups of the normalisation: as many as there are channels for one each.
     pub(crate) norm_groups: usize,
+    /// Averages channels around this many points along each side, instead of one for every 2^J pixels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grid: Option<usize>,
+    /// The standard deviation of these averages, in pixels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pool_sigma: Option<f64>,
 }
 
 impl Default for Scattering {
     fn default() -> Self {
-        Self { scales: 2, orientations: 8, norm_groups: 27 }
+        Self { scales: 2, orientations: 8, norm_groups: 27, grid: None, pool_sigma: None }
     }
+}
+
+/// Copies of images. They cost no budget: a record is still one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Augment {
+    /// Copies of each image, itself included, whose gradients are averaged before clipping.
+    #[serde(default = "one")]
+    pub(crate) copies: usize,
+    /// Copies of each image, itself included, whose outputs are averaged in predictions; by default as in training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) predict_copies: Option<usize>,
+    /// The largest shift of a copy, in pixels.
+    #[serde(default)]
+    pub(crate) shift: u8,
+    /// Whether every copy is followed by its mirror image.
+    #[serde(default)]
+    pub(crate) flip: bool,
+}
+
+impl Augment {
+    pub(crate) fn predict_copies(&self) -> usize {
+        self.predict_copies.unwrap_or(self.copies)
+    }
+}
+
+const fn one() -> usize {
+    1
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -241,6 +282,32 @@ pub(crate) struct Privacy {
     pub(crate) clip: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<Group>,
+    /// Rounds before training that release the mean and the principal directions of the inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precondition: Option<Precondition>,
+}
+
+/// Private preconditioning. Shares are fractions of the squared mu of the target: that of one Gaussian release with the
+/// target's epsilon and delta.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Precondition {
+    /// The share of the mean.
+    pub(crate) mean_share: f64,
+    /// The share of all rounds of directions together.
+    pub(crate) directions_share: f64,
+    /// How many principal directions are released.
+    pub(crate) directions: usize,
+    /// The rounds of subspace iteration.
+    pub(crate) rounds: usize,
+    /// Directions with more variance than this, of 1 in all, are scaled down to it.
+    pub(crate) floor: f64,
+}
+
+impl Default for Precondition {
+    fn default() -> Self {
+        Self { mean_share: 0.02, directions_share: 0.1, directions: 20, rounds: 3, floor: 0.004 }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -276,12 +343,24 @@ pub(crate) struct Train {
     /// The learning rate falls to zero along half a cosine.
     #[serde(default)]
     pub(crate) cosine: bool,
+    /// The course of the learning rate; constant by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<Schedule>,
     /// The number of rounds that are charged at once; at most as many are lost in a crash.
     #[serde(default = "default_block")]
     pub(crate) block: u64,
     /// Rounds between checkpoints; by default so many that checkpoints take about 2 % of the time, and at most 64 blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_rounds: Option<std::num::NonZeroU64>,
+}
+
+/// The course of the learning rate: constant, or falling to zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Schedule {
+    Constant,
+    Linear,
+    Cosine,
 }
 
 const fn default_block() -> u64 {
@@ -349,6 +428,9 @@ pub(crate) struct Declaration {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) columns: Vec<Column>,
     pub(crate) model: Model,
+    /// How many principal directions the whitening of inputs has, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precondition: Option<usize>,
 }
 
 /// Reads exactly two values: the TOML reader would silently drop a third.
@@ -372,6 +454,11 @@ impl Data {
 }
 
 impl Config {
+    /// How many copies of each example are averaged in training.
+    pub(crate) fn copies(&self) -> usize {
+        self.model.augment.map_or(1, |augment| augment.copies)
+    }
+
     /// The number of canaries.
     pub(crate) fn canaries(&self) -> u32 {
         self.audit.map_or(0, |audit| audit.canaries.get())
@@ -388,6 +475,7 @@ impl Config {
             inputs: data.arrays.as_ref().map(|arrays| arrays.inputs.clone()),
             columns: data.columns.clone(),
             model: self.model.clone(),
+            precondition: self.privacy.precondition.map(|precondition| precondition.directions),
         }
     }
 

@@ -2,22 +2,30 @@
 
 use std::path::Path;
 
-use veilgrad_data::table::{Column, Defect, Kind, Schema};
-use veilgrad_data::{Array, DataError, GroupNorm, Scattering, idx, npy};
-use veilgrad_nn::Records;
+use veilgrad_data::table::{Defect, Schema};
+use veilgrad_data::{Array, DataError, idx, npy};
+use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, Microbatch, Record};
+use super::inputs::{Inputs, Rows, declared_shape, scale, schema, shape};
 use crate::error::Error;
 
-/// Examples, grouped into records. Not `Debug`, because it is private.
+/// Examples from files, scaled to their declared bounds. Not `Debug`, because they may be private.
 pub(crate) struct Examples {
-    inputs: Vec<f32>,
-    width: usize,
+    scaled: Vec<f32>,
     labels: Vec<f32>,
     /// The examples of each record; `None` if every example is a record.
     members: Option<Vec<Vec<u32>>>,
     /// The number of examples without a user, if records are users.
     nameless: usize,
+}
+
+/// The private examples, as records with the inputs of the model.
+pub(crate) struct TrainingRecords {
+    inputs: Inputs,
+    rows: Rows,
+    labels: Vec<f32>,
+    members: Option<Vec<Vec<u32>>>,
 }
 
 impl Examples {
@@ -30,7 +38,7 @@ impl Examples {
             let count = all.clamp(members.len(), members.len().saturating_add(self.nameless));
             members.resize_with(count, Vec::new);
         }
-        if self.count() == declared {
+        if self.records() == declared {
             return Ok(());
         }
         let path = config.data.train.display().to_string();
@@ -43,17 +51,73 @@ impl Examples {
     /// Whether both have the same inputs, whatever their labels and file formats. False for empty files.
     fn has_inputs_of(&self, other: &Self) -> bool {
         let bits = |value: &f32| value.to_bits();
-        !self.inputs.is_empty() && self.inputs.iter().map(bits).eq(other.inputs.iter().map(bits))
+        !self.scaled.is_empty() && self.scaled.iter().map(bits).eq(other.scaled.iter().map(bits))
+    }
+
+    fn records(&self) -> u64 {
+        self.members.as_ref().map_or(self.labels.len(), Vec::len) as u64
+    }
+
+    /// Computes the inputs of the model; before whitening, if the run begins with preconditioning.
+    pub(crate) fn into_records(
+        self,
+        declaration: &Declaration,
+        threads: usize,
+    ) -> Result<TrainingRecords, Error> {
+        let inputs = Inputs::new(declaration)?;
+        let rows = inputs.rows(self.scaled, declaration.precondition.is_some(), threads);
+        Ok(TrainingRecords { inputs, rows, labels: self.labels, members: self.members })
+    }
+
+    /// The outputs of a model for **public** examples: one number per class, example after example.
+    pub(crate) fn outputs(
+        &self,
+        declaration: &Declaration,
+        model: &Model,
+        whitening: Option<&Whitening>,
+        threads: usize,
+    ) -> Result<Vec<f32>, Error> {
+        Ok(Inputs::new(declaration)?.outputs(&self.scaled, model, whitening, threads))
+    }
+
+    /// The accuracy of a model on **public** examples.
+    pub(crate) fn accuracy(
+        &self,
+        declaration: &Declaration,
+        model: &Model,
+        whitening: Option<&Whitening>,
+        threads: usize,
+    ) -> Result<f64, Error> {
+        let outputs = self.outputs(declaration, model, whitening, threads)?;
+        let classes = declaration.classes.count().max(1);
+        let rows = outputs.chunks_exact(classes).zip(&self.labels);
+        // As in training, an output that is among the largest is right.
+        let right = rows.filter(|(row, label)| {
+            let class = **label as usize;
+            let output = row.get(class).filter(|_| class as f32 == **label);
+            output.is_some_and(|output| row.iter().all(|other| other <= output))
+        });
+        Ok(right.count() as f64 / (self.labels.len() as f64).max(1.0))
     }
 }
 
-impl Records for Examples {
+impl TrainingRecords {
+    /// Whitens all inputs by what preconditioning released.
+    pub(crate) fn whiten(&mut self, whitening: &Whitening, threads: usize) {
+        self.inputs.whiten(&mut self.rows, whitening, threads);
+    }
+}
+
+impl Records for TrainingRecords {
     fn count(&self) -> u64 {
         self.members.as_ref().map_or(self.labels.len(), Vec::len) as u64
     }
 
     fn examples(&self, record: u64) -> usize {
-        self.members.as_ref().map_or(1, |members| members.get(record as usize).map_or(0, Vec::len))
+        match &self.members {
+            None => self.inputs.copies(),
+            Some(members) => members.get(record as usize).map_or(0, Vec::len),
+        }
     }
 
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
@@ -65,49 +129,10 @@ impl Records for Examples {
             }
         };
         let Some(place) = place else { return };
-        let row = self.inputs.get(place * self.width..(place + 1) * self.width);
-        input.iter_mut().zip(row.unwrap_or_default()).for_each(|(to, from)| *to = *from);
+        let copy = if self.members.is_none() { example } else { 0 };
+        self.inputs.read(&self.rows, place, copy, input);
         target.iter_mut().zip(self.labels.get(place)).for_each(|(to, from)| *to = *from);
     }
-}
-
-/// The shape that the model sees, from the declaration alone.
-pub(crate) fn shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
-    let declared = declared_shape(declaration)?;
-    match declaration.model.features {
-        config::Features::Scattering => {
-            let (rows, columns, scales, orientations) = scattering_sizes(declaration, &declared)?;
-            let shape = Scattering::shape_of(rows, columns, scales, orientations);
-            Ok(vec![shape.map_err(Error::usage)?.iter().product()])
-        }
-        config::Features::None if declaration.model.kind == config::Kind::Cnn => match declared[..]
-        {
-            [rows, columns] => Ok(vec![rows, columns, 1]),
-            [_, _, _] => Ok(declared),
-            _ => Err(Error::Usage("a cnn needs [data] shape = [rows, columns]".to_owned())),
-        },
-        config::Features::None => Ok(vec![declared.iter().product()]),
-    }
-}
-
-fn declared_shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
-    match &declaration.shape {
-        _ if !declaration.columns.is_empty() => Ok(vec![schema(declaration).width()]),
-        Some(shape) => Ok(shape.clone()),
-        None => Err(Error::Usage("[data] has neither shape nor columns".to_owned())),
-    }
-}
-
-/// Rows, columns, scales and orientations.
-fn scattering_sizes(
-    declaration: &Declaration,
-    shape: &[usize],
-) -> Result<(usize, usize, u32, usize), Error> {
-    let [rows, columns] = *shape else {
-        return Err(Error::Usage("scattering needs [data] shape = [rows, columns]".to_owned()));
-    };
-    let config::Scattering { scales, orientations, .. } = declaration.model.scattering;
-    Ok((rows, columns, scales, orientations))
 }
 
 /// The private examples, and the public ones, if there are any.
@@ -116,11 +141,8 @@ fn scattering_sizes(
 /// training accuracy. No other message depends on the values of private examples. This one is acceptable, because it compares
 /// two files that the operator named, as a whole and not record by record, and ends the run without a result. A refusal
 /// reveals that the training data is exactly the public file; no refusal, that it is not. SECURITY.md says so.
-pub(crate) fn train_and_test(
-    config: &Config,
-    threads: usize,
-) -> Result<(Examples, Option<Examples>), Error> {
-    let (train, test) = (train(config, threads)?, test(config, threads)?);
+pub(crate) fn train_and_test(config: &Config) -> Result<(Examples, Option<Examples>), Error> {
+    let (train, test) = (train(config)?, test(config)?);
     if let Some(test) = &test
         && test.has_inputs_of(&train)
     {
@@ -134,8 +156,8 @@ pub(crate) fn train_and_test(
 }
 
 /// The private examples, as records of the declared unit.
-fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
-    let mut examples = load(config, &config.data.train, config.data.labels.as_deref(), threads)?;
+fn train(config: &Config) -> Result<Examples, Error> {
+    let mut examples = load(config, &config.data.train, config.data.labels.as_deref())?;
     if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
         let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();
         examples.members =
@@ -148,105 +170,52 @@ fn train(config: &Config, threads: usize) -> Result<Examples, Error> {
 }
 
 /// The public examples, if there are any, one by one.
-pub(crate) fn test(config: &Config, threads: usize) -> Result<Option<Examples>, Error> {
+pub(crate) fn test(config: &Config) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.test else { return Ok(None) };
-    let examples = load(config, path, config.data.test_labels.as_deref(), threads)?;
+    let examples = load(config, path, config.data.test_labels.as_deref())?;
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
 /// Examples to predict, without labels.
-pub(crate) fn unlabelled(
-    declaration: &Declaration,
-    path: &Path,
-    threads: usize,
-) -> Result<Examples, Error> {
-    let (inputs, count) = if is_table(path) {
+pub(crate) fn unlabelled(declaration: &Declaration, path: &Path) -> Result<Examples, Error> {
+    let (scaled, count) = if is_table(path) {
         let inputs = schema(declaration).read_inputs(path).map_err(data_error)?;
         let count = inputs.rows().len();
         (inputs.values, count)
     } else {
         let name = declaration.inputs.as_deref();
-        let inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
+        let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
+        scale(declaration, &mut inputs.values)?;
         let count = inputs.rows().len();
-        (features(declaration, inputs.values, threads)?, count)
+        (inputs.values, count)
     };
-    let width = shape(declaration)?.iter().product();
-    Ok(Examples { inputs, width, labels: vec![0.0; count], members: None, nameless: 0 })
+    Ok(Examples { scaled, labels: vec![0.0; count], members: None, nameless: 0 })
 }
 
-/// Examples in the format that the model expects, grouped by user if records are users.
-fn load(
-    config: &Config,
-    path: &Path,
-    labels: Option<&Path>,
-    threads: usize,
-) -> Result<Examples, Error> {
+/// Examples scaled to their declared bounds, grouped by user if records are users.
+fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples, Error> {
     let declaration = config.declaration();
-    let width = shape(&declaration)?.iter().product();
+    // Sizes that cannot be transformed are refused before a file is opened.
+    shape(&declaration)?;
     if is_table(path) {
         let table = labelled_schema(config).read(path).map_err(data_error)?;
         let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
         let members = table.users.map(|users| group_by_user(&users));
-        let (inputs, labels) = (table.inputs.values, table.labels);
-        return Ok(Examples { inputs, width, labels, members, nameless });
+        let (scaled, labels) = (table.inputs.values, table.labels);
+        return Ok(Examples { scaled, labels, members, nameless });
     }
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
     // A record with an unknown label contributes zero.
     let labels = array(file, name, 1)?.values;
     let size = declared_shape(&declaration)?.iter().product();
-    let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
+    let mut inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
         let cause = "has not as many labels as there are examples".to_owned();
         return Err(Error::Data { path: file.display().to_string(), cause });
     }
-    let inputs = features(&declaration, inputs.values, threads)?;
-    Ok(Examples { inputs, width, labels, members: None, nameless: 0 })
-}
-
-/// Clamps numbers to their declared bounds, scales them to [0, 1], and computes the features of the model.
-pub(crate) fn features(
-    declaration: &Declaration,
-    mut inputs: Vec<f32>,
-    threads: usize,
-) -> Result<Vec<f32>, Error> {
-    let [low, high] = declaration
-        .bounds
-        .ok_or_else(|| Error::Usage("[data] bounds of numbers are not declared".to_owned()))?;
-    let missing = declaration.missing.as_deref();
-    let missing = missing.and_then(|policy| missing_number(policy, [low, high]));
-    let missing = missing.map_or(f32::NAN, |number| number as f32);
-    let (low, scale) = (low as f32, (1.0 / (high - low)) as f32);
-    for value in &mut inputs {
-        let number = if value.is_nan() { missing } else { *value };
-        let scaled = (number - low) * scale;
-        // NaN stays NaN, so that its record contributes zero.
-        *value = if scaled.is_nan() { scaled } else { scaled.clamp(0.0, 1.0) };
-    }
-    if declaration.model.features == config::Features::None {
-        return Ok(inputs);
-    }
-    let shape = declared_shape(declaration)?;
-    let (rows, columns, scales, orientations) = scattering_sizes(declaration, &shape)?;
-    let scattering = Scattering::new(rows, columns, scales, orientations).map_err(Error::usage)?;
-    let norm = GroupNorm { groups: declaration.model.scattering.norm_groups };
-    let mut features = scattering.transform(&inputs, threads);
-    let (size, width) = (shape.iter().product::<usize>(), scattering.shape().iter().product());
-    norm.apply_all(&mut features, width, threads);
-    let images = inputs.chunks_exact(size.max(1)).zip(features.chunks_exact_mut(width.max(1)));
-    // The features of an image with NaN are NaN.
-    let bad = images.filter(|(image, _)| image.iter().any(|value| value.is_nan()));
-    bad.for_each(|(_, features)| features.fill(f32::NAN));
-    Ok(features)
-}
-
-/// The number that a policy puts in place of a missing one.
-pub(crate) fn missing_number(policy: &str, [low, high]: [f64; 2]) -> Option<f64> {
-    match policy {
-        "zero" => Some(0.0),
-        "mean-of-bounds" => Some(0.5 * low + 0.5 * high),
-        _ => None,
-    }
+    scale(&declaration, &mut inputs.values)?;
+    Ok(Examples { scaled: inputs.values, labels, members: None, nameless: 0 })
 }
 
 /// Whether a file is a table, by its name.
@@ -264,27 +233,6 @@ fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> 
         _ => idx::read(path, width),
     };
     array.map_err(data_error)
-}
-
-/// The schema of the feature columns; callers add label and user.
-fn schema(declaration: &Declaration) -> Schema {
-    let columns = declaration.columns.iter().map(|column| {
-        let kind = match (&column.categories, column.bounds.unwrap_or([0.0, 1.0])) {
-            (Some(words), _) => {
-                let missing = |word: &String| Some(word) == column.missing.as_ref();
-                let missing = words.iter().position(missing);
-                Kind::Category { words: words.clone(), missing }
-            }
-            (None, [low, high]) => {
-                let policy = column.missing.as_ref().or(declaration.missing.as_ref());
-                let missing = policy.and_then(|policy| missing_number(policy, [low, high]));
-                Kind::Number { low, high, missing }
-            }
-        };
-        Column { name: column.name.clone(), kind }
-    });
-    let classes = declaration.classes.names();
-    Schema { columns: columns.collect(), label: String::new(), classes, user: None }
 }
 
 fn labelled_schema(config: &Config) -> Schema {

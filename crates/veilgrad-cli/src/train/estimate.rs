@@ -8,7 +8,7 @@ use veilgrad_nn::{Loss, Performance, Records, Trainer};
 
 use super::build;
 use super::config::{Config, Features, Record};
-use super::data;
+use super::inputs::Inputs;
 use super::progress::time;
 
 /// Records of the two trials, from which the fixed time of a round and the time per record follow.
@@ -51,7 +51,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let header = trainer.header(Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).ok()?;
     let most = match &config.data.record {
-        Record::Named(_) => 1,
+        Record::Named(_) => config.copies() as u32,
         Record::User(user) => user.max_examples.get(),
         Record::Microbatch(record) => record.microbatch.get(),
     };
@@ -92,9 +92,10 @@ fn features(config: &Config, count: usize, threads: usize) -> Option<f64> {
         return Some(0.0);
     }
     let size: usize = declaration.shape.iter().flatten().product();
-    let images = (0..size * count).map(synthetic_value).collect();
+    let images: Vec<f32> = (0..size * count).map(synthetic_value).collect();
+    let inputs = Inputs::new(&declaration).ok()?;
     let start = Instant::now();
-    data::features(&declaration, images, threads).ok()?;
+    inputs.compute(&images, None, threads);
     Some(start.elapsed().as_secs_f64())
 }
 

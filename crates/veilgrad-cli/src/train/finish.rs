@@ -5,12 +5,12 @@ use std::path::Path;
 
 use serde_json::Value;
 use veilgrad_ledger::Ledger;
-use veilgrad_nn::{FileError, Loss, UnverifiedCheckpoint, public};
+use veilgrad_nn::{FileError, UnverifiedCheckpoint};
 
 use super::config::Config;
 use super::data::{self, Examples};
 use super::fingerprint::difference;
-use super::hooks::{ACCOUNT, Account, CONFIGURATION};
+use super::hooks::{ACCOUNT, Account, CONFIGURATION, PRECONDITION};
 use super::job::Job;
 use super::model_file;
 use super::place::Place;
@@ -42,11 +42,16 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
             "no round was charged for {here}, so there is no model yet; go on with --resume"
         )));
     }
+    if !job.rounds_before()?.is_empty() {
+        return Err(Error::Usage(format!(
+            "the preconditioning of {here} is not done, so there is no model yet; go on with --resume"
+        )));
+    }
     if !common.quiet {
         let (done, all) = (job.trainer.rounds(), job.rounds.count);
         say(&format!("finishing {here} after {done} of {all} rounds\n"));
     }
-    let test = public_test(&kept.config, job.threads)?;
+    let test = public_test(&kept.config)?;
     complete(&job, &place, &ledger, test, account, common)
 }
 
@@ -72,19 +77,23 @@ pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Acc
     let account =
         checkpoint.bytes(ACCOUNT).ok().and_then(|bytes| serde_json::from_slice(bytes).ok());
     let checkpoint = checkpoint.verify(Some(ledger)).map_err(&checkpoint_error)?;
+    if let Some(phase) = &mut job.precondition {
+        let released = checkpoint.bytes(PRECONDITION).map_err(&checkpoint_error)?;
+        phase.restore(released).map_err(&checkpoint_error)?;
+    }
     job.trainer.restore(&checkpoint).map_err(&checkpoint_error)?;
     Ok(account.unwrap_or_default())
 }
 
 /// The public examples that a run was started with, if they still exist. Only these were compared with its private ones.
-pub(crate) fn public_test(kept: &Config, threads: usize) -> Result<Option<Examples>, Error> {
+pub(crate) fn public_test(kept: &Config) -> Result<Option<Examples>, Error> {
     let data = &kept.data;
     let files = [&data.test, &data.test_labels];
     if let Some(missing) = files.into_iter().flatten().find(|path| !path.exists()) {
         say(&format!("{} does not exist: the model is not evaluated\n", missing.display()));
         return Ok(None);
     }
-    data::test(kept, threads)
+    data::test(kept)
 }
 
 /// Writes model, report and statement, and prints the outcome. It can run again after an interruption, because the
@@ -97,14 +106,16 @@ pub(crate) fn complete(
     account: Account,
     common: &Common,
 ) -> Result<(), Error> {
-    let model = job.model();
-    let test_accuracy =
-        test.map(|test| public::evaluate(&model, Loss::SoftmaxCrossEntropy, &test).accuracy);
+    let (model, whitening) = (job.model(), job.whitening());
+    let declaration = job.config.declaration();
+    let accuracy =
+        |test: &Examples| test.accuracy(&declaration, &model, whitening.as_ref(), job.threads);
+    let test_accuracy = test.as_ref().map(accuracy).transpose()?;
     let report = report::of_run(&report::Facts {
         ledger,
         dataset: &job.config.dataset(),
         runs: &account.runs,
-        done: Some(job.trainer.rounds()),
+        done: Some(job.done()),
         records: Some(job.config.data.records),
         directory: Some(&place.0),
         newer: None,
@@ -114,7 +125,7 @@ pub(crate) fn complete(
         audit: job.audit()?,
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);
-    let bytes = model_file::write(&model, job.config.declaration(), &report)?;
+    let bytes = model_file::write(&model, whitening.as_ref(), declaration, &report)?;
     write("model.safetensors", &bytes)?;
     write("report.json", format!("{}\n", report.json()?).as_bytes())?;
     write("report.html", report::page::page(&report).as_bytes())?;

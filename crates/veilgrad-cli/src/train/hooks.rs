@@ -77,6 +77,8 @@ pub(crate) struct Account {
 /// The names of the configuration's fingerprint and of the account in a checkpoint.
 pub(crate) const CONFIGURATION: &str = "configuration";
 pub(crate) const ACCOUNT: &str = "account";
+/// The name of what preconditioning released.
+pub(crate) const PRECONDITION: &str = "precondition";
 
 pub(crate) struct RunHooks {
     pub(crate) checkpoint: PathBuf,
@@ -90,6 +92,8 @@ pub(crate) struct RunHooks {
     pub(crate) run: Option<String>,
     /// The account of the runs that this one resumes.
     pub(crate) earlier: Account,
+    /// What preconditioning released, if the run begins with it.
+    pub(crate) precondition: Option<Vec<u8>>,
 }
 
 impl RunHooks {
@@ -119,6 +123,9 @@ impl Hooks<Trainer<AnyOptimizer>, DatasetLedger> for RunHooks {
             .map_err(|error| FileError::Format(error.to_string()))?;
         checkpoint.insert(CONFIGURATION, self.configuration.clone().into_bytes());
         checkpoint.insert(ACCOUNT, account);
+        if let Some(bytes) = &self.precondition {
+            checkpoint.insert(PRECONDITION, bytes.clone());
+        }
         checkpoint.write(&self.checkpoint)
     }
 

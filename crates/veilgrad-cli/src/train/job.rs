@@ -4,12 +4,17 @@ use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
 use veilgrad_accounting::{
     Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported,
 };
-use veilgrad_events::{Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Rounds, RunHeader};
+use veilgrad_events::{
+    Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds, RunHeader, Sampling,
+};
 use veilgrad_mechanism::Sampler;
-use veilgrad_nn::{Loss, Model, Performance, Trainer};
+use veilgrad_nn::{
+    Loss, Model, Performance, PreconditionPlan, Preconditioning, Trainer, Whitening,
+};
 
 use super::build::{self, AnyOptimizer};
 use super::config::Config;
+use super::inputs;
 use crate::error::Error;
 
 /// A planned training run. Planning does not read the data.
@@ -19,7 +24,11 @@ pub(crate) struct Job {
     pub(crate) delta: Delta,
     pub(crate) trainer: Trainer<AnyOptimizer>,
     pub(crate) sampler: Box<dyn Sampler>,
-    /// All rounds of the plan, folded as the ledger charges them.
+    /// The rounds on all records before training, if there are any.
+    pub(crate) precondition: Option<Preconditioning>,
+    /// All of these rounds.
+    pub(crate) before: Vec<Rounds>,
+    /// The rounds of training, folded as the ledger charges them.
     pub(crate) rounds: Rounds,
     pub(crate) guarantee: Guarantee,
 }
@@ -32,7 +41,10 @@ impl Job {
         let declaration = config.declaration();
         let threads = build::threads(threads);
         let sampler = build::sampler(build::sampling(&config)?)?;
-        let mut noise = noise(&config, delta)?;
+        let precondition = precondition(&config, delta, threads)?;
+        let before = precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
+        let before = before.map_err(Error::usage)?;
+        let mut noise = noise(&config, delta, &before)?;
         // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
         let (trainer, rounds, guarantee) = loop {
             let performance = Performance { threads, ..Performance::default() };
@@ -50,7 +62,8 @@ impl Job {
             }
             let round = trainer.event(&sampler).map_err(Error::usage)?;
             let rounds = Rounds { count: config.train.rounds, round };
-            let guarantee = cost(&config, &rounds, delta)?;
+            let all = [before.as_slice(), std::slice::from_ref(&rounds)].concat();
+            let guarantee = cost(&config, &all, delta)?;
             match config.privacy.epsilon {
                 Some(target) if guarantee.epsilon > target => {
                     let more = noise.get() * (1.0 + 1e-7);
@@ -59,7 +72,34 @@ impl Job {
                 _ => break (trainer, rounds, guarantee),
             }
         };
-        Ok(Self { config, threads, delta, trainer, sampler, rounds, guarantee })
+        Ok(Self {
+            config,
+            threads,
+            delta,
+            trainer,
+            sampler,
+            precondition,
+            before,
+            rounds,
+            guarantee,
+        })
+    }
+
+    /// The rounds of preconditioning that are not done yet.
+    pub(crate) fn rounds_before(&self) -> Result<Vec<Rounds>, Error> {
+        let left = self.precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
+        left.map_err(Error::failure)
+    }
+
+    /// The whitening of inputs, once preconditioning is done.
+    pub(crate) fn whitening(&self) -> Option<Whitening> {
+        self.precondition.as_ref()?.whitening()
+    }
+
+    /// How many rounds are done, those of preconditioning included.
+    pub(crate) fn done(&self) -> u64 {
+        let before = self.precondition.as_ref().map_or(0, Preconditioning::rounds);
+        self.trainer.rounds().saturating_add(before as u64)
     }
 
     /// The budget that this run creates if its dataset has none: the target epsilon, or else what the run costs.
@@ -76,15 +116,18 @@ impl Job {
         })
     }
 
-    /// The header of a run with this many of the planned rounds.
+    /// The header of a run with what is left of preconditioning and this many of the planned rounds of training.
     pub(crate) fn header(&self, rounds: u64) -> Result<RunHeader, Error> {
         let mut header = self.trainer.header(self.config.privacy.adjacency);
         header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
-        header.plan = Some(vec![Rounds { count: rounds, round: self.rounds.round.clone() }]);
+        let mut plan = self.rounds_before()?;
+        plan.push(Rounds { count: rounds, round: self.rounds.round.clone() });
+        header.plan = Some(plan);
         Ok(header)
     }
 
-    /// The verdict of the audit, if the run has canaries. The number of guesses depends on the plan alone.
+    /// The verdict of the audit, if the run has canaries. They are in the rounds of training alone, so that these are
+    /// what is audited. The number of guesses depends on the plan alone.
     pub(crate) fn audit(&self) -> Result<Option<RunVerdict>, Error> {
         let Some(lane) = self.trainer.canaries() else { return Ok(None) };
         let rounds = [Folded::try_from(&self.rounds).map_err(Error::failure)?];
@@ -101,23 +144,58 @@ impl Job {
     }
 }
 
-/// The noise multiplier of the configuration, or the one that its epsilon needs.
-fn noise(config: &Config, delta: Delta) -> Result<NoiseMultiplier, Error> {
+/// The preconditioning of a configuration. Its shares are of the squared mu of one release to all records with the target's
+/// epsilon and delta: a Gaussian round with share s has the noise multiplier of that release over `sqrt(s)`.
+fn precondition(
+    config: &Config,
+    delta: Delta,
+    threads: usize,
+) -> Result<Option<Preconditioning>, Error> {
+    let Some(settings) = config.privacy.precondition else { return Ok(None) };
+    let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
+    let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
+    let adjacency = config.privacy.adjacency;
+    let one_release = |noise_multiplier| {
+        let folded = Folded { count: 1, sampling: Sampling::All {}, noise_multiplier };
+        Composition::of(std::iter::once(folded), adjacency)
+    };
+    let whole =
+        target.noise_multiplier(one_release).map_err(|error| Error::NoAnswer(error.to_string()))?;
+    let noise = |share: f64| NoiseMultiplier::new(whole.get() / share.sqrt()).map_err(Error::usage);
+    let plan = PreconditionPlan {
+        width: inputs::shape(&config.declaration())?.iter().product(),
+        records: PublicCount::new(config.data.records as f64).map_err(Error::usage)?,
+        mean: noise(settings.mean_share)?,
+        directions: noise(settings.directions_share / settings.rounds.max(1) as f64)?,
+        count: settings.directions,
+        rounds: settings.rounds,
+        floor: settings.floor,
+    };
+    let performance = Performance { threads, ..Performance::default() };
+    Preconditioning::new(plan, performance)
+        .map(Some)
+        .map_err(|error| Error::Usage(format!("[privacy.precondition] {error}")))
+}
+
+/// The noise multiplier of the configuration, or the one that its epsilon needs after the rounds before training.
+fn noise(config: &Config, delta: Delta, before: &[Rounds]) -> Result<NoiseMultiplier, Error> {
     if let Some(z) = config.privacy.noise_multiplier {
         return NoiseMultiplier::new(z).map_err(Error::usage);
     }
     let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
     let (sampling, adjacency) = (build::sampling(config)?, config.privacy.adjacency);
+    let before = before.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
+    let before = before.map_err(Error::usage)?;
     let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
     let composition_for = |noise_multiplier| {
         let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
-        Composition::of(std::iter::once(folded), adjacency)
+        Composition::of(before.iter().copied().chain([folded]), adjacency)
     };
     target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
-fn cost(config: &Config, rounds: &Rounds, delta: Delta) -> Result<Guarantee, Error> {
+fn cost(config: &Config, rounds: &[Rounds], delta: Delta) -> Result<Guarantee, Error> {
     let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
-    let composition = Composition::fold(std::slice::from_ref(rounds), config.privacy.adjacency);
+    let composition = Composition::fold(rounds, config.privacy.adjacency);
     Tightest.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
 }

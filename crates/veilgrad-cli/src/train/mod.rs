@@ -8,9 +8,11 @@ mod estimate;
 mod fingerprint;
 pub(crate) mod finish;
 mod hooks;
+pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
 pub(crate) mod place;
+mod precondition;
 mod progress;
 
 use std::num::NonZeroU32;
@@ -89,13 +91,14 @@ pub(crate) fn run(
             // Only the results are left to write, which costs nothing.
             Resumed::Nothing(ledger, earlier) => {
                 let Session { job, place, .. } = &session;
-                let test = finish::public_test(&place.read_run()?.config, job.threads)?;
+                let test = finish::public_test(&place.read_run()?.config)?;
                 return finish::complete(job, place, &ledger, test, earlier, common);
             }
         },
     };
     // The data is not read before the budget covers the plan.
-    let (train, test) = data::train_and_test(&session.job.config, session.job.threads)?;
+    let (train, test) = data::train_and_test(&session.job.config)?;
+    let mut train = train.into_records(&session.job.config.declaration(), session.job.threads)?;
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
     let configuration = job.config.fingerprint().map_err(Error::Failure)?.to_string();
@@ -103,12 +106,18 @@ pub(crate) fn run(
         checkpoint: place.checkpoint(),
         configuration,
         head: run.store().ledger().head().clone(),
-        progress: Progress::new(common, &job.rounds, job.delta, job.config.privacy.adjacency),
+        progress: Progress::new(common, &job),
         waiting,
         interrupted,
         run: run.store().run().map(str::to_owned),
         earlier,
+        precondition: None,
     };
+    match precondition::run(&mut job, &mut run, &mut train, &mut hooks) {
+        Ok(true) => {}
+        Ok(false) => return Err(Error::Interrupted),
+        Err(error) => return Err(stopped(error, &place)),
+    }
     let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);
     let pace = Pace { rounds: left, block, checkpoint_rounds };
     let (trainer, sampler) = (&mut job.trainer, &mut job.sampler);
@@ -163,6 +172,11 @@ impl Session<'_> {
             ("epsilon", format!("{} at delta {:e}", up(job.guarantee.epsilon), job.delta.get())),
             ("accountant", job.guarantee.accountant.to_owned()),
         ];
+        if let Some(precondition) = &job.config.privacy.precondition {
+            let (rounds, directions) = (precondition.rounds + 1, precondition.directions);
+            let what = format!("{rounds} rounds on all records: mean and {directions} directions");
+            rows.insert(1, ("preconditioning", what));
+        }
         if let Some(audit) = job.config.audit {
             rows.push(("audit", format!("{} canaries in addition to the records", audit.canaries)));
         }
@@ -170,7 +184,8 @@ impl Session<'_> {
             rows.push(("time", time));
         }
         if self.common.verbose > 0 {
-            rows.extend(job.rounds.round.queries().iter().map(|query| {
+            let rounds = job.before.iter().chain([&job.rounds]);
+            rows.extend(rounds.flat_map(|rounds| rounds.round.queries()).map(|query| {
                 let noise = claimed_noise_down(query.noise().get());
                 let clip = query.clip().get();
                 ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
@@ -228,6 +243,13 @@ impl Session<'_> {
             ));
         }
         if affordable == 0 {
+            if !self.job.rounds_before()?.is_empty() {
+                return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
+                    "the budget of {:?} has no room for the rest of the preconditioning and a round of training; the \
+                     data was not opened",
+                    self.job.config.dataset()
+                ))));
+            }
             return Ok(Resumed::Nothing(ledger, account));
         }
         Ok(Resumed::Run(self.open_run(ledger, affordable)?, affordable, account))
@@ -241,8 +263,11 @@ impl Session<'_> {
         };
         let one = Folded::try_from(&Rounds { count: 1, round: self.job.rounds.round.clone() })
             .map_err(Error::failure)?;
+        let before = self.job.rounds_before()?;
+        let before = before.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
+        let before = before.map_err(Error::failure)?;
         let fits = |count: u64| {
-            let rounds = [Folded { count, ..one }];
+            let rounds = [before.as_slice(), &[Folded { count, ..one }]].concat();
             dataset.covers(&Tightest, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
         };
         if fits(rounds) {

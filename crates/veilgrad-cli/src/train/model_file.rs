@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use veilgrad_nn::Model;
+use veilgrad_nn::{Model, Whitening};
 
 use super::build;
 use super::config::Declaration;
+use super::inputs;
 use crate::error::Error;
 use crate::report::{Head, Report};
 
@@ -23,9 +24,10 @@ struct Description {
     declaration: Declaration,
 }
 
-/// The bytes of a model file: parameters, declaration and the ledger's head. No paths, machine names or times.
+/// The bytes of a model file: parameters, whitening, declaration and the ledger's head. No paths, machine names or times.
 pub(crate) fn write(
     model: &Model,
+    whitening: Option<&Whitening>,
     declaration: Declaration,
     report: &Report,
 ) -> Result<Vec<u8>, Error> {
@@ -33,11 +35,23 @@ pub(crate) fn write(
     let audit = report.audit.is_some();
     let description = Description { schema: 1, insecure, audit, ledger, declaration };
     let description = serde_json::to_string(&description).map_err(Error::failure)?;
-    model.to_safetensors_with(description).map_err(Error::failure)
+    match whitening {
+        None => model.to_safetensors_with(description),
+        Some(whitening) => model.to_safetensors_preconditioned(description, whitening),
+    }
+    .map_err(Error::failure)
 }
 
-/// Reads a model and its declaration from an untrusted file.
-pub(crate) fn read(path: &Path) -> Result<(Model, Declaration), Error> {
+/// What a model file holds.
+pub(crate) struct ModelFile {
+    pub(crate) model: Model,
+    /// The whitening of inputs, if the model was trained on whitened ones.
+    pub(crate) whitening: Option<Whitening>,
+    pub(crate) declaration: Declaration,
+}
+
+/// Reads an untrusted file.
+pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|cause| Error::File { path: name.clone(), cause })?;
     let data_error = |cause: String| Error::Data { path: name.clone(), cause };
@@ -57,6 +71,12 @@ pub(crate) fn read(path: &Path) -> Result<(Model, Declaration), Error> {
         return Err(data_error("is too short for the model that it declares".to_owned()));
     }
     let mut model = build::model(&declaration)?;
-    model.load_safetensors(&bytes).map_err(|error| data_error(error.to_string()))?;
-    Ok((model, declaration))
+    let whitening =
+        model.load_preconditioned(&bytes).map_err(|error| data_error(error.to_string()))?;
+    let width: usize = inputs::shape(&declaration)?.iter().product();
+    let found = whitening.as_ref().map(|found| (found.width(), found.directions()));
+    if found != declaration.precondition.map(|directions| (width, directions)) {
+        return Err(data_error("has another whitening of inputs than it declares".to_owned()));
+    }
+    Ok(ModelFile { model, whitening, declaration })
 }

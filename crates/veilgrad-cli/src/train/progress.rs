@@ -8,6 +8,7 @@ use veilgrad_accounting::display::up;
 use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Adjacency, Delta, Rounds};
 
+use super::job::Job;
 use crate::argument::Common;
 use crate::output::{say, say_over};
 use crate::watch::Watch;
@@ -17,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Progress {
     rounds: Rounds,
+    /// The rounds of preconditioning.
+    before: Vec<Rounds>,
     delta: Delta,
     adjacency: Adjacency,
     start: Instant,
@@ -29,16 +32,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(
-        common: &Common,
-        rounds: &Rounds,
-        delta: Delta,
-        adjacency: Adjacency,
-    ) -> Self {
+    pub(crate) fn new(common: &Common, job: &Job) -> Self {
         Self {
-            rounds: rounds.clone(),
-            delta,
-            adjacency,
+            rounds: job.rounds.clone(),
+            before: job.before.clone(),
+            delta: job.delta,
+            adjacency: job.config.privacy.adjacency,
             start: Instant::now(),
             last: None,
             done: 0,
@@ -64,7 +63,7 @@ impl Progress {
         }
         self.last = Some(Instant::now());
         let spent = Rounds { count: round.round, round: self.rounds.round.clone() };
-        let epsilon = Composition::fold(&[spent], self.adjacency)
+        let epsilon = Composition::fold(self.before.iter().chain([&spent]), self.adjacency)
             .and_then(|composition| Tightest.epsilon(&composition, self.delta))
             .map_or("unknown".to_owned(), |found| up(found.epsilon));
         let all = self.rounds.count;

@@ -430,7 +430,7 @@ impl<M> Worker<M> {
     ) -> Result<(), SumError> {
         let Shared { backend, training, vectors, metrics, .. } = shared;
         let examples = quietly(|| backend.examples(record)).unwrap_or(0);
-        let examples = examples.min(training.record().examples());
+        let examples = examples.min(training.examples());
         let all_vectors = || vectors.trained.iter().chain(&vectors.statistics);
         self.sums.resize_with(all_vectors().count(), Vec::new);
         for (sum, vector) in self.sums.iter_mut().zip(all_vectors()) {

@@ -103,6 +103,7 @@ impl Unit {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingPlan {
     unit: Unit,
+    copies: usize,
     materialise: bool,
     expected: PublicCount,
     clipping: Clipping,
@@ -118,9 +119,20 @@ impl TrainingPlan {
     /// records in a sample (`q n`); the noise multiplier is that of the whole round.
     #[must_use]
     pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
-        let (unit, materialise, statistics) = (Unit::Example, false, None);
+        let (unit, copies, materialise, statistics) = (Unit::Example, 1, false, None);
         let (metrics, groups, canaries) = (Vec::new(), Vec::new(), 0);
-        Self { unit, materialise, expected, clipping, noise, statistics, metrics, groups, canaries }
+        Self {
+            unit,
+            copies,
+            materialise,
+            expected,
+            clipping,
+            noise,
+            statistics,
+            metrics,
+            groups,
+            canaries,
+        }
     }
 
     /// Sets the record unit.
@@ -128,6 +140,65 @@ impl TrainingPlan {
     pub const fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
+    }
+
+    /// Averages gradients over this many copies of each example before they are clipped (augmentation multiplicity, De et al.
+    /// 2022). The dataset gives the copies as examples of a record. Ignored unless records are single examples.
+    ///
+    /// # Guarantee
+    /// The record is still one example, with the same sensitivity: copies cost no budget, if each is a function of its
+    /// example and of public values alone. In particular, not of the example's place in the dataset, which changes when
+    /// another record is removed.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+    /// use veilgrad_mechanism::AllRecords;
+    /// use veilgrad_nn::{
+    ///     Clipping, Layer, Loss, Model, Performance, Records, Schedule, Sgd, Trainer, TrainingPlan,
+    /// };
+    ///
+    /// /// Pairs of numbers, each with a copy in which they are swapped.
+    /// struct Pairs(Vec<[f32; 2]>);
+    ///
+    /// impl Records for Pairs {
+    ///     fn count(&self) -> u64 {
+    ///         self.0.len() as u64
+    ///     }
+    ///     fn examples(&self, _: u64) -> usize {
+    ///         2
+    ///     }
+    ///     fn read(&self, record: u64, copy: usize, input: &mut [f32], target: &mut [f32]) {
+    ///         input.copy_from_slice(&self.0[record as usize]);
+    ///         if copy == 1 {
+    ///             input.swap(0, 1);
+    ///         }
+    ///         target[0] = 1.0;
+    ///     }
+    /// }
+    ///
+    /// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+    /// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(8.0)?)
+    ///     .copies(std::num::NonZeroU32::new(2).ok_or("zero")?);
+    /// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+    /// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+    /// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
+    /// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+    /// trainer.train(&mut run, &mut AllRecords, &Pairs(vec![[0.5, 1.0]; 8]), 3, 3, |_, _| ())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn copies(mut self, copies: NonZeroU32) -> Self {
+        self.copies = usize::try_from(copies.get()).unwrap_or(usize::MAX);
+        self
+    }
+
+    /// The most examples of a record that are used, or copies of its one example.
+    pub(super) fn examples(&self) -> usize {
+        match self.unit {
+            Unit::Example => self.copies,
+            unit => unit.examples(),
+        }
     }
 
     /// Adds a private metric to every round, for a share of the round's privacy loss.
@@ -213,7 +284,7 @@ impl TrainingPlan {
     /// Whether every record's gradient is written out as one vector.
     #[must_use]
     pub fn is_materialised(&self) -> bool {
-        self.materialise || self.unit != Unit::Example
+        self.materialise || self.unit != Unit::Example || self.copies > 1
     }
 
     /// The mechanism's plan for these vectors and canaries, and the names of the gradient groups. The order of a record's

@@ -39,6 +39,63 @@ fn a_configuration_is_read_and_means_what_it_says() {
 }
 
 #[test]
+fn preconditioning_and_features_that_cannot_be_used_are_named_with_what_would_be_right() {
+    let with = |keys: &str| {
+        EXAMPLE
+            .replace("features = \"scattering\"", "features = \"scattering\"\ninput_norm = 63.0")
+            .replace("[train]", &format!("[privacy.precondition]\n{keys}\n[train]"))
+    };
+    Config::parse(&with("")).unwrap();
+    for (keys, what) in [
+        ("mean_share = 0.0", "mean_share 0 is not in (0, 1)"),
+        ("directions_share = 1.0", "directions_share 1 is not in (0, 1)"),
+        ("mean_share = 0.5\ndirections_share = 0.5", "leave nothing for training"),
+        ("directions = 0", "directions must be 1 to 256"),
+        ("directions = 257", "directions must be 1 to 256"),
+        ("rounds = 0", "rounds must be 1 to 64"),
+        ("floor = 0.0", "floor 0 is not in (0, 1]"),
+        ("floor = nan", "floor NaN is not in (0, 1]"),
+        ("direction = 3", "did you mean `directions`"),
+    ] {
+        let error = Config::parse(&with(keys)).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    for (from, to, what) in [
+        ("epsilon = 3.0", "noise_multiplier = 3.0", "needs [privacy] epsilon"),
+        ("input_norm = 63.0", "", "needs [model] input_norm"),
+        ("input_norm = 63.0", "input_norm = -1.0", "input_norm -1 is not in"),
+        ("8192", "8192\nsampling = \"shuffle\"", "is for sampling"),
+        ("classes = 10", "classes = 10\nrecord = { microbatch = 4 }", "is for [data] record"),
+        (
+            "rounds = 700",
+            "rounds = 700\ncosine = true\nschedule = \"linear\"",
+            "both cosine and schedule",
+        ),
+        ("rounds = 700", "rounds = 700\nschedule = \"linea\"", "did you mean `linear`"),
+    ] {
+        let error = Config::parse(&with("").replace(from, to)).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    let plan = |text: &str| {
+        let job = crate::train::job::Job::new(Config::parse(text).unwrap(), Some(1));
+        job.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let small = |keys: &str| {
+        let text = with("directions = 20").replace("[28, 28]", "[5, 5]");
+        text.replace("input_norm", &format!("scattering = {{ {keys} }}\ninput_norm"))
+    };
+    for (keys, what) in [
+        ("scales = 1, orientations = 1", "20 directions of inputs of 8 numbers: must be 1 to 8"),
+        ("scales = 1, grid = 3", "grid and pool_sigma go together"),
+        ("scales = 1, grid = 6, pool_sigma = 1.0", "the grid must have 1 point to as many as"),
+        ("scales = 3, grid = 2, pool_sigma = 1.0", "sides must be above 2^J"),
+    ] {
+        let error = plan(&small(keys));
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_what_would_be_right() {
     for (from, to, what) in [
         ("epsilon = 3.0", "epsilom = 3.0", "did you mean `epsilon`"),

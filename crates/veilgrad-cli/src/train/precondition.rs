@@ -1,0 +1,74 @@
+//! The rounds of preconditioning before training: each is charged on its own and saved as soon as it is released.
+
+use veilgrad_events::{LedgerError, Run};
+use veilgrad_ledger::DatasetLedger;
+use veilgrad_nn::{DriveError, Hooks, Preconditioning, TrainError};
+
+use super::data::TrainingRecords;
+use super::hooks::RunHooks;
+use super::job::Job;
+
+/// Runs what is left of the preconditioning, if there is any, and whitens the inputs. False if it was interrupted. A round
+/// that was charged but not saved stays charged, and is charged again when the run is resumed.
+pub(crate) fn run(
+    job: &mut Job,
+    run: &mut Run<DatasetLedger>,
+    records: &mut TrainingRecords,
+    hooks: &mut RunHooks,
+) -> Result<bool, DriveError> {
+    let Some(mut phase) = job.precondition.take() else { return Ok(true) };
+    let mut finished = Ok(true);
+    if !phase.is_done() {
+        finished = rounds(job, &mut phase, run, records, hooks);
+    }
+    let whitening = phase.whitening();
+    hooks.precondition = phase.to_bytes().ok();
+    job.precondition = Some(phase);
+    if let (Ok(true), Some(whitening)) = (&finished, whitening) {
+        records.whiten(&whitening, job.threads);
+    }
+    finished
+}
+
+fn rounds(
+    job: &Job,
+    phase: &mut Preconditioning,
+    run: &mut Run<DatasetLedger>,
+    records: &TrainingRecords,
+    hooks: &mut RunHooks,
+) -> Result<bool, DriveError> {
+    save(job, phase, hooks)?;
+    while let Some(round) = phase.event()? {
+        let permit = loop {
+            if hooks.stop() {
+                return Ok(false);
+            }
+            match run.reserve(&round, 1) {
+                Err(LedgerError::Busy(why)) if hooks.wait(&why) => {}
+                permits => break permits.map_err(TrainError::Ledger)?.next(),
+            }
+        };
+        let Some(permit) = permit else {
+            let none = LedgerError::Refused("no permit was granted".to_owned());
+            return Err(TrainError::Ledger(none).into());
+        };
+        hooks.charged(run);
+        phase.round(permit, records)?;
+        save(job, phase, hooks)?;
+    }
+    Ok(true)
+}
+
+/// Saves what was released so far.
+fn save(job: &Job, phase: &Preconditioning, hooks: &mut RunHooks) -> Result<(), DriveError> {
+    let saved = phase.to_bytes().and_then(|bytes| {
+        hooks.precondition = Some(bytes);
+        hooks.save(&job.trainer)
+    });
+    saved.map_err(|cause| DriveError::Checkpoint {
+        round: 0,
+        saved: None,
+        cause: Box::new(cause),
+        train: None,
+    })
+}

@@ -1,0 +1,456 @@
+//! Private preconditioning: rounds before training that release the mean and the principal directions of the inputs.
+
+mod eigen;
+mod whitening;
+
+use veilgrad_events::{
+    Adjacency, ClipNorm, NoiseMultiplier, Numerics, PublicCount, RecordUnit, Round, RoundPermit,
+    Rounds, RunHeader, UnitError,
+};
+#[cfg(feature = "insecure-testing")]
+use veilgrad_mechanism::Noise;
+use veilgrad_mechanism::{AllRecords, Group, PlanError, RecordVector};
+
+use crate::file::{Arrays, FileError};
+use crate::gemm::{Left, Panels, Start, multiply, wipe};
+use crate::records::Records;
+use crate::round::{
+    Backend, Clipping, Engine, ExampleId, Performance, TrainError, TrainingPlan, Vector, Vectors,
+};
+use eigen::left_singular_vectors;
+use whitening::{centre, unit};
+
+pub use whitening::Whitening;
+
+/// Rows that go through a round at once.
+const TILE: usize = 32;
+/// The clip norm of the first round of directions, in units of `sqrt(k / width)`: the expected norm of the projection of a
+/// unit vector on k random directions. At 1.5 times that few records are clipped.
+const FIRST_CLIP: f64 = 1.5;
+/// How much of the noise is taken off the squared singular values: its expectation, and a margin of a tenth for its
+/// largest singular value, which is above the average one.
+const NOISE_MARGIN: f64 = 1.1;
+const MOST_DIRECTIONS: usize = 256;
+
+/// The settings of a preconditioning phase. All of them are public and fixed before the first round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PreconditionPlan {
+    /// The length of an input.
+    pub width: usize,
+    /// The declared number of records.
+    pub records: PublicCount,
+    /// The noise multiplier of the round that releases the mean.
+    pub mean: NoiseMultiplier,
+    /// The noise multiplier of each round of directions.
+    pub directions: NoiseMultiplier,
+    /// How many principal directions are released.
+    pub count: usize,
+    /// How many rounds of subspace iteration release them.
+    pub rounds: usize,
+    /// Directions with more variance than this are scaled down to it. Inputs have norm 1, so that all variances together are
+    /// at most 1.
+    pub floor: f64,
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PreconditionError {
+    /// There must be fewer directions than numbers in an input.
+    #[error("{count} directions of inputs of {width} numbers: must be 1 to {}", MOST_DIRECTIONS.min(*width))]
+    Directions {
+        /// The directions.
+        count: usize,
+        /// The length of an input.
+        width: usize,
+    },
+    /// At least one round must release the directions.
+    #[error("{0} rounds of directions: must be 1 to 64")]
+    Rounds(usize),
+    /// The floor is a share of the variance.
+    #[error("floor {0} is not in (0, 1]")]
+    Floor(f64),
+    /// A number is out of range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+}
+
+/// A preconditioning phase in progress: one round that releases the mean of the inputs, then rounds of subspace iteration
+/// that release their principal directions, all on all records. Its result is a [`Whitening`] of the inputs.
+///
+/// A linear model learns faster from whitened inputs: their mean and a few directions hold most of their norm, and noise is
+/// relative to the norm.
+///
+/// # Guarantee
+/// Inputs are scaled to norm 1. A record adds its input to the sum of the first round, and the outer product
+/// `x (U^T x)^T` of its centred input to the sums of the others, where U is random in the first of them and computed from
+/// what the previous one released afterwards. Both are clipped to integer vectors with a certified norm like a gradient,
+/// and released with the noise of the plan: these are rounds of the Gaussian mechanism on all records, and everything else
+/// is post-processing.
+///
+/// # Example
+/// ```
+/// use veilgrad_events::{Adjacency, MemoryLedger, NoiseMultiplier, PublicCount, Run};
+/// use veilgrad_nn::{InMemory, Performance, PreconditionPlan, Preconditioning};
+///
+/// let plan = PreconditionPlan {
+///     width: 4,
+///     records: PublicCount::new(100.0)?,
+///     mean: NoiseMultiplier::new(2.0)?,
+///     directions: NoiseMultiplier::new(2.0)?,
+///     count: 2,
+///     rounds: 3,
+///     floor: 0.01,
+/// };
+/// let mut phase = Preconditioning::new(plan, Performance::default())?;
+/// let records = InMemory::new(vec![0.5; 400], 4, vec![0.0; 100], 1);
+/// let mut run = Run::open(MemoryLedger::new(), phase.header(Adjacency::AddRemove))?;
+/// while let Some(round) = phase.event()? {
+///     let permit = run.reserve(&round, 1)?.next().ok_or("no permit")?;
+///     phase.round(permit, &records)?;
+/// }
+/// let whitening = phase.whitening().ok_or("not done")?;
+/// let mut inputs = vec![0.1, 0.2, 0.3, 0.4]; // in training and in use
+/// whitening.apply(&mut inputs);
+/// assert!((inputs.iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
+/// // Train on whitened inputs; the run may go on with other rounds.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Preconditioning {
+    plan: PreconditionPlan,
+    performance: Performance,
+    done: usize,
+    /// Empty before the first round.
+    mean: Vec<f32>,
+    /// One after the other, from the largest variance to the smallest.
+    directions: Vec<f32>,
+    variances: Vec<f32>,
+}
+
+impl Preconditioning {
+    /// A phase that has not begun.
+    ///
+    /// # Errors
+    /// When a setting is out of range.
+    pub fn new(
+        plan: PreconditionPlan,
+        performance: Performance,
+    ) -> Result<Self, PreconditionError> {
+        let PreconditionPlan { width, count, rounds, floor, .. } = plan;
+        if !(1..=MOST_DIRECTIONS.min(width)).contains(&count) {
+            return Err(PreconditionError::Directions { count, width });
+        }
+        if !(1..=64).contains(&rounds) {
+            return Err(PreconditionError::Rounds(rounds));
+        }
+        if !(floor > 0.0 && floor <= 1.0) {
+            return Err(PreconditionError::Floor(floor));
+        }
+        let random = random_signs(width * count);
+        let (directions, _) = left_singular_vectors(&random, width, count);
+        let variances = vec![0.0; count];
+        Ok(Self { plan, performance, done: 0, mean: Vec::new(), directions, variances })
+    }
+
+    /// How many rounds are done.
+    #[must_use]
+    pub const fn rounds(&self) -> usize {
+        self.done
+    }
+
+    /// Whether all rounds are done.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.done > self.plan.rounds
+    }
+
+    /// The header of a run of this phase and of training on single examples.
+    #[must_use]
+    pub fn header(&self, adjacency: Adjacency) -> RunHeader {
+        let mut header = RunHeader::new(RecordUnit::Example, adjacency);
+        header.numerics = Numerics::Exact;
+        header
+    }
+
+    /// The next round, as the ledger must charge it; `None` if all are done.
+    ///
+    /// # Errors
+    /// When a clip norm or noise is so extreme that its event cannot be represented.
+    pub fn event(&self) -> Result<Option<Round>, TrainError> {
+        if self.is_done() {
+            return Ok(None);
+        }
+        Ok(Some(self.engine(self.done)?.event(&AllRecords)?))
+    }
+
+    /// All rounds that are not done yet, in order: for the plan of a run.
+    ///
+    /// # Errors
+    /// As for [`event`](Self::event).
+    pub fn events(&self) -> Result<Vec<Rounds>, TrainError> {
+        let mut parts: Vec<Rounds> = Vec::new();
+        for number in self.done..=self.plan.rounds {
+            let round = self.engine(number)?.event(&AllRecords)?;
+            match parts.last_mut().filter(|part| part.round == round) {
+                Some(part) => part.count += 1,
+                None => parts.push(Rounds { count: 1, round }),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Runs one charged round on all records.
+    ///
+    /// # Errors
+    /// When the permit is for another round, all rounds are done, or the operating system gives no randomness; never
+    /// because of a record. The phase is then unchanged.
+    pub fn round<R: Records>(
+        &mut self,
+        permit: RoundPermit,
+        records: &R,
+    ) -> Result<(), TrainError> {
+        self.step(records, |engine, backend| {
+            engine.round(backend, permit, &mut AllRecords).map(|_| ())
+        })
+    }
+
+    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
+    ///
+    /// # Errors
+    /// As for [`round`](Self::round), and when the run is not stamped.
+    #[cfg(feature = "insecure-testing")]
+    pub fn round_insecure<R: Records>(
+        &mut self,
+        permit: RoundPermit,
+        records: &R,
+        noise: Noise,
+    ) -> Result<(), TrainError> {
+        self.step(records, |engine, backend| {
+            engine.round_insecure(backend, permit, &mut AllRecords, noise).map(|_| ())
+        })
+    }
+
+    /// The mechanism's plan of the next round, for tests.
+    ///
+    /// # Errors
+    /// As for [`event`](Self::event).
+    #[cfg(feature = "insecure-testing")]
+    pub fn round_plan(&self) -> Result<veilgrad_mechanism::RoundPlan, TrainError> {
+        Ok(self.engine(self.done)?.plan().clone())
+    }
+
+    /// The result; `None` until all rounds are done.
+    #[must_use]
+    pub fn whitening(&self) -> Option<Whitening> {
+        if !self.is_done() {
+            return None;
+        }
+        let floor = self.plan.floor as f32;
+        let scale =
+            |variance: &f32| if *variance > floor { (floor / variance).sqrt() } else { 1.0 };
+        let scales = self.variances.iter().map(scale).collect();
+        Whitening::new(self.mean.clone(), self.directions.clone(), scales)
+    }
+
+    /// What was released so far, for a checkpoint.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
+        let mut arrays = Arrays::default();
+        arrays.texts.insert("done".to_owned(), self.done.to_string());
+        for (name, values) in
+            [("mean", &self.mean), ("directions", &self.directions), ("variances", &self.variances)]
+        {
+            arrays.insert(name.to_owned(), &[values.len()], values);
+        }
+        arrays.to_bytes()
+    }
+
+    /// The phase of the same plan at the point where [`to_bytes`](Self::to_bytes) was called.
+    ///
+    /// # Errors
+    /// When the bytes are not of such a phase. The phase is then unchanged.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let wrong = |name: &str| FileError::Format(format!("'{name}' is missing or wrong"));
+        let mut arrays = Arrays::from_bytes(bytes)?;
+        let PreconditionPlan { width, count, rounds, .. } = self.plan;
+        let done = arrays.texts.get("done").and_then(|done| done.parse::<usize>().ok());
+        let done = done.filter(|done| *done <= rounds + 1).ok_or_else(|| wrong("done"))?;
+        let mut take = |name: &str, length: usize| {
+            let found = arrays.arrays.remove(name).map(|(_, values)| values);
+            let fits = |values: &Vec<f32>| {
+                values.len() == length && values.iter().all(|value| value.is_finite())
+            };
+            found.filter(fits).ok_or_else(|| wrong(name))
+        };
+        let mean = take("mean", if done == 0 { 0 } else { width })?;
+        let (directions, variances) =
+            (take("directions", width * count)?, take("variances", count)?);
+        (self.done, self.mean) = (done, mean);
+        (self.directions, self.variances) = (directions, variances);
+        Ok(())
+    }
+
+    /// The engine of a round: the mean, or directions.
+    fn engine(&self, number: usize) -> Result<Engine<Memory>, TrainError> {
+        let PreconditionPlan { width, count, .. } = self.plan;
+        let (name, clip, noise, outer) = match number {
+            0 => ("mean", 1.0, self.plan.mean, None),
+            1 => {
+                ("first-directions", self.first_clip(), self.plan.directions, Some((width, count)))
+            }
+            _ => ("directions", 1.0, self.plan.directions, Some((width, count))),
+        };
+        let clip = ClipNorm::new(clip).map_err(|error| PlanError::Unit(name.to_owned(), error))?;
+        let clipping = Clipping::Groups(vec![Group::new(name, [name], clip)]);
+        let training = TrainingPlan::new(clipping, noise, self.plan.records);
+        let length = outer.map_or(width, |(width, count)| width * count);
+        let trained = vec![Vector { name: name.to_owned(), length, outer }];
+        let vectors = Vectors { trained, statistics: Vec::new() };
+        Engine::new(training, vectors, self.performance, Numerics::Exact)
+    }
+
+    fn first_clip(&self) -> f64 {
+        (FIRST_CLIP * (self.plan.count as f64 / self.plan.width as f64).sqrt()).min(1.0)
+    }
+
+    fn step<R: Records>(
+        &mut self,
+        records: &R,
+        round: impl FnOnce(&mut Engine<Memory>, &Inputs<'_>) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let PreconditionPlan { width, count, .. } = self.plan;
+        let mut engine = self.engine(self.done)?;
+        let mut panels = Panels::default();
+        if self.done > 0 {
+            panels.pack_transposed(&self.directions, width, count);
+        }
+        let backend = Inputs { records, mean: &self.mean, panels, width, count };
+        round(&mut engine, &backend)?;
+        let Some(estimates) = engine.estimates() else { return Ok(()) };
+        match self.done {
+            0 => {
+                let mean = estimates.vector("mean");
+                self.mean = mean.iter().flat_map(|mean| mean.iter()).map(|x| x as f32).collect();
+            }
+            number => {
+                let name = if number == 1 { "first-directions" } else { "directions" };
+                let clip = if number == 1 { self.first_clip() } else { 1.0 };
+                let found = estimates.vector(name);
+                let found: Vec<f64> = found.iter().flat_map(|found| found.iter()).collect();
+                let (directions, squares) = left_singular_vectors(&found, width, count);
+                let noise = clip * self.plan.directions.get() / self.plan.records.get();
+                let noise = NOISE_MARGIN * width as f64 * noise * noise;
+                let variance = |square: &f64| (square - noise).max(0.0).sqrt() as f32;
+                self.directions = directions;
+                self.variances = squares.iter().map(variance).collect();
+            }
+        }
+        self.done += 1;
+        Ok(())
+    }
+}
+
+/// The inputs of records, as a round of preconditioning needs them.
+struct Inputs<'a> {
+    records: &'a dyn Records,
+    /// Empty in the round that estimates it.
+    mean: &'a [f32],
+    /// The current directions.
+    panels: Panels,
+    width: usize,
+    count: usize,
+}
+
+/// The memory of one thread: inputs, and their projections on the current directions.
+struct Memory {
+    rows: Vec<f32>,
+    projected: Vec<f32>,
+    sound: Vec<bool>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        wipe(&mut self.rows);
+        wipe(&mut self.projected);
+    }
+}
+
+impl Backend for Inputs<'_> {
+    type Memory = Memory;
+
+    fn memory(&self) -> Memory {
+        let projected = vec![0.0; TILE * self.count];
+        Memory { rows: vec![0.0; TILE * self.width], projected, sound: vec![false; TILE] }
+    }
+
+    fn capacity(&self, _: &Memory) -> usize {
+        TILE
+    }
+
+    fn records(&self) -> u64 {
+        self.records.count()
+    }
+
+    fn examples(&self, record: u64) -> usize {
+        self.records.examples(record)
+    }
+
+    fn run(&self, memory: &mut Memory, examples: &[ExampleId]) -> bool {
+        let Memory { rows, projected, sound } = memory;
+        let mut target = [0.0];
+        for ((row, sound), id) in rows.chunks_exact_mut(self.width).zip(sound).zip(examples) {
+            row.fill(0.0);
+            self.records.read(id.record, id.example, row, &mut target);
+            *sound = row.iter().all(|value| value.is_finite());
+            match self.mean {
+                [] => unit(row),
+                mean => centre(row, mean),
+            }
+        }
+        if !self.mean.is_empty() {
+            multiply(examples.len(), Left::Rows(rows), &self.panels, Start::Zero, projected);
+        }
+        true
+    }
+
+    fn run_summed(&self, _: &mut Memory, _: &[ExampleId], _: &mut [Vec<f32>]) -> bool {
+        // Only for records of several examples, which the plan does not have.
+        false
+    }
+
+    fn is_sound(&self, memory: &Memory, row: usize) -> bool {
+        memory.sound.get(row).copied().unwrap_or(false)
+    }
+
+    fn vector<'m>(&self, memory: &'m Memory, _: usize, row: usize) -> RecordVector<'m> {
+        let part = |values: &'m [f32], length: usize| {
+            values.get(row * length..(row + 1) * length).unwrap_or_default()
+        };
+        let input = part(&memory.rows, self.width);
+        match self.mean {
+            [] => RecordVector::Values(input),
+            _ => RecordVector::Outer(input, part(&memory.projected, self.count)),
+        }
+    }
+
+    fn metric(&self, _: &Memory, _: usize, _: usize) -> f64 {
+        f64::NAN
+    }
+
+    fn end(&self, memory: &mut Memory) {
+        memory.rows.fill(0.0);
+        memory.projected.fill(0.0);
+    }
+}
+
+/// Public pseudorandom signs, the same in every run: the start of subspace iteration needs no secret.
+fn random_signs(count: usize) -> Vec<f64> {
+    let mut random = crate::model::SplitMix64(0x7072_6563_6f6e_6469);
+    (0..count).map(|_| if random.next() >> 63 == 0 { 1.0 } else { -1.0 }).collect()
+}
+
+#[cfg(test)]
+mod tests;
