@@ -10,7 +10,6 @@ use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::error::ModelError;
 use crate::model::Model;
-use crate::precondition::Whitening;
 
 /// The metadata key of our texts.
 const TEXTS: &str = "veilgrad";
@@ -58,7 +57,7 @@ impl Arrays {
         self.with_text((!self.texts.is_empty()).then(|| lines.collect()))
     }
 
-    fn with_text(&self, text: Option<String>) -> Result<Vec<u8>, FileError> {
+    pub(crate) fn with_text(&self, text: Option<String>) -> Result<Vec<u8>, FileError> {
         let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let arrays: Vec<(&String, &Vec<usize>, Vec<u8>)> =
             self.arrays.iter().map(|(name, (shape, v))| (name, shape, bytes(v))).collect();
@@ -159,20 +158,6 @@ impl Model {
         self.to_arrays().with_text(Some(text))
     }
 
-    /// The same, with the whitening of its inputs; [`load_preconditioned`](Self::load_preconditioned) reads it.
-    ///
-    /// # Errors
-    /// As for [`to_safetensors`](Self::to_safetensors).
-    pub fn to_safetensors_preconditioned(
-        &self,
-        text: String,
-        whitening: &Whitening,
-    ) -> Result<Vec<u8>, FileError> {
-        let mut arrays = self.to_arrays();
-        whitening.insert_into(&mut arrays);
-        arrays.with_text(Some(text))
-    }
-
     /// The text in the metadata of a safetensors file, if there is one.
     ///
     /// # Errors
@@ -182,7 +167,7 @@ impl Model {
         Ok(metadata.metadata().as_ref().and_then(|texts| texts.get(TEXTS)).cloned())
     }
 
-    fn to_arrays(&self) -> Arrays {
+    pub(crate) fn to_arrays(&self) -> Arrays {
         let mut arrays = Arrays::default();
         for (name, shape, values) in self.parameters() {
             arrays.insert(name.to_owned(), shape, values);
@@ -201,19 +186,5 @@ impl Model {
             return Err(FileError::Format(format!("'{name}' is not f32")));
         }
         arrays.load("", self)
-    }
-
-    /// Loads parameters from a safetensors file, and the whitening of the inputs if it has one.
-    ///
-    /// # Errors
-    /// As for [`load_safetensors`](Self::load_safetensors).
-    pub fn load_preconditioned(&mut self, bytes: &[u8]) -> Result<Option<Whitening>, FileError> {
-        let mut arrays = Arrays::from_bytes(bytes)?;
-        if let Some(name) = arrays.bytes.keys().next() {
-            return Err(FileError::Format(format!("'{name}' is not f32")));
-        }
-        let whitening = Whitening::take_from(&mut arrays)?;
-        arrays.load("", self)?;
-        Ok(whitening)
     }
 }

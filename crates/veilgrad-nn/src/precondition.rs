@@ -31,6 +31,8 @@ const FIRST_CLIP: f64 = 1.5;
 /// largest singular value, which is above the average one.
 const NOISE_MARGIN: f64 = 1.1;
 const MOST_DIRECTIONS: usize = 256;
+/// How many numbers all directions together may have: a limit on memory.
+const LARGEST: usize = 1 << 26;
 
 /// The settings of a preconditioning phase. All of them are public and fixed before the first round.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,6 +61,14 @@ pub enum PreconditionError {
     /// There must be fewer directions than numbers in an input.
     #[error("{count} directions of inputs of {width} numbers: must be 1 to {}", MOST_DIRECTIONS.min(*width))]
     Directions {
+        /// The directions.
+        count: usize,
+        /// The length of an input.
+        width: usize,
+    },
+    /// All directions together would take too much memory.
+    #[error("{count} directions of inputs of {width} numbers are more than 2^26 numbers")]
+    Size {
         /// The directions.
         count: usize,
         /// The length of an input.
@@ -123,7 +133,7 @@ pub struct Preconditioning {
     done: usize,
     /// Empty before the first round.
     mean: Vec<f32>,
-    /// One after the other, from the largest variance to the smallest.
+    /// One after the other, from the largest variance to the smallest; empty before they are released.
     directions: Vec<f32>,
     variances: Vec<f32>,
 }
@@ -147,10 +157,11 @@ impl Preconditioning {
         if !(floor > 0.0 && floor <= 1.0) {
             return Err(PreconditionError::Floor(floor));
         }
-        let random = random_signs(width * count);
-        let (directions, _) = left_singular_vectors(&random, width, count);
-        let variances = vec![0.0; count];
-        Ok(Self { plan, performance, done: 0, mean: Vec::new(), directions, variances })
+        if width.saturating_mul(count) > LARGEST {
+            return Err(PreconditionError::Size { count, width });
+        }
+        let (mean, directions, variances) = (Vec::new(), Vec::new(), vec![0.0; count]);
+        Ok(Self { plan, performance, done: 0, mean, directions, variances })
     }
 
     /// How many rounds are done.
@@ -286,8 +297,8 @@ impl Preconditioning {
             found.filter(fits).ok_or_else(|| wrong(name))
         };
         let mean = take("mean", if done == 0 { 0 } else { width })?;
-        let (directions, variances) =
-            (take("directions", width * count)?, take("variances", count)?);
+        let directions = take("directions", if done <= 1 { 0 } else { width * count })?;
+        let variances = take("variances", count)?;
         (self.done, self.mean) = (done, mean);
         (self.directions, self.variances) = (directions, variances);
         Ok(())
@@ -324,8 +335,13 @@ impl Preconditioning {
         let PreconditionPlan { width, count, .. } = self.plan;
         let mut engine = self.engine(self.done)?;
         let mut panels = Panels::default();
-        if self.done > 0 {
-            panels.pack_transposed(&self.directions, width, count);
+        match self.done {
+            0 => {}
+            1 => {
+                let (start, _) = left_singular_vectors(&random_signs(width * count), width, count);
+                panels.pack_transposed(&start, width, count);
+            }
+            _ => panels.pack_transposed(&self.directions, width, count),
         }
         let backend = Inputs { records, mean: &self.mean, panels, width, count };
         round(&mut engine, &backend)?;

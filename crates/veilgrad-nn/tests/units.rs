@@ -50,6 +50,29 @@ fn a_microbatch_of_one_is_an_example() {
 }
 
 #[test]
+fn copies_of_an_example_are_averaged_before_clipping_and_the_record_stays_an_example() {
+    let all = examples(30, 1);
+    let records = Users(all.chunks(3).map(<[_]>::to_vec).collect());
+    let unit = Unit::Microbatch { examples: number(3) };
+    let mut reference = trainer(plan(0.3, 10.0).unit(unit), ONE_THREAD);
+    train_exactly(&mut reference, &records, 3);
+    for performance in [ONE_THREAD, Performance { threads: 2, tile: 2 }] {
+        let mut copies = trainer(plan(0.3, 10.0).copies(number(3)), performance);
+        assert_eq!(copies.header(Adjacency::AddRemove).unit, RecordUnit::Example);
+        train_exactly(&mut copies, &records, 3);
+        assert_eq!(bits(reference.model()), bits(copies.model()));
+    }
+    // Examples beyond the declared number of copies are not used.
+    let first = Users(all.chunks(3).map(|copies| copies[..1].to_vec()).collect());
+    let run = |records: &Users| {
+        let mut trainer = trainer(plan(0.3, 10.0).copies(number(1)), ONE_THREAD);
+        train_exactly(&mut trainer, records, 2);
+        bits(trainer.model())
+    };
+    assert_eq!(run(&records), run(&first));
+}
+
+#[test]
 fn unclipped_microbatches_average_to_the_batch_gradient_whatever_the_tile() {
     let data = in_memory(&examples(160, 1));
     // Nothing is clipped at 1000.

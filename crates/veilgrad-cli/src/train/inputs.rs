@@ -18,6 +18,12 @@ pub(crate) fn shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
         config::Features::Scattering => {
             let image = Image::new(declaration, &declared)?;
             let [channels, rows, columns] = image.shape()?;
+            // A group of single numbers would be normalised to zeros.
+            if image.pool.is_some() && declaration.model.scattering.norm_groups > channels {
+                return Err(Error::Usage(format!(
+                    "[model.scattering] norm_groups must be at most {channels}, one for each channel"
+                )));
+            }
             Ok(vec![image.planes * channels * rows * columns])
         }
         config::Features::None if declaration.model.kind == config::Kind::Cnn => match declared[..]

@@ -2,6 +2,7 @@
 
 use crate::file::{Arrays, FileError};
 use crate::gemm::{Left, Panels, Start, multiply};
+use crate::model::Model;
 
 /// Rows that are whitened at once.
 const TILE: usize = 32;
@@ -86,7 +87,7 @@ impl Whitening {
         }
     }
 
-    pub(crate) fn insert_into(&self, arrays: &mut Arrays) {
+    fn insert_into(&self, arrays: &mut Arrays) {
         arrays.insert(MEAN.to_owned(), &[self.width()], &self.mean);
         let shape = [self.scales.len(), self.width()];
         arrays.insert(DIRECTIONS.to_owned(), &shape, &self.directions);
@@ -94,7 +95,7 @@ impl Whitening {
     }
 
     /// Takes the arrays of a whitening out of a file; `None` if it has none of them.
-    pub(crate) fn take_from(arrays: &mut Arrays) -> Result<Option<Self>, FileError> {
+    fn take_from(arrays: &mut Arrays) -> Result<Option<Self>, FileError> {
         let found = [MEAN, DIRECTIONS, SCALES].map(|name| arrays.arrays.remove(name));
         match found {
             [None, None, None] => Ok(None),
@@ -106,6 +107,37 @@ impl Whitening {
             }
             _ => Err(FileError::Format("an array of a preconditioned model is missing".to_owned())),
         }
+    }
+}
+
+impl Model {
+    /// The parameters as a safetensors file, with a public text and the whitening of the inputs;
+    /// [`load_preconditioned`](Self::load_preconditioned) reads it.
+    ///
+    /// # Errors
+    /// As for [`to_safetensors`](Self::to_safetensors).
+    pub fn to_safetensors_preconditioned(
+        &self,
+        text: String,
+        whitening: &Whitening,
+    ) -> Result<Vec<u8>, FileError> {
+        let mut arrays = self.to_arrays();
+        whitening.insert_into(&mut arrays);
+        arrays.with_text(Some(text))
+    }
+
+    /// Loads parameters from a safetensors file, and the whitening of the inputs if it has one.
+    ///
+    /// # Errors
+    /// As for [`load_safetensors`](Self::load_safetensors).
+    pub fn load_preconditioned(&mut self, bytes: &[u8]) -> Result<Option<Whitening>, FileError> {
+        let mut arrays = Arrays::from_bytes(bytes)?;
+        if let Some(name) = arrays.bytes.keys().next() {
+            return Err(FileError::Format(format!("'{name}' is not f32")));
+        }
+        let whitening = Whitening::take_from(&mut arrays)?;
+        arrays.load("", self)?;
+        Ok(whitening)
     }
 }
 

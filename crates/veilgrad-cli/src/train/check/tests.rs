@@ -55,7 +55,7 @@ fn preconditioning_and_features_that_cannot_be_used_are_named_with_what_would_be
         ("rounds = 0", "rounds must be 1 to 64"),
         ("floor = 0.0", "floor 0 is not in (0, 1]"),
         ("floor = nan", "floor NaN is not in (0, 1]"),
-        ("direction = 3", "did you mean `directions`"),
+        ("flor = 0.1", "did you mean `floor`"),
     ] {
         let error = Config::parse(&with(keys)).unwrap_err();
         assert!(error.contains(what), "{what}: {error}");
@@ -89,6 +89,10 @@ fn preconditioning_and_features_that_cannot_be_used_are_named_with_what_would_be
         ("scales = 1, grid = 3", "grid and pool_sigma go together"),
         ("scales = 1, grid = 6, pool_sigma = 1.0", "the grid must have 1 point to as many as"),
         ("scales = 3, grid = 2, pool_sigma = 1.0", "sides must be above 2^J"),
+        (
+            "scales = 1, orientations = 3, grid = 5, pool_sigma = 1.0",
+            "norm_groups must be at most 4, one for each channel",
+        ),
     ] {
         let error = plan(&small(keys));
         assert!(error.contains(what), "{what}: {error}");
