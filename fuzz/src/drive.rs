@@ -38,13 +38,19 @@ pub fn run(target: &Target, seed: u64, count: u64, time: Duration) -> std::io::R
         let order = Order { target: target.name.to_owned(), seed, first, last: count, time: left };
         let at = one_process(&order, &mut report)?;
         let Some(at) = at else { break };
+        let before = report.failures.len();
         for number in &at {
             if let Some(failure) = alone(target, seed, *number)? {
                 report.failures.push((*number, failure));
             }
         }
         // Both threads were at about the same number.
-        first = at.iter().max().map_or(count, |number| number + 1);
+        let last = at.iter().max().copied();
+        if report.failures.len() == before {
+            let what = "its process died or did not end, but no input does it alone".to_owned();
+            report.failures.push((last.unwrap_or(first), what));
+        }
+        first = last.map_or(count, |number| number + 1);
         report.executions += at.iter().min().map_or(0, |number| number.saturating_sub(order.first));
     }
     report.seconds = start.elapsed().as_secs_f64();

@@ -13,7 +13,7 @@ import veilgrad
 from veilgrad import Round, _native
 
 REPOSITORY = Path(__file__).parents[3]
-ADJACENCIES = {"add_remove": "add-remove", "replace_one": "replace-one"}
+ADJACENCIES = {"add_remove": "add-remove", "replace_one": "replace-one", "replace_one_poisson": "replace-one"}
 
 
 def command(capfd, *words):
@@ -30,7 +30,7 @@ def oracle_cases():
         for item in case["items"]:
             q, z, steps = item.get("q", 1.0), item["z"], int(item["steps"])
             rounds.append(Round.poisson(q, z, steps) if q < 1 else Round.all(z, steps))
-        adjacency = ADJACENCIES.get(case.get("adjacency"), "add-remove")
+        adjacency = ADJACENCIES[case.get("adjacency", "add_remove")]
         yield pytest.param(rounds, adjacency, case["delta"], id=case["id"])
     for place, case in enumerate(oracles["wor_fixed_size_rdp_replace_one"]):
         z = 2 * case["z_in_units_of_replace_one_sensitivity"]

@@ -235,6 +235,25 @@ class TestMisuse:
         with pytest.raises(veilgrad.VeilgradError, match="not called for the batch before"):
             next(batches)
 
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_a_batch_of_an_earlier_pass_is_refused_and_does_not_enter_the_sample_of_a_later_one(self, workers):
+        numbers = torch.arange(1.0, 51.0)[:, None].expand(50, 4).contiguous()
+        data = TensorDataset(numbers, torch.zeros(50, dtype=torch.long))
+        module, optimizer, loader, _ = private(dataset=data, rate=0.9, steps=4, num_workers=workers, probe=None)
+        earlier = iter(loader)
+        next(earlier)
+        later = iter(loader)
+        batch = next(later)
+        with pytest.raises(veilgrad.Consumed, match="another pass"):
+            next(earlier)
+        loss(module, batch).backward()
+        optimizer.step()
+        for batch in later:
+            # Rows of records are not 0; padding is.
+            assert optimizer._current.rows == int((batch[0][:, 0] > 0).sum())
+            loss(module, batch).backward()
+            optimizer.step()
+
     def test_the_last_batch_cannot_be_skipped_either(self):
         module, optimizer, loader, _ = private(rate=1.0, steps=1, chunk=64)
         with pytest.raises(veilgrad.VeilgradError, match="not called for the batch before"):

@@ -312,6 +312,8 @@ class _Source:
         self.steps = 0
 
     def __iter__(self) -> Iterator[list[int]]:
+        # Those of this pass, also if another pass begins.
+        ahead = self.ahead
         for _ in range(self.steps):
             sample = next(self.permits).draw(self.sampler, self.records)
             ids: list[int] = sample.ids().tolist()
@@ -320,7 +322,7 @@ class _Source:
             step = _Step(sample, self.plan, len(cuts))
             for number, first in enumerate(cuts):
                 rows = ids[first : first + self.chunk]
-                self.ahead.append(_Chunk(step, number, len(rows)))
+                ahead.append(_Chunk(step, number, len(rows)))
                 yield rows
 
 
@@ -386,11 +388,14 @@ class PrivateLoader:
             raise veilgrad.VeilgradError("all planned steps are used")
         self._source.steps = min(self._steps_per_pass, self._left)
         # What an unfinished pass drew stays charged.
-        self._source.ahead.clear()
+        ahead: deque[_Chunk] = deque()
+        self._source.ahead = ahead
         self._optimizer._abandon()
         self._left -= self._source.steps
         for batch in self._batches:
-            self._optimizer._expect(self._source.ahead.popleft())
+            if ahead is not self._source.ahead:
+                raise veilgrad.Consumed("another pass over the loader began: the batches of this one cannot be used")
+            self._optimizer._expect(ahead.popleft())
             yield batch
         self._optimizer._finish()
 

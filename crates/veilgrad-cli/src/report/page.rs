@@ -127,8 +127,10 @@ fn audit_section(body: &mut String, audit: &Audit) {
          data; this number was fixed before the run. {correct} guesses were right. With {confidence} % confidence this \
          contradicts every epsilon below {lower} at delta {delta:e}, for rounds of this kind; the claim is {claimed}.</p>\n\
          <p><b>What it tests:</b> sampler, clipping, certificate, sum, noise and release, as they ran in this run, with \
-         its threads and settings. Half the noise, twice the rate or full batches would be noticed.</p>\n\
-         <p><b>What it does not test:</b> the code that computes gradients. Canaries do not go through the model, so a \
+         its threads and settings. The more canaries and rounds, the smaller the defects that it notices: half of the noise, \
+         twice the rate or full batches at epsilon 3 with 250 rounds and 5000 canaries.</p>\n\
+         <p><b>What it does not test:</b> the code that computes gradients, and rounds before training, such as those of \
+         preconditioning, which have no canaries. Canaries do not go through the model, so a \
          gradient that mixes records would not be noticed. A bound below the claim does not prove the claim: a better \
          auditor might find more.</p>\n\
          <p>The canaries did not affect the weights. They cost no extra budget: the noise of a round covers them as it \
