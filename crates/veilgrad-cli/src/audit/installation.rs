@@ -153,8 +153,8 @@ fn poisson(case: Case, trials: u64) -> Result<Finding, Error> {
         scores.push((score, is_in));
     }
     let (pilot, others) = scores.split_at(scores.len() / PILOT);
-    // The best one for an alarm. The best for the printed bound is little better for that bound, and in a few trials of
-    // a pilot it is often one with hardly any false positives, whose alarms are then missed.
+    // Chosen for the confidence of an alarm. A threshold chosen for the printed bound has too few false positives in the
+    // pilot to be reliable, and alarms are missed.
     let threshold = best_threshold(pilot, others.len(), ROUND_DELTA, rare(FALSE_ALARMS)?);
     let answers = Answers::of_threshold(others, threshold);
     let sampling = Sampling::Poisson { rate: rate(case.claimed_rate)? };
