@@ -2,13 +2,13 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter};
-use veilgrad_events::{Budget, Epsilon, Event};
+use veilgrad_events::{Budget, Epsilon, Event, TagFirst};
 
 /// The content of one row of a ledger. The meaning of a kind never changes; an unknown kind is refused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Entry {
     /// The first row: the ledger is created.
@@ -53,6 +53,24 @@ pub enum Entry {
         /// The content of the row there.
         entry: Box<Entry>,
     },
+}
+
+/// The same variants, read without a tag.
+#[derive(Deserialize)]
+#[serde(remote = "Entry", rename_all = "kebab-case", deny_unknown_fields)]
+enum Variants {
+    Create { id: String },
+    Budget { budget: Budget },
+    Tighten { dataset: String, epsilon: Epsilon },
+    Run { dataset: String, run: String, nonce: String, event: Event },
+    Recovered { anchored: u64 },
+    Import { source: String, hash: String, entry: Box<Entry> },
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Variants::deserialize(TagFirst::new("kind", deserializer))
+    }
 }
 
 impl Entry {
@@ -168,6 +186,10 @@ mod tests {
         assert!(Entry::from_bytes(forged.as_bytes()).unwrap_err().contains("bits"));
         assert!(Entry::from_bytes(text.replace("budget", "magic").as_bytes()).is_err());
         let more = text.replace("{\"kind\"", "{\"new\":1,\"kind\"");
+        assert!(Entry::from_bytes(more.as_bytes()).unwrap_err().contains("the first key must be"));
+        let more = text.replace("\"dataset\"", "\"new\":1,\"dataset\"");
+        assert!(Entry::from_bytes(more.as_bytes()).unwrap_err().contains("unknown field"));
+        let more = text.replace(",\"budget\"", ",\"kind\":\"create\",\"budget\"");
         assert!(Entry::from_bytes(more.as_bytes()).unwrap_err().contains("unknown field"));
     }
 }

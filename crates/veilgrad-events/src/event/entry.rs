@@ -1,12 +1,13 @@
 //! Ledger entries. The meaning of an event kind never changes; an unknown kind is refused.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::record::{Adjacency, RecordUnit};
 use super::round::Rounds;
+use super::tag_first::TagFirst;
 
 /// One entry of a ledger.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
@@ -18,6 +19,22 @@ pub enum Event {
     Insecure(Insecure),
     /// The run was closed normally.
     Close(Close),
+}
+
+/// The same variants, read without a tag.
+#[derive(Deserialize)]
+#[serde(remote = "Event", rename_all = "kebab-case")]
+enum Variants {
+    Open(RunHeader),
+    Reserve(Reservation),
+    Insecure(Insecure),
+    Close(Close),
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Variants::deserialize(TagFirst::new("event", deserializer))
+    }
 }
 
 /// The public facts of a run.
