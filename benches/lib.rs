@@ -1,4 +1,4 @@
-//! Timing of benchmarks.
+//! Time and memory of benchmarks.
 
 use std::time::Instant;
 
@@ -16,4 +16,20 @@ pub fn race(turns: usize, calls: usize, candidates: &mut [&mut dyn FnMut()]) -> 
         }
     }
     best
+}
+
+/// CPU seconds of all threads of this process.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or("");
+    let fields: Vec<f64> = after.split_whitespace().map(|f| f.parse().unwrap_or(0.0)).collect();
+    // utime and stime, in ticks of 10 ms.
+    (fields.get(11).unwrap_or(&0.0) + fields.get(12).unwrap_or(&0.0)) / 100.0
+}
+
+/// The most memory that this process ever had, in MB.
+pub fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }

@@ -17,6 +17,7 @@ use veilgrad::nn::{
     TrainingPlan,
 };
 use veilgrad::prelude::*;
+use veilgrad_benches::{cpu_seconds, peak_megabytes};
 
 const RECORDS: u64 = 60_000;
 /// The features of model D: as many as in the recipe for Fashion-MNIST.
@@ -95,21 +96,6 @@ fn model(name: &str) -> Result<Model, Box<dyn Error>> {
         "D" => Model::new(&[FEATURES], [Layer::linear(10)], 1)?,
         other => return Err(format!("there is no model {other}").into()),
     })
-}
-
-/// CPU seconds of all threads of this process.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after = stat.rsplit(')').next().unwrap_or("");
-    let fields: Vec<f64> = after.split_whitespace().map(|f| f.parse().unwrap_or(0.0)).collect();
-    // utime and stime, in ticks of 10 ms.
-    (fields.get(11).unwrap_or(&0.0) + fields.get(12).unwrap_or(&0.0)) / 100.0
-}
-
-fn peak_megabytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
