@@ -6,7 +6,7 @@ use veilgrad_events::{IntegerGrid, LedgerKind, RoundPermit};
 
 use crate::group::Estimator;
 use crate::planned::{Plan, PlannedContent, PlannedGroup};
-use crate::vectorised::vectorised;
+use veilgrad_random::vectorised::vectorised;
 
 /// The released estimates of a round: noisy integer sums, decoded on demand.
 ///

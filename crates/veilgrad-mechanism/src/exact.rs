@@ -2,4 +2,4 @@
 
 pub use crate::clip::round_down;
 pub use crate::kernel::{Direction, Part, Quantised, flush, quantise, squared_norm};
-pub use crate::vectorised::vectorised;
+pub use veilgrad_random::vectorised::vectorised;

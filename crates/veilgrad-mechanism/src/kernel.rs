@@ -4,7 +4,7 @@
 //! 32 fixed lanes, so the result depends on the vector alone and not on the machine.
 
 use crate::clip::round_down;
-use crate::vectorised::vectorised;
+use veilgrad_random::vectorised::vectorised;
 
 /// The number of lanes of every sum, and of coordinates per step. Fewer would wait for each other's additions.
 const LANES: usize = 32;
@@ -236,7 +236,7 @@ mod avx2 {
     use pulp::{cast, f32x4, f32x8, i32x8, u64x4};
 
     use super::{Direction, LANES, Quantised, STEPS, portable};
-    use crate::vectorised::Inlined;
+    use veilgrad_random::vectorised::Inlined;
 
     pub(super) fn squared_norm(v3: V3, x: &[f32]) -> f64 {
         v3.vectorize(Inlined(
@@ -326,7 +326,7 @@ mod avx512 {
     use pulp::{cast, f32x16, i32x16, u64x8};
 
     use super::{Direction, LANES, Quantised, STEPS, portable};
-    use crate::vectorised::Inlined;
+    use veilgrad_random::vectorised::Inlined;
 
     #[inline(always)]
     fn to_integers(v4: V4, x: f32x16, factor: f32x16, bound: f32x16) -> i32x16 {

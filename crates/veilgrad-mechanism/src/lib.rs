@@ -52,7 +52,6 @@ mod sampler;
 mod selection;
 mod structure;
 mod sum;
-mod vectorised;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};

@@ -25,6 +25,9 @@ mod bigexp;
 pub mod gaussian;
 mod key;
 pub mod subset;
+// For the other crates of this workspace.
+#[doc(hidden)]
+pub mod vectorised;
 
 pub use key::{Cipher, RandomError, RoundKey};
 pub(crate) use key::{KeyStream, Purpose, Streams};

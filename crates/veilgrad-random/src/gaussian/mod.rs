@@ -34,6 +34,7 @@ mod word;
 use veilgrad_events::IntegerGrid;
 use zeroize::Zeroize;
 
+use crate::vectorised::vectorised;
 use crate::{KeyStream, Purpose, RandomError, RoundKey, Streams};
 use boxes::{BIN_OF_BOX, CROSSING_BEFORE, UNDER_CURVE};
 use decide::Height;
@@ -142,21 +143,23 @@ fn on_threads(values: &mut [i64], threads: usize, work: impl Fn(usize, &mut [i64
     });
 }
 
-/// Scratch memory for one chunk: its random bytes, and the positions whose box crosses the curve.
+/// Scratch memory for one chunk: its random bytes, the bins of its boxes, and the positions whose box crosses the curve.
 struct Scratch {
     bytes: [u8; CHUNK * 8],
+    bins: [u8; CHUNK],
     crossing: [u16; CHUNK],
 }
 
 impl Scratch {
     const fn new() -> Self {
-        Self { bytes: [0; CHUNK * 8], crossing: [0; CHUNK] }
+        Self { bytes: [0; CHUNK * 8], bins: [0; CHUNK], crossing: [0; CHUNK] }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         self.bytes.zeroize();
+        self.bins.zeroize();
         self.crossing.zeroize();
     }
 }
@@ -211,13 +214,24 @@ fn draw_chunk_from<const HIGH: usize>(
 ) {
     const { assert!(HIGH <= 4) };
     let shift = FRACTION_BITS - u32::from(k);
-    let Scratch { bytes, crossing } = scratch;
+    let Scratch { bytes, bins, crossing } = scratch;
     let (bytes, _) = bytes.split_at_mut(CHUNK * (4 + HIGH));
     stream.fill(bytes);
     let (low, high) = bytes.split_at(CHUNK * 4);
     let (low, high) = (low.as_chunks().0, high.as_chunks::<HIGH>().0);
-    let words = low.iter().zip(high).map(|(low, high)| start_word(*low, *high));
-    let count = accept_all(words, shift, noise, crossing);
+    let count = choose_bins(low, bins, crossing);
+    vectorised(
+        #[inline(always)]
+        || {
+            let words = low.iter().zip(high).map(|(low, high)| start_word(*low, *high));
+            for ((noise, bin), word) in noise.iter_mut().zip(bins.iter()).zip(words) {
+                // x >> shift, shifting bin and position separately: a double-width shift is slow.
+                let position = (word >> (INDEX_BITS + SIGN_BITS)) >> shift;
+                let magnitude = (u64::from(*bin) << (POSITION_BITS - shift)) + position;
+                *noise = with_sign(magnitude as i64, word);
+            }
+        },
+    );
     for position in crossing.iter().take(count).map(|position| usize::from(*position)) {
         if let (Some(low), Some(high), Some(noise)) =
             (low.get(position), high.get(position), noise.get_mut(position))
@@ -247,23 +261,13 @@ fn complete_word<const HIGH: usize>(stream: &mut KeyStream, word: u64) -> u64 {
     }
 }
 
-/// Treats every word as if its box were under the curve, and lists the positions whose box crosses it, without a
-/// branch. Returns the number of those positions.
-#[inline(always)]
-fn accept_all(
-    words: impl Iterator<Item = u64>,
-    shift: u32,
-    noise: &mut [i64; CHUNK],
-    crossing: &mut [u16; CHUNK],
-) -> usize {
+/// Looks up the bin of every box, and lists the positions whose box crosses the curve, without a branch. Returns the
+/// number of those positions.
+fn choose_bins(low: &[[u8; 4]], bins: &mut [u8; CHUNK], crossing: &mut [u16; CHUNK]) -> usize {
     let mut count = 0;
-    for (position, (word, noise)) in words.zip(noise.iter_mut()).enumerate() {
-        let index = word as usize % BOXES;
-        let bin = BIN_OF_BOX.get(index).copied().unwrap_or_default();
-        // x >> shift, shifting bin and position separately: a double-width shift is slow.
-        let position_part = (word >> (INDEX_BITS + SIGN_BITS)) >> shift;
-        let magnitude = (u64::from(bin) << (POSITION_BITS - shift)) + position_part;
-        *noise = with_sign(magnitude as i64, word);
+    for (position, (low, bin)) in low.iter().zip(bins).enumerate() {
+        let index = u32::from_le_bytes(*low) as usize % BOXES;
+        *bin = BIN_OF_BOX.get(index).copied().unwrap_or_default();
         if let Some(slot) = crossing.get_mut(count % CHUNK) {
             *slot = position as u16;
         }

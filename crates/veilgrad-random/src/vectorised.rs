@@ -6,7 +6,7 @@
 /// between, which is not inlined: the body then runs without vector instructions, several times slower. Calling through
 /// `FnMut` needs no such function. The closure must be `#[inline(always)]`.
 #[derive(Debug)]
-pub(crate) struct Inlined<F>(pub(crate) F);
+pub struct Inlined<F>(pub F);
 
 impl<T, F: FnMut() -> T> pulp::NullaryFnOnce for Inlined<F> {
     type Output = T;
