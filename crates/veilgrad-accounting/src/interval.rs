@@ -1,29 +1,29 @@
-//! One bracket for every number that is certified.
+//! The bounds on a certified number.
 
-/// Certified bounds of a number: never above the truth, and never below it.
+/// A lower and an upper bound on a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// Never above the truth.
+    /// The lower bound.
     pub lower: f64,
-    /// Never below the truth.
+    /// The upper bound.
     pub upper: f64,
 }
 
 impl Interval {
-    /// Nothing is known of a number that is at least 0.
+    /// The trivial bounds on a non-negative number.
     pub(crate) const UNKNOWN: Self = Self { lower: 0.0, upper: f64::INFINITY };
 
-    /// How far the bounds are apart; NaN for an infinite one.
+    /// The difference between the bounds; NaN if the upper bound is infinite.
     pub(crate) const fn width(&self) -> f64 {
         if self.upper.is_finite() { self.upper - self.lower } else { f64::NAN }
     }
 
-    /// The better bounds of two intervals that both hold.
+    /// The tighter bounds of two intervals for the same number.
     pub(crate) const fn intersection(self, other: Self) -> Self {
         Self { lower: self.lower.max(other.lower), upper: self.upper.min(other.upper) }
     }
 
-    /// Bounds of the larger of two numbers.
+    /// Bounds on the larger of two numbers.
     pub(crate) const fn larger(self, other: Self) -> Self {
         Self { lower: self.lower.max(other.lower), upper: self.upper.max(other.upper) }
     }

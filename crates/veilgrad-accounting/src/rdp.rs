@@ -199,6 +199,7 @@ pub fn total_variation(composition: &Composition) -> f64 {
     if bound.is_nan() { 1.0 } else { bound.min(1.0) }
 }
 
+/// The delta that `K(tilt) = value` gives at `epsilon`, rounded up.
 fn delta_of(value: f64, tilt: f64, epsilon: f64) -> f64 {
     let exponent = value + conversion(tilt).value - tilt * epsilon;
     let delta = (exponent + 1e-14 * exponent.abs()).exp() * (1.0 + 1e-14);
@@ -217,11 +218,11 @@ impl Orders {
     }
 
     /// Whether the bound at one of these orders is at most `delta` at `epsilon`.
-    pub(crate) fn show(&mut self, epsilon: f64, delta: f64) -> bool {
+    pub(crate) fn prove(&mut self, epsilon: f64, delta: f64) -> bool {
         let mut last = f64::INFINITY;
-        for (place, power) in (-2..12).enumerate() {
+        for (index, power) in (-2..12).enumerate() {
             let tilt = f64::from(power).exp2();
-            let value = match self.values.get(place) {
+            let value = match self.values.get(index) {
                 Some(value) => *value,
                 None => {
                     let value = self.cumulant.at(tilt).value;

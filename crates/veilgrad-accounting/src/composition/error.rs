@@ -1,12 +1,12 @@
-//! The error of an accountant that has no sound bound.
+//! The error of accountants.
 
-/// There is no sound privacy analysis of these events here, or no finite bound; the message says why.
+/// No sound privacy analysis of these events is implemented, or no finite bound exists; the message says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported: {0}")]
 pub struct Unsupported(String);
 
 impl Unsupported {
-    /// An error that says why.
+    /// An error with this message.
     pub fn new(why: impl Into<String>) -> Self {
         Self(why.into())
     }

@@ -1,19 +1,19 @@
-//! Fewer steps for thousands of distinct ones, from above and from below, by joining those that are nearly alike.
+//! Groups of similar steps in place of thousands of distinct ones, as an upper and a lower bound.
 //!
-//! Less sampling and more noise are post-processing of more sampling and less noise: a group of steps costs at most
-//! what as many cost with its highest rate and its least noise, and at least what as many cost with its lowest rate
-//! and its most noise. So nothing is lost but tightness, and the gap between both says how much.
+//! A lower rate and more noise are post-processing of a higher rate and less noise. So a group costs at most as much as the
+//! same number of steps at its highest rate and least noise, and at least as much as at its lowest rate and most noise. Both
+//! bounds are sound; the gap between them shows how much tightness is lost.
 
 use std::collections::HashMap;
 
 use crate::Step;
 
-/// The finest groups that are tried, as logs of rates.
+/// The grain (scale of group widths, in logs of rates) of the finest groups that are tried.
 const FINEST: f64 = 2e-5;
-/// Groups are at most this wide, about a factor of 2, as long as bands (which span a factor of 2) are kept apart.
+/// Groups within a band are at most this wide: about a factor of 2, as wide as a band.
 const WIDEST: f64 = 0.7;
-/// A band's share of the cost is its share of second moments, which decide usual epsilons, or this times its share of
-/// first absolute moments, which decide epsilons near 0, whichever is larger.
+/// The share of a band in the cost is its share of the second moments of losses, which determine typical epsilons, or this
+/// times its share of the mean absolute losses, which determine epsilons near 0, whichever is larger.
 const SMALL_LOSSES: f64 = 0.1;
 
 /// Groups in place of steps: `above` costs at least as much as the steps, `below` at most as much.
@@ -22,10 +22,8 @@ pub(crate) struct Grouped {
     pub(crate) below: Vec<(Step, u64)>,
 }
 
-/// Joins steps to at most so many groups; `None` if they would then be wider than `loosest` on average, in units of
-/// epsilon, about.
-///
-/// Groups are narrow where a large share of the cost lies, and wide elsewhere. That is a matter of tightness only.
+/// Joins steps to at most `most` groups; `None` if that is estimated to widen the bounds on epsilon by more than the relative
+/// `loosest`. Groups are narrow where they hold a large share of the cost, and wide elsewhere, which affects only tightness.
 pub(crate) fn join(steps: &[(Step, u64)], most: usize, loosest: f64) -> Option<Grouped> {
     let bands = Bands::new(steps);
     let mut grain = FINEST;
@@ -40,9 +38,8 @@ pub(crate) fn join(steps: &[(Step, u64)], most: usize, loosest: f64) -> Option<G
     }
 }
 
-/// The rows whose cost counts: all but those that have together at most this share of it, about. No step costs less
-/// than nothing, so what is left bounds from below; and lattices have no lower bound where some losses are far below
-/// their grid.
+/// The rows without the cheapest ones, whose estimated share of the cost is together at most `negligible`. Leaving out steps
+/// keeps a lower bound valid, and lattices have no lower bound where some losses are far below their grid.
 pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64)> {
     let bands = Bands::new(&rows);
     let mut order: Vec<usize> = (0..bands.bands.len()).collect();
@@ -53,21 +50,22 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
         sum += share(number);
         sum <= negligible
     });
-    let left_out = |number: u32| order.contains(&(number as usize));
+    let is_negligible = |number: u32| order.contains(&(number as usize));
     let rows = rows.into_iter().zip(&bands.of_step);
-    rows.filter(|(_, number)| !left_out(**number)).map(|(row, _)| row).collect()
+    rows.filter(|(_, number)| !is_negligible(**number)).map(|(row, _)| row).collect()
 }
 
-/// Steps of one kind whose rates lie within a factor of two, and so do their noises.
+/// Steps with the same kind of sampling whose rates are within a factor of two, and their noise multipliers as well.
 struct Band {
-    /// The part of the cost that these steps have, about.
+    /// The estimated share of these steps in the cost.
     share: f64,
-    /// How much more a relative change of noise counts than one of the rate.
+    /// How much more the cost depends on a relative change of the noise than on one of the rate.
     steepness: f64,
 }
 
 struct Bands {
     bands: Vec<Band>,
+    /// For every step, the number of its band.
     of_step: Vec<u32>,
 }
 
@@ -101,42 +99,42 @@ impl Bands {
         Self { bands: sums.into_iter().map(band).collect(), of_step }
     }
 
-    /// How wide groups of a band are: the cube root makes the most of their number where rates and noises scatter.
+    /// The width of groups in a band. The cube root makes the best use of a number of groups where rates and noises scatter.
     fn width(band: &Band, grain: f64) -> f64 {
         let width = grain / libm::cbrt(band.share);
         if width < WIDEST { width } else { WIDEST }
     }
 
-    /// How much wider than one step groups are on average, weighed by their cost.
+    /// The mean width of groups, weighted by their share of the cost.
     fn looseness(&self, grain: f64) -> f64 {
         self.bands.iter().map(|band| band.share * Self::width(band, grain)).sum()
     }
 
-    /// `None` if there are more groups than that.
+    /// Joins the steps of each cell of a grid; `None` if that makes more than `most` groups.
     fn join(&self, steps: &[(Step, u64)], grain: f64, most: usize) -> Option<Grouped> {
-        let mut places = HashMap::new();
+        let mut row_of_cell = HashMap::new();
         let mut above: Vec<(Step, u64)> = Vec::new();
         let mut below: Vec<(Step, u64)> = Vec::new();
         for ((step, count), number) in steps.iter().zip(&self.of_step) {
             let band = self.bands.get(*number as usize)?;
             let (kind, q) = step.kind_and_rate();
-            // Wider than bands, groups know only kinds, so that there are few of them in the end.
-            let (first, width, steepness) = match grain < WIDEST {
+            // Groups wider than a band separate only kinds of sampling, so that a large grain always makes few groups.
+            let (part, width, steepness) = match grain < WIDEST {
                 true => (*number, Self::width(band, grain), band.steepness),
                 false => (u32::from(kind), grain, 1.0),
             };
             let cell = |x: f64, width: f64| libm::floor(libm::log(x) / width) as i64;
-            let key = (first, cell(q, width), cell(step.z, width / steepness));
-            let place = places.entry(key).or_insert(above.len());
-            match above.get_mut(*place).zip(below.get_mut(*place)) {
-                // Another row where the numbers would not fit one.
+            let key = (part, cell(q, width), cell(step.z, width / steepness));
+            let row = row_of_cell.entry(key).or_insert(above.len());
+            match above.get_mut(*row).zip(below.get_mut(*row)) {
+                // Begins another row if the count would overflow.
                 Some((high, low)) if high.1.checked_add(*count).is_some() => {
                     high.0 = step.with(q.max(high.0.kind_and_rate().1), step.z.min(high.0.z));
                     low.0 = step.with(q.min(low.0.kind_and_rate().1), step.z.max(low.0.z));
                     (high.1, low.1) = (high.1 + count, low.1 + count);
                 }
                 _ => {
-                    *place = above.len();
+                    *row = above.len();
                     above.push((*step, *count));
                     below.push((*step, *count));
                 }
@@ -149,12 +147,12 @@ impl Bands {
     }
 }
 
-/// The cell of a grid of this width in logs of rate and noise that a step lies in, and the step at its corner, which
-/// costs at least as much.
+/// The cell of a step in a grid of this width in logs of rate and noise, and the step at its corner that costs at least as
+/// much.
 pub(crate) fn corner(step: Step, width: f64) -> ((u8, i64, i64), Step) {
     let (kind, q) = step.kind_and_rate();
     let (rate, noise) = (libm::ceil(libm::log(q) / width), libm::floor(libm::log(step.z) / width));
-    // Never below the rate itself nor above the noise, whatever rounding makes of them.
+    // Despite rounding, the rate of the corner is never lower and its noise never higher.
     let up = |q: f64| libm::exp(rate * width).max(q).min(1.0 - f64::EPSILON).max(q);
     let z = libm::exp(noise * width);
     let at_corner = step.with(up(q), if z < step.z { z } else { step.z });
@@ -167,7 +165,7 @@ mod tests {
     use crate::Sampled;
 
     #[test]
-    fn every_step_is_between_the_rows_that_stand_for_it() {
+    fn every_step_is_between_the_rows_of_its_group() {
         let step = |i: u32| {
             let (a, b) = (f64::from(i * 37 % 4001) / 4001.0, f64::from(i) / 4001.0);
             let sampled = match i % 3 {
@@ -184,15 +182,15 @@ mod tests {
             let Grouped { above, below } = bands.join(&steps, grain, usize::MAX).unwrap();
             assert!(grain < 1e-3 || above.len() < 3500, "{grain}: {}", above.len());
             assert_eq!((count(&above), count(&below)), (count(&steps), count(&steps)));
-            // Any row that encloses a step may stand for it; some row must.
+            // Some row must enclose each step.
             for (step, _) in &steps {
                 let (kind, q) = step.kind_and_rate();
-                let stands = |((high, _), (low, _)): (&(Step, u64), &(Step, u64))| {
+                let encloses = |((high, _), (low, _)): (&(Step, u64), &(Step, u64))| {
                     let ((one, high_q), (_, low_q)) = (high.kind_and_rate(), low.kind_and_rate());
                     let rate = low_q <= q && q <= high_q;
                     one == kind && rate && high.z <= step.z && step.z <= low.z
                 };
-                assert!(above.iter().zip(&below).any(stands), "{step:?}");
+                assert!(above.iter().zip(&below).any(encloses), "{step:?}");
             }
         }
         assert!(join(&steps, 500, 1e-4).is_none());
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_fit_one_row_have_two() {
+    fn counts_that_overflow_one_row_get_two() {
         let step = |z: f64| (Step { sampled: Sampled::Poisson(0.5), z }, u64::MAX / 2 + 1);
         let joined = join(&[step(1.0), step(1.0 + 1e-9)], 9, 1.0).unwrap();
         assert_eq!((joined.above.len(), joined.below.len()), (2, 2));

@@ -1,4 +1,4 @@
-//! Rounds, folded to one Gaussian each.
+//! Compositions: the rounds of runs, each folded to one Gaussian.
 
 use veilgrad_events::{Adjacency, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
@@ -17,11 +17,11 @@ use participation::{Cost, RunSoFar};
 /// use compositions of at most FEW_STEPS groups of similar steps.
 const MOST_STEPS: usize = 2048;
 const FEW_STEPS: usize = 1024;
-/// With more distinct steps than this, bounds are computed for at most this many groups, unless that would widen those
-/// of epsilon by more than LOOSEST, relatively, by estimate.
+/// With more distinct steps than this, bounds are computed for at most this many groups, unless that is estimated to widen
+/// the bounds on epsilon by more than the relative LOOSEST.
 const MANY_STEPS: usize = 1 << 13;
 const LOOSEST: f64 = 3e-4;
-/// Lower bounds from groups leave out the cheapest of them, with together this share of the cost.
+/// Lower bounds from groups leave out the cheapest groups, with together this share of the cost.
 const NEGLIGIBLE: f64 = 1e-4;
 /// A sample of the steps holds this many of the most expensive ones, and as many that represent all others.
 const LARGEST_STEPS: usize = 96;
@@ -30,6 +30,7 @@ const LARGEST_STEPS: usize = 96;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composition {
     steps: Vec<(Step, u64)>,
+    /// See [`attained`](Self::attained).
     attained: bool,
     /// Smaller compositions that bound or approximate this one, if it has thousands of distinct steps.
     surrogates: Option<Box<Surrogates>>,
@@ -41,13 +42,13 @@ pub struct Composition {
 struct Surrogates {
     above: Composition,
     below: Composition,
-    /// About as expensive (no bound), if these have at most FEW_STEPS groups; else they have up to MANY_STEPS, and
-    /// surrogates of their own.
+    /// A composition of typical steps that is about as expensive (not a bound). `None` if `above` and `below` have more than
+    /// FEW_STEPS groups; then they have surrogates of their own.
     sample: Option<Composition>,
 }
 
 impl Composition {
-    /// Folds the queries of every round to one Gaussian and notes how its sample was drawn.
+    /// Composes the rounds of one run. The queries of each round are folded to one Gaussian on its sample.
     ///
     /// # Guarantee
     /// All queries of a round share one sample, so they become one Gaussian with
@@ -55,7 +56,7 @@ impl Composition {
     /// sample would give a smaller, wrong epsilon.
     ///
     /// # Errors
-    /// When a policy has no sound analysis under the adjacency, or noise is too small to be a number.
+    /// When a policy has no sound analysis under the adjacency, or a noise multiplier underflows.
     pub fn fold<'a>(
         rounds: impl IntoIterator<Item = &'a Rounds>,
         adjacency: Adjacency,
@@ -64,7 +65,7 @@ impl Composition {
         Self::of(folded?, adjacency)
     }
 
-    /// What the rounds of one run compose to, folded already and in their order.
+    /// Composes the rounds of one run, already folded and in order.
     ///
     /// # Errors
     /// As for [`fold`](Self::fold).
@@ -75,7 +76,7 @@ impl Composition {
         Self::of_runs(std::iter::once(rounds), adjacency)
     }
 
-    /// What several runs compose to, each with its rounds in their order.
+    /// Composes several runs, each with its folded rounds in order.
     ///
     /// # Guarantee
     /// Shuffled epochs are counted from the beginning of each run, as the sampler draws them.
@@ -96,10 +97,21 @@ impl Composition {
         Ok(fold.finish())
     }
 
-    /// Rounds with Poisson samples, all alike.
+    /// `rounds` equal rounds with Poisson samples.
     ///
     /// # Errors
     /// As for [`fold`](Self::fold).
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_accounting::{Accountant, Composition, Tightest};
+    /// use veilgrad_events::{Adjacency, Delta, NoiseMultiplier, SampleRate};
+    ///
+    /// let (rate, noise) = (SampleRate::new(0.01)?, NoiseMultiplier::new(1.0)?);
+    /// let rounds = Composition::poisson(rate, noise, 1000, Adjacency::AddRemove)?;
+    /// assert!(Tightest.epsilon(&rounds, Delta::new(1e-5)?)?.epsilon < 1.83);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn poisson(
         rate: SampleRate,
         noise_multiplier: NoiseMultiplier,
@@ -114,7 +126,7 @@ impl Composition {
         Self { steps: vec![(step, 1)], attained: true, surrogates: None }
     }
 
-    /// The steps of all of these, one after another: the runs of one dataset, say.
+    /// Composes compositions: the runs of one dataset, for example.
     pub fn join(parts: &[Self]) -> Self {
         let mut fold = Fold::default();
         for part in parts {
@@ -126,12 +138,11 @@ impl Composition {
         fold.finish()
     }
 
-    /// The mu of Gaussian differential privacy, rounded up; none if any step is sampled.
+    /// The mu of Gaussian differential privacy, rounded up; `None` if any step is sampled.
     ///
     /// # Guarantee
-    /// The Gaussian trade-off curve of mu dominates these rounds at every delta. The far tails of a sampled
-    /// Gaussian are those of one that is always sampled, so sampling never lowers such a mu: there is none
-    /// to report then.
+    /// The rounds are mu-GDP. Sampling does not lower this mu, because the far tails of a sampled Gaussian are those of one
+    /// without sampling; so none is reported for sampled steps.
     pub fn mu(&self) -> Option<f64> {
         match self.steps.as_slice() {
             [] => Some(0.0),
@@ -140,6 +151,7 @@ impl Composition {
         }
     }
 
+    /// The steps with a property, and all others.
     pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
         let (mut some, mut others) = (Fold::default(), Fold::default());
         for (step, count) in &self.steps {
@@ -153,8 +165,8 @@ impl Composition {
     /// Two compositions of at most MANY_STEPS groups, one that costs at least as much as this one and one that costs at
     /// most as much; `None` if this one is small enough for all methods.
     pub(crate) fn enclosing(&self) -> Option<(&Self, &Self)> {
-        let close = self.surrogates.as_deref().filter(|found| found.sample.is_none())?;
-        Some((&close.above, &close.below))
+        let tight = self.surrogates.as_deref().filter(|found| found.sample.is_none())?;
+        Some((&tight.above, &tight.below))
     }
 
     /// The upper of the [`enclosing`](Self::enclosing) compositions, or this one.
@@ -167,12 +179,12 @@ impl Composition {
         self.surrogates.as_deref().map_or(self, |found| found.above.coarse())
     }
 
-    /// Few steps that cost at most as much.
+    /// A composition of few steps that costs at most as much.
     pub(crate) fn coarse_below(&self) -> &Self {
         self.surrogates.as_deref().map_or(self, |found| found.below.coarse_below())
     }
 
-    /// Few steps that cost about as much, where there are thousands of distinct ones. No bound.
+    /// A composition of few steps that costs about as much, if there are thousands of distinct ones. Not a bound.
     pub(crate) fn sample(&self) -> Option<&Self> {
         let found = self.surrogates.as_deref()?;
         found.sample.as_ref().or_else(|| found.above.sample())
@@ -196,7 +208,7 @@ impl Composition {
         self.steps.iter().map(|(_, count)| *count as f64).sum()
     }
 
-    /// The distinct steps, each with its number.
+    /// The distinct steps, each with its count.
     pub fn steps(&self) -> &[(Step, u64)] {
         &self.steps
     }
@@ -205,11 +217,11 @@ impl Composition {
 #[derive(Default)]
 struct Fold {
     steps: Vec<(Step, u64)>,
-    /// The sum of 1/z^2 of all Gaussians without sampling: together they are one.
+    /// The sum of 1/z^2 of all Gaussians without sampling, which compose to one Gaussian.
     always: f64,
-    /// How many terms that sum has: each was rounded.
+    /// The number of terms of that sum, for its rounding error.
     terms: u64,
-    /// Some steps may cost less than their analysis says.
+    /// Whether some step may cost less than its analysis says.
     not_attained: bool,
 }
 
@@ -239,7 +251,7 @@ impl Fold {
     fn join(&mut self) {
         self.steps.sort_unstable_by_key(|(step, _)| step.key());
         self.steps.dedup_by(|(step, count), (known, sum)| {
-            // Two rows where the numbers would not fit one.
+            // Keeps two rows if the count would overflow.
             let joined = sum.checked_add(*count).filter(|_| step.key() == known.key());
             joined.map(|joined| *sum = joined).is_some()
         });
@@ -249,39 +261,40 @@ impl Fold {
         self.join();
         let mut always = None;
         if self.always > 0.0 {
-            // Three roundings at most for every term: its square, a difference, the sum.
+            // Every term is rounded at most three times: its square, a difference, the sum.
             let slack = (3.0 * self.terms as f64 + 8.0) * f64::EPSILON;
             let z = self.always.sqrt().recip() * (1.0 - slack);
             always = Some((Step { sampled: Sampled::Always, z }, 1));
-            // Lower bounds take back less than that.
+            // A larger slack would exceed the margin of lower bounds.
             self.not_attained |= slack > 1e-9;
         }
         compose(self.steps, always, !self.not_attained, MANY_STEPS)
     }
 }
 
-/// What these steps and one that is always sampled compose to; more than `many` distinct ones are joined.
+/// Composes steps with one that is always sampled. Above `many` distinct steps, tight groups are tried as surrogates.
 fn compose(
     mut steps: Vec<(Step, u64)>,
     always: Option<(Step, u64)>,
     attained: bool,
     many: usize,
 ) -> Composition {
-    let few = |mut steps: Vec<(Step, u64)>| {
+    let without_surrogates = |mut steps: Vec<(Step, u64)>| {
         steps.extend(always);
         Composition { steps, attained, surrogates: None }
     };
     let surrogates = if steps.len() > MOST_STEPS {
-        let close = if steps.len() > many { join(&steps, many, LOOSEST) } else { None };
-        match close {
+        let tight = if steps.len() > many { join(&steps, many, LOOSEST) } else { None };
+        match tight {
             Some(Grouped { above, below }) => {
                 let [above, below] =
                     [above, below].map(|steps| compose(steps, always, attained, usize::MAX));
                 Some(Surrogates { above, below, sample: None })
             }
             None => join(&steps, FEW_STEPS, f64::INFINITY).map(|Grouped { above, below }| {
-                let (below, sample) = (largest(below, NEGLIGIBLE), Some(few(sample(&steps))));
-                Surrogates { above: few(above), below: few(below), sample }
+                let [above, below, sample] =
+                    [above, largest(below, NEGLIGIBLE), sample(&steps)].map(without_surrogates);
+                Surrogates { above, below, sample: Some(sample) }
             }),
         }
     } else {
@@ -291,7 +304,7 @@ fn compose(
     Composition { steps, attained, surrogates: surrogates.map(Box::new) }
 }
 
-/// The steps with the largest second moments, and of the others one for every so many.
+/// The steps with the largest second moments, and from every chunk of the others one step, with the count of the chunk.
 fn sample(steps: &[(Step, u64)]) -> Vec<(Step, u64)> {
     let moment = |(step, count): &(Step, u64)| {
         let q = step.rate();
@@ -301,9 +314,9 @@ fn sample(steps: &[(Step, u64)]) -> Vec<(Step, u64)> {
     steps.sort_by(|a, b| moment(b).total_cmp(&moment(a)));
     let (largest, others) = steps.split_at(LARGEST_STEPS.min(steps.len()));
     let chunks = others.chunks(others.len().div_ceil(LARGEST_STEPS).max(1));
-    let middle = |chunk: &[(Step, u64)]| {
+    let representative = |chunk: &[(Step, u64)]| {
         let count = chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         chunk.get(chunk.len() / 2).map(|(step, _)| (*step, count))
     };
-    largest.iter().copied().chain(chunks.filter_map(middle)).collect()
+    largest.iter().copied().chain(chunks.filter_map(representative)).collect()
 }

@@ -1,4 +1,4 @@
-//! How a record can take part in the rounds of one run, in the worst case.
+//! The worst-case participation of a record in the rounds of one run.
 
 use std::collections::HashMap;
 
@@ -6,20 +6,21 @@ use veilgrad_events::{Adjacency, FixedBatch, Folded, Sampling};
 
 use crate::{Sampled, Step, Unsupported};
 
-/// What rounds add to a run's worst case.
+/// The cost of rounds: the sampled Gaussians of the worst case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cost {
     Nothing,
-    /// Gaussians without sampling: what they add to the sum of 1/z^2.
+    /// Gaussians without sampling: the sum of their 1/z^2.
     Always(f64),
     Sampled(Step, u64),
 }
 
+/// The rounds of a run so far, as far as the cost of the next ones depends on them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunSoFar {
-    /// How many rounds it has had, of whatever kind.
+    /// The number of rounds, of any kind.
     rounds: u64,
-    /// The shuffled epoch that was reached, for every kind of batch.
+    /// The last shuffled epoch, for every batch size.
     epochs: HashMap<FixedBatch, Epoch>,
 }
 
@@ -31,8 +32,8 @@ struct Epoch {
 }
 
 impl RunSoFar {
-    /// Adds the next rounds of the run: what they cost, and whether some pair of neighbours attains that (if not, it is
-    /// only an upper bound).
+    /// Adds the next rounds of the run. Returns their cost, and whether some pair of neighbours attains it (if not, it is only
+    /// an upper bound).
     ///
     /// # Errors
     /// When the policy has no sound analysis under the adjacency.
@@ -61,7 +62,7 @@ impl RunSoFar {
             (Sampling::Poisson { rate }, Adjacency::ReplaceOne) => {
                 (sampled(Sampled::PoissonReplaced(rate.get()), z), true)
             }
-            // A sample with everybody is everybody.
+            // The batch is the whole dataset.
             (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne)
                 if batch.batch() == batch.records() =>
             {
@@ -73,7 +74,7 @@ impl RunSoFar {
                 // The batch is the whole dataset, so a smaller neighbour cannot fill it: only an upper bound.
                 _ => (always(0.5 * z), false),
             },
-            // To put zero in a record's place is to replace it.
+            // Zeroing a record out replaces it with zero.
             (Sampling::Fixed(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
                 match rate(batch) {
                     q if q < 1.0 => (sampled(Sampled::FixedReplaced(q), 0.5 * z), false),
@@ -97,7 +98,7 @@ impl RunSoFar {
         })
     }
 
-    /// What shuffled rounds from number `first` on add to the sum of 1/z^2.
+    /// The increase of the sum of 1/z^2 by `count` shuffled rounds from round number `first` on.
     ///
     /// A record is in at most one batch of each epoch, and epochs begin at multiples of their length, counted from
     /// the first round of the run (as `ShuffleSampler` draws them). In the worst case that batch is the one with
@@ -115,7 +116,7 @@ impl RunSoFar {
     }
 }
 
-/// The chance of a record to be in a batch, rounded up.
+/// The probability that a record is in a batch, rounded up.
 fn rate(batch: FixedBatch) -> f64 {
     (batch.batch() as f64 / batch.records() as f64 * (1.0 + 2.0 * f64::EPSILON)).min(1.0)
 }
@@ -126,10 +127,10 @@ mod tests {
 
     use super::*;
 
-    /// A block of rounds: which batches, how many, and the noise; whole records where there are no batches.
+    /// A block of rounds: its shuffled batches (`None` for rounds on all records), their number and their noise.
     type Block = (Option<FixedBatch>, u64, f64);
 
-    /// What shuffled rounds add to the sum of 1/z^2.
+    /// The sum of 1/z^2 that the shuffled rounds add.
     fn added(blocks: &[Block], adjacency: Adjacency) -> f64 {
         let mut run = RunSoFar::default();
         let costs = blocks.iter().map(|(batch, count, z)| {
@@ -188,9 +189,8 @@ mod tests {
         assert_eq!(runs, 4 * 54 * 54 * 27);
     }
 
-    /// The numbers of rounds at which a product or a sum could wrap.
     #[test]
-    fn the_last_rounds_that_have_a_number_touch_their_epochs_too() {
+    fn round_numbers_near_the_limit_of_u64_do_not_wrap() {
         let whole = |count| (None, count, 1.0);
         for length in [1, 2, 3, u64::MAX - 1, u64::MAX] {
             let batch = FixedBatch::new(length, 1).unwrap();

@@ -1,11 +1,11 @@
-//! One round of a composition.
+//! One step of a composition.
 
-/// One round: a Gaussian on a sample.
+/// A sampled Gaussian: one round of a composition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// How often a record takes part.
+    /// How the record takes part.
     pub sampled: Sampled,
-    /// The noise multiplier, in units that [`Sampled`] says.
+    /// The noise multiplier, in the units that [`Sampled`] documents.
     pub z: f64,
 }
 
@@ -13,16 +13,15 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Sampled {
-    /// In every round; z is in units of the distance that neighbours have.
+    /// In every round; z is in units of the distance between the sums of neighbours.
     Always,
-    /// Independently with this probability, below 1; without the record there is none, and with it the
-    /// sum moves by at most 1.
+    /// Independently with this probability, below 1. One neighbour lacks the record; where it is sampled it moves the sum by at
+    /// most 1.
     Poisson(f64),
-    /// Independently with this probability, below 1; neighbours have different records there, each of
-    /// norm at most 1.
+    /// Independently with this probability, below 1. Neighbours have different records in its place, each of norm at most 1.
     PoissonReplaced(f64),
-    /// In a sample of fixed size with this probability, below 1; neighbours have different records
-    /// there, and z is in units of the distance 2 that this makes.
+    /// In a sample of fixed size with this probability, below 1. Neighbours have different records in its place, and z is in
+    /// units of their distance, 2.
     FixedReplaced(f64),
 }
 
@@ -45,10 +44,12 @@ impl Step {
         }
     }
 
+    /// The probability that a record takes part.
     pub(crate) const fn rate(&self) -> f64 {
         self.kind_and_rate().1
     }
 
+    /// The same kind of sampling with another rate and noise.
     pub(crate) const fn with(&self, q: f64, z: f64) -> Self {
         let sampled = match self.sampled {
             Sampled::Always => Sampled::Always,
@@ -59,7 +60,7 @@ impl Step {
         Self { sampled, z }
     }
 
-    /// Equal for steps that are alike in every bit.
+    /// A hash key: equal for steps that are equal in every bit.
     pub(crate) fn key(&self) -> (u8, u64, u64) {
         let (kind, q) = self.kind_and_rate();
         (kind, q.to_bits(), self.z.to_bits())

@@ -171,7 +171,7 @@ impl Truncated {
     }
 
     /// The approximate number of nodes for frequencies up to `last`.
-    pub(crate) fn size(&self, tilt: f64, last: f64) -> f64 {
+    pub(crate) fn node_count(&self, tilt: f64, last: f64) -> f64 {
         20.0 * self.path(tilt, last).len() as f64
     }
 

@@ -61,28 +61,28 @@ pub(crate) struct Attack<'a> {
     deltas: Deltas<'a>,
     /// An upper bound on the total variation distance, and so on every delta.
     variation: f64,
-    /// Whether losses are so far above all epsilons that count that transforms would only show that delta is 1.
-    lost: bool,
+    /// Whether losses are so large that delta is about 1 at all relevant epsilons, so that no transform is computed.
+    is_hopeless: bool,
 }
 
 impl<'a> Attack<'a> {
     pub(crate) fn new(composition: &'a Composition) -> Self {
-        // Of thousands of distinct steps every transform takes long. Any answer is sound.
-        let lost = composition.sample().is_some_and(|sample| {
+        // Only for thousands of distinct steps, whose transforms take long. Either value is sound.
+        let is_hopeless = composition.sample().is_some_and(|sample| {
             let Jet { first, second, .. } = Cumulant::new(sample, Direction::Remove).at(1e-9);
             first - 12.0 * second.sqrt() > LARGEST_EPSILON
         });
         let deltas = Deltas::new(composition, MOST_LATTICES, work::ATTACK);
-        // Closed forms of all rounds, added up, or their Rényi divergences, which take long: both are sound.
+        // The sum over all rounds, or the bound from Rényi divergences, which takes long: both are sound.
         let variation = match composition.has_surrogates() {
             true => total_variation(composition),
             false => 1.0,
         };
-        let variation = match lost || variation < 0.2 {
+        let variation = match is_hopeless || variation < 0.2 {
             true => variation,
             false => variation.min(rdp::total_variation(composition)),
         };
-        Self { deltas, variation, lost }
+        Self { deltas, variation, is_hopeless }
     }
 
     pub(crate) fn true_positive_rate(&mut self, fpr: f64) -> f64 {
@@ -102,11 +102,11 @@ impl<'a> Attack<'a> {
 
     /// The smallest upper bound on delta at `epsilon`; at most 1.
     pub(crate) fn delta(&mut self, epsilon: f64) -> f64 {
-        if self.lost { self.variation } else { self.deltas.at(epsilon).min(self.variation) }
+        if self.is_hopeless { self.variation } else { self.deltas.at(epsilon).min(self.variation) }
     }
 }
 
-/// At least the total variation distance: at most the sum of that of all rounds, and 1.
+/// An upper bound on the total variation distance: the sum of the distances of all rounds, or 1.
 fn total_variation(composition: &Composition) -> f64 {
     let each =
         |(step, n): &(Step, u64)| *n as f64 * step_delta(*step, Direction::Remove, 0.0).upper;

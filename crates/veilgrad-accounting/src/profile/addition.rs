@@ -1,17 +1,17 @@
-//! A quick test whether adding a record costs no more than removing one, so that only removal needs a transform.
+//! A quick test whether adding a record costs no more than removing one: if so, only removal needs a transform.
 
 use crate::pair::Direction;
 use crate::{Composition, Sampled, Step, rdp};
 
-/// Upper bounds of what adding a record costs: from its largest privacy loss, and from its Rényi divergence at a few
-/// orders, which are computed once.
+/// Upper bounds on delta when a record is added: from the largest privacy loss, and from the Rényi divergence at a few
+/// orders, which is computed once.
 #[derive(Default)]
 pub(crate) struct Addition {
     orders: Option<rdp::Orders>,
 }
 
 impl Addition {
-    /// Whether adding a record provably has at most `delta` at `epsilon`. If not, it may still have.
+    /// Whether these bounds prove that adding a record has at most `delta` at `epsilon`. False proves nothing.
     pub(crate) fn costs_at_most(
         &mut self,
         composition: &Composition,
@@ -29,6 +29,6 @@ impl Addition {
             return true;
         }
         let orders = || rdp::Orders::new(composition, Direction::Add);
-        self.orders.get_or_insert_with(orders).show(epsilon, delta)
+        self.orders.get_or_insert_with(orders).prove(epsilon, delta)
     }
 }

@@ -1,11 +1,11 @@
-//! Certified numbers, and the interface of the three methods: closed form, contour and lattice.
+//! Certified bounds, and the interface of the three methods: closed form, contour and lattice.
 
 use crate::Interval;
 
-/// How a bound was found.
+/// The method that computed a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// The profile of one step, or of the Gaussian.
+    /// The closed-form profile of one step, or of Gaussians without sampling.
     ClosedForm,
     /// Inversion of the Laplace transform of the profile.
     Contour,
@@ -13,12 +13,12 @@ pub enum Method {
     Lattice,
 }
 
-/// A certified number, and how it was found.
+/// Certified bounds on epsilon or delta, and the method that computed them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Certified {
-    /// Bounds of the number, which count their own numerical error.
+    /// The bounds, which account for their own numerical error.
     pub bounds: Interval,
-    /// How the upper bound was found.
+    /// The method that computed the upper bound.
     pub method: Method,
 }
 
@@ -27,28 +27,28 @@ impl Certified {
         Self { bounds: Interval { lower, upper }, method }
     }
 
-    /// The better bounds of two of which both hold.
+    /// The tighter bounds of two results for the same number.
     pub(crate) const fn and(self, other: Self) -> Self {
         let smaller = self.bounds.upper <= other.bounds.upper;
         let method = if smaller { self.method } else { other.method };
         Self { bounds: self.bounds.intersection(other.bounds), method }
     }
 
-    /// The larger of two numbers.
+    /// Bounds on the larger of two numbers.
     pub(crate) const fn larger(self, other: Self) -> Self {
         let larger = self.bounds.upper >= other.bounds.upper;
         let method = if larger { self.method } else { other.method };
         Self { bounds: self.bounds.larger(other.bounds), method }
     }
 
-    /// The same number with its lower bound replaced (not with the larger of both).
+    /// With the lower bound replaced, even by a smaller one.
     pub(crate) const fn with_lower(self, lower: f64) -> Self {
         Self { bounds: Interval { lower, ..self.bounds }, ..self }
     }
 }
 
-/// Certified bounds of the privacy profile of a composition in one direction, by one method.
+/// Certified bounds on the privacy profile of a composition in one direction, by one method.
 pub(crate) trait DeltaBounds {
-    /// Bounds of delta at `epsilon`.
+    /// Bounds on delta at `epsilon`.
     fn delta(&self, epsilon: f64) -> Interval;
 }

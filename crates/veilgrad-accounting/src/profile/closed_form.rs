@@ -1,4 +1,4 @@
-//! Profiles in closed form: the Gaussian without sampling, and one sampled step.
+//! Profiles in closed form: that of Gaussians without sampling, and that of a single sampled step.
 
 use super::certified::DeltaBounds;
 use crate::number::{UNIT, upper_tail};
@@ -7,7 +7,7 @@ use crate::{Composition, Interval, Step};
 
 /// The profile of a composition in one direction, where it has a closed form.
 pub(crate) enum ClosedForm {
-    /// All steps together are one Gaussian with neighbours so many standard deviations apart.
+    /// All steps compose to one Gaussian; the means of neighbours differ by this many standard deviations.
     Gaussian(f64),
     OneStep(Step, Direction),
 }
@@ -39,10 +39,10 @@ fn gaussian_delta(mu: f64, epsilon: f64) -> Interval {
     }
     let (a, b) = (epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu);
     let first = upper_tail(a);
-    // Far out both tails underflow on their own; there delta is at most the first.
+    // In logs, because far out the tail underflows and e^eps overflows.
     let second = libm::exp(epsilon + log_tail(b));
     let value = first - second;
-    // Tails lose digits with the square of their argument, in which eps/mu and mu/2 may cancel.
+    // The relative error of a tail grows with the square of its argument, in which eps/mu and mu/2 may cancel.
     let digits = 64.0 + 4.0 * ((epsilon / mu).abs() + mu) * (a.abs() + b.abs()) + 4.0 * epsilon;
     let error = digits * UNIT * (first + second);
     let upper = (value + error).min(first * (1.0 + digits * UNIT) + f64::MIN_POSITIVE);
@@ -67,7 +67,7 @@ fn log_tail(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values by 40 digits: `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)`.
+    /// Reference values, computed with 40 digits: `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)`.
     #[test]
     fn the_profile_of_a_gaussian_is_enclosed() {
         for (mu, epsilon, exact) in [

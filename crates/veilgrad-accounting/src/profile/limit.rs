@@ -1,21 +1,21 @@
-//! Where transforms end: rounds that are bounded without one.
+//! The limits of transforms, and bounds that need none.
 
 use crate::cumulant::LEAST_NOISE;
 use crate::{Composition, Sampled, Step, Unsupported};
 
-/// Rounding errors of a few 1e-16 per round add up: beyond this many rounds transforms have too few digits left.
+/// Transforms of more rounds than this have too few accurate digits: each round adds a rounding error of a few 1e-16.
 const MOST_TRANSFORMED_ROUNDS: f64 = 1e12;
-/// If all noise multipliers are larger, single losses are about 1e-4, and Rényi's bound is within ten percent.
+/// If all noise multipliers are larger than this, single losses are about 1e-4, and the RDP bound is within ten percent.
 const MOST_NOISE: f64 = 1e4;
 
-/// At least the probability that a record is ever sampled, which bounds delta at every epsilon; 1 with rounds that
-/// need no sample.
+/// An upper bound on the probability that a record is ever sampled, which bounds delta at every epsilon; 1 if any round is
+/// without sampling.
 pub(crate) fn ever_sampled(composition: &Composition) -> f64 {
     let log_never: f64 = composition.steps().iter().map(log_never_sampled).sum();
     if composition.steps().is_empty() {
         return 0.0;
     }
-    // Not 0, even if a tiny rate underflows.
+    // Above 0, even if a tiny rate underflows.
     (-libm::expm1(log_never * (1.0 + 1e-12)) * (1.0 + 1e-12)).clamp(f64::MIN_POSITIVE, 1.0)
 }
 
@@ -24,8 +24,8 @@ fn log_never_sampled((step, count): &(Step, u64)) -> f64 {
     *count as f64 * libm::log1p(-step.rate())
 }
 
-/// The rounds whose noise is not tiny, and at least the probability that the others ever sample a record: if they do
-/// not, they cost nothing, so that this probability adds to delta. `None` if there are no others.
+/// The composition without its rounds of tiny noise, and an upper bound on the probability that those ever sample a record.
+/// Without such a sample they release nothing, so that this probability adds to delta. `None` if no noise is tiny.
 pub(crate) fn without_tiny_noise(composition: &Composition) -> Option<(Composition, f64)> {
     let is_tiny = |step: &Step| step.z < LEAST_NOISE && step.sampled != Sampled::Always;
     if !composition.steps().iter().any(|(step, _)| is_tiny(step)) {
@@ -35,7 +35,7 @@ pub(crate) fn without_tiny_noise(composition: &Composition) -> Option<(Compositi
     Some((rest, ever_sampled(&tiny)))
 }
 
-/// An error where transforms are not worth a try: rounding would exceed the profile, or Rényi's bound is as tight.
+/// An error where no transform is tried: its rounding error would exceed the profile, or the RDP bound is as tight.
 pub(crate) fn beyond_transforms(composition: &Composition) -> Result<(), Unsupported> {
     if composition.rounds() > MOST_TRANSFORMED_ROUNDS {
         return Err(Unsupported::new(format!(

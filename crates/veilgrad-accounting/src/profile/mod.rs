@@ -1,7 +1,7 @@
 //! The privacy profile: delta at an epsilon and epsilon for a delta, between certified bounds.
 //!
-//! Three ways lead to it, behind one interface (`DeltaBounds`): closed forms where there are any,
-//! else the contour, else, or where that is not tight, the lattice.
+//! Three methods share one interface (`DeltaBounds`): a closed form where there is one, else the contour, and the lattice
+//! where the contour fails or is not tight.
 
 mod addition;
 mod certified;
@@ -27,11 +27,11 @@ use closed_form::ClosedForm;
 use limit::{beyond_transforms, ever_sampled, without_tiny_noise};
 use one_direction::{FINE, MOST_EPSILON, delta_towards, epsilon_towards};
 
-/// Bounds of the smallest epsilon for `delta`.
+/// Certified bounds on the smallest epsilon for `delta`.
 ///
 /// # Guarantee
-/// The upper bound is never below, the lower one never above the smallest epsilon of the composition's
-/// dominating pair: discretisation, truncation, wrap-around and rounding are all counted.
+/// The smallest epsilon of the dominating pair of the composition lies between both bounds. They account for the errors of
+/// discretisation, truncation, wrap-around and rounding.
 ///
 /// # Errors
 /// When no finite epsilon can be certified.
@@ -56,7 +56,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
         return epsilon(above, delta).map(|found| found.with_lower(lower));
     }
     let _allowance = Allowance::for_steps(work::QUESTION, composition.steps().len());
-    // Delta at epsilon 0 is the total variation distance, which is at most the sum of that of all steps.
+    // Delta at epsilon 0 is the total variation distance, which is at most the sum of the distances of all steps.
     let delta_at_zero = |direction: Direction| -> f64 {
         let steps = composition.steps().iter();
         let sum: f64 =
@@ -80,7 +80,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
         beyond_transforms(composition)?;
     }
     let mut found = epsilon_towards(composition, Direction::Remove, delta.get());
-    // Addition counts only where it may cost more.
+    // Addition is computed only where it may need a larger epsilon.
     if found.bounds.upper.is_finite()
         && !Addition::default().costs_at_most(composition, found.bounds.lower, delta.get())
     {
@@ -92,7 +92,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
     Ok(found)
 }
 
-/// Bounds of the smallest delta at `epsilon`. The upper bound is at most 1, which needs no noise.
+/// Certified bounds on the smallest delta at `epsilon`. The upper bound is at most 1.
 ///
 /// # Guarantee
 /// As for [`epsilon`].

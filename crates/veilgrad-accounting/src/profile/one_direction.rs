@@ -1,41 +1,41 @@
-//! The profile in one direction: which way is tried, and what is read from it.
+//! The profile in one direction: which method is tried, and the bounds on epsilon and delta that it gives.
 
 use veilgrad_events::Delta;
 
 use super::certified::{Certified, DeltaBounds, Method};
 use super::closed_form::ClosedForm;
-use super::contour::{Contour, many, smoothing};
-use super::lattice::{LONGEST, Lattice, ProfileQuestion, of_rare};
+use super::contour::{Contour, interpolation, smoothing};
+use super::lattice::{LONGEST, Lattice, ProfileQuestion, rare_lattice};
 use crate::cumulant::{Cumulant, Jet, Smoothing, payoff};
 use crate::number::bracket_root;
 use crate::pair::Direction;
 use crate::work::{self, Allowance};
 use crate::{Composition, Interval, Sampled, Step, rdp};
 
-/// The contour's answer is taken where its bounds are this close, relatively.
-const CLOSE: f64 = 1e-4;
-/// The same where there are thousands of distinct steps: other methods, which join them, are hardly ever closer.
-const MANY_CLOSE: f64 = 0.03;
-/// There, bounds of epsilon are at most about a thousandth apart if the log of the transform is off by this times the tilt
-/// and epsilon; for delta the log is off by at most the second number.
+/// The relative gap between the bounds of a contour at which no other method is tried.
+const CONTOUR_GAP: f64 = 1e-4;
+/// The same for thousands of distinct steps: other methods, which group them, are hardly ever tighter.
+const MANY_STEPS_GAP: f64 = 0.03;
+/// The same for the last methods that are tried. The upper bound of a smoothed contour is far closer to the truth than its
+/// lower bound.
+const LAST_GAP: f64 = 3e-4;
+/// Tolerance of interpolated log transforms: the first number times tilt times epsilon for bounds on epsilon, which are then
+/// within about a thousandth; the second number for bounds on delta.
 const INTERPOLATED: (f64, f64) = (1.7e-4, 1e-3);
-/// The same for the other methods. The upper bound of a smoothed contour is far closer to the truth than its
-/// lower one.
-const SMOOTHED_CLOSE: f64 = 3e-4;
-/// With fewer rounds than this lattices are tried before smoothed contours.
+/// With fewer rounds than this, lattices are tried before smoothed contours.
 const FEW_ROUNDS: f64 = 200.0;
-/// Lattices are refined until their bounds of epsilon are this close, relatively.
-const LATTICE_CLOSE: f64 = 4e-5;
-/// How close the bounds of a lattice have to be, and how long it may get.
-pub(crate) const FINE: (f64, usize) = (LATTICE_CLOSE, LONGEST);
+/// Lattices are refined until the relative gap between their bounds on epsilon is at most this.
+const LATTICE_GAP: f64 = 4e-5;
+/// The relative gap to which a lattice is refined, and its largest number of points.
+pub(crate) const FINE: (f64, usize) = (LATTICE_GAP, LONGEST);
 
-/// Chords between losses of rare steps may be this much looser for the points of whole profiles.
+/// How much looser chords may be on the lattice of rare steps, for the points of a whole profile.
 const RARE_SKETCH: f64 = 16.0;
 
-/// For epsilons above this only Rényi's bound is computed: nobody needs such an epsilon to more digits.
+/// Above this epsilon only the RDP bound is computed: nobody needs more digits of such an epsilon.
 pub(crate) const MOST_EPSILON: f64 = 1e6;
 
-/// A transform of the total privacy loss, from which delta is read at epsilons near the one that it was computed for.
+/// A transform of the total privacy loss. It bounds delta at every epsilon, tightly near the one that it was computed for.
 pub(crate) enum Transform {
     Contour(Contour),
     Smoothed(Contour),
@@ -63,24 +63,25 @@ impl Transform {
         }
     }
 
-    /// How close bounds of delta are, relatively, where a transform is good.
-    pub(crate) const fn close(&self) -> f64 {
+    /// The relative gap between bounds on delta up to which a transform is reused at another epsilon.
+    pub(crate) const fn usable_gap(&self) -> f64 {
         match self {
-            Self::Contour(_) => CLOSE,
+            Self::Contour(_) => CONTOUR_GAP,
             Self::Smoothed(_) | Self::Lattice(_) => 5e-3,
-            Self::UpperOnly(other) => other.close(),
+            Self::UpperOnly(other) => other.usable_gap(),
         }
     }
 }
 
 const UNKNOWN: Certified = Certified { bounds: Interval::UNKNOWN, method: Method::Contour };
 
-/// Bounds of delta at `epsilon`, and what they were read from, unless they have a closed form.
+/// Bounds on delta at `epsilon`, and the transform that gave them, if any. Lattices are refined to a relative gap of
+/// `lattice_gap`, with at most `longest` points.
 pub(crate) fn delta_towards(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
-    (close, longest): (f64, usize),
+    (lattice_gap, longest): (f64, usize),
 ) -> (Certified, Option<Transform>) {
     if let Some(profile) = ClosedForm::new(composition, direction) {
         let bounds = profile.delta(epsilon);
@@ -100,36 +101,35 @@ pub(crate) fn delta_towards(
     };
     let bounds = contour.as_ref().map_or(Interval::UNKNOWN, |contour| contour.delta(epsilon));
     let mut best = Certified { bounds, method: Method::Contour };
-    let enough = if composition.sample().is_some() { MANY_CLOSE } else { CLOSE };
-    if bounds.width() <= enough * bounds.upper {
+    if bounds.width() <= contour_gap(composition) * bounds.upper {
         return (best, contour.map(Transform::Contour));
     }
     if composition.sample().is_some() {
-        let looser = if close > LATTICE_CLOSE { RARE_SKETCH } else { 1.0 };
+        let looseness = if lattice_gap > LATTICE_GAP { RARE_SKETCH } else { 1.0 };
         let question = ProfileQuestion::Epsilon(epsilon);
-        if let Some(lattice) = rare_lattice(composition, direction, question, looser) {
+        if let Some(lattice) = lattice_if_rare(composition, direction, question, looseness) {
             let found = Certified { bounds: lattice.delta(epsilon), method: Method::Lattice };
             if found.bounds.upper.is_finite() {
                 return (best.and(found), Some(Transform::Lattice(Box::new(lattice))));
             }
         }
-        let (found, transform) = coarse_delta(composition, direction, epsilon, (close, longest));
+        let accuracy = (lattice_gap, longest);
+        let (found, transform) = coarse_delta(composition, direction, epsilon, accuracy);
         return (best.and(found), transform);
     }
     let smoothed =
         || smoothing::for_epsilon(composition, direction, epsilon).map(Transform::Smoothed);
     let lattice = || {
         let question = ProfileQuestion::Epsilon(epsilon);
-        let found = Lattice::new(composition, direction, question, close, longest);
+        let found = Lattice::new(composition, direction, question, lattice_gap, longest);
         found.map(|lattice| Transform::Lattice(Box::new(lattice)))
     };
-    // With few rounds transforms decay slowly, and lattices are close enough.
-    let few: [&dyn Fn() -> Option<Transform>; 1] = [&lattice];
-    let many: [&dyn Fn() -> Option<Transform>; 2] = [&smoothed, &lattice];
-    let attempts = if composition.rounds() < FEW_ROUNDS { &few[..] } else { &many };
+    // The characteristic function of few rounds decays slowly, and their lattice is tight enough.
+    let both: [&dyn Fn() -> Option<Transform>; 2] = [&smoothed, &lattice];
+    let attempts = if composition.rounds() < FEW_ROUNDS { &both[1..] } else { &both };
     let mut transform = None;
     for (index, attempt) in attempts.iter().enumerate() {
-        let _part = part_for_attempt(index + 1 == attempts.len());
+        let _allowance = allowance_for_attempt(index + 1 == attempts.len());
         if let Some(found) = attempt() {
             let certified = Certified { bounds: found.delta(epsilon), method: found.method() };
             if certified.bounds.upper <= best.bounds.upper {
@@ -137,27 +137,28 @@ pub(crate) fn delta_towards(
             }
             best = best.and(certified);
         }
-        let close = transform.as_ref().map_or(0.0, Transform::close);
-        if best.bounds.width() <= close * best.bounds.upper {
+        let gap = transform.as_ref().map_or(0.0, Transform::usable_gap);
+        if best.bounds.width() <= gap * best.bounds.upper {
             break;
         }
     }
     (best, transform)
 }
 
-/// The same from above, by few steps that cost at least as much.
+/// The upper bound of [`delta_towards`] from a few groups of steps that cost at least as much; the lower bound is 0.
 pub(crate) fn coarse_delta(
     composition: &Composition,
     direction: Direction,
     epsilon: f64,
-    how_close: (f64, usize),
+    accuracy: (f64, usize),
 ) -> (Certified, Option<Transform>) {
     let coarse = composition.coarse();
     let _allowance = Allowance::for_steps(work::QUESTION / 4, coarse.steps().len());
-    let (found, transform) = delta_towards(coarse, direction, epsilon, how_close);
+    let (found, transform) = delta_towards(coarse, direction, epsilon, accuracy);
     (found.with_lower(0.0), transform.map(|found| Transform::UpperOnly(Box::new(found))))
 }
 
+/// Bounds on the smallest epsilon for `delta`.
 pub(crate) fn epsilon_towards(
     composition: &Composition,
     direction: Direction,
@@ -172,14 +173,13 @@ pub(crate) fn epsilon_towards(
     }
     let bounds = contour_epsilon(composition, direction, delta).unwrap_or(Interval::UNKNOWN);
     let mut best = Certified { bounds, method: Method::Contour };
-    let enough = if composition.sample().is_some() { MANY_CLOSE } else { CLOSE };
-    if bounds.width() <= enough * bounds.upper.max(0.01) {
+    if bounds.width() <= contour_gap(composition) * bounds.upper.max(0.01) {
         return best;
     }
     if composition.sample().is_some() {
         if let Some(bounds) = rare_epsilon(composition, direction, delta) {
             best = best.and(Certified { bounds, method: Method::Lattice });
-            if best.bounds.width() <= MANY_CLOSE * best.bounds.upper.max(0.01) {
+            if best.bounds.width() <= MANY_STEPS_GAP * best.bounds.upper.max(0.01) {
                 return best;
             }
         }
@@ -195,7 +195,7 @@ pub(crate) fn epsilon_towards(
     if Delta::new(delta).is_ok_and(|delta| is_above_most_epsilon(composition, delta)) {
         return best;
     }
-    // With few rounds transforms decay so slowly that lattices are quicker, if they are close.
+    // The characteristic function of few rounds decays so slowly that their lattice is quicker.
     type EpsilonBounds = fn(&Composition, Direction, f64) -> Option<Interval>;
     let mut attempts: [(Method, EpsilonBounds); 2] =
         [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
@@ -203,41 +203,46 @@ pub(crate) fn epsilon_towards(
         attempts.reverse();
     }
     for (index, (method, attempt)) in attempts.into_iter().enumerate() {
-        let _part = part_for_attempt(index + 1 == attempts.len());
+        let _allowance = allowance_for_attempt(index + 1 == attempts.len());
         if let Some(bounds) = attempt(composition, direction, delta) {
             best = best.and(Certified { bounds, method });
         }
-        if best.bounds.width() <= SMOOTHED_CLOSE * best.bounds.upper.max(0.01) {
+        if best.bounds.width() <= LAST_GAP * best.bounds.upper.max(0.01) {
             break;
         }
     }
     best
 }
 
-/// Half of what is left, unless it is the last attempt.
-fn part_for_attempt(last: bool) -> Allowance {
+/// The relative gap between the bounds of a contour at which no other method is tried.
+fn contour_gap(composition: &Composition) -> f64 {
+    if composition.sample().is_some() { MANY_STEPS_GAP } else { CONTOUR_GAP }
+}
+
+/// Half of the remaining work; all of it for the last attempt.
+fn allowance_for_attempt(last: bool) -> Allowance {
     Allowance::open(if last { work::left() } else { work::left() / 2 })
 }
 
-/// The contour without smoothing. Of thousands of distinct steps it takes long, and part of the work is left for what is
-/// tried if it fails.
+/// The contour without smoothing. For thousands of distinct steps it takes at most half of the remaining work, so that other
+/// methods can be tried if it fails.
 fn first_contour(
     composition: &Composition,
     direction: Direction,
     cumulant: &mut Cumulant,
     tilt: f64,
-    close: f64,
+    tolerance: f64,
 ) -> Option<Contour> {
-    let _part = part_for_attempt(composition.sample().is_none());
+    let _allowance = allowance_for_attempt(composition.sample().is_none());
     match composition.sample() {
-        Some(sample) => many::contour(composition, sample, direction, tilt, close),
+        Some(sample) => interpolation::contour(composition, sample, direction, tilt, tolerance),
         None => Contour::new(composition, direction, cumulant, tilt, Smoothing::default()),
     }
 }
 
-/// Whether epsilon is above [`MOST_EPSILON`], by Rényi's bound, so that transforms are not worth their time.
+/// Whether the RDP bound on epsilon is above [`MOST_EPSILON`], so that no transform is computed.
 pub(crate) fn is_above_most_epsilon(composition: &Composition, delta: Delta) -> bool {
-    // Only which method is tried depends on it, so a sample of thousands of distinct steps will do.
+    // Only the choice of the method depends on this, so a sample of thousands of distinct steps is enough.
     let typical = composition.sample().unwrap_or(composition);
     rdp::epsilon(typical, delta).is_ok_and(|found| found.epsilon.get() > MOST_EPSILON)
 }
@@ -256,42 +261,36 @@ fn lattice_epsilon(
     direction: Direction,
     delta: f64,
 ) -> Option<Interval> {
-    let lattice = Lattice::new(
-        composition,
-        direction,
-        ProfileQuestion::Delta(delta),
-        LATTICE_CLOSE,
-        LONGEST,
-    )?;
+    let lattice =
+        Lattice::new(composition, direction, ProfileQuestion::Delta(delta), LATTICE_GAP, LONGEST)?;
     solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
 fn rare_epsilon(composition: &Composition, direction: Direction, delta: f64) -> Option<Interval> {
-    let lattice = rare_lattice(composition, direction, ProfileQuestion::Delta(delta), 1.0)?;
+    let lattice = lattice_if_rare(composition, direction, ProfileQuestion::Delta(delta), 1.0)?;
     solve(&lattice, delta, lattice.epsilon, 1.0 / lattice.tilt)
 }
 
-/// Thousands of distinct steps on one lattice, where they are rare.
-fn rare_lattice(
+/// The lattice for thousands of distinct steps; `None` unless they rarely sample a record.
+fn lattice_if_rare(
     composition: &Composition,
     direction: Direction,
     question: ProfileQuestion,
-    looser: f64,
+    looseness: f64,
 ) -> Option<Lattice> {
     match rarely_sampled(composition) {
-        true => of_rare(composition, direction, question, looser),
+        true => rare_lattice(composition, direction, question, looseness),
         false => None,
     }
 }
 
-/// Whether a record takes part so rarely that contours are not worth a try: characteristic functions hardly
-/// decay.
+/// Whether a record is sampled so rarely that characteristic functions hardly decay, so that no contour is tried.
 fn rarely_sampled(composition: &Composition) -> bool {
-    let part = |(step, count): &(Step, u64)| match step.sampled {
+    let expected = |(step, count): &(Step, u64)| match step.sampled {
         Sampled::Always => f64::INFINITY,
         _ => step.rate() * *count as f64,
     };
-    composition.steps().iter().map(part).sum::<f64>() < 0.3
+    composition.steps().iter().map(expected).sum::<f64>() < 0.3
 }
 
 fn contour_epsilon(
@@ -310,24 +309,23 @@ fn contour_epsilon(
     let tilt = search.best_ratio(extra);
     let guess = (search.at(tilt).value + extra(tilt).value) / tilt;
     let mut cumulant = Cumulant::new(composition, direction);
-    // The log of delta falls by about the tilt per unit of epsilon.
-    let close = INTERPOLATED.0 * (tilt * guess).max(0.5);
-    let contour = first_contour(composition, direction, &mut cumulant, tilt, close)?;
+    // The slope of log delta in epsilon is about minus the tilt.
+    let tolerance = INTERPOLATED.0 * (tilt * guess).max(0.5);
+    let contour = first_contour(composition, direction, &mut cumulant, tilt, tolerance)?;
     solve(&contour, delta, guess, 1.0 / tilt)
 }
 
-/// Bounds of the epsilon at which a profile falls below `delta`, from a guess and a scale of how fast
-/// it falls: the largest epsilon found where its lower bound is above, and the smallest where its upper
-/// bound is not.
+/// Bounds on the epsilon at which a profile falls to `delta`: the largest epsilon found where the lower bound on the profile is
+/// above `delta`, and the smallest found where the upper bound is not. `scale` is the scale on which the profile falls.
 fn solve(profile: &dyn DeltaBounds, delta: f64, guess: f64, scale: f64) -> Option<Interval> {
     let log_ratio = |value: f64| (value.max(1e-320) / delta).ln();
-    // `max` would take NaN for a small upper bound.
+    // `max` in `log_ratio` would turn NaN into a small upper bound.
     let upper_at = |epsilon: f64| match profile.delta(epsilon).upper {
         upper if upper.is_nan() => f64::INFINITY,
         upper => log_ratio(upper),
     };
     let lower_at = |epsilon: f64| log_ratio(profile.delta(epsilon).lower);
-    // Errors grow with the distance from the guess, so both searches begin there.
+    // The bounds are tightest at the guess, so the search begins there.
     let guess = guess.max(0.0);
     let (mut left, mut right) = (guess, guess);
     let mut stride = 1e-3 * scale;
@@ -367,7 +365,7 @@ mod tests {
         Rounds { count, round: Round::new(sampling, vec![query]).unwrap() }
     }
 
-    /// Two methods that share nothing but the pair of distributions: their intervals overlap.
+    /// The two methods share only the pair of distributions; their intervals must overlap.
     #[test]
     fn contour_and_lattice_enclose_the_same_number() {
         let poisson = |q: f64| Sampling::Poisson { rate: SampleRate::new(q).unwrap() };
@@ -393,19 +391,17 @@ mod tests {
                         assert!(upper >= other.lower, "{what}: {upper} {other:?}");
                         assert!(lower <= other.upper, "{what}: {lower} {other:?}");
                         assert!(upper - lower < 1e-6 * upper, "{what}: {lower} {upper}");
-                        // And the lattice is not far off, up or down.
-                        let close = other.upper < upper * 1.002 && other.lower > lower * 0.4;
-                        assert!(close, "{what}: {upper} {other:?}");
+                        // The lattice is reasonably tight.
+                        let is_tight = other.upper < upper * 1.002 && other.lower > lower * 0.4;
+                        assert!(is_tight, "{what}: {upper} {other:?}");
                     }
                 }
             }
         }
     }
 
-    /// Where a method has to leave something out, what it leaves out is counted: intervals that are forced
-    /// to be wide still enclose the number.
     #[test]
-    fn what_is_left_out_is_counted() {
+    fn bounds_hold_with_too_few_frequencies_or_too_short_a_period() {
         let lines = [rounds(Sampling::Poisson { rate: SampleRate::new(0.02).unwrap() }, 0.8, 300)];
         let composition = Composition::fold(&lines, Adjacency::AddRemove).unwrap();
         for direction in [Direction::Remove, Direction::Add] {
@@ -436,7 +432,7 @@ mod tests {
                     );
                     widths.push((rough.upper - rough.lower) / value);
                 }
-                // They are wide indeed, or nothing was tried.
+                // Otherwise the error bounds were not put to the test.
                 assert!(widths.iter().any(|width| *width > 1e-3), "{widths:?}");
             }
         }

@@ -1,8 +1,8 @@
 //! The profile by inversion of its Laplace transform along one line: characteristic functions of steps, their product,
-//! and delta from that.
+//! and delta from the product.
 
+pub(crate) mod interpolation;
 mod inversion;
-pub(crate) mod many;
 mod product;
 pub(crate) mod smoothing;
 mod step;

@@ -1,4 +1,4 @@
-//! Products of characteristic functions of steps, at equally spaced frequencies.
+//! The product of the characteristic functions of all steps, at equally spaced frequencies.
 
 use realfft::num_complex::Complex64;
 
@@ -6,16 +6,17 @@ use super::step::{BLOCK, TiltedNodes};
 use crate::number::UNIT;
 use crate::work;
 
-/// A product of characteristic functions at one frequency, as a log, with bounds of its error.
+/// A product of characteristic functions at one frequency, in logs, with error bounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CharacteristicProduct {
     pub(crate) log_modulus: f64,
     pub(crate) phase: f64,
-    /// At least the log of the modulus, errors included.
+    /// An upper bound on the log of the true modulus.
     pub(crate) bound: f64,
-    /// At least the error, relative to `bound`.
+    /// An upper bound on the error, relative to `e^bound`.
     pub(crate) relative: f64,
-    /// The size of all that was added up, and in how many terms.
+    /// The sum of the absolute values of all terms of `log_modulus` and `phase`, and the number of terms: they bound the
+    /// rounding errors.
     pub(crate) size: f64,
     pub(crate) terms: f64,
 }
@@ -29,41 +30,41 @@ pub(crate) fn multiply(
     n: f64,
 ) {
     work::spend(products.len() as u64 * (nodes.loss.len() as u64 / work::PRODUCTS + work::NODE));
-    // The characteristic function minus 1, a sum of m (e^{i t l} - 1): with many rounds of tiny losses each is close to
-    // 1, and its difference from 1 needs full relative precision. Off the real line losses are complex, on the side
-    // where |e^{i t l}| <= 1.
-    let turns = |t: f64| nodes.loss.iter().map(move |loss| rotation_minus_one(t, *loss));
-    let split = |(re, im): (Vec<f64>, Vec<f64>)| Terms { re, im };
-    let (step, leap) =
-        (split(turns(spacing).unzip()), split(turns(spacing * BLOCK as f64).unzip()));
-    let mut base = Terms { re: vec![0.0; nodes.loss.len()], im: vec![0.0; nodes.loss.len()] };
-    let mut here = Terms { re: base.re.clone(), im: base.im.clone() };
+    // Sums m (e^{i t l} - 1), the characteristic function minus 1: in many rounds with tiny losses the function is close to
+    // 1, and its difference from 1 needs full relative precision. Complex losses lie on the side of the real line where
+    // |e^{i t l}| <= 1.
+    let rotations = |t: f64| nodes.loss.iter().map(move |loss| rotation_minus_one(t, *loss));
+    let to_terms = |(re, im): (Vec<f64>, Vec<f64>)| Terms { re, im };
+    let one_frequency = to_terms(rotations(spacing).unzip());
+    let one_block = to_terms(rotations(spacing * BLOCK as f64).unzip());
+    let mut block_start =
+        Terms { re: vec![0.0; nodes.loss.len()], im: vec![0.0; nodes.loss.len()] };
+    let mut terms = Terms { re: block_start.re.clone(), im: block_start.im.clone() };
     let (mass_re, mass_im): (Vec<f64>, Vec<f64>) = nodes.mass.iter().map(|m| (m.re, m.im)).unzip();
     let mass = Terms { re: mass_re, im: mass_im };
     for (index, product) in products.iter_mut().enumerate() {
         let t = index as f64 * spacing;
         if index % (BLOCK * BLOCK) == 0 {
-            base = split(turns(t).unzip());
+            block_start = to_terms(rotations(t).unzip());
         }
         if index % BLOCK == 0 {
-            here.product(&mass, &base);
-            base.turn(&leap, None);
+            terms.set_product(&mass, &block_start);
+            block_start.rotate(&one_block, None);
         }
-        let beyond = Complex64::new(lane_sum(&here.re), lane_sum(&here.im));
-        let error = nodes.error.min(nodes.growth * t + nodes.quadrature);
-        let log_modulus = 0.5 * libm::log1p(2.0 * beyond.re + beyond.norm_sqr());
+        let excess = Complex64::new(lane_sum(&terms.re), lane_sum(&terms.im));
+        let error = nodes.error.min(nodes.error_slope * t + nodes.quadrature_error);
+        let log_modulus = 0.5 * libm::log1p(2.0 * excess.re + excess.norm_sqr());
         let log_modulus = if log_modulus > -690.0 { log_modulus } else { -690.0 };
-        let phase = libm::atan2(beyond.im, 1.0 + beyond.re);
-        // Errors of the last two, relative to the modulus.
-        let off = error / log_modulus.exp();
+        let phase = libm::atan2(excess.im, 1.0 + excess.re);
+        let relative_error = error / log_modulus.exp();
         product.log_modulus += n * log_modulus;
         product.phase += n * phase;
-        product.bound += n * (log_modulus + libm::log1p(off));
+        product.bound += n * (log_modulus + libm::log1p(relative_error));
         product.size += n * (log_modulus.abs() + phase.abs());
         product.terms += 1.0;
-        product.relative += n
-            * (off / (1.0 + off) + 8.0 * UNIT * (log_modulus.abs() + phase.abs() + beyond.norm()));
-        here.turn(&step, Some(&mass));
+        let rounding = 8.0 * UNIT * (log_modulus.abs() + phase.abs() + excess.norm());
+        product.relative += n * (relative_error / (1.0 + relative_error) + rounding);
+        terms.rotate(&one_frequency, Some(&mass));
     }
 }
 
@@ -77,15 +78,15 @@ fn rotation_minus_one(t: f64, loss: Complex64) -> (f64, f64) {
     )
 }
 
-/// A vector of complex numbers, real and imaginary parts apart, so that loops vectorise.
+/// A vector of complex numbers, stored as real and imaginary parts so that loops vectorise.
 struct Terms {
     re: Vec<f64>,
     im: Vec<f64>,
 }
 
 impl Terms {
-    /// Turns what is `m (w - 1)` into `m (w r - 1)`, given `r - 1`: m is 1 if there are no masses.
-    fn turn(&mut self, by: &Self, masses: Option<&Self>) {
+    /// Replaces `m (w - 1)` with `m (w r - 1)`, given `r - 1`. Without masses, m is 1.
+    fn rotate(&mut self, by: &Self, masses: Option<&Self>) {
         let terms = self.re.iter_mut().zip(&mut self.im).zip(by.re.iter().zip(&by.im));
         match masses {
             None => {
@@ -102,7 +103,7 @@ impl Terms {
         }
     }
 
-    fn product(&mut self, one: &Self, other: &Self) {
+    fn set_product(&mut self, one: &Self, other: &Self) {
         let factors = one.re.iter().zip(&one.im).zip(other.re.iter().zip(&other.im));
         for ((re, im), ((a, b), (c, d))) in self.re.iter_mut().zip(&mut self.im).zip(factors) {
             (*re, *im) = (a * c - b * d, a * d + b * c);
@@ -110,6 +111,7 @@ impl Terms {
     }
 }
 
+/// The sum, in eight lanes so that the loop vectorises.
 fn lane_sum(values: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     let chunks = values.chunks_exact(8);

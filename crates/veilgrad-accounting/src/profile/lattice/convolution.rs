@@ -1,4 +1,4 @@
-//! The losses of all steps on one grid: their moments, and their composition by Fourier transform.
+//! The privacy loss distributions of all steps on one grid: their moments, and their convolution by Fourier transform.
 
 use std::ops::RangeInclusive;
 
@@ -14,16 +14,17 @@ use crate::number::{UNIT, golden_section};
 use crate::pair::Direction;
 use crate::{Composition, Step, work};
 
-/// Roundings per level of a Fourier transform, relative to its norm (Higham, Accuracy and Stability of
-/// Numerical Algorithms, theorem 24.2), generously.
+/// A generous bound on the rounding error of a Fourier transform per level, relative to its norm and in unit roundoffs
+/// (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2).
 const FFT_ROUNDINGS: f64 = 8.0;
-/// What counts as infinite in all rounds together, as a part of delta.
+/// Losses that count as infinite have about this share of delta as their probability in all rounds together.
 pub(crate) const TRUNCATED_SHARE: f64 = 5e-6;
-/// The work per point of a transform, forth and back.
+/// Work per point of a forward and an inverse transform.
 pub(crate) const TRANSFORM: u64 = 12;
-/// The work of one atom: the normal tails of its cell, and the search for its end.
+/// Work per atom: the normal tails of its cell, and the search for the end of the cell.
 const ATOM: u64 = 60;
 
+/// What a profile is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ProfileQuestion {
     /// The smallest epsilon for this delta.
@@ -42,21 +43,21 @@ pub(crate) struct Window {
     pub(crate) tilt_above: f64,
 }
 
-/// Where one large loss is likelier than many small ones, sums without any large loss are left out of the
-/// transform, whose rounding they would determine, and bounded by themselves.
+/// Separates large losses from small ones, where one large loss is likelier than many small ones. Sums without a large loss
+/// are then left out of the transform, since they would dominate its rounding error, and bounded separately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Privacy losses above this count as large.
     pub(crate) loss: f64,
-    /// The tilt that bounds sums without any.
+    /// The tilt of the Chernoff bound on sums without a large loss.
     pub(crate) tilt: f64,
 }
 
-/// The losses of all steps on one grid, each with its number.
+/// The privacy loss distributions of all steps on one grid, each with its count.
 pub(crate) struct LossDistributions {
     pub(crate) grid: f64,
     pub(crate) steps: Vec<(StepLoss, f64)>,
-    /// Or of thousands of distinct and rare ones, as one measure.
+    /// In place of `steps`: thousands of distinct steps that rarely sample a record, as one measure.
     pub(crate) intensity: Option<Intensity>,
     pub(crate) split: Option<Split>,
 }
@@ -83,24 +84,24 @@ impl LossDistributions {
         self.split.map_or(i64::MIN, |split| (split.loss / self.grid) as i64)
     }
 
-    /// The log of `E e^{tilt L}` over outcomes in which every step has a small loss, and the log of the ratio of the
-    /// whole `E e^{tilt L}` to that.
-    pub(crate) fn parts(&self, tilt: f64) -> (f64, f64) {
+    /// The log of `E e^{tilt L}` restricted to outcomes in which all losses are small, and the log of the ratio of the full
+    /// `E e^{tilt L}` to that.
+    pub(crate) fn split_cumulant(&self, tilt: f64) -> (f64, f64) {
         let last = self.last_small();
-        let (mut all, mut factor) = (0.0, 0.0);
+        let (mut without_large, mut log_ratio) = (0.0, 0.0);
         for (loss, count) in &self.steps {
-            let at = loss.atoms.partition_point(|(index, _)| *index <= last);
-            let (small, large) = loss.atoms.split_at(at);
+            let small_atoms = loss.atoms.partition_point(|(index, _)| *index <= last);
+            let (small, large) = loss.atoms.split_at(small_atoms);
             let small = log_sum(small, tilt * self.grid);
             let ratio = log_sum(large, tilt * self.grid) - small;
-            all += count * small;
-            factor += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
+            without_large += count * small;
+            log_ratio += count * if ratio > 30.0 { ratio } else { libm::log1p(ratio.exp()) };
         }
-        (all, factor)
+        (without_large, log_ratio)
     }
 
-    /// Log of the moment `E e^{tilt L}` of sums of finite losses, with at least one large one if these are split,
-    /// without offsets.
+    /// The log of `E e^{tilt L}` over finite losses, without offsets; with a split, only over outcomes with at least one large
+    /// loss.
     pub(crate) fn cumulant(&self, tilt: f64) -> f64 {
         if self.split.is_none() {
             let steps = self.steps.iter();
@@ -110,18 +111,19 @@ impl LossDistributions {
                 .sum::<f64>()
                 + rare.map_or(0.0, |rare| rare.moment(self.grid, tilt) + rare.log_rest);
         }
-        let (small, factor) = self.parts(tilt);
-        small + if factor > 30.0 { factor } else { libm::expm1(factor).ln() }
+        let (small, log_ratio) = self.split_cumulant(tilt);
+        small + if log_ratio > 30.0 { log_ratio } else { libm::expm1(log_ratio).ln() }
     }
 
-    /// The largest loss for which sums of smaller ones cost next to nothing at `epsilon`, if there is one.
+    /// The split at the largest loss for which sums without a large loss add a negligible share of `delta` at `epsilon`, if
+    /// there is one.
     pub(crate) fn find_split(&mut self, epsilon: f64, delta: f64) -> Option<Split> {
         let mut loss = 0.7 * epsilon;
         for _ in 0..12 {
             self.split = Some(Split { loss, tilt: 0.0 });
             let bound = |log_tilt: f64| {
                 let tilt = log_tilt.exp();
-                self.parts(tilt).0 + payoff(tilt).value - tilt * epsilon
+                self.split_cumulant(tilt).0 + payoff(tilt).value - tilt * epsilon
             };
             let centre = (20.0 / epsilon).ln();
             let (log_tilt, bound) = roughly_smallest(bound, centre - 2.0, centre + 4.0);
@@ -133,8 +135,8 @@ impl LossDistributions {
         None
     }
 
-    /// The tilt at which the Chernoff bound, with its prefactor, gives the smallest epsilon. Any
-    /// tilt is sound; this one keeps the errors small against delta.
+    /// The tilt at which the Chernoff bound, with its prefactor, is smallest. Any tilt is sound; this one keeps errors small
+    /// compared with delta.
     pub(crate) fn best_tilt(&self, question: ProfileQuestion) -> f64 {
         let bound = |log_tilt: f64| {
             let tilt = log_tilt.exp();
@@ -147,41 +149,40 @@ impl LossDistributions {
         smallest_near(bound, -8..=28).0.exp()
     }
 
-    /// The narrowest window that the tilted sum provably leaves with probability at most `e^wrapped` on
-    /// either side.
+    /// The narrowest window such that the tilted sum provably lies above it with probability at most `e^wrapped`, and below it
+    /// as well.
     pub(crate) fn window(&self, tilt: f64, value: f64, wrapped: f64) -> Option<Window> {
         // P(L > end) <= e^{K(m) - K(tilt) - (m - tilt) end}: the end at which this is e^wrapped.
         let end = |moved: f64| (self.cumulant(moved) - value - wrapped) / (moved - tilt);
-        let shifts = |side: f64, log: f64| tilt + side * tilt * log.exp();
-        let best = |side: f64| {
+        let moved_tilt = |side: f64, log: f64| tilt + side * tilt * log.exp();
+        let best_end = |side: f64| {
             let end_at = |log: f64| {
-                let end = side * end(shifts(side, log));
+                let end = side * end(moved_tilt(side, log));
                 if end.is_finite() { end } else { f64::INFINITY }
             };
             let (log, value) = smallest_near(end_at, -8..=8);
-            (side * value, shifts(side, log))
+            (side * value, moved_tilt(side, log))
         };
-        let ((high, tilt_above), (low, tilt_below)) = (best(1.0), best(-1.0));
-        let sound = low < high && high.is_finite() && low.is_finite();
-        sound.then_some(Window { low, high, tilt_below, tilt_above })
+        let ((high, tilt_above), (low, tilt_below)) = (best_end(1.0), best_end(-1.0));
+        let is_valid = low < high && high.is_finite() && low.is_finite();
+        is_valid.then_some(Window { low, high, tilt_below, tilt_above })
     }
 
-    /// At least the probability of sums on the side of `end` that the moved tilt is on, tilted and divided by
-    /// `e^log_factor`.
+    /// The Chernoff bound on the tilted probability (divided by `e^log_factor`) of sums beyond `end`: above it if `moved` is
+    /// larger than `tilt`, else below it.
     fn chernoff(&self, tilt: f64, log_factor: f64, moved: f64, end: f64) -> f64 {
         let twice =
             self.intensity.as_ref().map_or(0.0, |rare| moment(&rare.twice, self.grid, moved));
         let value = self.cumulant(moved) + libm::log1p(twice);
-        // Logs of moments are good to far less than this.
+        // Generous bounds on the rounding errors of logs of moments.
         let size = 1.0 + value.abs() + log_factor.abs() + (moved - tilt).abs() * end.abs();
         (value - log_factor - (moved - tilt) * end + 1e-10 * size + 1e-11 * self.rounds()).exp()
     }
 
-    /// At least what sums without a large loss cost, as the logs of a constant and the coefficient of
-    /// epsilon.
-    fn small(&self) -> Option<(f64, f64)> {
+    /// An upper bound on what sums without a large loss add to delta: `(c, b)` stands for `e^{c + b epsilon}`.
+    fn bound_without_large(&self) -> Option<(f64, f64)> {
         let tilt = self.split?.tilt;
-        let (value, _) = self.parts(tilt);
+        let (value, _) = self.split_cumulant(tilt);
         // (1 - e^-x)_+ <= e^{tilt x} tilt^tilt / (1+tilt)^(1+tilt)
         let payoff = -tilt * libm::log1p(1.0 / tilt) - libm::log1p(tilt);
         Some((value + payoff + 1e-10 * (1.0 + value.abs()) + 1e-11 * self.rounds(), -tilt))
@@ -191,7 +192,7 @@ impl LossDistributions {
         self.steps.iter().map(|(_, count)| count).sum()
     }
 
-    /// The distribution of the tilted sum, by Fourier transform.
+    /// The distribution of the tilted total loss, by Fourier transform.
     pub(crate) fn compose(&self, tilt: f64, window: &Window, points: usize) -> ComposedLoss {
         let transforms = self.steps.len() + usize::from(self.intensity.is_some());
         work::spend(TRANSFORM * points as u64 * transforms as u64);
@@ -203,13 +204,13 @@ impl LossDistributions {
         let mut large = forward.make_output_vec();
         let mut product = vec![SpectrumProduct::default(); spectrum.len()];
         let fft_error = FFT_ROUNDINGS * (points as f64).log2() * UNIT;
-        // Sums of logs and of phases over steps round with their number.
-        let each = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;
+        // The rounding error of sums of logs and phases over steps, relative to each term.
+        let sum_rounding = (8.0 + 4.0 * self.steps.len() as f64) * UNIT;
         let (mut log_factor, mut rounding) = (0.0, 0.0);
         let (mut infinite, mut offset, mut offsets) = (0.0, 0.0, 0.0);
         for (loss, count) in &self.steps {
             let log_moment = log_moment(loss, self.grid, tilt);
-            // The roundings of every tilted mass, once per step.
+            // An upper bound on the rounding error of a tilted mass, in unit roundoffs.
             let ends = [loss.atoms.first(), loss.atoms.last()].into_iter().flatten();
             let largest =
                 ends.map(|(index, _)| (*index as f64 * self.grid).abs()).fold(0.0, f64::max);
@@ -220,18 +221,19 @@ impl LossDistributions {
             offset += count * loss.offset;
             offsets += count * loss.offset.abs();
             let last = self.last_small();
-            let mut transform = |wanted: &dyn Fn(i64) -> bool, spectrum: &mut [Complex64]| {
+            // Transforms the atoms whose index is included, and returns their tilted mass.
+            let mut transform = |included: &dyn Fn(i64) -> bool, spectrum: &mut [Complex64]| {
                 input.fill(0.0);
                 let mut total = 0.0;
-                for (index, mass) in loss.atoms.iter().filter(|(index, _)| wanted(*index)) {
-                    let place = index.rem_euclid(points as i64) as usize;
+                for (index, mass) in loss.atoms.iter().filter(|(index, _)| included(*index)) {
+                    let slot_index = index.rem_euclid(points as i64) as usize;
                     let mass = mass * (tilt * *index as f64 * self.grid - log_moment).exp();
                     total += mass;
-                    if let Some(slot) = input.get_mut(place) {
+                    if let Some(slot) = input.get_mut(slot_index) {
                         *slot += mass;
                     }
                 }
-                // Lengths are those of the plan; if it failed all the same, nothing is certain.
+                // Cannot fail, since the lengths are those of the plan; if it did, no bound would hold.
                 if forward.process(&mut input, spectrum).is_err() { f64::INFINITY } else { total }
             };
             if self.split.is_some() {
@@ -239,21 +241,22 @@ impl LossDistributions {
                 let total = transform(&|index| index > last, &mut large);
                 infinite += if (rest + total).is_finite() { 0.0 } else { f64::INFINITY };
                 for ((small, large), product) in spectrum.iter().zip(&large).zip(&mut product) {
-                    product.times(*small, *count, fft_error, each);
-                    product.note_large(*small, *large, *count, (fft_error, total), each);
+                    product.times(*small, *count, fft_error, sum_rounding);
+                    let error = (fft_error, total);
+                    product.note_large(*small, *large, *count, error, sum_rounding);
                 }
             } else {
                 let total = transform(&|_| true, &mut spectrum);
                 infinite += if total.is_finite() { 0.0 } else { f64::INFINITY };
                 for (value, product) in spectrum.iter().zip(&mut product) {
-                    product.times(*value, *count, fft_error, each);
+                    product.times(*value, *count, fft_error, sum_rounding);
                 }
             }
         }
         if let Some(rare) = &self.intensity {
             let total = rare.moment(self.grid, tilt);
             let last = rare.atoms.last().map_or(0.0, |(index, _)| *index as f64 * self.grid);
-            // What rounding makes of one tilted mass, relatively.
+            // An upper bound on the relative rounding error of a tilted mass.
             let roundings = (40.0 + 8.0 * tilt * last) * UNIT;
             log_factor += total + rare.log_rest;
             rounding += roundings * (1.0 + total + log_factor.abs());
@@ -261,8 +264,8 @@ impl LossDistributions {
             let mut transform = |atoms: &[(i64, f64)]| {
                 input.fill(0.0);
                 for (index, mass) in atoms {
-                    let place = index.rem_euclid(points as i64) as usize;
-                    if let Some(slot) = input.get_mut(place) {
+                    let slot_index = index.rem_euclid(points as i64) as usize;
+                    if let Some(slot) = input.get_mut(slot_index) {
                         *slot += mass * (tilt * *index as f64 * self.grid).exp();
                     }
                 }
@@ -279,20 +282,20 @@ impl LossDistributions {
             if !rare.twice.is_empty() {
                 let error = (fft_error + roundings) * (1.0 + moment(&rare.twice, self.grid, tilt));
                 for (value, product) in transform(&rare.twice).iter().zip(&mut product) {
-                    product.times(1.0 - value, 1.0, error, each);
+                    product.times(1.0 - value, 1.0, error, sum_rounding);
                 }
             }
         }
         let mut squares = 0.0;
         for (value, product) in spectrum.iter_mut().zip(&product) {
             let (found, error) = match self.split {
-                Some(_) => product.with_large(fft_error),
-                None => product.whole(fft_error),
+                Some(_) => product.large_only(fft_error),
+                None => product.value(fft_error),
             };
             *value = found;
             squares += 2.0 * error * error;
         }
-        // Real by symmetry, which rounding does not know.
+        // The first and last coefficients of a real signal are real; the inverse transform rejects rounding errors there.
         if let Some(first) = spectrum.first_mut() {
             first.im = 0.0;
         }
@@ -303,7 +306,7 @@ impl LossDistributions {
         if inverse.process(&mut spectrum, &mut output).is_err() {
             infinite = f64::INFINITY;
         }
-        // Indices stay where an f64 is exact; a window elsewhere certifies nothing.
+        // Indices stay in the range where an f64 is exact; a window outside of it gives no bound.
         let first = (window.low / self.grid).floor().clamp(-9e15, 9e15) as i64 - 3;
         let (start, end) = (first as f64 * self.grid, (first + points as i64) as f64 * self.grid);
         let steps = self.steps.len() as f64;
@@ -320,7 +323,7 @@ impl LossDistributions {
                 infinite,
                 excess: self.intensity.as_ref().map_or(0.0, |rare| rare.twice_apart),
                 signed: self.intensity.as_ref().is_some_and(|rare| !rare.twice.is_empty()),
-                small: self.small(),
+                without_large: self.bound_without_large(),
             },
             &output,
             (squares / points as f64).sqrt(),
@@ -332,11 +335,11 @@ fn log_moment(loss: &StepLoss, grid: f64, tilt: f64) -> f64 {
     log_sum(&loss.atoms, tilt * grid)
 }
 
-/// Log of the sum of `mass e^{rate index}`.
+/// The log of the sum of `mass e^{rate index}`.
 fn log_sum(atoms: &[(i64, f64)], rate: f64) -> f64 {
     work::spend(atoms.len() as u64);
     let exponent = |index: i64| rate * index as f64;
-    // Exponents are largest at an end.
+    // The largest exponent is at an end.
     let ends = [atoms.first(), atoms.last()].into_iter().flatten();
     let top = ends.map(|(index, _)| exponent(*index)).fold(f64::MIN, f64::max);
     if top.abs() < 600.0 {
@@ -352,7 +355,7 @@ fn roughly_smallest(f: impl Fn(f64) -> f64, low: f64, high: f64) -> (f64, f64) {
     golden_section(f, (low, high), 0.618, 8)
 }
 
-/// The same, around the best of these whole numbers.
+/// The same within 1 of the best of these integers.
 fn smallest_near(f: impl Fn(f64) -> f64, numbers: RangeInclusive<i32>) -> (f64, f64) {
     let scan = numbers.map(f64::from).map(|x| (x, f(x)));
     let (best, _) = scan.fold((0.0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });

@@ -1,11 +1,11 @@
 //! Discretisation: the privacy loss distribution of one step on a grid, rounded up (connect-the-dots) for upper bounds
-//! of delta and rounded down (merged outputs) for lower ones.
+//! on delta and rounded down (merged outputs) for lower bounds.
 
 use crate::number::bisect;
 use crate::pair::{Change, Direction, Pair, normal_mass};
 use crate::{Sampled, Step};
 
-/// Which way losses are moved to the grid.
+/// The direction in which losses are rounded to the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounded {
     Up,
@@ -15,22 +15,22 @@ pub(crate) enum Rounded {
 /// A discretised privacy loss distribution: atoms at `index * step + offset`, and an atom at infinity.
 ///
 /// # Guarantee
-/// Rounded up: connect-the-dots (Doroshenko et al. 2022): the pair of distributions with these losses dominates
-/// the step's pair, so that its hockey-stick divergences, also of any composition, are never smaller.
-/// Rounding moves mass to larger losses.
-/// Rounded down: `E (1 - e^{eps - L})_+` of the sum L of such losses, also of different steps, is never
-/// larger than the profile. Rounding leaves mass out.
+/// Rounded up, by connect-the-dots (Doroshenko et al. 2022): the pair of distributions with these losses dominates the pair
+/// of the step, so that the hockey-stick divergences of any composition are upper bounds. Floating-point errors only move
+/// mass to larger losses.
+/// Rounded down: for the sum L of such losses over any steps, `E (1 - e^{eps - L})_+` is a lower bound on the profile.
+/// Floating-point errors only remove mass.
 pub(crate) struct StepLoss {
     /// Grid index and mass, indices ascending.
     pub(crate) atoms: Vec<(i64, f64)>,
     pub(crate) infinite: f64,
-    /// Every loss is this much larger than its multiple of the grid step.
+    /// A constant that is added to every finite loss.
     pub(crate) offset: f64,
 }
 
 impl StepLoss {
-    /// The loss of a step on multiples of `grid`; beyond a tail of probability about `tail` the loss
-    /// counts as infinite.
+    /// The loss distribution of a step on multiples of `grid`; the largest losses, of probability about `tail`, count as
+    /// infinite.
     pub(crate) fn new(
         step: Step,
         direction: Direction,
@@ -43,41 +43,40 @@ impl StepLoss {
         let grid = Grid { step: grid, density, centre: dominating.bulk() };
         match (rounded, &dominating) {
             (Rounded::Up, DominatingPair::Fixed { remove, add, .. }) => {
-                Self::fixed(remove, add, grid, tail).checked()
+                Self::fixed_size(remove, add, grid, tail).checked()
             }
             (Rounded::Up, DominatingPair::Pair(pair)) => {
-                let (from, to) = pair.range(reach_of(tail), tail);
-                Self::between(pair, grid, grid.below(from), grid.above(to))
-                    .above(pair, grid)
+                let (from, to) = pair.range(normal_reach(tail), tail);
+                Self::between(pair, grid, grid.index_below(from), grid.index_above(to))
+                    .with_outputs_above(pair, grid)
                     .checked()
             }
             (Rounded::Down, dominating) => Self::merged(dominating, grid, tail),
         }
     }
 
-    /// Outputs are merged into cells, one around each grid point, and the cells' losses, if they are not
-    /// on the grid, moved down to it: neither makes a divergence of any composition larger. What lies
-    /// below the first is left out.
+    /// Merges outputs into cells, one around each grid point, and moves the loss of each cell down to its point: neither
+    /// increases a divergence of any composition. Outputs below the lowest cell are left out.
     ///
-    /// A first cell defines where the grid lies, so its loss is not moved at all. From there on, up and down, every
-    /// cell ends where its loss is that of its point.
+    /// The loss of the first cell defines the offset of the grid. All other cells, upwards and downwards from there, end where
+    /// their loss equals that of their grid point.
     fn merged(dominating: &DominatingPair, grid: Grid, tail: f64) -> Self {
-        let (from, to) = dominating.range(reach_of(tail), tail);
-        let (low, high) = dominating.first(grid);
+        let (from, to) = dominating.range(normal_reach(tail), tail);
+        let (low, high) = dominating.first_cell(grid);
         let Some((loss, mass)) = dominating.merged(low, high, grid.step) else {
-            // Nothing is certain, so nothing is claimed.
+            // An empty distribution gives the lower bound 0.
             return Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 };
         };
-        let home = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
+        let centre = (loss / grid.step).round().clamp(-Grid::LAST, Grid::LAST) as i64;
         let loss_at = |index: i64| index as f64 * grid.step;
-        let offset = loss - loss_at(home);
-        let grid = Grid { centre: loss_at(home), ..grid };
-        let first = grid.below(from).min(home - 1);
-        let indices = grid.indices(first, grid.above(to).max(home + 1));
-        let (below, others) = indices.split_at(indices.partition_point(|index| *index < home));
-        let mut atoms = vec![(home, mass)];
-        // Upwards: from the end of the cell before to where the loss reaches the point, beyond other points
-        // where masses fall fast.
+        let offset = loss - loss_at(centre);
+        let grid = Grid { centre: loss_at(centre), ..grid };
+        let first = grid.index_below(from).min(centre - 1);
+        let indices = grid.indices(first, grid.index_above(to).max(centre + 1));
+        let (below, others) = indices.split_at(indices.partition_point(|index| *index < centre));
+        let mut atoms = vec![(centre, mass)];
+        // Upwards: each cell begins at the end of the one before and ends where its loss reaches its grid point. Where masses
+        // fall fast, that end may lie beyond further points, which are skipped.
         let mut edge = high;
         let mut points = others.iter().skip(1).peekable();
         while let Some(index) = points.next() {
@@ -86,25 +85,25 @@ impl StepLoss {
                 continue;
             }
             let Some(next) = points.peek() else {
-                push(&mut atoms, *index, dominating.part(loss, f64::INFINITY, loss));
+                push_cell(&mut atoms, *index, dominating.cell_mass(loss, f64::INFINITY, loss));
                 break;
             };
-            let end = dominating.end(edge, loss, loss_at(*next - *index));
-            let cell = dominating.part(edge, end, loss);
+            let end = dominating.cell_end(edge, loss, loss_at(*next - *index));
+            let cell = dominating.cell_mass(edge, end, loss);
             if cell.excess >= 0.0 {
-                push(&mut atoms, *index, cell);
+                push_cell(&mut atoms, *index, cell);
                 edge = end;
                 continue;
             }
-            // Too little lies above the point: what lies below it moves to the one before.
-            if let Some((before, mass)) = atoms.last_mut()
-                && edge - (loss_at(*before) + offset) > 1e-6 * grid.step
+            // Too little mass lies above the point: the mass below it goes to the previous point.
+            if let Some((previous, mass)) = atoms.last_mut()
+                && edge - (loss_at(*previous) + offset) > 1e-6 * grid.step
             {
-                *mass += dominating.part(edge, loss, loss).mass.max(0.0);
+                *mass += dominating.cell_mass(edge, loss, loss).mass.max(0.0);
             }
             edge = loss;
         }
-        // Downwards: to where the loss reaches the point, from the begin of the cell above.
+        // Downwards: each cell ends at the begin of the one above and begins where its loss reaches its grid point.
         let mut edge = low;
         let mut points = below.iter().rev().peekable();
         let mut lower = Vec::new();
@@ -114,10 +113,10 @@ impl StepLoss {
                 continue;
             }
             let begin = match points.peek() {
-                Some(next) => dominating.begin(edge, loss, loss_at(*index - **next)),
+                Some(next) => dominating.cell_begin(edge, loss, loss_at(*index - **next)),
                 None => loss,
             };
-            push(&mut lower, *index, dominating.part(begin, edge, loss));
+            push_cell(&mut lower, *index, dominating.cell_mass(begin, edge, loss));
             edge = begin;
         }
         lower.reverse();
@@ -126,16 +125,18 @@ impl StepLoss {
         Self { atoms: lower, infinite: 0.0, offset }
     }
 
-    fn fixed(above: &Pair, below: &Pair, grid: Grid, tail: f64) -> Self {
-        let (q, z, reach) = (above.q, above.z, reach_of(tail));
-        let highest = grid.above(above.range(reach, tail).1);
-        let lowest = grid.below(below.range(reach, tail).0);
-        let mut upper = Self::between(above, grid, 0, highest).above(above, grid);
+    /// A fixed-size sample, rounded up: losses above 0 are those of `above`, losses below 0 those of `below`, and the rest is
+    /// at 0.
+    fn fixed_size(above: &Pair, below: &Pair, grid: Grid, tail: f64) -> Self {
+        let (q, z, reach) = (above.q, above.z, normal_reach(tail));
+        let highest = grid.index_above(above.range(reach, tail).1);
+        let lowest = grid.index_below(below.range(reach, tail).0);
+        let mut upper = Self::between(above, grid, 0, highest).with_outputs_above(above, grid);
         let lower = Self::between(below, grid, lowest, 0);
-        // This half was given the other's side at zero.
-        let mass_above = above.mass_below(above.output(&0.0.into())).up();
+        // `between` put the outputs with losses below 0 at 0; the other half has them.
+        let mass_below = above.mass_below(above.output(&0.0.into())).up();
         if let Some(zero) = upper.atoms.first_mut() {
-            zero.1 -= mass_above;
+            zero.1 -= mass_below;
         }
         let rest = (1.0 - q) * normal_mass(-0.5 / z, 0.5 / z, 0.0).up();
         let mut atoms = lower.atoms;
@@ -147,8 +148,8 @@ impl StepLoss {
         Self { atoms, infinite: upper.infinite, offset: 0.0 }
     }
 
-    /// The atoms of a pair at grid points from `first` to `last`: all below counts as at the first; what lies
-    /// above is left out.
+    /// The atoms of a pair at grid points from `first` to `last`. All losses below the first count as there; those above the
+    /// last are left out.
     fn between(pair: &Pair, grid: Grid, first: i64, last: i64) -> Self {
         let indices = grid.indices(first, last);
         let grid = grid.step;
@@ -173,9 +174,8 @@ impl StepLoss {
         Self { atoms, infinite: 0.0, offset: 0.0 }
     }
 
-    /// With all outputs above the last atom, divided between it and infinity so that both distributions keep their
-    /// mass.
-    fn above(mut self, pair: &Pair, grid: Grid) -> Self {
+    /// Adds the outputs above the last atom, divided between it and infinity so that both distributions keep their mass.
+    fn with_outputs_above(mut self, pair: &Pair, grid: Grid) -> Self {
         if let Some((last, mass)) = self.atoms.last_mut() {
             let loss = *last as f64 * grid.step;
             let (infinite, total) =
@@ -186,8 +186,7 @@ impl StepLoss {
         self
     }
 
-    /// Masses are rounded up, so less than 1 in all, or NaN, means that something was lost: then
-    /// nothing is certain, and all loss counts as infinite.
+    /// Masses are rounded up, so a total below 1 or NaN means that mass was lost: then the whole loss counts as infinite.
     fn checked(mut self) -> Self {
         let total = self.infinite + self.atoms.iter().map(|(_, mass)| mass).sum::<f64>();
         if !(total >= 1.0 - 1e-11) {
@@ -198,9 +197,9 @@ impl StepLoss {
     }
 }
 
-/// Multiples of a step: every one near the centre, where most of the mass of a small sampling rate lies,
-/// then ever fewer, in proportion to the distance. (Any choice is sound; this one is nearly as tight as
-/// all of them.)
+/// A grid of multiples of a step: all of them near the centre, where a step with a small sampling rate has most of its mass,
+/// and with a spacing in proportion to the distance further out. Any choice is sound; this one is nearly as tight as all
+/// multiples.
 #[derive(Clone, Copy)]
 struct Grid {
     step: f64,
@@ -209,31 +208,31 @@ struct Grid {
 }
 
 impl Grid {
-    /// Indices stay where an f64 is exact; losses beyond count as infinite or as the first.
+    /// Indices stay in the range where an f64 is exact.
     const LAST: f64 = 9e15;
 
-    fn below(&self, loss: f64) -> i64 {
+    fn index_below(&self, loss: f64) -> i64 {
         (loss / self.step).floor().clamp(-Self::LAST, Self::LAST) as i64
     }
 
-    fn above(&self, loss: f64) -> i64 {
+    fn index_above(&self, loss: f64) -> i64 {
         (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
     }
 
-    fn home(&self) -> i64 {
+    fn centre_index(&self) -> i64 {
         (self.centre / self.step).round().clamp(-Self::LAST, Self::LAST) as i64
     }
 
     fn indices(&self, first: i64, last: i64) -> Vec<i64> {
-        let home = self.home();
+        let centre = self.centre_index();
         let mut indices = Vec::new();
         let mut index = first;
         while index < last {
             indices.push(index);
-            let stride = ((index - home).abs() / self.density).max(1);
-            // Strides shrink towards the centre so that no cell crosses it.
+            let stride = ((index - centre).abs() / self.density).max(1);
+            // No cell crosses the centre.
             let next = index.saturating_add(stride);
-            index = if index < home && next > home { home } else { next };
+            index = if index < centre && next > centre { centre } else { next };
         }
         indices.push(last);
         indices
@@ -244,21 +243,21 @@ impl Grid {
 enum DominatingPair {
     /// A Gaussian, Poisson-sampled or not.
     Pair(Pair),
-    /// The pair that dominates a fixed-size sample (docs/accounting.md): losses above zero are those of
-    /// removal, losses below zero those of addition, and the rest is at zero.
+    /// A fixed-size sample (docs/accounting.md): losses above zero are those of removal, losses below zero those of addition,
+    /// and the rest is at zero.
     Fixed { remove: Pair, add: Pair, rest: f64 },
 }
 
-/// Adds a cell at a point, if its loss is certainly not below that.
-fn push(atoms: &mut Vec<(i64, f64)>, index: i64, cell: CellMass) {
+/// Adds the mass of a cell at a grid point; no mass if the loss of the cell may be below that of the point.
+fn push_cell(atoms: &mut Vec<(i64, f64)>, index: i64, cell: CellMass) {
     atoms.push((index, if cell.excess >= 0.0 { cell.mass } else { 0.0 }));
 }
 
 /// The probability of a cell of outputs under both distributions P and Q.
 struct CellMass {
-    /// A lower bound of its probability under P.
+    /// A lower bound on its probability under P.
     mass: f64,
-    /// A lower bound of `P - e^loss Q`: if it is not negative, the merged cell has at least this `loss`.
+    /// A lower bound on `P - e^loss Q`: if it is not negative, the merged cell has at least this `loss`.
     excess: f64,
 }
 
@@ -289,9 +288,9 @@ impl DominatingPair {
         }
     }
 
-    /// The cell from which the others are built: at the end where losses are dense, if there is one, else
-    /// around the bulk.
-    fn first(&self, grid: Grid) -> (f64, f64) {
+    /// The losses of the first cell, from which the others are built: at the end where losses are dense, if there is one,
+    /// else around the bulk.
+    fn first_cell(&self, grid: Grid) -> (f64, f64) {
         // A standard normal output is below this with probability 1e-3.
         const QUANTILE: f64 = -3.1;
         match self {
@@ -304,63 +303,63 @@ impl DominatingPair {
                 (pair.loss(QUANTILE).min(top), f64::INFINITY)
             }
             _ => {
-                let home = (self.bulk() / grid.step).round();
-                ((home - 0.5) * grid.step, (home + 0.5) * grid.step)
+                let centre = (self.bulk() / grid.step).round();
+                ((centre - 0.5) * grid.step, (centre + 0.5) * grid.step)
             }
         }
     }
 
-    /// At most the loss of the cell `[low, high)` as a whole, and its mass.
+    /// A lower bound on the loss of the merged cell `[low, high)`, and its mass.
     fn merged(&self, low: f64, high: f64, step: f64) -> Option<(f64, f64)> {
         let near = if low.is_finite() { low } else { high };
-        let CellMass { mass, excess } = self.part(low, high, near);
-        // The log of P/Q is near - log(1 - (P - e^near Q)/P); a little less for rounding.
+        let CellMass { mass, excess } = self.cell_mass(low, high, near);
+        // The log of P/Q is near - log(1 - (P - e^near Q)/P); then lowered until the bound holds despite rounding.
         let mut loss = near - libm::log1p(-excess / mass);
-        let mut less = 1e-12 * step;
-        while !(self.part(low, high, loss).excess >= 0.0) {
-            loss -= less;
-            less *= 4.0;
-            if !(less < step) {
+        let mut decrement = 1e-12 * step;
+        while !(self.cell_mass(low, high, loss).excess >= 0.0) {
+            loss -= decrement;
+            decrement *= 4.0;
+            if !(decrement < step) {
                 return None;
             }
         }
         (loss.is_finite() && mass > 0.0).then_some((loss, mass))
     }
 
-    /// The end, above `loss`, of a cell that begins at `from` and has this loss, or a little more.
-    fn end(&self, from: f64, loss: f64, step: f64) -> f64 {
-        // As far above as it begins below, if the density were constant; then by Newton's method.
+    /// The end, above `loss`, of a cell that begins at `from` and whose loss is `loss` or slightly more.
+    fn cell_end(&self, from: f64, loss: f64, step: f64) -> f64 {
+        // Symmetric around `loss`, as for a constant density; then Newton's method.
         let mut end = 2.0 * loss - from;
         for _ in 0..4 {
-            let CellMass { mass, excess } = self.part(from, end, loss);
+            let CellMass { mass, excess } = self.cell_mass(from, end, loss);
             let slope = mass / (end - from) * (end - loss).max(0.01 * (loss - from));
             if excess >= 0.0 && excess <= slope * 1e-3 * (loss - from) {
                 return end;
             }
-            // Overshoot a little: a cell that ends too early has a loss below its point and cannot be used.
+            // Overshoots a little: a cell that ends too early has a loss below its point and is useless.
             let next = end - (excess / slope) + 1e-4 * (loss - from);
             if !(next < loss + 2.0 * step) {
                 break;
             }
             end = next.max(loss);
         }
-        // Where masses fall fast, a wider cell.
-        let enough = |end: f64| self.part(from, end, loss).excess >= 0.0;
+        // Newton's method fails where masses fall fast: widens the cell and bisects.
+        let is_valid = |end: f64| self.cell_mass(from, end, loss).excess >= 0.0;
         let (mut low, mut high) = (loss, end.max(loss + 0.5 * step));
         for _ in 0..10 {
-            if enough(high) {
+            if is_valid(high) {
                 break;
             }
             (low, high) = (high, loss + 1.5 * (high - loss));
         }
-        bisect((low, high), 8, |end| !enough(end)).1
+        bisect((low, high), 8, |end| !is_valid(end)).1
     }
 
-    /// The begin, below `loss`, of a cell that ends at `to` and has this loss, or a little more.
-    fn begin(&self, to: f64, loss: f64, step: f64) -> f64 {
+    /// The begin, below `loss`, of a cell that ends at `to` and whose loss is `loss` or slightly more.
+    fn cell_begin(&self, to: f64, loss: f64, step: f64) -> f64 {
         let mut begin = 2.0 * loss - to;
         for _ in 0..4 {
-            let CellMass { mass, excess } = self.part(begin, to, loss);
+            let CellMass { mass, excess } = self.cell_mass(begin, to, loss);
             let slope = mass / (to - begin) * (loss - begin).max(0.01 * (to - loss));
             if excess >= 0.0 && excess <= slope * 1e-3 * (to - loss) {
                 return begin;
@@ -371,33 +370,33 @@ impl DominatingPair {
             }
             begin = next.min(loss);
         }
-        // Where masses fall fast, a wider cell; where there are none, all of it.
-        let enough = |begin: f64| self.part(begin, to, loss).excess >= 0.0;
+        // The same fallback; where there is no more mass, the cell extends far down.
+        let is_valid = |begin: f64| self.cell_mass(begin, to, loss).excess >= 0.0;
         let (mut low, mut high) = (begin.min(loss - 0.5 * step), loss);
         for _ in 0..60 {
-            if !enough(low) {
+            if !is_valid(low) {
                 break;
             }
             (high, low) = (low, loss - 1.5 * (loss - low));
         }
-        bisect((low, high), 8, |begin| !enough(begin)).1
+        bisect((low, high), 8, |begin| !is_valid(begin)).1
     }
 
-    /// The outputs with losses in `[from, to)`, compared at `loss`.
-    fn part(&self, from: f64, to: f64, loss: f64) -> CellMass {
-        let part = |pair: &Pair, from: f64, to: f64| {
+    /// The mass of the outputs with losses in `[from, to)`, and their excess at `loss`.
+    fn cell_mass(&self, from: f64, to: f64, loss: f64) -> CellMass {
+        let of_pair = |pair: &Pair, from: f64, to: f64| {
             let (a, b) = (pair.output(&from.into()), pair.output(&to.into()));
             let masses = pair.masses(a.min(b), a.max(b));
             let (excess, rounding) = pair.difference(masses, &loss.into());
             CellMass { mass: pair.mass(masses).down(), excess: excess - rounding }
         };
         match self {
-            Self::Pair(pair) => part(pair, from, to),
-            Self::Fixed { remove, .. } if from >= 0.0 => part(remove, from, to),
-            Self::Fixed { add, .. } if to <= 0.0 => part(add, from, to),
+            Self::Pair(pair) => of_pair(pair, from, to),
+            Self::Fixed { remove, .. } if from >= 0.0 => of_pair(remove, from, to),
+            Self::Fixed { add, .. } if to <= 0.0 => of_pair(add, from, to),
             Self::Fixed { remove, add, rest } => {
-                let (below, above) = (part(add, from, 0.0), part(remove, 0.0, to));
-                // At zero both neighbours have the same mass.
+                let (below, above) = (of_pair(add, from, 0.0), of_pair(remove, 0.0, to));
+                // P and Q have the same mass at loss 0.
                 let excess = below.excess + above.excess - libm::expm1(loss) * rest;
                 CellMass { mass: below.mass + above.mass + rest, excess }
             }
@@ -405,8 +404,8 @@ impl DominatingPair {
     }
 }
 
-/// A distance beyond which a standard normal variable lies with probability at most `tail`.
-fn reach_of(tail: f64) -> f64 {
+/// A distance that a standard normal variable exceeds with probability at most `tail`.
+fn normal_reach(tail: f64) -> f64 {
     // P(y > r) <= exp(-r^2/2)/2 for r >= 0.
     (-2.0 * (2.0 * tail).ln()).max(1.0).sqrt()
 }
@@ -421,9 +420,9 @@ mod tests {
         })
     }
 
-    /// Both distributions keep their mass: the other one's is E e^-L.
+    /// The mass of the other distribution is E e^-L.
     #[test]
-    fn the_masses_of_both_neighbours_are_kept() {
+    fn both_distributions_keep_their_mass() {
         for (q, z, grid) in
             [(0.01, 1.0, 1e-3), (1e-6, 0.5, 1e-5), (0.5, 3.0, 1e-2), (0.9, 0.2, 0.1)]
         {
@@ -438,11 +437,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_counts_as_infinite_loss() {
+    fn a_loss_that_cannot_be_computed_counts_as_infinite() {
         for loss in losses(Sampled::Poisson(0.5), f64::NAN, 1e-3) {
             assert_eq!(loss.infinite, 1.0);
         }
-        // Almost no noise: whoever is there, half of the time, is seen.
+        // Almost no noise: a record is recognised whenever it is sampled, half of the time.
         let [remove, _] = losses(Sampled::Poisson(0.5), 1e-200, 1e300);
         assert!((remove.infinite - 0.5).abs() < 1e-12);
     }

@@ -1,20 +1,21 @@
-//! The losses of rounds that rarely sample a record, as one measure on a lattice.
+//! One measure on a lattice for the losses of all rounds that rarely sample a record.
 
 use crate::work;
 
-/// The sum over rounds of the law of their loss away from 0, each divided by its mass at 0.
+/// The sum over rounds of the distribution of their loss without its atom at 0, each divided by the mass of that atom.
 pub(super) struct Intensity {
-    /// Index on the lattice and mass, indices ascending.
+    /// Lattice index and mass, indices ascending.
     pub(super) atoms: Vec<(i64, f64)>,
     /// The log of the product of the masses at 0.
     pub(super) log_rest: f64,
     /// An upper bound on the probability of an infinite loss.
     pub(super) infinite: f64,
-    /// What is added to every sum of losses.
+    /// A constant that is added to every total loss.
     pub(super) offset: f64,
-    /// For lower bounds: two losses in one round, both moved up to the larger one. The exponential has them, rounds do not.
+    /// For lower bounds: pairs of losses in one round, both moved up to the larger one. The exponential of the measure contains
+    /// such pairs, the rounds do not, so they are subtracted.
     pub(super) twice: Vec<(i64, f64)>,
-    /// An upper bound on the mass of two losses in one round of which one is above epsilon.
+    /// An upper bound on the mass of such pairs whose larger loss is above epsilon.
     pub(super) twice_apart: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Inversion: delta at any epsilon from the tilted distribution of the total loss on a lattice.
+//! Delta at any epsilon, from the tilted distribution of the total loss on a lattice.
 
 use crate::Interval;
 use crate::number::UNIT;
@@ -11,39 +11,40 @@ pub(crate) struct Sum {
     /// The total loss is `index * grid + offset.0`, with a rounding error of at most `offset.1`.
     pub(crate) offset: (f64, f64),
     pub(crate) tilt: f64,
-    /// The log of the moment by which the tilted distribution was normalised, and a bound of its error.
+    /// The log of the moment by which the tilted distribution was normalised, and an upper bound on its error.
     pub(crate) log_factor: f64,
     pub(crate) rounding: f64,
-    /// Upper bounds of the tilted probability above and below the window.
+    /// Upper bounds on the tilted probability above and below the window.
     pub(crate) above: f64,
     pub(crate) below: f64,
-    /// An upper bound of the probability of an infinite loss.
+    /// An upper bound on the probability of an infinite loss.
     pub(crate) infinite: f64,
-    /// An upper bound of what sums cost that are there and should not be.
+    /// For lower bounds: an upper bound on what sums that the distribution holds in excess add to delta.
     pub(crate) excess: f64,
     /// Whether masses were subtracted, so that some may be negative.
     pub(crate) signed: bool,
-    /// If large losses are split off, `e^{small.0 + small.1 epsilon}` bounds what the others add to delta.
-    pub(crate) small: Option<(f64, f64)>,
+    /// If large losses are split off: an upper bound on what sums without a large loss add to delta. `(c, b)` stands for
+    /// `e^{c + b epsilon}`.
+    pub(crate) without_large: Option<(f64, f64)>,
 }
 
-/// The tilted sum of all losses in one window.
+/// The tilted distribution of the total loss in one window, summed up so that delta at any epsilon is one lookup.
 pub(crate) struct ComposedLoss {
     sum: Sum,
     /// For every grid point x of the window, the sums over losses L from x on of
     /// `e^{-tilt (L-x)} (1 - e^{x-L})` and of `e^{-(tilt+1) (L-x)}`.
     tails: Vec<(f64, f64)>,
-    /// The same of the moduli of masses, if they may be negative.
+    /// The same sums of absolute masses, if masses may be negative.
     moduli: Option<Vec<(f64, f64)>>,
-    /// At least how far any sum over masses with the weights of a profile may be off.
+    /// An upper bound on the error of any sum over masses with the weights of a profile.
     error: f64,
-    /// At least how far sums may be off, relatively.
+    /// An upper bound on the relative rounding error of sums.
     rounding: f64,
 }
 
 impl ComposedLoss {
-    /// From the masses, not yet divided by their number and in places modulo that, and the root of the sum of
-    /// the squares of all their errors.
+    /// From the output of the inverse transform, which is not normalised and holds index i at i modulo its length, and the
+    /// Euclidean norm of the errors of all masses.
     pub(crate) fn new(sum: Sum, output: &[f64], error: f64) -> Self {
         let points = output.len();
         let (grid, tilt) = (sum.grid, sum.tilt);
@@ -53,65 +54,77 @@ impl ComposedLoss {
         let last = sum.first + points as i64 - 1;
         let start = last.rem_euclid(points as i64) as usize;
         let (head, tail) = output.split_at((start + 1).min(points));
-        let tails = |size: fn(f64) -> f64| {
+        let sum_tails = |weight: fn(f64) -> f64| {
             let mut tails = Vec::with_capacity(points + 1);
             let (mut profile, mut more) = (0.0, 0.0);
             tails.push((profile, more));
             for mass in head.iter().rev().chain(tail.iter().rev()) {
-                // One step to the left, then the mass that is there.
+                // Moves one grid point to the left, then adds the mass there.
                 profile = decay * (profile + gap * more);
-                more = decay_more * more + size(*mass) * scale;
+                more = decay_more * more + weight(*mass) * scale;
                 tails.push((profile, more));
             }
             tails.reverse();
             tails
         };
-        let moduli = sum.signed.then(|| tails(f64::abs));
-        let tails = tails(|mass| mass);
-        // The root of the sum of squared weights `e^{-tilt d} (1 - e^-d)`: an integral, and the largest.
-        let weights = 1.0 / (2.0 * tilt * (2.0 * tilt + 1.0) * (tilt + 1.0) * grid)
+        let moduli = sum.signed.then(|| sum_tails(f64::abs));
+        let tails = sum_tails(|mass| mass);
+        // An upper bound on the sum of the squared weights `e^{-tilt d} (1 - e^-d)`: their integral plus the largest one.
+        let squared_weights = 1.0 / (2.0 * tilt * (2.0 * tilt + 1.0) * (tilt + 1.0) * grid)
             + 1.0 / ((tilt + 1.0) * (tilt + 1.0));
-        // Terms that matter lie within 40/tilt; each step of the recurrence rounds a few times.
+        // Terms beyond 40/tilt are negligible; each step of the recurrence rounds a few times.
         let reach = (40.0 / (tilt * grid)).min(points as f64);
         let rounding = (8.0 * reach + 64.0) * UNIT;
-        Self { sum, tails, moduli, error: weights.sqrt() * error * (1.0 + 1e-9), rounding }
+        Self { sum, tails, moduli, error: squared_weights.sqrt() * error * (1.0 + 1e-9), rounding }
     }
 
-    /// Bounds of `E (1 - e^{eps - L})_+`.
+    /// Bounds on `E (1 - e^{eps - L})_+`.
     pub(crate) fn delta(&self, epsilon: f64) -> Interval {
-        let Sum { grid, first, offset, tilt, log_factor, above, below, infinite, small, .. } =
-            self.sum;
+        let Sum {
+            grid,
+            first,
+            offset,
+            tilt,
+            log_factor,
+            above,
+            below,
+            infinite,
+            without_large,
+            ..
+        } = self.sum;
         let x = epsilon - offset.0;
-        // The first grid point that is not below, as a place in the window.
+        // The first grid point at or above x, counted from the first of the window.
         let next = (x / grid).ceil() - first as f64;
-        // How far x may be off.
-        let moved = offset.1 + 16.0 * UNIT * (x.abs() + offset.0.abs());
+        // An upper bound on the rounding error of x.
+        let x_error = offset.1 + 16.0 * UNIT * (x.abs() + offset.0.abs());
+        // e^{log_factor - tilt x}, rounded up (side 1) or down (side -1).
         let factor = |x: f64, side: f64| {
             let size = log_factor.abs() + tilt * x.abs();
-            let room = self.sum.rounding + tilt * moved + 8.0 * UNIT * size;
-            (log_factor - tilt * x + side * room).exp()
+            let slack = self.sum.rounding + tilt * x_error + 8.0 * UNIT * size;
+            (log_factor - tilt * x + side * slack).exp()
         };
-        let place = if next < 0.0 { 0 } else { next.min(self.tails.len() as f64) as usize };
-        // Before the window there is no upper bound; the lower one is that at its begin.
+        let position = if next < 0.0 { 0 } else { next.min(self.tails.len() as f64) as usize };
+        // Below the window there is no upper bound, and the lower bound is that at its first point.
         let x = if next < 0.0 { first as f64 * grid } else { x };
-        let gap = (first as f64 + place as f64) * grid - x;
-        // As in the recurrence, by part of a step; nothing is left beyond the window.
+        let gap = (first as f64 + position as f64) * grid - x;
+        // The step of the recurrence, over a fraction of the grid step.
         let moved_to_x = |(profile, more): &(f64, f64)| {
             (-tilt * gap).exp() * (profile - libm::expm1(-gap) * more)
         };
-        let value = self.tails.get(place).map_or(0.0, moved_to_x);
+        let value = self.tails.get(position).map_or(0.0, moved_to_x);
         let moduli = self.moduli.as_ref().unwrap_or(&self.tails);
-        let size = moduli.get(place).map_or(0.0, moved_to_x).abs();
-        // Moving x changes `E (1 - e^{x - L})_+` by as much times `E e^{x - L}` over the losses from there on; those at the
-        // grid point before are among them if x is off.
-        let slope_at = |place: usize| moduli.get(place).map_or(0.0, |(_, more)| *more);
-        let slope = slope_at(place) + slope_at(place.saturating_sub(1));
-        let off = self.error + self.rounding * (size + self.error) + 2.0 * moved * slope;
+        let size = moduli.get(position).map_or(0.0, moved_to_x).abs();
+        // The slope of `E (1 - e^{x - L})_+` in x is minus `E e^{x - L}` over the losses above x. Because of the error of x,
+        // they may include those at the grid point before.
+        let slope_at = |position: usize| moduli.get(position).map_or(0.0, |(_, more)| *more);
+        let slope = slope_at(position) + slope_at(position.saturating_sub(1));
+        let error = self.error + self.rounding * (size + self.error) + 2.0 * x_error * slope;
         let end = (first as f64 + self.tails.len() as f64 - 1.0) * grid;
         let beyond = above * (-tilt * (end - x)).exp().min(1.0);
-        let left_out = small.map_or(0.0, |(constant, slope)| (constant + slope * x).exp());
-        let upper = factor(x, 1.0) * (value + off + beyond) + infinite + left_out;
-        let lower = factor(x, -1.0) * (value - off - above - below) - self.sum.excess;
+        let without_large =
+            without_large.map_or(0.0, |(constant, slope)| (constant + slope * x).exp());
+        let upper = factor(x, 1.0) * (value + error + beyond) + infinite + without_large;
+        let lower = factor(x, -1.0) * (value - error - above - below) - self.sum.excess;
         Interval {
             lower: if lower > 0.0 { lower } else { 0.0 },
             upper: if upper.is_nan() || next < 0.0 { f64::INFINITY } else { upper },

@@ -1,8 +1,8 @@
-//! The privacy profile from losses on a lattice: tilted, composed by Fourier transform, with every
-//! numerical error counted.
+//! The privacy profile from privacy loss distributions on a lattice, tilted and composed by Fourier transform, with bounds
+//! on every numerical error.
 //!
-//! From above by connect-the-dots, from below by merging outputs; both are off by the square of the
-//! lattice's step, so that lattices are refined until the two agree.
+//! Upper bounds come from connect-the-dots, lower bounds from merged outputs. The error of both is of second order in the
+//! step of the lattice, which is refined until the bounds agree.
 
 mod convolution;
 mod discretisation;
@@ -12,7 +12,7 @@ mod rare;
 mod spectrum;
 
 pub(crate) use convolution::ProfileQuestion;
-pub(crate) use rare::lattice as of_rare;
+pub(crate) use rare::lattice as rare_lattice;
 
 use crate::cumulant::payoff;
 use crate::number::{bisect, grow};
@@ -26,40 +26,41 @@ use inversion::ComposedLoss;
 
 /// The longest Fourier transform, in lattice points.
 pub(crate) const LONGEST: usize = 1 << 20;
-/// The longest one for the points of a whole profile, which need not be as close.
+/// The longest one for the points of a whole profile, whose bounds may be wider.
 pub(crate) const SKETCHED: usize = 1 << 15;
 const SHORTEST: usize = 1 << 12;
-/// The grid on which tilt and window are chosen: its step, and its density. Away from the bulk, points are spaced by
-/// their distance from it divided by the density.
+/// The grid on which tilt and window are chosen: its step and its density. Away from the bulk of the losses, the spacing of
+/// points is their distance from the bulk divided by the density.
 const SKETCH: (f64, i64) = (1e-10, 10);
-/// The density of grids that are composed: far from the bulk, spacings are 1/512 of the distance from it.
+/// The density of the grids that are composed.
 const DENSITY: i64 = 512;
-/// The log of the probability that may wrap around on either side, as a part of delta, about: 8e-10.
+/// The log of the probability that may wrap around on either side, as a share of delta: about 8e-10.
 const WRAPPED: f64 = -21.0;
 
-/// The composed losses of a composition in one direction, good near the question that they were made for.
+/// The distribution of the total loss in one direction, on a lattice. Its bounds are tight near the epsilon or delta that the
+/// lattice was made for.
 pub(crate) struct Lattice {
     upper: ComposedLoss,
     lower: ComposedLoss,
-    /// The tilt, and about where the profile meets the question.
+    /// The tilt, and the approximate epsilon that the lattice was made for.
     pub(crate) tilt: f64,
     pub(crate) epsilon: f64,
 }
 
 impl Lattice {
-    /// Fine enough for bounds of epsilon that are this close, relatively, or as fine as lattices get; `None`
-    /// where nothing can be certified.
+    /// Refines lattices of up to `longest` points until the relative gap between the bounds on epsilon is at most
+    /// `tolerance`, or the work allowance is used up; `None` if no upper bound is finite.
     pub(crate) fn new(
         composition: &Composition,
         direction: Direction,
         question: ProfileQuestion,
-        close: f64,
+        tolerance: f64,
         longest: usize,
     ) -> Option<Self> {
-        // Every distinct step is transformed on its own.
+        // Every distinct step has its own transform.
         let share = (4 * LONGEST / composition.steps().len().max(1)).next_power_of_two();
         let longest = longest.min(share).max(4 * SHORTEST);
-        // Both bounds are transformed forth and back.
+        // Both bounds need a forward and an inverse transform.
         let is_affordable = |points: usize| {
             let points = points as u64 * composition.steps().len() as u64;
             2 * TRANSFORM * points <= work::left()
@@ -69,39 +70,40 @@ impl Lattice {
         }
         let mut plan = Plan::new(composition, direction, question, None)?;
         let mut points = SHORTEST;
-        let mut last = f64::INFINITY;
-        let mut lower: Option<ComposedLoss> = None;
+        let mut last_gap = f64::INFINITY;
+        let mut coarser_lower: Option<ComposedLoss> = None;
         loop {
             let mut lattice = plan.lattice(composition, direction, points);
             let mut epsilon = plan.epsilon;
             if let ProfileQuestion::Delta(delta) = question {
-                epsilon = lattice.meets(delta, epsilon);
+                epsilon = lattice.crossing(delta, epsilon);
             }
-            // Merged cells may fit a coarser grid better.
-            if let Some(lower) = lower.take()
+            // Merged cells sometimes fit a coarser grid better.
+            if let Some(lower) = coarser_lower.take()
                 && lower.delta(epsilon).lower > lattice.lower.delta(epsilon).lower
             {
                 lattice.lower = lower;
             }
-            let near = lattice.delta(epsilon);
-            let off = (near.upper / near.lower).ln() / (1.0 + plan.tilt * epsilon);
-            let known = near.upper.is_finite();
-            // Where the plan was for about this epsilon, finer lattices either help or are not needed.
-            let planned = known && (epsilon - plan.epsilon).abs() <= 0.02 * epsilon;
-            let last_one = 2 * points > longest || !is_affordable(2 * points);
-            let enough = off <= close || (planned && off > 0.8 * last) || last_one;
-            if enough && (planned || points > SHORTEST || !is_affordable(2 * points)) {
-                return known.then_some(Self { epsilon, ..lattice });
+            let bounds = lattice.delta(epsilon);
+            // The relative gap between the bounds on epsilon, approximately.
+            let gap = (bounds.upper / bounds.lower).ln() / (1.0 + plan.tilt * epsilon);
+            let is_finite = bounds.upper.is_finite();
+            let as_planned = is_finite && (epsilon - plan.epsilon).abs() <= 0.02 * epsilon;
+            let is_finest = 2 * points > longest || !is_affordable(2 * points);
+            // If a lattice as planned is not much tighter than the one before, a finer one will not help.
+            let is_done = gap <= tolerance || (as_planned && gap > 0.8 * last_gap) || is_finest;
+            if is_done && (as_planned || points > SHORTEST || !is_affordable(2 * points)) {
+                return is_finite.then_some(Self { epsilon, ..lattice });
             }
-            last = if planned { off } else { f64::INFINITY };
-            lower = Some(lattice.lower);
-            if known && !planned {
+            last_gap = if as_planned { gap } else { f64::INFINITY };
+            coarser_lower = Some(lattice.lower);
+            if is_finite && !as_planned {
                 plan = Plan::new(composition, direction, question, Some(epsilon)).unwrap_or(plan);
             }
             plan.epsilon = epsilon;
-            // Errors fall with the square of the length.
+            // The gap shrinks with the square of the number of points.
             let growth =
-                if off.is_nan() { 16.0 } else { (1.5 * off / close).sqrt().clamp(2.0, 16.0) };
+                if gap.is_nan() { 16.0 } else { (1.5 * gap / tolerance).sqrt().clamp(2.0, 16.0) };
             points = ((points as f64 * growth) as usize).next_power_of_two().min(longest);
             while points > SHORTEST && !is_affordable(points) {
                 points /= 2;
@@ -109,10 +111,11 @@ impl Lattice {
         }
     }
 
-    fn meets(&self, delta: f64, guess: f64) -> f64 {
-        let above = |epsilon: f64| self.delta(epsilon).upper > delta;
-        let (_, high) = grow(guess.max(1.0 / self.tilt), 1.5, above);
-        bisect((0.0, high), 30, above).1
+    /// The approximate epsilon at which the upper bound falls to `delta`.
+    fn crossing(&self, delta: f64, guess: f64) -> f64 {
+        let is_left = |epsilon: f64| self.delta(epsilon).upper > delta;
+        let (_, high) = grow(guess.max(1.0 / self.tilt), 1.5, is_left);
+        bisect((0.0, high), 30, is_left).1
     }
 }
 
@@ -134,6 +137,7 @@ struct Plan {
 }
 
 impl Plan {
+    /// `known` is a better estimate of the epsilon at a delta, if there is one.
     fn new(
         composition: &Composition,
         direction: Direction,
@@ -141,33 +145,32 @@ impl Plan {
         known: Option<f64>,
     ) -> Option<Self> {
         let rounds = composition.rounds();
-        let one_at_a_time = |epsilon: f64| -> f64 {
+        // Delta if only one step had a large loss: a rough estimate.
+        let sum_of_deltas = |epsilon: f64| -> f64 {
             let steps = composition.steps().iter();
             steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
         };
-        let (about, least) = match question {
-            // One large loss at a time costs this.
+        let (rough_delta, rough_epsilon) = match question {
             ProfileQuestion::Delta(delta) => {
-                (delta, known.unwrap_or_else(|| falls_to(one_at_a_time, delta)))
+                (delta, known.unwrap_or_else(|| crossing(sum_of_deltas, delta)))
             }
-            // About what all steps cost one at a time.
-            ProfileQuestion::Epsilon(epsilon) => (one_at_a_time(epsilon).min(1.0), epsilon),
+            ProfileQuestion::Epsilon(epsilon) => (sum_of_deltas(epsilon).min(1.0), epsilon),
         };
-        let tail = (about * TRUNCATED_SHARE / rounds).max(1e-290);
+        let tail = (rough_delta * TRUNCATED_SHARE / rounds).max(1e-290);
         let mut sketch = LossDistributions::new(composition, direction, SKETCH, tail, Rounded::Up);
-        let sought = match (question, known) {
+        let question = match (question, known) {
             (ProfileQuestion::Delta(_), Some(epsilon)) => ProfileQuestion::Epsilon(epsilon),
             _ => question,
         };
-        sketch.split = sketch.find_split(least, about);
-        let tilt = sketch.best_tilt(sought);
-        // About the expected number of large losses under the tilted distribution.
-        if sketch.split.is_some() && sketch.parts(tilt).1 > 1.0 {
+        sketch.split = sketch.find_split(rough_epsilon, rough_delta);
+        let tilt = sketch.best_tilt(question);
+        // `split_cumulant(tilt).1` is about the expected number of large losses under the tilted distribution.
+        if sketch.split.is_some() && sketch.split_cumulant(tilt).1 > 1.0 {
             sketch.split = None;
         }
-        let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(sought) };
+        let tilt = if sketch.split.is_some() { tilt } else { sketch.best_tilt(question) };
         let value = sketch.cumulant(tilt);
-        let epsilon = match sought {
+        let epsilon = match question {
             ProfileQuestion::Delta(delta) => (value + payoff(tilt).value - delta.ln()) / tilt,
             ProfileQuestion::Epsilon(epsilon) => epsilon,
         };
@@ -176,7 +179,7 @@ impl Plan {
     }
 
     fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
-        // Room for what moving losses to the lattice does to the window.
+        // Moving losses to the lattice widens the window slightly.
         let step = (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001;
         let grid = (step, DENSITY);
         let losses = |rounded| {
@@ -193,8 +196,8 @@ impl Plan {
     }
 }
 
-/// Where a falling profile is `delta`, about; 0 if it is not larger there.
-fn falls_to(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
+/// The approximate epsilon at which a decreasing profile falls to `delta`; 0 if it starts below.
+fn crossing(profile: impl Fn(f64) -> f64, delta: f64) -> f64 {
     let mut high = 1e-9;
     while profile(high) > delta && high < 1e6 {
         high *= 4.0;
@@ -217,7 +220,7 @@ mod tests {
         Composition::poisson(rate, noise, 300, Adjacency::AddRemove).unwrap()
     }
 
-    /// The profile, good to 1e-9, by a method that shares nothing with this one.
+    /// The profile, accurate to 1e-8, by a method that shares no code with the lattice.
     fn exact(epsilon: f64) -> f64 {
         let mut cumulant = Cumulant::new(&rounds(), Direction::Remove);
         let tilt = cumulant.best_slope(epsilon, payoff);
@@ -229,9 +232,9 @@ mod tests {
         0.5 * (lower + upper)
     }
 
-    /// A lattice after a plan was changed; it must enclose the profile at all these epsilons, and its bounds must
-    /// differ by more than this factor at one of them, or nothing was tried.
-    fn encloses(change: impl Fn(&mut Plan), points: usize, wide: f64) {
+    /// Checks that the lattice of a changed plan encloses the profile, and that one of its bounds differs from the profile by
+    /// more than a factor of `least_width`: otherwise the change had no effect and the check is void.
+    fn check_enclosure(change: impl Fn(&mut Plan), points: usize, least_width: f64) {
         let question = ProfileQuestion::Delta(DELTA);
         let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
         change(&mut plan);
@@ -243,31 +246,31 @@ mod tests {
             assert!(found.lower <= exact && exact <= found.upper, "{epsilon}: {found:?} {exact}");
             widest = widest.max(found.upper / exact).max(exact / found.lower.max(1e-300));
         }
-        assert!(widest > wide, "{widest}");
+        assert!(widest > least_width, "{widest}");
     }
 
     #[test]
-    fn losses_beyond_the_last_cell_are_counted() {
-        encloses(|plan| plan.tail = 30.0 * DELTA / 300.0, 1 << 16, 1.05);
+    fn bounds_hold_with_a_large_truncated_tail() {
+        check_enclosure(|plan| plan.tail = 30.0 * DELTA / 300.0, 1 << 16, 1.05);
     }
 
     #[test]
-    fn sums_above_and_below_the_window_are_counted() {
+    fn bounds_hold_with_a_window_that_is_too_narrow() {
         for (low, high) in [(0.0, 0.4), (0.0, 0.6), (0.35, 0.0), (0.45, 0.0)] {
             let narrower = |plan: &mut Plan| {
                 let width = plan.window.high - plan.window.low;
                 plan.window.low += low * width;
                 plan.window.high -= high * width;
             };
-            encloses(narrower, 1 << 16, 1.01);
+            check_enclosure(narrower, 1 << 16, 1.01);
         }
-        // And beyond the end of a window all of it is above.
-        encloses(|plan| plan.window.high = 2.0, 1 << 16, 1.01);
+        // Some epsilons lie beyond the end of this window.
+        check_enclosure(|plan| plan.window.high = 2.0, 1 << 16, 1.01);
     }
 
-    /// With hardly any tilt deltas are as small as the rounding of transforms.
+    /// With hardly any tilt, deltas are as small as the rounding errors of transforms.
     #[test]
-    fn the_rounding_of_transforms_is_counted() {
+    fn bounds_hold_where_rounding_errors_exceed_delta() {
         let shallow = |plan: &mut Plan| {
             plan.tilt = 1e-3;
             plan.window = Window { low: -8.0, high: 16.0, tilt_below: -8.0, tilt_above: 4.0 };
@@ -287,12 +290,11 @@ mod tests {
         assert!(wide > 10, "{wide}");
     }
 
-    /// Sums without a large loss are counted, however much they cost.
     #[test]
-    fn sums_without_a_large_loss_are_counted() {
+    fn bounds_hold_wherever_large_losses_are_split_off() {
         for loss in [0.05, 0.2, 1.0] {
             let split = |plan: &mut Plan| plan.split = Some(Split { loss, tilt: 4.0 });
-            encloses(split, 1 << 16, 1.0001);
+            check_enclosure(split, 1 << 16, 1.0001);
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Products of Fourier coefficients, with their errors.
+//! The product of the Fourier coefficients of all steps, with error bounds.
 
 use realfft::num_complex::Complex64;
 
 use crate::number::UNIT;
 
-/// A product of Fourier coefficients, as a log, with bounds of its error.
+/// A product of Fourier coefficients at one frequency, in logs, with error bounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpectrumProduct {
     log_modulus: f64,
     phase: f64,
-    /// At least the log of the modulus, errors included.
+    /// An upper bound on the log of the true modulus.
     bound: f64,
-    /// At least the error, relative to that.
+    /// An upper bound on the error, relative to `e^bound`.
     relative: f64,
-    /// What large losses add to the log, at least its modulus, and its error.
-    factor: Complex64,
-    factor_bound: f64,
-    factor_error: f64,
+    /// The log of the factor by which large losses change the product, and upper bounds on its modulus and its error.
+    large: Complex64,
+    large_bound: f64,
+    large_error: f64,
 }
 
 impl SpectrumProduct {
-    /// Multiplies by `value`, which is off by at most `error`, `count` times; `each` is what every one of these
-    /// adds to the roundings of sums.
-    pub(crate) fn times(&mut self, value: Complex64, count: f64, error: f64, each: f64) {
+    /// Multiplies by `value`, whose error is at most `error`, `count` times. `rounding` bounds the rounding error of sums of
+    /// logs, relative to each term.
+    pub(crate) fn times(&mut self, value: Complex64, count: f64, error: f64, rounding: f64) {
         let modulus = value.norm_sqr().max(1e-300).sqrt();
         let log_modulus = modulus.ln();
         self.log_modulus += count * log_modulus;
@@ -31,10 +31,10 @@ impl SpectrumProduct {
         let (large, small) = if modulus > error { (modulus, error) } else { (error, modulus) };
         let log_large = if modulus > error { log_modulus } else { error.ln() };
         self.bound += count * (log_large + small / large);
-        self.relative += count * (error / large + each * (1.0 + log_modulus.abs()));
+        self.relative += count * (error / large + rounding * (1.0 + log_modulus.abs()));
     }
 
-    /// Multiplies by `e^exponent`, which is off by at most `error`.
+    /// Multiplies by `e^exponent`; the error of the exponent is at most `error`.
     pub(crate) fn times_exponential(&mut self, exponent: Complex64, error: f64) {
         self.log_modulus += exponent.re;
         self.phase += exponent.im;
@@ -42,38 +42,38 @@ impl SpectrumProduct {
         self.relative += libm::expm1(error);
     }
 
-    /// Notes the large losses beside the small ones that it was multiplied by; they are off by at most their `total`
-    /// times the error.
+    /// Adds the transform of the large losses of a step whose small ones the product was multiplied by. Its error is at most
+    /// `error` times the `total` mass of the large losses.
     pub(crate) fn note_large(
         &mut self,
         small: Complex64,
         large: Complex64,
         count: f64,
         (error, total): (f64, f64),
-        each: f64,
+        rounding: f64,
     ) {
         let ratio = large / small;
         // log(1 + ratio), without cancellation.
         let square = 2.0 * ratio.re + ratio.norm_sqr();
         let log = Complex64::new(0.5 * libm::log1p(square), ratio.im.atan2(1.0 + ratio.re));
-        self.factor += log * count;
+        self.large += log * count;
         let modulus = small.norm_sqr().sqrt() + error;
         let bound = (large.norm_sqr().sqrt() + error * total) / modulus;
-        self.factor_bound += count * libm::log1p(bound) * (1.0 + 1e-12);
-        self.factor_error += count * (error * total / modulus + 2.0 * each * bound);
+        self.large_bound += count * libm::log1p(bound) * (1.0 + 1e-12);
+        self.large_error += count * (error * total / modulus + 2.0 * rounding * bound);
     }
 
-    /// The product, and at least its error, the next transform's included.
-    pub(crate) fn whole(&self, fft_error: f64) -> (Complex64, f64) {
+    /// The product, and an upper bound on its error, with that of the inverse transform.
+    pub(crate) fn value(&self, fft_error: f64) -> (Complex64, f64) {
         let value = Complex64::from_polar(self.log_modulus.exp(), self.phase);
         (value, self.bound.exp() * (self.relative + fft_error + 64.0 * UNIT))
     }
 
-    /// The product with large losses less that without, and at least its error: all terms of the difference
-    /// have positive coefficients, so it grows the most along the moduli.
-    pub(crate) fn with_large(&self, fft_error: f64) -> (Complex64, f64) {
+    /// The product with large losses minus that without, and an upper bound on its error. As a polynomial in the transforms
+    /// the difference has positive coefficients, so its error is at most that of the same polynomial in the moduli.
+    pub(crate) fn large_only(&self, fft_error: f64) -> (Complex64, f64) {
         let without = Complex64::from_polar(self.log_modulus.exp(), self.phase);
-        let Complex64 { re, im } = self.factor;
+        let Complex64 { re, im } = self.large;
         let value = if re > 1.0 {
             Complex64::from_polar((self.log_modulus + re).exp(), self.phase + im) - without
         } else {
@@ -82,13 +82,13 @@ impl SpectrumProduct {
             let more = libm::expm1(re) * libm::cos(im) - 2.0 * half * half;
             without * Complex64::new(more, libm::exp(re) * libm::sin(im))
         };
-        // Times e^bound, which may be as small as these are large.
-        let grown = match self.factor_bound > 1.0 {
-            true => (self.bound + self.factor_bound).exp(),
-            false => self.bound.exp() * libm::expm1(self.factor_bound),
+        // e^bound may underflow where e^large_bound overflows.
+        let modulus = match self.large_bound > 1.0 {
+            true => (self.bound + self.large_bound).exp(),
+            false => self.bound.exp() * libm::expm1(self.large_bound),
         };
-        let error = grown * (self.relative + fft_error + 64.0 * UNIT)
-            + (self.bound + self.factor_bound).exp() * self.factor_error;
+        let error = modulus * (self.relative + fft_error + 64.0 * UNIT)
+            + (self.bound + self.large_bound).exp() * self.large_error;
         (value, error)
     }
 }

@@ -1,9 +1,9 @@
-//! The transform of a composition of thousands of distinct steps, by interpolation between few of them.
+//! The transform of thousands of distinct steps, interpolated between the transforms of few steps.
 //!
-//! Profiles are convex in the rate, and in the total variation distance of a step that is always sampled
-//! (docs/accounting.md). So the profile of a step lies below the mean of those at the corners of a cell of rates and noises,
-//! with the weights of linear interpolation. How far the transforms of both are apart at any frequency follows from how far
-//! they are at frequency 0, and cells are split until that is little in all steps together.
+//! Steps are sorted into cells: rectangles of sampling rates and noise multipliers. Profiles are convex in the rate, and in
+//! the total variation distance of the same step without sampling (docs/accounting.md). So the profile of a step is at most
+//! the linear interpolation of the profiles at the corners of its cell. The gap between the transforms at frequency 0 bounds
+//! their gap at every frequency. Cells are split until the sum of these gaps is small.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -15,38 +15,39 @@ use crate::cumulant::{
 use crate::pair::Direction;
 use crate::{Composition, Sampled, Step, work};
 
-/// Cells are not split further than to this many.
+/// Splitting stops at this many cells.
 const MOST_CELLS: usize = 4250;
-/// Cells with so few distinct steps are not worth interpolating.
-const FEW: usize = 3;
-/// Rounding of interpolation weights: cells are at least NARROWEST wide, as logs, and tails good to 1e-13.
+/// A cell with at most this many distinct steps is not interpolated: its steps are transformed one by one.
+const MOST_EXACT: usize = 3;
+/// Rounding error of interpolation weights: log widths of cells are at least NARROWEST, and normal tails are good to 1e-13.
 const WEIGHT_ROUNDING: f64 = 1e-6;
 const NARROWEST: f64 = 1e-4;
-/// Rounding of sums of weights, relatively: of a million, and more.
+/// Relative rounding error of sums of weights, for well over a million terms.
 const SUM_ROUNDING: f64 = 1e-9;
-/// Quadratures over outputs are chosen for an error of e^-DIGITS, 1e-13, in every round.
+/// Target for the relative error of quadratures over outputs: e^-DIGITS, about 1e-13.
 const DIGITS: f64 = 30.0;
-/// Decay at high frequencies is bounded by the densities of this many steps, and so many pieces of each.
-const LARGEST: usize = 2500;
+/// Decay at high frequencies is proved by the densities of this many steps, each bounded on PIECES intervals.
+const DECAYING: usize = 2500;
 const PIECES: u32 = 160;
-/// Decay is bounded in bands, each from a frequency to BAND times that, until those steps alone suffice.
+/// Decay is bounded in bands of frequencies, each from some t to BAND * t: upwards until those steps alone prove a decay of
+/// ENOUGH_DECAY, then downwards with all steps while the decay exceeds LEAST_DECAY.
 const BAND: f64 = 1.25;
 const MOST_BANDS: usize = 70;
 const ENOUGH_DECAY: f64 = 20.0;
 const LEAST_DECAY: f64 = 5.0;
-/// At most this many products of a frequency and a node.
+/// Limit on the number of frequencies times nodes.
 const MOST_WORK: f64 = 2e9;
 
-/// The contour of all steps at a tilt; `None` where this does not apply.
+/// The contour of all steps at a tilt; `None` where this method does not apply.
 ///
-/// The log of the transform at frequency 0 is off by at most `close`, as far as cells can be split.
-/// How long a period has to be is found with a sample of the steps, and bounded with all of them.
+/// Cells are split until the error of the log of the transform at frequency 0 is at most `tolerance`, or cells are as small
+/// or as many as they can be. The period is chosen from a sample of the steps; the bounds on its copies are for all steps.
 pub(crate) fn contour(
     composition: &Composition,
     sample: &Composition,
     direction: Direction,
     tilt: f64,
-    close: f64,
+    tolerance: f64,
 ) -> Option<Contour> {
     let mut cumulant_of_sample = Cumulant::new(sample, direction);
     let k = cumulant_of_sample.at(tilt);
@@ -55,10 +56,11 @@ pub(crate) fn contour(
         return None;
     }
     let (period, wraps) = period(&mut cumulant_of_sample, tilt, k)?;
-    // A little longer, for what is not in the sample.
+    // Longer, because the sample does not hold all steps.
     let period = 1.25 * period;
-    let mut grid = Grid { direction, tilt, scratch: Scratch::default(), known: HashMap::new() };
-    let cells = cells(composition, &mut grid, close)?;
+    let mut cache =
+        MomentCache { direction, tilt, scratch: Scratch::default(), known: HashMap::new() };
+    let cells = cells(composition, &mut cache, tolerance)?;
     let (mut gaussian, mut decaying) = (0.0, Vec::new());
     for (step, n) in composition.steps() {
         match step.sampled {
@@ -68,16 +70,16 @@ pub(crate) fn contour(
     }
     let spread = |(step, n): &(Step, f64)| n * step.rate() * (1.0 / step.z).min(1.0);
     decaying.sort_by(|a, b| spread(b).total_cmp(&spread(a)));
-    decaying.truncate(LARGEST);
+    decaying.truncate(DECAYING);
     let tilted = |(step, n): &(Step, f64)| {
         TiltedStep::with_digits(*step, direction, tilt, PIECES, 0.0, DIGITS).map(|step| (step, *n))
     };
     let decaying: Vec<_> = decaying.iter().map(tilted).collect::<Option<_>>()?;
-    // Up to where the steps that decay most suffice for all higher frequencies, and below from there down with all steps.
-    let (mut t, mut onwards) = (16.0 * 2.0 * std::f64::consts::PI / period, 0.0);
+    // A frequency from which on the decaying steps prove enough decay, and then all lower bands with all steps.
+    let (mut t, mut decay_from_t) = (16.0 * 2.0 * std::f64::consts::PI / period, 0.0);
     for _ in 0..MOST_BANDS {
-        onwards = decaying.iter().map(|(step, n)| n * step.decay(t)).sum();
-        if onwards > ENOUGH_DECAY {
+        decay_from_t = decaying.iter().map(|(step, n)| n * step.decay(t)).sum();
+        if decay_from_t > ENOUGH_DECAY {
             break;
         }
         t *= BAND;
@@ -85,11 +87,12 @@ pub(crate) fn contour(
     drop(decaying);
     let corners = corners(&cells);
     let wraps = wraps.map(|(_, slope)| {
-        let value = if slope < 0.0 { cumulant(&cells, &corners, direction, -slope) } else { 0.0 };
+        let value =
+            if slope < 0.0 { cumulant_bound(&cells, &corners, direction, -slope) } else { 0.0 };
         (wrap(value, (-slope - tilt).abs(), period), slope)
     });
     let smooth: Vec<_> = corners.iter().map(tilted).collect::<Option<_>>()?;
-    // How much farther transforms may be apart at t than at 0.
+    // How much larger the gap between two transforms can be at t than at 0.
     let ratio = |t: f64| {
         (1.0 + (t / tilt).powi(2)).sqrt()
             * (1.0 + (t / (1.0 + tilt)).powi(2)).sqrt()
@@ -97,54 +100,56 @@ pub(crate) fn contour(
     };
     let gap: f64 = cells.iter().map(|cell| cell.gap).sum();
     let range = cells.iter().map(|cell| cell.range).fold(0.0, f64::max);
-    let mut decays = vec![(t, onwards)];
+    let mut decays = vec![(t, decay_from_t)];
     for _ in 0..MOST_BANDS {
-        if !(onwards > LEAST_DECAY) {
+        if !(decay_from_t > LEAST_DECAY) {
             break;
         }
         let band = (t / BAND, t);
-        let all = |(step, n): &(TiltedStep, f64)| -n * libm::expm1(-step.decay(band.0));
-        let all = smooth.iter().map(all).sum::<f64>() / (1.0 + range) - gap * ratio(band.1);
-        (t, onwards) = (band.0, onwards.min(all));
-        decays.push((t, onwards));
+        let deficit = |(step, n): &(TiltedStep, f64)| -n * libm::expm1(-step.decay(band.0));
+        let deficits = smooth.iter().map(deficit).sum::<f64>();
+        let in_band = deficits / (1.0 + range) - gap * ratio(band.1);
+        (t, decay_from_t) = (band.0, decay_from_t.min(in_band));
+        decays.push((t, decay_from_t));
     }
     let decay = |t: f64| {
         let known = decays.iter().find(|(from, _)| *from <= t);
         known.map_or(0.0, |(_, decay)| *decay * (1.0 - 1e-9))
     };
-    // Powers that are no whole numbers need the logs that are continuous from frequency 0 on: wherever cells are good,
-    // moments are less than 1 from 1, and turned back by less than this they are far from the negative numbers.
-    let powers = smooth.iter().filter(|(_, n)| n.fract() != 0.0);
-    let turn = powers.map(|(step, _)| step.centre.abs()).fold(0.0, f64::max);
-    let off = |t: f64| {
-        if !(t * turn <= 1.5) {
+    // A fractional power of a transform needs the branch of the logarithm that is continuous in t from t = 0 on. It is the
+    // principal branch as long as no value crosses the negative real axis. Where `Cell::log_error` is finite, transforms are
+    // less than 1 away from 1; centring the loss rotates them by at most t * largest_centre, here below pi/2.
+    let fractional = smooth.iter().filter(|(_, n)| n.fract() != 0.0);
+    let largest_centre = fractional.map(|(step, _)| step.centre.abs()).fold(0.0, f64::max);
+    let log_error = |t: f64| {
+        if !(t * largest_centre <= 1.5) {
             return f64::INFINITY;
         }
         let ratio = ratio(t);
-        cells.iter().map(|cell| cell.off(ratio)).sum::<f64>() * (1.0 + 1e-9)
+        cells.iter().map(|cell| cell.log_error(ratio)).sum::<f64>() * (1.0 + 1e-9)
     };
     let line = Line { tilt, k, period, wraps, smoothing: Smoothing::default() };
-    let most = (MOST_FREQUENCIES, MOST_WORK);
     Contour::of_product(
         &smooth,
         gaussian,
         line,
-        most,
+        (MOST_FREQUENCIES, MOST_WORK),
         (MOST_CUT_OFF, 0.1 * MOST_CUT_OFF),
         &decay,
-        &off,
+        &log_error,
     )
 }
 
-/// Moments of steps at the corners of cells.
-struct Grid {
+/// Tilted moments of steps, remembered for the corners of cells.
+struct MomentCache {
     direction: Direction,
     tilt: f64,
     scratch: Scratch,
     known: HashMap<(u8, u64, u64), Moments>,
 }
 
-impl Grid {
+impl MomentCache {
+    /// The moments of a step, computed at most once.
     fn moments(&mut self, step: Step) -> Option<Moments> {
         if let Some(known) = self.known.get(&step.key()) {
             return Some(*known);
@@ -167,59 +172,62 @@ impl Grid {
 }
 
 impl Moments {
-    /// The tilted moment less 1.
+    /// The tilted moment minus 1.
     fn excess(&self) -> f64 {
         libm::expm1(self.log_moment)
     }
 
+    /// An upper bound on the error of `excess`.
     fn excess_error(&self) -> f64 {
         2.0 * self.error * (1.0 + self.excess())
     }
 }
 
-/// A step that is to be interpolated.
+/// A step of a cell.
 struct Member {
     step: Step,
     count: f64,
     excess: f64,
     error: f64,
-    /// 1 less the total variation distance if it were always sampled.
+    /// See [`overlap`].
     overlap: f64,
 }
 
-/// What two outputs have in common if a record always takes part.
+/// 1 minus the total variation distance of the step without sampling.
 fn overlap(step: &Step) -> f64 {
     libm::erfc(std::f64::consts::FRAC_1_SQRT_2 * 0.5 / step.without_sampling())
 }
 
-/// Steps of one kind between two rates and two noises.
+/// Steps with the same kind of sampling in a rectangle of rates and noise multipliers.
 struct Cell {
-    /// The corner with the highest rate and the least noise, and the opposite one.
+    /// The corner with the highest rate and the least noise, and the opposite corner.
     top: Step,
     bottom: Step,
     members: Vec<Member>,
-    /// How far moments at the corners are apart; that of the bottom less 1; and how far all members are from their
-    /// interpolation.
+    /// Upper bounds on the range of the tilted moments at the corners, on the moment at `bottom` minus 1, and on the sum over
+    /// all rounds of the gap between a moment and its interpolation.
     range: f64,
-    least: f64,
+    least_excess: f64,
     gap: f64,
     rounds: f64,
 }
 
 impl Cell {
-    fn new(top: Step, bottom: Step, members: Vec<Member>, grid: &mut Grid) -> Option<Self> {
-        let mut cell = Self { top, bottom, members, range: 0.0, least: 0.0, gap: 0.0, rounds: 0.0 };
+    fn new(top: Step, bottom: Step, members: Vec<Member>, cache: &mut MomentCache) -> Option<Self> {
+        let (range, least_excess, gap, rounds) = (0.0, 0.0, 0.0, 0.0);
+        let mut cell = Self { top, bottom, members, range, least_excess, gap, rounds };
         if !cell.is_interpolated() {
             return Some(cell);
         }
         let corners = cell.corners();
         let mut found = [Moments::default(); 4];
         for (slot, corner) in found.iter_mut().zip(corners) {
-            *slot = grid.moments(corner)?;
+            *slot = cache.moments(corner)?;
         }
         let [high, _, _, low] = found;
         let error = found.iter().map(Moments::excess_error).sum::<f64>();
-        (cell.range, cell.least) = (high.excess() - low.excess() + error, low.excess() + error);
+        cell.range = high.excess() - low.excess() + error;
+        cell.least_excess = low.excess() + error;
         let mut gap = 0.0;
         for member in &cell.members {
             let weights = cell.weights(member);
@@ -234,87 +242,91 @@ impl Cell {
     }
 
     fn is_interpolated(&self) -> bool {
-        self.members.len() > FEW
+        self.members.len() > MOST_EXACT
     }
 
-    /// From the most expensive to the cheapest.
+    /// The corners, from the most expensive to the cheapest.
     fn corners(&self) -> [Step; 4] {
         let (high, low) = (self.top.rate(), self.bottom.rate());
         [(high, self.top.z), (low, self.top.z), (high, self.bottom.z), (low, self.bottom.z)]
             .map(|(q, z)| self.top.with(q, z))
     }
 
-    /// The weights of the corners: those of linear interpolation in the rate and in the overlap.
+    /// The weights of the corners in linear interpolation in the rate and in the overlap.
     fn weights(&self, member: &Member) -> [f64; 4] {
-        let part = |at: f64, low: f64, high: f64| {
-            let part = (at - low) / (high - low);
-            if (0.0..1.0).contains(&part) { part } else { 1.0 }
+        let fraction = |x: f64, low: f64, high: f64| {
+            let fraction = (x - low) / (high - low);
+            if (0.0..1.0).contains(&fraction) { fraction } else { 1.0 }
         };
-        let rate = part(member.step.rate(), self.bottom.rate(), self.top.rate());
-        let noise = part(member.overlap, overlap(&self.bottom), overlap(&self.top));
+        let rate = fraction(member.step.rate(), self.bottom.rate(), self.top.rate());
+        let noise = fraction(member.overlap, overlap(&self.bottom), overlap(&self.top));
         [rate * noise, (1.0 - rate) * noise, rate * (1.0 - noise), (1.0 - rate) * (1.0 - noise)]
     }
 
-    /// At least how far the log of the transform of all members is from that of the corners, each to the power of its
-    /// weights, at a frequency at which transforms are at most `ratio` times as far apart as at 0.
-    fn off(&self, ratio: f64) -> f64 {
+    /// An upper bound on the error of the interpolated log transform of all members, at a frequency where gaps between
+    /// transforms are at most `ratio` times those at frequency 0.
+    fn log_error(&self, ratio: f64) -> f64 {
         if !self.is_interpolated() {
             return 0.0;
         }
-        let least = 1.0 - ratio * self.least;
-        let range = ratio * self.range / least;
-        if !(least > 0.0) || !(range <= 0.25) {
+        let least_modulus = 1.0 - ratio * self.least_excess;
+        let range = ratio * self.range / least_modulus;
+        if !(least_modulus > 0.0) || !(range <= 0.25) {
             return f64::INFINITY;
         }
-        let linear = ratio * self.gap / (least * (1.0 - 2.0 * range));
+        let linear = ratio * self.gap / (least_modulus * (1.0 - 2.0 * range));
         linear + self.rounds * range * range / (1.0 - range)
     }
 
-    /// Two cells, split where interpolation loses more.
-    fn split(&mut self, grid: &mut Grid) -> Option<[Self; 2]> {
+    /// Splits the cell in two, along the axis that loses more to interpolation.
+    fn split(&mut self, cache: &mut MomentCache) -> Option<[Self; 2]> {
         let (high, low) = (self.top.rate(), self.bottom.rate());
-        let between = |low: f64, high: f64| low.sqrt() * high.sqrt();
-        let (q, z) = (between(low, high), between(self.top.z, self.bottom.z));
-        let top = grid.moments(self.top)?.excess();
-        let mut loss = |end: Step, middle: Step, part: f64| -> Option<f64> {
-            let (end, middle) = (grid.moments(end)?.excess(), grid.moments(middle)?.excess());
-            Some((part * top + (1.0 - part) * end - middle).max(0.0) + (top - end).powi(2))
+        let geometric_mean = |low: f64, high: f64| low.sqrt() * high.sqrt();
+        let (q, z) = (geometric_mean(low, high), geometric_mean(self.top.z, self.bottom.z));
+        let top = cache.moments(self.top)?.excess();
+        let mut error_along = |end: Step, middle: Step, weight: f64| -> Option<f64> {
+            let (end, middle) = (cache.moments(end)?.excess(), cache.moments(middle)?.excess());
+            Some((weight * top + (1.0 - weight) * end - middle).max(0.0) + (top - end).powi(2))
         };
-        let by_rate = loss(
+        let rate_error = error_along(
             self.top.with(low, self.top.z),
             self.top.with(q, self.top.z),
             (q - low) / (high - low),
         );
         let (side, middle) = (self.top.with(high, self.bottom.z), self.top.with(high, z));
         let (most, least) = (overlap(&self.bottom), overlap(&self.top));
-        let by_noise = loss(side, middle, (overlap(&middle) - most) / (least - most));
-        let [can_rate, can_noise] = self.is_wide();
-        let rate = can_rate && (!can_noise || !(by_noise? > by_rate?));
-        let (cheap, dear) = match rate {
+        let noise_error = error_along(side, middle, (overlap(&middle) - most) / (least - most));
+        let [can_split_rate, can_split_noise] = self.is_wide();
+        let split_rate = can_split_rate && (!can_split_noise || !(noise_error? > rate_error?));
+        let (cheap_top, expensive_bottom) = match split_rate {
             true => (self.top.with(q, self.top.z), self.bottom.with(q, self.bottom.z)),
             false => (self.top.with(high, z), self.bottom.with(low, z)),
         };
-        let is_dear = |step: &Step| if rate { step.rate() > q } else { step.z < z };
-        let (ours, theirs) =
-            std::mem::take(&mut self.members).into_iter().partition(|member| is_dear(&member.step));
-        Some([Self::new(self.top, dear, ours, grid)?, Self::new(cheap, self.bottom, theirs, grid)?])
+        let is_expensive = |step: &Step| if split_rate { step.rate() > q } else { step.z < z };
+        let members = std::mem::take(&mut self.members).into_iter();
+        let (expensive, cheap) = members.partition(|member| is_expensive(&member.step));
+        Some([
+            Self::new(self.top, expensive_bottom, expensive, cache)?,
+            Self::new(cheap_top, self.bottom, cheap, cache)?,
+        ])
     }
 
-    /// Whether it can be split by rate, and by noise.
+    /// Whether the cell is wide enough to be split by rate, and by noise.
     fn is_wide(&self) -> [bool; 2] {
         let wide = |low: f64, high: f64| high > low * (1.0 + NARROWEST);
         [wide(self.bottom.rate(), self.top.rate()), wide(self.top.z, self.bottom.z)]
     }
 }
 
-/// Cells of all steps that are sampled, split until they are off by at most `close` together, or there are too many.
-fn cells(composition: &Composition, grid: &mut Grid, close: f64) -> Option<Vec<Cell>> {
+/// Cells with all sampled steps, split until the sum of their log errors at frequency 0 is at most `tolerance` or they
+/// cannot be split further.
+fn cells(composition: &Composition, cache: &mut MomentCache, tolerance: f64) -> Option<Vec<Cell>> {
     let mut kinds: HashMap<u8, (Step, Step, Vec<Member>)> = HashMap::new();
     for (step, count) in composition.steps() {
         if step.sampled == Sampled::Always {
             continue;
         }
-        let found = grid.compute(*step)?;
+        let found = cache.compute(*step)?;
         let (excess, error) = (found.excess(), found.excess_error());
         let member =
             Member { step: *step, count: *count as f64, excess, error, overlap: overlap(step) };
@@ -329,13 +341,13 @@ fn cells(composition: &Composition, grid: &mut Grid, close: f64) -> Option<Vec<C
     kinds.sort_by_key(|(kind, _)| *kind);
     let mut cells = Vec::new();
     for (_, (top, bottom, members)) in kinds {
-        cells.push(Cell::new(top, bottom, members, grid)?);
+        cells.push(Cell::new(top, bottom, members, cache)?);
     }
-    // The cell that is off most is split first; numbers that are not negative are in the order of their bits.
-    let place = |(index, cell): (usize, &Cell)| (cell.off(1.0).to_bits(), index);
-    let mut order: BinaryHeap<_> = cells.iter().enumerate().map(place).collect();
-    let mut total: f64 = cells.iter().map(|cell| cell.off(1.0)).sum();
-    while !(total <= close) && cells.len() < MOST_CELLS {
+    // The cell with the largest error is split first. Non-negative floats are ordered like their bits.
+    let by_error = |(index, cell): (usize, &Cell)| (cell.log_error(1.0).to_bits(), index);
+    let mut order: BinaryHeap<_> = cells.iter().enumerate().map(by_error).collect();
+    let mut total: f64 = cells.iter().map(|cell| cell.log_error(1.0)).sum();
+    while !(total <= tolerance) && cells.len() < MOST_CELLS {
         let Some(worst) = order.pop().and_then(|(_, index)| cells.get_mut(index).zip(Some(index)))
         else {
             break;
@@ -344,9 +356,9 @@ fn cells(composition: &Composition, grid: &mut Grid, close: f64) -> Option<Vec<C
         if cell.is_wide() == [false, false] {
             continue;
         }
-        let before = cell.off(1.0);
-        let [one, other] = cell.split(grid)?;
-        let after = [one.off(1.0), other.off(1.0)];
+        let before = cell.log_error(1.0);
+        let [one, other] = cell.split(cache)?;
+        let after = [one.log_error(1.0), other.log_error(1.0)];
         order.extend([(after[0].to_bits(), index), (after[1].to_bits(), cells.len())]);
         if let Some(slot) = cells.get_mut(index) {
             *slot = one;
@@ -354,15 +366,15 @@ fn cells(composition: &Composition, grid: &mut Grid, close: f64) -> Option<Vec<C
         cells.push(other);
         total = match before.is_finite() {
             true => total - before + after[0] + after[1],
-            false => cells.iter().map(|cell| cell.off(1.0)).sum(),
+            false => cells.iter().map(|cell| cell.log_error(1.0)).sum(),
         };
     }
     Some(cells)
 }
 
-/// At least the cumulant of all steps at another tilt. The log of a mean is above the mean of logs by at most an eighth of
-/// the square of their range (Hoeffding).
-fn cumulant(cells: &[Cell], corners: &[(Step, f64)], direction: Direction, tilt: f64) -> f64 {
+/// An upper bound on the cumulant of all steps at another tilt. The log of a mean exceeds the mean of the logs by at most an
+/// eighth of their squared range (Hoeffding's lemma).
+fn cumulant_bound(cells: &[Cell], corners: &[(Step, f64)], direction: Direction, tilt: f64) -> f64 {
     let (mut scratch, mut known) = (Scratch::default(), HashMap::new());
     let mut value = |step: &Step| {
         *known
@@ -379,7 +391,8 @@ fn cumulant(cells: &[Cell], corners: &[(Step, f64)], direction: Direction, tilt:
     (sum + ranges) * (1.0 + 1e-11)
 }
 
-/// The corners of all cells with the sums of their weights, and the steps that are not interpolated.
+/// The steps that stand for all steps, with their (fractional) counts: the corners of interpolated cells and the members of
+/// all others.
 fn corners(cells: &[Cell]) -> Vec<(Step, f64)> {
     let mut sums: HashMap<(u8, u64, u64), (Step, f64)> = HashMap::new();
     let mut add = |step: Step, weight: f64| {
