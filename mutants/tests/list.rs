@@ -38,10 +38,42 @@ fn mutants_are_chosen_by_their_name_or_their_list() {
 }
 
 #[test]
-fn the_list_is_as_long_as_the_documents_say() {
+fn every_mutant_has_a_promise_and_a_test() {
     let mutants = read(&root().join("mutants/list"), &[]).unwrap();
     assert!(mutants.len() >= 120, "{}", mutants.len());
     for mutant in &mutants {
         assert!(!mutant.killed_by.is_empty() && mutant.promise.ends_with('.'), "{}", mutant.name);
     }
+}
+
+#[test]
+fn the_documents_state_how_long_the_lists_are_and_which_ci_runs() {
+    let text = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let (document, script) = (text("docs/assurance.md"), text(".ci/run"));
+    let command = "veilgrad-mutants -- ";
+    let ci = script.lines().find_map(|line| line.split_once(command)).unwrap().1;
+    let ci: Vec<String> = ci.split_whitespace().map(str::to_owned).collect();
+    let lists = root().join("mutants/list");
+    let count = |names: &[String]| read(&lists, names).unwrap().len();
+    let mut rows = vec![("CI: all of these".to_owned(), count(&ci))];
+    for file in std::fs::read_dir(&lists).unwrap() {
+        let name = file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned();
+        rows.push((format!("`{name}`"), count(&[name])));
+    }
+    for (name, count) in rows {
+        let row = format!("| {name} | {count} | {count} |");
+        assert!(document.contains(&row), "docs/assurance.md lacks {row}");
+    }
+    let all = format!("{} privacy bugs", count(&[]));
+    assert!(text("CHANGELOG.md").contains(&all), "CHANGELOG.md lacks {all}");
+}
+
+#[test]
+fn the_mutants_that_the_documents_name_are_in_the_lists() {
+    let document = std::fs::read_to_string(root().join("docs/assurance.md")).unwrap();
+    let (_, table) = document.split_once("| bug | promise | noticed by |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let names: Vec<String> = rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(read(&root().join("mutants/list"), &names).unwrap().len(), names.len());
+    assert!(names.len() >= 16, "{names:?}");
 }

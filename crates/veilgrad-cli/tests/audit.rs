@@ -111,6 +111,44 @@ fn canaries_may_stand_in_the_configuration_and_a_stopped_audit_is_finished_with_
     assert_eq!(json(&report)["audit"]["canaries"], 50);
 }
 
+/// Gives every canary of a checkpoint a score that tells whether it is in the data, as if its run had no noise.
+fn reveal_canaries(checkpoint: &str) {
+    let mut bytes = std::fs::read(checkpoint).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = json(std::str::from_utf8(&bytes[8..8 + length]).unwrap());
+    let place = |end: usize| header["canaries"]["data_offsets"][end].as_u64().unwrap() as usize;
+    let lane = &mut bytes[8 + length..][place(0)..place(1)];
+    for [is_in, score @ ..] in lane.as_chunks_mut::<9>().0 {
+        *score = (if *is_in == 1 { 50.0f64 } else { -50.0 }).to_le_bytes();
+    }
+    std::fs::write(checkpoint, bytes).unwrap();
+}
+
+#[test]
+fn a_run_whose_canaries_contradict_its_claim_ends_with_exit_code_8() {
+    let directory = Directory::new("audit-contradicted");
+    table(&directory.file("data.csv"), 400);
+    let config = config(&directory, 12, "");
+    for ending in ["finish", "resume"] {
+        let out = directory.file(ending);
+        let audit = ["audit", &config, "--canaries", "300", "--out", &out];
+        // The report cannot be written, so that the checkpoint after the last round stays.
+        std::fs::create_dir_all(format!("{out}/report.json/in the way")).unwrap();
+        let stopped = veilgrad(&[&audit[..], &["--overwrite"]].concat());
+        assert_eq!(stopped.status.code(), Some(1));
+        std::fs::remove_dir_all(format!("{out}/report.json")).unwrap();
+        reveal_canaries(&format!("{out}/checkpoint.safetensors"));
+        let (finish, resume) = (["finish", &out], [&audit[..], &["--resume"]].concat());
+        let last: &[&str] = if ending == "finish" { &finish } else { &resume };
+        refused(last, 8, "error: THE AUDIT CONTRADICTS THE CLAIM: epsilon is at least");
+        // The results are there, and say so.
+        let report = json(&std::fs::read_to_string(format!("{out}/report.json")).unwrap());
+        assert_eq!(report["audit"]["contradicted"], true, "{report}");
+        let page = std::fs::read_to_string(format!("{out}/report.html")).unwrap();
+        assert!(page.contains("CONTRADICT"), "{page}");
+    }
+}
+
 #[test]
 fn options_of_a_run_need_its_configuration() {
     refused(&["audit", "--out", "somewhere"], 2, "CONFIG");

@@ -3,10 +3,10 @@
 mod common;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Directory, command, config, ok, refused, table};
+use common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 use veilgrad_nn::UnverifiedCheckpoint;
 
@@ -54,7 +54,14 @@ fn the_rounds_of_the_ledger_cost_at_most_the_target_and_predictions_are_those_of
     let directory = Directory::new("precondition");
     let config = preconditioned(&directory, 30);
     let (out, ledger) = (directory.file("out"), directory.file("ledger.db"));
-    let report = json(&ok(&["train", &config, "--out", &out, "--ledger", &ledger, "--json", "-q"]));
+    let trained = veilgrad(&["train", &config, "--out", &out, "--ledger", &ledger, "--json"]);
+    assert_eq!(trained.status.code(), Some(0));
+    let report = json(&String::from_utf8(trained.stdout).unwrap());
+    // What is announced covers all rounds, those of preconditioning included.
+    let announced = String::from_utf8(trained.stderr).unwrap();
+    let announced = announced.lines().find(|line| line.starts_with("epsilon")).unwrap();
+    let announced: f64 = announced.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(announced >= report["epsilon"].as_f64().unwrap(), "{announced}");
     assert_eq!(
         charged(&ledger),
         [
@@ -106,6 +113,59 @@ fn a_run_that_goes_on_after_preconditioning_does_not_charge_it_again() {
     assert_eq!(charged.len(), 4, "{charged:?}");
     let account = json(&ok(&["account", &ledger, "--delta", "1e-5", "--json"]));
     assert!(account["epsilon"].as_f64().unwrap() <= 2.0);
+}
+
+/// Ends the process at a call for randomness, as a crash would.
+const CRASH: &str = r#"
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+ssize_t getrandom(void *to, size_t length, unsigned flags) {
+    static int calls;
+    if (++calls == atoi(getenv("CRASH_AT"))) _exit(99);
+    return syscall(SYS_getrandom, to, length, flags);
+}
+"#;
+
+#[test]
+fn a_crash_during_preconditioning_costs_at_most_one_round_more() {
+    let directory = Directory::new("precondition-crash");
+    let config = preconditioned(&directory, 30);
+    let (source, library) = (directory.file("crash.c"), directory.file("crash.so"));
+    std::fs::write(&source, CRASH).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    assert!(made.unwrap().success());
+    let before = |ledger: &str| -> u64 {
+        let all = charged(ledger).into_iter().filter(|(policy, ..)| policy == "all");
+        all.map(|(.., count)| count).sum()
+    };
+    // How often a run was stopped with so many rounds of preconditioning charged.
+    let mut stopped = [0; 4];
+    for call in 1..100 {
+        let place = directory.0.join(call.to_string());
+        let (out, ledger) = (place.display().to_string(), directory.file(&format!("{call}.db")));
+        let words = ["train", &config, "--out", &out, "--ledger", &ledger, "-q", "--threads", "1"];
+        let mut train = command(&words);
+        train.env("LD_PRELOAD", &library).env("CRASH_AT", call.to_string());
+        if train.output().unwrap().status.code() != Some(99) {
+            break;
+        }
+        // Before the first charge there is nothing to go on with.
+        if !place.join("checkpoint.safetensors").exists() {
+            continue;
+        }
+        let rounds = before(&ledger);
+        stopped[rounds as usize] += 1;
+        ok(&[&words[..], &["--resume"]].concat());
+        assert!(before(&ledger) <= 4, "{call}: {:?}", charged(&ledger));
+        if rounds == 3 && stopped[3] > 2 {
+            break;
+        }
+    }
+    assert!(stopped[1..].iter().all(|count| *count > 0), "{stopped:?}");
 }
 
 #[test]

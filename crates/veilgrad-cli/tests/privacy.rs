@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Directory, files, frozen, table};
+use common::{Directory, files, frozen, idx, npy, safetensors, table};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
@@ -70,11 +70,13 @@ impl Left {
     }
 }
 
-/// Runs the command on a table, in a separate directory whose name appears in no output.
-fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -> Left {
+/// Runs the command on files, in a separate directory whose name appears in no output.
+fn run_on(place: &Directory, name: &str, library: &str, data: &Files, config: &str) -> Left {
     let here = place.0.join(name);
     std::fs::create_dir(&here).unwrap();
-    std::fs::write(here.join("data.csv"), data).unwrap();
+    for (name, bytes) in data {
+        std::fs::write(here.join(name), bytes).unwrap();
+    }
     std::fs::write(here.join("config.toml"), config).unwrap();
     table(&here.join("test.csv").display().to_string(), 100);
     let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
@@ -84,13 +86,105 @@ fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -
         .env("LD_PRELOAD", library)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     let files = files(&here.join("out"));
     let files = files.into_iter().map(|(path, bytes)| (name(&path), (mode(&path), bytes)));
     Left { output, files: files.collect() }
 }
+
+/// Runs the command on a table.
+fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -> Left {
+    run_on(place, name, library, &table_file(data), config)
+}
+
+/// Files by name.
+type Files = Vec<(&'static str, Vec<u8>)>;
+
+fn table_file(text: &str) -> Files {
+    vec![("data.csv", text.as_bytes().to_vec())]
+}
+
+/// Images of 8 x 8 bytes whose class is whether they are bright at the top.
+fn images(count: usize, salt: usize) -> (Vec<u8>, Vec<u8>) {
+    let pixel = |image: usize, place: usize| {
+        let bright = (place < 32) == (image % 2 == 0);
+        ((image * 37 + place * 53 + salt) % 101 + if bright { 130 } else { 0 }) as u8
+    };
+    let pixels = (0..count).flat_map(|image| (0..64).map(move |place| pixel(image, place)));
+    (pixels.collect(), (0..count).map(|image| (image % 2) as u8).collect())
+}
+
+/// Training and public images as IDX files.
+fn image_files(count: usize) -> Files {
+    let ((pixels, labels), (test, test_labels)) = (images(count, 0), images(20, 7));
+    vec![
+        ("images", idx(&[count as u32, 8, 8], &pixels)),
+        ("labels", idx(&[count as u32], &labels)),
+        ("test-images", idx(&[20, 8, 8], &test)),
+        ("test-labels", idx(&[20], &test_labels)),
+    ]
+}
+
+/// The same images as arrays of numbers.
+fn array_files(count: usize) -> Files {
+    let array = |shape: String, bytes: &[u8]| {
+        npy(&shape, &bytes.iter().map(|byte| f32::from(*byte)).collect::<Vec<f32>>())
+    };
+    let ((pixels, labels), (test, test_labels)) = (images(count, 0), images(20, 7));
+    vec![
+        ("images.npy", array(format!("{count}, 8, 8"), &pixels)),
+        ("labels.npy", array(format!("{count},"), &labels)),
+        ("test-images.npy", array("20, 8, 8".to_owned(), &test)),
+        ("test-labels.npy", array("20,".to_owned(), &test_labels)),
+    ]
+}
+
+/// A configuration for images or arrays; `end` is that of the names of files.
+fn image_config(end: &str, model: &str, precondition: &str) -> String {
+    format!(
+        r#"
+[data]
+train = "images{end}"
+labels = "labels{end}"
+test = "test-images{end}"
+test_labels = "test-labels{end}"
+dataset = "toy"
+classes = 2
+records = 60
+shape = [8, 8]
+bounds = [0, 255]
+[model]
+kind = "linear"
+{model}
+[privacy]
+epsilon = 4.0
+delta = 1e-5
+expected_batch = 30
+[[privacy.groups]]
+vectors = ["linear1.*"]
+clip = 1.0
+[[privacy.groups]]
+vectors = ["accuracy"]
+clip = 1.0
+share = 0.05
+{precondition}
+[train]
+rounds = 12
+optimizer = {{ kind = "sgd", lr = 0.5, momentum = 0.5 }}
+ema = 0.5
+"#
+    )
+}
+
+const PRECONDITION: &str = "[privacy.precondition]\nmean_share = 0.1\ndirections_share = 0.2\n\
+                            directions = 2\nrounds = 2\nfloor = 0.2\n";
+const SCATTERING: &str = r#"features = "scattering""#;
+const POOLED: &str = r#"features = "scattering"
+scattering = { scales = 1, orientations = 2, grid = 3, pool_sigma = 1.0, norm_groups = 1 }
+input_norm = 4.0"#;
+const AUGMENT: &str = "augment = { copies = 3, shift = 1, flip = true }";
 
 fn toy(rows: u32) -> String {
     let place = Directory::new(&format!("toy-{rows}"));
@@ -134,6 +228,43 @@ fn public_page(page: &str) -> String {
     page.lines().filter(released).collect::<Vec<_>>().join("\n")
 }
 
+/// What two checkpoints say apart from what was released. Compared are the names, types and shapes of all entries, and the
+/// texts: format, round, clip norms, and the head of the ledger.
+fn compare_checkpoints(one: &[u8], two: &[u8], what: &str) {
+    let ((header, one), (other_header, two)) = (safetensors(one), safetensors(two));
+    let public = |mut header: Value| {
+        // The account is a text with released numbers, which are not all of the same length.
+        header["account"]["shape"] = json!(null);
+        for (_, entry) in header.as_object_mut().unwrap() {
+            // Places follow from the lengths of the entries, and move with that of the account.
+            entry.as_object_mut().unwrap().remove("data_offsets");
+        }
+        header
+    };
+    assert_eq!(public(header.clone()), public(other_header), "{what}");
+    let account = |bytes: &[u8]| {
+        let mut account: Value = serde_json::from_slice(bytes).unwrap();
+        for metric in account["metrics"].as_array_mut().unwrap() {
+            // The private estimates were released; how many there are is public.
+            metric[1] = json!(metric[1].as_array().unwrap().len());
+        }
+        account
+    };
+    for (name, bytes) in &one {
+        let other = &two[name];
+        match (name.as_str(), header[name]["dtype"].as_str().unwrap()) {
+            ("account", _) => assert_eq!(account(bytes), account(other), "{what}"),
+            // The mean, the directions and their variances were released.
+            ("precondition", _) => {
+                assert_eq!(safetensors(bytes).0, safetensors(other).0, "{what}");
+            }
+            // Weights, their average and the state of the optimizer are computed from what was released.
+            (_, "F32") => {}
+            _ => assert!(bytes == other, "{what}: {name}"),
+        }
+    }
+}
+
 #[test]
 fn neighbours_differ_in_nothing_but_what_was_released() {
     let place = Directory::new("neighbours");
@@ -143,41 +274,64 @@ fn neighbours_differ_in_nothing_but_what_was_released() {
         .replace("# record", "record = { user = \"who\", max_examples = 3 }")
         .replace("records = 400", "records = 40")
         .replace("batch = 100", "batch = 10");
+    let preconditioned = CONFIG
+        .replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 2.0")
+        .replace("[train]", &format!("{PRECONDITION}[train]"));
     let without_user: Vec<&str> =
         data.lines().filter(|line| !line.contains("zanzibar39,")).collect();
+    let without_user = format!("{}\n", without_user.join("\n"));
+    let more = format!("{data}who,0.9,0.1,w,b\n");
+    let tables = |one: &str, two: &str| [table_file(one), table_file(two)];
+    let arrays = || [array_files(60), array_files(61)];
+    let images = || [image_files(60), image_files(61)];
     let cases = [
-        ("example", CONFIG, data.clone(), format!("{data}who,0.9,0.1,w,b\n")),
-        ("user", users.as_str(), data.clone(), format!("{}\n", without_user.join("\n"))),
+        ("example", CONFIG.to_owned(), tables(&data, &more)),
+        ("user", users, tables(&data, &without_user)),
+        ("table, preconditioned", preconditioned, tables(&data, &more)),
+        ("array", image_config(".npy", "", ""), arrays()),
+        ("array, scattering", image_config(".npy", SCATTERING, ""), arrays()),
+        ("array, copies", image_config(".npy", AUGMENT, ""), arrays()),
+        (
+            "array, preconditioned",
+            image_config(".npy", &format!("input_norm = 4.0\n{AUGMENT}"), PRECONDITION),
+            arrays(),
+        ),
+        ("image", image_config("", "", ""), images()),
+        ("image, scattering", image_config("", SCATTERING, ""), images()),
+        (
+            "image, preconditioned",
+            image_config("", &format!("{POOLED}\n{AUGMENT}"), PRECONDITION),
+            images(),
+        ),
     ];
-    for (unit, config, data, neighbour) in cases {
-        let one = run(&place, &format!("{unit}-one"), &library, &data, config);
-        let two = run(&place, &format!("{unit}-two"), &library, &neighbour, config);
+    for (what, config, [data, neighbour]) in cases {
+        let one = run_on(&place, &format!("{what}, one"), &library, &data, &config);
+        let two = run_on(&place, &format!("{what}, two"), &library, &neighbour, &config);
         // The models differ, so the comparison is not trivial.
-        let model = |left: &Left| left.files["model.safetensors"].1.clone();
-        assert_ne!(model(&one), model(&two), "{unit}");
-        let header = |bytes: &[u8]| {
-            let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-            bytes[..8 + length].to_vec()
-        };
-        assert_eq!(header(&model(&one)), header(&model(&two)));
+        let bytes = |left: &Left, name: &str| left.files[name].1.clone();
+        let model = |left: &Left| bytes(left, "model.safetensors");
+        assert_ne!(model(&one), model(&two), "{what}");
+        assert_eq!(safetensors(&model(&one)).0, safetensors(&model(&two)).0, "{what}");
         assert_eq!(model(&one).len(), model(&two).len());
-        assert_eq!(one.output.stderr, two.output.stderr);
+        let checkpoint = |left: &Left| bytes(left, "checkpoint.safetensors");
+        compare_checkpoints(&checkpoint(&one), &checkpoint(&two), what);
+        assert_eq!(one.output.stderr, two.output.stderr, "{what}");
         let unreleased = |left: &Left| {
             let text = String::from_utf8(left.output.stdout.clone()).unwrap();
             // That of the released model.
             text.lines().filter(|line| !line.starts_with("test accuracy")).collect::<String>()
         };
-        assert_eq!(unreleased(&one), unreleased(&two));
+        assert_eq!(unreleased(&one), unreleased(&two), "{what}");
         assert_eq!(one.files.keys().collect::<Vec<_>>(), two.files.keys().collect::<Vec<_>>());
-        assert_eq!(public(one.report()), public(two.report()));
+        assert_eq!(public(one.report()), public(two.report()), "{what}");
         assert_eq!(public_page(&one.text("report.html")), public_page(&two.text("report.html")));
         for (name, (mode, bytes)) in &one.files {
             let (other_mode, other_bytes) = &two.files[name];
-            assert_eq!(mode, other_mode, "{name}");
-            // The model and the checkpoint are what was released; the others were compared without it.
+            assert_eq!(mode, other_mode, "{what}: {name}");
+            // The values of model and checkpoint are what was released; the others were compared without it.
             let compared =
                 ["model.safetensors", "checkpoint.safetensors", "report.json", "report.html"];
-            assert!(compared.contains(&name.as_str()) || bytes == other_bytes, "{name}");
+            assert!(compared.contains(&name.as_str()) || bytes == other_bytes, "{what}: {name}");
         }
     }
 }

@@ -113,6 +113,7 @@ struct Settings {
     /// Examples of a record: one, or the size of a microbatch, or how many of a user count.
     record: Unit,
     model: &'static str,
+    noise: &'static str,
     groups: &'static str,
     sampling: &'static str,
     threads: &'static str,
@@ -128,6 +129,24 @@ enum Unit {
 const LINEAR: &str = "kind = \"linear\"";
 const SCATTERING: &str = "kind = \"linear\"\nfeatures = \"scattering\"";
 const BATCH_NORM: &str = "kind = \"mlp\"\nhidden = [5]\nbatch_norm = true";
+/// Copies of pixels are made when they are read; those of scaled pixels and of features are stored.
+const COPIES: &str = "kind = \"linear\"\naugment = { copies = 3, shift = 1, flip = true }";
+const SCALED_COPIES: &str =
+    "kind = \"linear\"\ninput_norm = 3.0\naugment = { copies = 2, flip = true }";
+const POOLED_COPIES: &str = r#"kind = "linear"
+features = "scattering"
+scattering = { scales = 1, orientations = 2, grid = 3, pool_sigma = 1.0, norm_groups = 1 }
+input_norm = 4.0
+augment = { copies = 2, shift = 1 }"#;
+const SCALED: &str = "kind = \"linear\"\ninput_norm = 2.0";
+const PRECONDITION: &str = r#"
+[privacy.precondition]
+mean_share = 0.1
+directions_share = 0.2
+directions = 2
+rounds = 2
+floor = 0.2
+"#;
 const METRICS: &str = r#"
 [[privacy.groups]]
 vectors = ["linear*"]
@@ -159,6 +178,7 @@ const SETTINGS: Settings = Settings {
     source: &CSV,
     record: Unit::Example,
     model: LINEAR,
+    noise: "noise_multiplier = 2.0",
     groups: METRICS,
     sampling: "poisson",
     threads: "1",
@@ -186,10 +206,10 @@ impl Settings {
             Unit::Microbatch => "{ microbatch = 3 }",
             Unit::User => "{ user = \"who\", max_examples = 3 }",
         };
-        let Self { source, model, groups, sampling, .. } = self;
+        let Self { source, model, noise, groups, sampling, .. } = self;
         format!(
             "[data]\ndataset = \"toy\"\nrecords = {records}\nrecord = {record}\n{}\n[model]\n{model}\n\
-             [privacy]\nnoise_multiplier = 2.0\ndelta = 1e-5\nexpected_batch = {batch}\n\
+             [privacy]\n{noise}\ndelta = 1e-5\nexpected_batch = {batch}\n\
              sampling = \"{sampling}\"\nadjacency = \"{adjacency}\"\n{groups}\n\
              [train]\nrounds = 2\noptimizer = {{ kind = \"sgd\", lr = 0.5 }}\nema = 0.5\n",
             source.data.trim_start(),
@@ -355,6 +375,48 @@ fn check_added(place: &Place, settings: &Settings) {
         }
     }
     assert!(found, "every added record is in a sample");
+}
+
+/// Preconditioning takes all records, so that none is outside. One that contributes zero to it is like any other such
+/// record, and like none.
+fn check_unusable(place: &Place, settings: &Settings) {
+    let mut all = rows(EXAMPLES);
+    let base = place.run(settings, &all, EXAMPLES);
+    let row = all[EXAMPLES / 2].clone();
+    all.push(row);
+    // A usable record is seen, so that the comparison is not trivial.
+    assert!(place.run(settings, &all, EXAMPLES).model() != base.model());
+    // Infinities are clamped to the declared bounds.
+    all.last_mut().unwrap().values.fill(f32::NAN);
+    let other = place.run(settings, &all, EXAMPLES);
+    assert_eq!(base.difference(&other), None, "a record of NaN");
+    // One value is enough.
+    let usable = all[0].clone();
+    all.last_mut().unwrap().values[1..].copy_from_slice(&usable.values[1..]);
+    let other = place.run(settings, &all, EXAMPLES);
+    assert_eq!(base.difference(&other), None, "a record with a NaN");
+}
+
+#[test]
+fn copies_of_a_record_outside_all_samples_change_nothing() {
+    let place = Place::new("replay-copies");
+    for (source, model) in [(&ARRAYS, COPIES), (&IMAGES, SCALED_COPIES), (&IMAGES, POOLED_COPIES)] {
+        let settings = Settings { source, model, ..SETTINGS };
+        check_replaced(&place, &settings);
+        check_added(&place, &settings);
+    }
+    let shuffled = Settings { source: &ARRAYS, model: COPIES, sampling: "shuffle", ..SETTINGS };
+    check_replaced(&place, &Settings { threads: "2", ..shuffled });
+}
+
+#[test]
+fn a_record_that_preconditioning_cannot_use_changes_nothing() {
+    let place = Place::new("replay-precondition");
+    let settings = Settings { noise: "epsilon = 4.0", groups: PRECONDITION, ..SETTINGS };
+    check_unusable(&place, &Settings { model: SCALED, ..settings });
+    for model in [SCALED_COPIES, POOLED_COPIES] {
+        check_unusable(&place, &Settings { source: &ARRAYS, model, threads: "2", ..settings });
+    }
 }
 
 #[test]

@@ -7,9 +7,9 @@ use veilgrad_events::{
     Adjacency, ClipNorm, NoiseMultiplier, Numerics, PublicCount, RecordUnit, Round, RoundPermit,
     Rounds, RunHeader, UnitError,
 };
-#[cfg(feature = "insecure-testing")]
-use veilgrad_mechanism::Noise;
 use veilgrad_mechanism::{AllRecords, Group, PlanError, RecordVector};
+#[cfg(feature = "insecure-testing")]
+use veilgrad_mechanism::{Noise, insecure::released_integers};
 
 use crate::file::{Arrays, FileError};
 use crate::gemm::{Left, Panels, Start, multiply, wipe};
@@ -214,8 +214,8 @@ impl Preconditioning {
     /// Runs one charged round on all records.
     ///
     /// # Errors
-    /// When the permit is for another round, all rounds are done, or the operating system gives no randomness; never
-    /// because of a record. The phase is then unchanged.
+    /// When the permit is for another round, all rounds are done, the operating system gives no randomness, or the round
+    /// left no estimates; never because of a record. The phase is then unchanged.
     pub fn round<R: Records>(
         &mut self,
         permit: RoundPermit,
@@ -226,7 +226,8 @@ impl Preconditioning {
         })
     }
 
-    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
+    /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE. Returns the released
+    /// integers.
     ///
     /// # Errors
     /// As for [`round`](Self::round), and when the run is not stamped.
@@ -236,10 +237,15 @@ impl Preconditioning {
         permit: RoundPermit,
         records: &R,
         noise: Noise,
-    ) -> Result<(), TrainError> {
+    ) -> Result<Vec<i64>, TrainError> {
+        let mut released = Vec::new();
         self.step(records, |engine, backend| {
-            engine.round_insecure(backend, permit, &mut AllRecords, noise).map(|_| ())
-        })
+            engine.round_insecure(backend, permit, &mut AllRecords, noise)?;
+            let integers = engine.estimates().map(|found| released_integers(found).concat());
+            released = integers.unwrap_or_default();
+            Ok(())
+        })?;
+        Ok(released)
     }
 
     /// The mechanism's plan of the next round, for tests.
@@ -332,6 +338,9 @@ impl Preconditioning {
         records: &R,
         round: impl FnOnce(&mut Engine<Memory>, &Inputs<'_>) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
+        if self.is_done() {
+            return Err(TrainError::Finished);
+        }
         let PreconditionPlan { width, count, .. } = self.plan;
         let mut engine = self.engine(self.done)?;
         let mut panels = Panels::default();
@@ -345,18 +354,14 @@ impl Preconditioning {
         }
         let backend = Inputs { records, mean: &self.mean, panels, width, count };
         round(&mut engine, &backend)?;
-        let Some(estimates) = engine.estimates() else { return Ok(()) };
+        let name = ["mean", "first-directions", "directions"][self.done.min(2)];
+        let estimate = engine.estimates().and_then(|estimates| estimates.vector(name));
+        let estimate: Vec<f64> = estimate.ok_or(TrainError::NoEstimates)?.iter().collect();
         match self.done {
-            0 => {
-                let mean = estimates.vector("mean");
-                self.mean = mean.iter().flat_map(|mean| mean.iter()).map(|x| x as f32).collect();
-            }
+            0 => self.mean = estimate.iter().map(|x| *x as f32).collect(),
             number => {
-                let name = if number == 1 { "first-directions" } else { "directions" };
                 let clip = if number == 1 { self.first_clip() } else { 1.0 };
-                let found = estimates.vector(name);
-                let found: Vec<f64> = found.iter().flat_map(|found| found.iter()).collect();
-                let (directions, squares) = left_singular_vectors(&found, width, count);
+                let (directions, squares) = left_singular_vectors(&estimate, width, count);
                 let noise = clip * self.plan.directions.get() / self.plan.records.get();
                 let noise = NOISE_MARGIN * width as f64 * noise * noise;
                 let variance = |square: &f64| (square - noise).max(0.0).sqrt() as f32;

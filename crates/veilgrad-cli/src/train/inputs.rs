@@ -395,3 +395,55 @@ pub(crate) fn schema(declaration: &Declaration) -> Schema {
     let classes = declaration.classes.names();
     Schema { columns: columns.collect(), label: String::new(), classes, user: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 16;
+
+    fn declaration(model: &str) -> Declaration {
+        let text = format!(
+            "{{\"classes\":2,\"shape\":[4,4],\"bounds\":[0,1],\"model\":{{\"kind\":\"linear\",{model}}}}}"
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// All copies of the examples, as training reads them.
+    fn copies(inputs: &Inputs, scaled: &[f32]) -> Vec<Vec<f32>> {
+        let rows = inputs.rows(scaled.to_vec(), false, 2);
+        let read = |example: usize, copy: usize| {
+            let mut row = vec![0.0; inputs.width];
+            inputs.read(&rows, example, copy, &mut row);
+            row
+        };
+        let examples = 0..scaled.len() / SIZE;
+        examples
+            .flat_map(|example| (0..inputs.copies()).map(move |c| (example, c)))
+            .map(|(e, c)| read(e, c))
+            .collect()
+    }
+
+    #[test]
+    fn copies_of_an_example_do_not_depend_on_other_examples() {
+        let scaled: Vec<f32> = (0..5 * SIZE).map(|i| (i * 37 % 101) as f32 / 101.0).collect();
+        let augment = r#""augment":{"copies":3,"shift":1,"flip":true}"#;
+        let features =
+            r#""features":"scattering","scattering":{"scales":1,"orientations":2,"norm_groups":1"#;
+        for model in [
+            augment.to_owned(),
+            format!("{augment},\"input_norm\":2.0"),
+            format!("{augment},{features}}}"),
+            format!("{augment},{features},\"grid\":2,\"pool_sigma\":1.0}},\"input_norm\":2.0"),
+        ] {
+            let inputs = Inputs::new(&declaration(&model)).unwrap();
+            let together = copies(&inputs, &scaled);
+            let alone: Vec<_> =
+                scaled.chunks_exact(SIZE).flat_map(|example| copies(&inputs, example)).collect();
+            assert_eq!(together.len(), 15);
+            assert!(together == alone, "{model}");
+            // They are different copies.
+            assert!(together[0] != together[1] && together[1] != together[2], "{model}");
+        }
+    }
+}

@@ -2,8 +2,11 @@
 // Not every test needs all of it.
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use serde_json::Value;
 
 /// A marker in the private data that must occur nowhere else.
 pub(crate) const MARKER: &str = "zanzibar";
@@ -163,6 +166,20 @@ pub(crate) fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .map(|entry| entry.unwrap().path())
         .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
         .collect()
+}
+
+/// The header of a safetensors file, with its texts, and the bytes of each entry.
+pub(crate) fn safetensors(bytes: &[u8]) -> (Value, BTreeMap<String, Vec<u8>>) {
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let (header, values) = bytes[8..].split_at(length);
+    let header: Value = serde_json::from_slice(header).unwrap();
+    let of = |entry: &Value| {
+        let place = |end: usize| entry["data_offsets"][end].as_u64().unwrap() as usize;
+        values[place(0)..place(1)].to_vec()
+    };
+    let entries = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    let entries = entries.map(|(name, entry)| (name.clone(), of(entry))).collect();
+    (header, entries)
 }
 
 /// An IDX file of bytes.

@@ -231,6 +231,35 @@ fn a_phase_goes_on_from_what_it_had_released() {
 }
 
 #[test]
+fn the_memory_of_a_round_holds_nothing_of_its_records_afterwards() {
+    let (data, found) = (records(inputs(60)), finished(&records(inputs(60))));
+    let mut panels = Panels::default();
+    panels.pack_transposed(&found.directions, WIDTH, 3);
+    let backend = Inputs { records: &data, mean: &found.mean, panels, width: WIDTH, count: 3 };
+    let mut memory = backend.memory();
+    let examples = [ExampleId { record: 0, example: 0 }, ExampleId { record: 7, example: 0 }];
+    assert!(backend.run(&mut memory, &examples));
+    let is_zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);
+    assert!(!is_zero(&memory.rows) && !is_zero(&memory.projected));
+    backend.end(&mut memory);
+    assert!(is_zero(&memory.rows) && is_zero(&memory.projected));
+}
+
+#[test]
+fn a_round_that_leaves_no_estimates_is_an_error_and_changes_nothing() {
+    let mut phase = phase();
+    let mut run = run(&phase);
+    let data = records(inputs(60));
+    while !phase.is_done() {
+        let before = phase.to_bytes().unwrap();
+        let silent = phase.step(&data, |_, _| Ok(()));
+        assert!(matches!(silent, Err(TrainError::NoEstimates)));
+        assert!(phase.to_bytes().unwrap() == before);
+        advance(&mut phase, &mut run, &data);
+    }
+}
+
+#[test]
 fn the_rounds_that_are_left_are_those_that_will_be_charged() {
     let data = records(inputs(60));
     let mut phase = phase();
@@ -246,6 +275,7 @@ fn the_rounds_that_are_left_are_those_that_will_be_charged() {
         planned.retain(|part| part.count > 0);
     }
     assert!(phase.event().unwrap().is_none() && phase.events().unwrap().is_empty());
+    assert!(matches!(phase.step(&data, |_, _| Ok(())), Err(TrainError::Finished)));
     let rounds = run.store().rounds();
     assert!(rounds.iter().all(|part| part.round.sampling() == veilgrad_events::Sampling::All {}));
 }

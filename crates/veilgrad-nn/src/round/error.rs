@@ -56,6 +56,12 @@ pub enum TrainError {
     /// A release was refused.
     #[error(transparent)]
     Release(#[from] ReleaseError),
+    /// All rounds of a phase are done.
+    #[error("all rounds of this phase are done")]
+    Finished,
+    /// A round was charged, but left no estimates of its vectors.
+    #[error("a charged round left no estimates: to repeat it would be charged again")]
+    NoEstimates,
     /// The ledger refused a charge.
     #[error(transparent)]
     Ledger(#[from] LedgerError),

@@ -59,14 +59,16 @@ impl Case {
         let losses = [Loss::SoftmaxCrossEntropy, Loss::Logistic, Loss::SquaredError];
         let loss = losses[random.below(5).saturating_sub(2)];
         let shape = Shape::new(&model, entries, loss);
-        let (unit, materialised) = unit(random, &mut kinds);
+        let (unit, copies, materialised) = unit(random, &mut kinds);
         // Mostly a few records; sometimes enough to fill the buffers of exact sums.
         let others = if random.below(40) == 0 { 200 } else { 1 + random.below(20) };
         let sampled: Vec<bool> = (0..others).map(|_| random.below(4) > 0).collect();
         let record =
             |random: &mut SplitMix64, example: fn(&Shape, &mut SplitMix64) -> _| -> Record {
                 let count = match unit {
-                    Unit::Example => 1,
+                    Unit::Example if copies == 1 => 1,
+                    // Sometimes fewer or more than the plan averages.
+                    Unit::Example => 1 + random.below(copies + 2),
                     Unit::Microbatch { examples } => 1 + random.below(examples.get() as usize),
                     Unit::User { examples, .. } => random.below(examples.get() as usize + 3),
                     _ => 1,
@@ -86,7 +88,7 @@ impl Case {
             // One bad example among good ones.
             let place = random.below(after.len() + 1);
             after.insert(place, shape.unusable(random));
-            if unit == Unit::Example {
+            if unit == Unit::Example && copies == 1 {
                 after.truncate(1);
             }
         }
@@ -123,7 +125,7 @@ impl Case {
         let (plan, rules) = make(1.0);
         let (unclipped, _) = make(ROOM);
         let with_unit = |plan: TrainingPlan| {
-            let plan = plan.unit(unit);
+            let plan = plan.unit(unit).copies(number(copies));
             if materialised { plan.materialised() } else { plan }
         };
         let mut performance = || Performance {
@@ -181,9 +183,14 @@ fn number(n: usize) -> NonZeroU32 {
     NonZeroU32::new(n as u32).unwrap()
 }
 
-fn unit(random: &mut SplitMix64, kinds: &mut Vec<String>) -> (Unit, bool) {
+/// The record unit, the copies of an example that are averaged, and whether gradients are written out.
+fn unit(random: &mut SplitMix64, kinds: &mut Vec<String>) -> (Unit, usize, bool) {
     // Sometimes more than a tile.
     let examples = number(if random.below(20) == 0 { 140 } else { 1 + random.below(6) });
+    if random.below(8) == 0 {
+        kinds.push("unit: example, copies".to_owned());
+        return (Unit::Example, 1 + examples.get() as usize, false);
+    }
     let (batch, epochs) = (number(1 + random.below(3)), number(1 + random.below(2)));
     let local = Contribution::LocalSgd { rate: 0.05, batch, epochs };
     let (name, unit, materialised) = match random.below(8) {
@@ -194,7 +201,7 @@ fn unit(random: &mut SplitMix64, kinds: &mut Vec<String>) -> (Unit, bool) {
         _ => ("user, local steps", Unit::User { examples, contribution: local }, false),
     };
     kinds.push(format!("unit: {name}"));
-    (unit, materialised)
+    (unit, 1, materialised)
 }
 
 /// A random model, the number of entries of its embedding, and the names of its layers.

@@ -4,12 +4,28 @@ use veilgrad_nn::{Loss, Model, Records};
 
 use crate::common::SplitMix64;
 
-/// One example; reading it panics unless it is `readable`.
+/// One example; reading it panics unless it is `readable`. An input may be shorter than the model's.
 #[derive(Clone)]
 pub(crate) struct Example {
     input: Vec<f32>,
     target: Vec<f32>,
     readable: bool,
+}
+
+impl Example {
+    /// Whether the input can be read and is finite, whatever the target.
+    pub(crate) fn has_input(&self) -> bool {
+        self.readable && self.input.iter().all(|value| value.is_finite())
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.input.iter().all(|value| *value == 0.0)
+    }
+
+    /// Leaves out the last numbers: they are zeros for its reader.
+    pub(crate) fn shorten(&mut self, length: usize) {
+        self.input.truncate(length);
+    }
 }
 
 /// The examples of a record.
@@ -30,7 +46,7 @@ impl Records for Data {
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
         let found = &self.0[record as usize][example];
         assert!(found.readable, "{:?}", found.input);
-        input.copy_from_slice(&found.input);
+        input[..found.input.len()].copy_from_slice(&found.input);
         target.copy_from_slice(&found.target);
     }
 }

@@ -12,6 +12,7 @@ mod common;
 mod case;
 mod data;
 mod pair;
+mod phase;
 mod tally;
 
 use case::Case;
@@ -40,6 +41,21 @@ fn neighbours_differ_by_at_most_the_sensitivity_in_every_group() {
             _ => assert!(pairs < 400 || largest >= 0.99, "{kind}: {largest}"),
         }
     }
+}
+
+/// Rounds of preconditioning: of each, the largest contribution over all pairs.
+#[test]
+fn neighbours_differ_by_at_most_the_sensitivity_in_every_round_of_preconditioning() {
+    let (pairs, first) =
+        (variable("VEILGRAD_REPLAY_PAIRS", 400), variable("VEILGRAD_REPLAY_SEED", 1));
+    let mut largest = [0.0f64; 3];
+    for seed in first..first + pairs {
+        if let Err(wrong) = phase::compare(seed, &mut largest) {
+            panic!("VEILGRAD_REPLAY_SEED={seed}: {wrong}");
+        }
+    }
+    eprintln!("{pairs} pairs from seed {first}: mean, first directions, directions {largest:?}");
+    assert!(pairs < 400 || largest.iter().all(|ratio| *ratio >= 0.99), "{largest:?}");
 }
 
 /// Set for the process that [`records_that_cannot_be_read_print_nothing`] starts.

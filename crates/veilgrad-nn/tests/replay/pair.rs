@@ -108,11 +108,11 @@ impl<O: Optimizer> Twin<O> {
     }
 }
 
-/// A plan that differs from all others.
-fn other_plan() -> RoundPlan {
+/// A plan whose noise fits no other: none has as many coordinates.
+pub(crate) fn other_plan() -> RoundPlan {
     let group = Group::new("other", ["other"], ClipNorm::new(1.0).unwrap());
     let noise = Allocation::Proportional(NoiseMultiplier::new(1.0).unwrap());
-    RoundPlan::new(Structure::new([("other", 77)]).unwrap(), vec![group], noise).unwrap()
+    RoundPlan::new(Structure::new([("other", 1009)]).unwrap(), vec![group], noise).unwrap()
 }
 
 /// `a - b`, modulo 2^64.
@@ -123,7 +123,7 @@ fn difference(a: &Integers, b: &Integers) -> Integers {
     groups.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b)).collect()).collect()
 }
 
-fn squared_norm(values: &[i64]) -> u128 {
+pub(crate) fn squared_norm(values: &[i64]) -> u128 {
     values.iter().map(|value| u128::from(value.unsigned_abs()).pow(2)).sum()
 }
 
