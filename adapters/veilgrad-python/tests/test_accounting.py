@@ -63,8 +63,8 @@ def conformance_cases():
         inputs = case["inputs"]
         if case["kind"] == "statement":
             # TensorFlow Privacy's statement has an epsilon for epochs over all records, and one for Poisson samples.
-            q = inputs["batch"] / inputs["n"]
-            both = [Round.all(inputs["z"], math.ceil(inputs["epochs"])), Round.poisson(q, inputs["z"], math.ceil(inputs["epochs"] / q))]
+            q, z = inputs["batch"] / inputs["n"], inputs["z"] / (2 if inputs["microbatching"] else 1)
+            both = [Round.all(z, math.ceil(inputs["epochs"])), Round.poisson(q, z, math.ceil(inputs["epochs"] / q))]
             for rounds, name in zip(both, ("all", "poisson"), strict=True):
                 yield pytest.param([rounds], "add-remove", inputs["delta"], id=f"{case['name']}-{name}")
         if case["kind"] != "accountant":
