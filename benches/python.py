@@ -1,9 +1,12 @@
 """The Python package beside Opacus and dp_accounting, in one run: python benches/python.py [--quick] [SECTION...]
 
-Sections: accounting, calibration, training, accuracy; all but accuracy by default. CPU times: the least of several turns,
-peers in turn. Needs veilgrad, opacus and dp-accounting in the environment; `.ci/torch-cpu` installs torch without CUDA.
+Sections: accounting, calibration, training, classifier, accuracy; all but accuracy by default. CPU times: the least of
+several turns, peers in turn. Needs veilgrad, opacus, dp-accounting and scikit-learn in the environment; `.ci/torch-cpu`
+installs torch without CUDA. Exits with 1 if a figure is beyond its limit, except with --quick, which is too short for that.
+--figures FILE appends every figure and its limit to a file, for `adapters/veilgrad-python/test.sh all`.
 """
 
+import argparse
 import gzip
 import pathlib
 import statistics
@@ -14,8 +17,18 @@ import warnings
 warnings.filterwarnings("ignore")
 DATA = pathlib.Path(__file__).parent.parent / "data" / "mnist"
 QUICK = "--quick" in sys.argv
+#: What was measured: name, limit, found, whether it is within the limit.
+FIGURES = []
 #: rate, noise multiplier, steps, delta: MNIST of the tutorial, little noise, many small steps.
 ROWS = [(0.0043, 1.1, 14040, 1e-5), (0.01, 0.5, 10_000, 1e-6), (1e-4, 0.6, 1_000_000, 1e-8)]
+
+
+def at_most(name, limit, found, text="{:.2f}"):
+    FIGURES.append((name, f"<= {limit}", text.format(found), found <= limit))
+
+
+def at_least(name, limit, found, text="{:.0f}"):
+    FIGURES.append((name, f">= {limit}", text.format(found), found >= limit))
 
 
 def cpu(work, turns):
@@ -52,6 +65,8 @@ def accounting():
         (our_time, our), (pld_time, theirs), (prv_time, prv_found) = cpu(lambda: ours(*row), 5), cpu(lambda: pld(*row), 2), cpu(lambda: prv(*row), 1)
         print(f"{row!s:34} {our:.5f} {our_time:7.2f} {theirs:.5f} {pld_time:9.1f} {prv_found:.5f} {prv_time:9.1f}"
               f"  {pld_time / our_time:.0f}x {prv_time / our_time:.0f}x")
+        at_least(f"dp_accounting PLD over ours, {row[0]}, {row[1]}, {row[2]}", 100, pld_time / our_time, "{:.0f}x")
+        at_least(f"Opacus PRV over ours, {row[0]}, {row[1]}, {row[2]}", 100, prv_time / our_time, "{:.0f}x")
 
 
 def calibration():
@@ -72,6 +87,8 @@ def calibration():
         if not (QUICK and "prv" in name):
             spent, found = cpu(work, turns)
             print(f"  {name:28} {spent:10.1f} {found:.5f}")
+            if name == "Opacus's search, veilgrad":
+                at_most("calibration in Opacus's search, s", 0.1, spent / 1e3, "{:.3f}")
 
 
 def mnist(part):
@@ -161,6 +178,27 @@ def training():
         base = statistics.median(times["Opacus"])
         for kind, found in times.items():
             print(f"  {name} {kind:22} {statistics.median(found):8.2f} {min(found):8.2f}   {statistics.median(found) / base:.2f}x")
+        # The size that make_private uses by default.
+        at_most(f"CPU time of an exact step over Opacus's, model {name}", 1.1, statistics.median(times["exact, chunks of 64"]) / base, "{:.2f}x")
+
+
+def classifier():
+    import numpy
+
+    from veilgrad.sklearn import VeilgradClassifier
+
+    def pair(part):
+        images, labels = (tensor.numpy() for tensor in mnist(part))
+        chosen = numpy.isin(labels, [3, 8])
+        return images[chosen].reshape(-1, 784), labels[chosen]
+
+    (images, labels), test = pair("train"), pair("t10k")
+    found = []
+    for seed in range(1 if QUICK else 3):
+        model = VeilgradClassifier(1.0, 1e-5, classes=[3, 8], bounds=(0, 1), records=12000, seed=seed)
+        found.append(100 * model.fit(images, labels).score(*test))
+    print(f"VeilgradClassifier, MNIST 3 against 8, epsilon 1: test accuracy in % {' '.join(f'{one:.2f}' for one in found)}")
+    at_least("MNIST 3 against 8 at epsilon 1, least accuracy in %", 95, min(found), "{:.2f}")
 
 
 def accuracy():
@@ -185,10 +223,31 @@ def accuracy():
                 found.append(100 * float((module(images).argmax(1) == labels).float().mean()))
         means[kind] = statistics.mean(found)
         print(f"  {kind:8} {' '.join(f'{one:.2f}' for one in found)}   mean {means[kind]:.2f}")
-    print(f"  difference {means['exact'] - means['opacus']:+.2f}")
+    difference = means["exact"] - means["opacus"]
+    print(f"  difference {difference:+.2f}")
+    at_most("MNIST accuracy, exact against Opacus, points apart", 0.5, abs(difference))
+
+
+SECTIONS = {work.__name__: work for work in (accounting, calibration, training, classifier, accuracy)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--figures", type=pathlib.Path)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", choices=[[], *SECTIONS])
+    options = parser.parse_args()
+    for section in options.sections or ["accounting", "calibration", "training", "classifier"]:
+        SECTIONS[section]()
+    lines = [(name, limit, found, "ok" if kept else "(short)" if QUICK else "MISSED") for name, limit, found, kept in FIGURES]
+    if options.figures:
+        with options.figures.open("a") as file:
+            file.writelines("\t".join(line) + "\n" for line in lines)
+    missed = [line for line in lines if line[3] == "MISSED"]
+    for name, limit, found, _ in missed:
+        print(f"beyond its limit: {name}: {found}, not {limit}")
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":
-    chosen = [word for word in sys.argv[1:] if not word.startswith("-")]
-    for section in chosen or ["accounting", "calibration", "training"]:
-        globals()[section]()
+    main()

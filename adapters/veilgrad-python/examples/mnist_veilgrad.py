@@ -33,7 +33,7 @@ model = nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 criterion = nn.CrossEntropyLoss()
 
-rate = BATCH / len(train)
+rate = BATCH / RECORDS  # a declared number: how many records there are is private
 model, optimizer, loader, run = make_private(
     module=model,
     optimizer=optimizer,

@@ -36,8 +36,9 @@ pub(crate) enum Array<'py> {
 }
 
 impl<'py> Array<'py> {
-    /// An array, or anything that numpy makes one of without changing its numbers. What is not in C order is copied into
-    /// it: numpy's own idea of contiguous includes Fortran order, where a row is not what it seems.
+    /// An array, a torch tensor on the CPU, or anything that numpy makes an array of without changing its numbers. What is
+    /// not in C order is copied into it: numpy's own idea of contiguous includes Fortran order, where a row is not what it
+    /// seems.
     ///
     /// # Errors
     /// For other types of numbers, and for masked arrays.
@@ -47,8 +48,7 @@ impl<'py> Array<'py> {
         if !is_array && values.is_instance(&numpy.getattr("ma")?.getattr("MaskedArray")?)? {
             return Err(PyTypeError::new_err("masked arrays are not supported: fill them first"));
         }
-        let array =
-            if is_array { values.clone() } else { numpy.call_method1("asarray", (values,))? };
+        let array = if is_array { values.clone() } else { as_array(&numpy, values)? };
         let untyped = array.cast::<PyUntypedArray>().map_err(PyErr::from)?;
         let kind = untyped.dtype();
         if !(kind.is_equiv_to(&numpy::dtype::<f32>(array.py()))
@@ -89,6 +89,25 @@ impl<'py> Array<'py> {
         self.numbers()?.copy(0, &mut values);
         Ok(values)
     }
+}
+
+/// What numpy makes of a value that is not exactly its array.
+fn as_array<'py>(
+    numpy: &Bound<'py, PyModule>,
+    values: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // Torch gives no array of a tensor that needs a gradient, although the numbers are the same.
+    let values = match values.hasattr("detach")? {
+        true => values.call_method0("detach")?,
+        false => values.clone(),
+    };
+    // Torch says "unsupported ScalarType BFloat16" without saying what is supported.
+    numpy.call_method1("asarray", (values,)).map_err(|cause| {
+        let error =
+            PyTypeError::new_err(format!("arrays must be float32 or float64, on the CPU: {cause}"));
+        error.set_cause(numpy.py(), Some(cause));
+        error
+    })
 }
 
 fn readonly<'py, T: numpy::Element>(

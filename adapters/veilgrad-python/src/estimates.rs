@@ -13,6 +13,18 @@ use crate::error::invalid;
 use crate::vectors::Shapes;
 
 /// The estimates that a round released: sums or averages, as each group says. Reading them is post-processing.
+///
+/// >>> plan = Plan({"w": (2, 3)}, [Group("w", "w", clip=1.0), Group.weight("count", 1.0)], 0.001)
+/// >>> with Run() as run:
+/// ...     (permit,) = run.reserve(plan, Sampler.all(), 1)
+/// ...     with permit.draw(Sampler.all(), records=1) as sample:
+/// ...         total = sample.begin(plan)
+/// ...         total.add({"w": [[0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]})
+/// ...         estimates = total.release()
+/// >>> estimates["w"].shape, estimates["w"].dtype.name, round(float(estimates["w"][0, 2]), 1)
+/// ((2, 3), 'float32', 0.5)
+/// >>> list(estimates), round(estimates.scalar("count")), estimates.charged_to
+/// (['w'], 1, 'memory')
 #[pyclass(frozen, extends = Capability, mapping, module = "veilgrad")]
 pub(crate) struct Estimates {
     owner: Owner,

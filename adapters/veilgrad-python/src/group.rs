@@ -30,11 +30,12 @@ use crate::error::invalid;
 pub(crate) struct Group {
     owner: Owner,
     inner: veilgrad_mechanism::Group,
+    is_quantile: bool,
 }
 
 impl Group {
     pub(crate) fn wrap(py: Python<'_>, inner: veilgrad_mechanism::Group) -> PyResult<Py<Self>> {
-        object(py, Self { owner: Owner::this()?, inner })
+        object(py, Self { owner: Owner::this()?, inner, is_quantile: false })
     }
 
     pub(crate) fn inner(&self) -> PyResult<&veilgrad_mechanism::Group> {
@@ -104,8 +105,8 @@ impl Group {
             }
             group = group.average_over(weights, PublicCount::new(least).map_err(invalid)?);
         }
-        let owner = Owner::this()?;
-        Ok(PyClassInitializer::from(Capability).add_subclass(Self { owner, inner: group }))
+        let group = Self { owner: Owner::this()?, inner: group, is_quantile: false };
+        Ok(PyClassInitializer::from(Capability).add_subclass(group))
     }
 
     /// The sum of the records' weights, each clamped into [0, bound]: a private count.
@@ -145,7 +146,14 @@ impl Group {
         let rate = LearningRate::constant(learning_rate).map_err(invalid)?;
         let quantile = Quantile::of_norm(group, target, expected, floor).map_err(invalid)?;
         let made = veilgrad_mechanism::Group::quantile(name, quantile.learning_rate(rate));
-        Self::wrap(py, finished(made, None, noise, share)?)
+        let inner = finished(made, None, noise, share)?;
+        object(py, Self { owner: Owner::this()?, inner, is_quantile: true })
+    }
+
+    /// Whether it moves the clip norm of another group (`Group.quantile`).
+    #[getter]
+    const fn is_quantile(&self) -> bool {
+        self.is_quantile
     }
 
     /// Its name.

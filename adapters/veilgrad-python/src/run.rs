@@ -1,6 +1,7 @@
 //! Runs: the charge is stored first, then permits are granted.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
 use crate::capability::{Capability, Owner, lock, object, take};
 use crate::error::{Raise, consumed, invalid, refused};
+use crate::interrupt::watched;
 use crate::plan::Plan;
 use crate::round::rounds_file;
 use crate::sample::Sample;
@@ -156,10 +158,21 @@ impl Run {
         }
         let name = dataset.clone();
         let terms = Terms { ledger, dataset, epsilon, delta, patience, allow_network };
-        let run = py.detach(move || -> PyResult<_> {
+        // A busy ledger is waited for. After Ctrl-C the wait goes on without anybody, and must not open a run.
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&abandoned);
+        let open = move || -> PyResult<_> {
             let store = terms.open(&header)?;
+            if seen.load(Ordering::Relaxed) {
+                return Err(refused("interrupted"));
+            }
             veilgrad_events::Run::open(store, header).map_err(Raise::raise)
-        })?;
+        };
+        let abandon = || {
+            abandoned.store(true, Ordering::Relaxed);
+            false
+        };
+        let run = watched(py, open, |_| Ok(()), abandon)??;
         let owner = Owner::this()?;
         let run = Self { owner, dataset: name, inner: Mutex::new(Some(run)) };
         Ok(PyClassInitializer::from(Capability).add_subclass(run))

@@ -12,6 +12,18 @@ use crate::sum::{Slot, Sum};
 
 /// The sample of one charged round, good for one release. Use it in a ``with`` block: leaving it without a release keeps
 /// the charge. It has no length, because the size of a sample is private.
+///
+/// >>> plan, sampler = Plan({"x": 1}, [Group("x", "x", clip=1.0, average=100)], 1.0), Sampler.poisson(0.1)
+/// >>> incomes = [0.5] * 1000
+/// >>> with Run() as run:
+/// ...     (permit,) = run.reserve(plan, sampler, 1)
+/// ...     with permit.draw(sampler, records=len(incomes)) as sample:
+/// ...         total = sample.begin(plan)
+/// ...         for record in sample.ids():
+/// ...             total.add({"x": [incomes[record]]})
+/// ...         estimates = total.release()
+/// >>> 0.2 < float(estimates["x"][0]) < 0.8
+/// True
 #[pyclass(frozen, extends = Capability, module = "veilgrad")]
 pub(crate) struct Sample {
     owner: Owner,

@@ -24,6 +24,20 @@ pub(crate) type Slot = Arc<Mutex<Option<Sample>>>;
 
 /// The running sum of one round. What goes in is clipped and certified in exact arithmetic; `release` adds the noise, and
 /// the sum without it cannot be read.
+///
+/// >>> plan, sampler = Plan({"x": 2}, [Group("x", "x", clip=1.0)], 0.001), Sampler.all()
+/// >>> with Run() as run:
+/// ...     (permit,) = run.reserve(plan, sampler, 1)
+/// ...     with permit.draw(sampler, records=3) as sample:
+/// ...         total = sample.begin(plan)
+/// ...         total.add({"x": [3.0, 4.0]})  # clipped to (0.6, 0.8)
+/// ...         total.add_batch({"x": [[0.1, 0.0], [0.0, float("nan")]]})  # NaN: that record contributes zero
+/// ...         estimates = total.release()
+/// >>> [round(float(value), 1) for value in estimates["x"]]
+/// [0.7, 0.8]
+/// >>> total.release()
+/// Traceback (most recent call last):
+/// veilgrad.Consumed: this sum was used already, or left its `with` block
 #[pyclass(frozen, extends = Capability, module = "veilgrad")]
 pub(crate) struct Sum {
     owner: Owner,

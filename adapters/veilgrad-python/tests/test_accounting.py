@@ -32,10 +32,12 @@ def oracle_cases():
             rounds.append(Round.poisson(q, z, steps) if q < 1 else Round.all(z, steps))
         adjacency = ADJACENCIES[case.get("adjacency", "add_remove")]
         yield pytest.param(rounds, adjacency, case["delta"], id=case["id"])
+        yield pytest.param(rounds, "zero-out", case["delta"], id=f"{case['id']}-zero-out")
     for place, case in enumerate(oracles["wor_fixed_size_rdp_replace_one"]):
         z = 2 * case["z_in_units_of_replace_one_sensitivity"]
         rounds = [Round.fixed(case["n"], case["batch"], z, case["steps"])]
         yield pytest.param(rounds, "replace-one", case["delta"], id=f"fixed-{place}")
+        yield pytest.param(rounds, "zero-out", case["delta"], id=f"fixed-{place}-zero-out")
     for place, case in enumerate(oracles["nested_groups"]):
         queries = [
             {"group": str(i), "clip": clip, "noise": noise}
@@ -59,6 +61,12 @@ def conformance_cases():
     cases = json.loads((REPOSITORY / "conformance/cases.json").read_text())["cases"]
     for case in cases:
         inputs = case["inputs"]
+        if case["kind"] == "statement":
+            # TensorFlow Privacy's statement has an epsilon for epochs over all records, and one for Poisson samples.
+            q, z = inputs["batch"] / inputs["n"], inputs["z"] / (2 if inputs["microbatching"] else 1)
+            both = [Round.all(z, math.ceil(inputs["epochs"])), Round.poisson(q, z, math.ceil(inputs["epochs"] / q))]
+            for rounds, name in zip(both, ("all", "poisson"), strict=True):
+                yield pytest.param([rounds], "add-remove", inputs["delta"], id=f"{case['name']}-{name}")
         if case["kind"] != "accountant":
             continue
         q = inputs.get("q") or (inputs["batch"] / inputs["n"] if "n" in inputs else 1.0)
@@ -69,6 +77,42 @@ def conformance_cases():
         queries = [{"group": str(i), "clip": 1.0, "noise": z} for i, z in enumerate(noises)]
         sampling = {"policy": "poisson", "rate": q} if q < 1 else {"policy": "all"}
         yield pytest.param([Round(sampling, queries, steps)], "add-remove", inputs["delta"], id=case["name"])
+
+
+def calibration_cases():
+    """Epsilon, delta, rate, rounds and accountant of every calibration, and the noise multiplier that is known."""
+    oracles = json.loads((REPOSITORY / "crates/veilgrad-accounting/tests/oracles.json").read_text())
+    for place, case in enumerate(oracles["calibration"]):
+        yield pytest.param(case["target_eps"], case["delta"], case["q"], case["steps"], case["z_exact"], id=f"oracle-{place}")
+    for case in json.loads((REPOSITORY / "conformance/cases.json").read_text())["cases"]:
+        if case["kind"] == "calibration":
+            inputs = case["inputs"]
+            steps = inputs.get("steps") or round(inputs["epochs"] / inputs["q"])
+            # Theirs stop within 0.01 of epsilon, and bound it otherwise: no exact number is known.
+            yield pytest.param(inputs["epsilon"], inputs["delta"], inputs["q"], steps, None, id=case["name"])
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "rate", "rounds", "known"), [*calibration_cases()])
+@pytest.mark.parametrize("accountant", ["best", "rdp"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_calibration_cases_have_the_bits_of_the_command(epsilon, delta, rate, rounds, known, accountant, adjacency, capfd):
+    words = ["--rate", repr(rate), "--steps", rounds, "--epsilon", epsilon, "--delta", repr(delta), "--adjacency", adjacency]
+    words += [] if accountant == "best" else ["--accountant", accountant]
+    code, document = command(capfd, "plan", *words)
+    options = dict(rate=rate, rounds=rounds, adjacency=adjacency, accountant=accountant)
+    if code:
+        assert code == 7
+        with pytest.raises(veilgrad.Unsupported):
+            veilgrad.calibrate(epsilon, delta, **options)
+        return
+    found = veilgrad.calibrate(epsilon, delta, **options)
+    assert found.noise_multiplier == document["noise_multiplier"]
+    assert found.guarantee.epsilon == document["epsilon"] <= epsilon
+    assert veilgrad.epsilon(Round.poisson(rate, found.noise_multiplier, rounds), delta, adjacency=adjacency).epsilon <= epsilon
+    if known is not None and adjacency == "add-remove":
+        assert found.noise_multiplier >= known * (1 - 1e-9)
+        if accountant == "best":
+            assert found.noise_multiplier == pytest.approx(known, rel=1e-4)
 
 
 @pytest.mark.parametrize(("rounds", "adjacency", "delta"), [*oracle_cases(), *conformance_cases()])

@@ -1,8 +1,13 @@
 """A custom loop: what is summed, what is charged, what is refused."""
 
+import fcntl
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -230,6 +235,62 @@ def test_what_was_charged_stays_charged_after_kill(tmp_path, done):
     # All four rounds, before the first of them was drawn.
     assert json.loads(out.stdout)["steps"] == 4
     assert veilgrad.claim(ledger).spent > 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_busy_ledger(tmp_path):
+    ledger = tmp_path / "ledger.db"
+    plan, sampler = Plan({"x": 1}, [Group("x", "x", 1.0)], 2.0), Sampler.poisson(0.1)
+    terms = dict(ledger=ledger, dataset="d", epsilon=100.0, delta=1e-5)
+    Run(**terms).close()
+    (anchor,) = tmp_path.glob("ledger.db*anchor*")
+    with anchor.open("rb") as lock:
+        # As another process does while it charges.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = ledger.read_bytes()
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            Run(**terms, patience=30.0)
+        assert 0.4 < time.monotonic() - start < 10
+    # The abandoned wait opens no run afterwards, and the ledger goes on.
+    time.sleep(0.5)
+    assert ledger.read_bytes() == before
+    with Run(**terms, plan=plan.rounds(sampler, 1)) as run:
+        assert len(list(run.reserve(plan, sampler, 1))) == 1
+
+
+def test_statistics_of_batch_norm_are_a_group_beside_the_gradient():
+    # Inputs far from 0 and of unequal width. The statistics that normalise them are released with the gradients, and used
+    # from the next round on: a record never sees the others of its batch.
+    rng = np.random.default_rng(4)
+    x = rng.uniform([4.0, -6.0], [6.0, 0.0], (2000, 2))
+    y = (x[:, 0] - 5 > (x[:, 1] + 3) / 3).astype(float)
+    groups = [
+        Group("gradient", ["w", "b"], 1.0, average=200),
+        # Beyond the norms of centred records, so that clipping keeps their mean.
+        Group("statistics", ["mean", "square"], 15.0, average=200),
+    ]
+    plan = Plan({"w": 2, "b": 1, "mean": 2, "square": 2}, groups, 0.5)
+    sampler = Sampler.poisson(0.1)
+    w, b, mean, variance = np.zeros(2), 0.0, np.zeros(2), np.ones(2)
+    with Run(plan=plan.rounds(sampler, 150)) as run:
+        for permit in run.reserve(plan, sampler, 150):
+            with permit.draw(sampler, len(x)) as sample:
+                ids = sample.ids()
+                z = (x[ids] - mean) / np.sqrt(variance + 1e-3)
+                error = 1 / (1 + np.exp(-(z @ w + b))) - y[ids]
+                total = sample.begin(plan)
+                centred = x[ids] - mean
+                total.add_batch({"w": error[:, None] * z, "b": error[:, None], "mean": centred, "square": centred**2})
+                estimates = total.release()
+            w, b = w - estimates["w"], b - estimates["b"][0]
+            mean = mean + 0.1 * estimates["mean"]
+            variance = np.maximum(0.9 * variance + 0.1 * estimates["square"], 0.01)
+        assert run.claim(1e-5).epsilon == veilgrad.epsilon(plan.rounds(sampler, 150), 1e-5).epsilon
+    # The noise on a statistic of one round is 0.5 sqrt(2) 15 / 200 = 0.05.
+    assert np.allclose(mean, [5.0, -3.0], atol=0.3) and np.allclose(variance, [1 / 3, 3.0], atol=0.5)
+    z = (x - mean) / np.sqrt(variance + 1e-3)
+    assert ((z @ w + b > 0) == (y > 0)).mean() > 0.85
 
 
 def test_leaving_the_block_keeps_the_charge():

@@ -1,6 +1,7 @@
 """What cannot be done: copies, pickles, forks, second uses, two threads at once."""
 
 import copy
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -83,11 +84,17 @@ def use(things, name):
     }[name]()
 
 
+def fork_in_c():
+    """A fork that Python does not see: its hooks do not run."""
+    return ctypes.PyDLL(None).fork()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_forked_child_uses_nothing(name):
+@pytest.mark.parametrize("fork", [getattr(os, "fork", None), fork_in_c], ids=["os.fork", "libc.fork"])
+def test_a_forked_child_uses_nothing(name, fork):
     things = everything()
-    child = os.fork()
+    child = fork()
     if child == 0:
         code = 1
         try:
@@ -103,10 +110,11 @@ def test_a_forked_child_uses_nothing(name):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
-def test_a_forked_child_adds_nothing_and_closes_nothing():
+@pytest.mark.parametrize("fork", [getattr(os, "fork", None), fork_in_c], ids=["os.fork", "libc.fork"])
+def test_a_forked_child_adds_nothing_and_closes_nothing(fork):
     things = everything()
     with things["Run"] as run:
-        child = os.fork()
+        child = fork()
         if child == 0:
             caught = 0
             for attempt in (
@@ -237,6 +245,109 @@ def test_threads_that_race_to_release_get_one_release():
             [thread.start() for thread in threads]
             [thread.join() for thread in threads]
             assert sorted(outcomes) == ["refused"] * 3 + ["released"]
+
+
+def race(*attempts):
+    """What the attempts, begun at the same moment by a thread each, returned or raised."""
+    found, barrier = [None] * len(attempts), threading.Barrier(len(attempts))
+
+    def run(place, attempt):
+        barrier.wait()
+        try:
+            found[place] = attempt()
+        except veilgrad.VeilgradError as error:
+            found[place] = error
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(attempts)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return found
+
+
+def refusals(found):
+    """Those that were refused, each with a message that says why."""
+    errors = [each for each in found if isinstance(each, veilgrad.VeilgradError)]
+    for error in errors:
+        assert isinstance(error, veilgrad.Consumed) or "another thread is using this" in str(error), error
+    return errors
+
+
+RECORDS = 200_000
+
+
+def test_threads_that_race_for_a_permit_get_one_sample():
+    plan = Plan({"x": 1}, [Group("x", "x", 1.0)], 1.0)
+    with Run() as run:
+        for permit in run.reserve(plan, POISSON, 20):
+            samplers = [Sampler.poisson(0.5) for _ in range(4)]
+            found = race(*(lambda sampler=sampler: permit.draw(sampler, RECORDS) for sampler in samplers))
+            assert len(refusals(found)) == 3
+            # What was drawn is whole.
+            (sample,) = [each for each in found if isinstance(each, veilgrad.Sample)]
+            sample.begin(plan).release()
+
+
+def test_threads_that_race_for_a_sampler_get_one_sample_and_keep_the_other_permits():
+    plan, sampler = Plan({"x": 1}, [Group("x", "x", 1.0)], 1.0), Sampler.poisson(0.5)
+    refused = 0
+    with Run() as run:
+        for _ in range(20):
+            permits = list(run.reserve(plan, sampler, 4))
+            found = race(*(lambda permit=permit: permit.draw(sampler, RECORDS) for permit in permits))
+            for permit, each in zip(permits, found, strict=True):
+                if isinstance(each, veilgrad.Sample):
+                    with pytest.raises(veilgrad.Consumed):
+                        permit.draw(sampler, RECORDS)
+                else:
+                    assert "another thread is using this sampler" in str(each)
+                    permit.draw(sampler, RECORDS)
+                    refused += 1
+            assert len(refusals(found)) <= 3
+    assert refused > 0
+
+
+def test_threads_that_race_for_permits_never_get_the_same_one():
+    plan = Plan({"x": 1}, [Group("x", "x", 1.0)], 1.0)
+    with Run() as run:
+        permits = run.reserve(plan, POISSON, 400)
+
+        def take():
+            numbers = []
+            while True:
+                try:
+                    numbers.append(next(permits).number)
+                except StopIteration:
+                    return numbers
+                except veilgrad.VeilgradError as error:
+                    assert "another thread is using this" in str(error)
+
+        found = race(*[take] * 4)
+        assert sorted(sum(found, [])) == list(range(400))
+
+
+def test_threads_that_race_for_a_run_never_charge_beyond_its_plan(tmp_path):
+    plan = Plan({"x": 1}, [Group("x", "x", 1.0)], 2.0)
+    refused = 0
+    for attempt in range(10):
+        # A durable charge waits for the disk, and other threads run meanwhile.
+        terms = dict(ledger=tmp_path / f"{attempt}.db", dataset="d", epsilon=100.0, delta=1e-5)
+        with Run(**terms, plan=plan.rounds(POISSON, 3)) as run:
+            found = race(*[lambda: run.reserve(plan, POISSON, 3)] * 4)
+            granted = [each for each in found if isinstance(each, veilgrad.Permits)]
+            # Whoever comes later finds the plan used up.
+            others = [each for each in found if each not in granted]
+            assert all("another thread is using this run" in str(each) or "plan" in str(each) for each in others)
+            assert len(granted) == 1 and len(list(granted[0])) == 3
+            assert run.claim().epsilon == veilgrad.epsilon(plan.rounds(POISSON, 3), 1e-5).epsilon
+            refused += sum("another thread" in str(each) for each in others)
+    assert refused > 0
+
+
+def test_threads_that_race_to_close_a_run_close_it_once():
+    for _ in range(20):
+        run = Run()
+        found = race(*[run.close] * 4)
+        assert len(refusals(found)) == 3
 
 
 def test_arrays_that_change_meanwhile_do_not_break_the_bound():

@@ -1,7 +1,9 @@
 """Opacus with this accountant and this arithmetic, with the real package, at toy size."""
 
 import copy
+import ctypes
 import math
+import os
 import pickle
 import signal
 import subprocess
@@ -18,7 +20,7 @@ opacus = pytest.importorskip("opacus")
 from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from veilgrad.opacus import PrivateTraining, make_private, register  # noqa: E402
 
@@ -328,11 +330,79 @@ class TestMisuse:
         with pytest.raises(veilgrad.Unsupported):
             private(module)
 
-    def test_a_run_cannot_be_copied(self):
-        run = private().run
+    @pytest.mark.parametrize("name", ["run", "optimizer", "loader"])
+    def test_nothing_is_copied_or_pickled(self, name):
+        training = private()
         for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError):
-                copied(run)
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                copied(getattr(training, name))
+        for copied in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled|pickle"):
+                copied(training)
+        one_pass(*training[:3])
+
+    @pytest.mark.parametrize("fork", [os.fork, lambda: ctypes.PyDLL(None).fork()], ids=["os.fork", "libc.fork"])
+    @pytest.mark.parametrize("what", ["step", "next batch", "new pass"])
+    def test_a_forked_child_neither_steps_nor_draws(self, fork, what):
+        # One thread: those of torch's own pool do not survive a fork.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        module, optimizer, loader, _ = private(rate=0.5, chunk=64, probe=None)
+        batches = iter(loader)
+        loss(module, next(batches)).backward()
+        before = weights(module)
+        child = fork()
+        if child == 0:
+            code = 1
+            try:
+                if what != "step":
+                    optimizer._abandon()
+                {"step": optimizer.step, "next batch": lambda: next(batches), "new pass": lambda: next(iter(loader))}[what]()
+            except veilgrad.OtherProcess:
+                code = 0
+            except BaseException:
+                code = 2
+            os._exit(code if torch.equal(before, weights(module)) else 3)
+        assert os.waitpid(child, 0)[1] == 0
+        optimizer.step()
+        assert optimizer.releases == 1
+        torch.set_num_threads(threads)
+
+    def test_quantile_groups_are_refused(self):
+        groups = [veilgrad.Group("gradient", "*", 1.0, average=18), veilgrad.Group.quantile("median", "gradient", 0.5, 18, 0.01)]
+        with pytest.raises(veilgrad.Unsupported, match="'median' is a quantile"):
+            private(groups=groups, clip=None, denominator=None)
+
+    def test_datasets_without_an_index_are_refused(self):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter(points())
+
+        with pytest.raises(veilgrad.Unsupported, match="IterableDataset"):
+            private(dataset=Stream())
+
+    @pytest.fixture
+    def process_group(self, tmp_path):
+        if not torch.distributed.is_available():
+            pytest.skip("torch was built without torch.distributed")
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+        yield
+        torch.distributed.destroy_process_group()
+
+    @pytest.mark.parametrize("wrapper", ["DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"])
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_models_of_several_processes_are_refused(self, process_group, wrapper, nested):
+        from torch.distributed import device_mesh, fsdp
+
+        if wrapper == "fully_shard":
+            mesh = device_mesh.init_device_mesh("cpu", (1,))
+            model, name = fsdp.fully_shard(nn.Linear(4, 2), mesh=mesh), "FSDPModule"
+        elif wrapper == "FullyShardedDataParallel":
+            model, name = fsdp.FullyShardedDataParallel(nn.Linear(4, 2), device_id=torch.device("cpu")), wrapper
+        else:
+            model, name = getattr(nn.parallel, wrapper)(nn.Linear(4, 2)), wrapper
+        with pytest.raises(veilgrad.Unsupported, match=f"{name} is not supported: .*in one process"):
+            private(nn.Sequential(model) if nested else model)
 
 
 class Mixing(nn.Module):

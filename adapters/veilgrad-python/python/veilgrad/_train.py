@@ -23,6 +23,26 @@ class Result:
     """What a training run left in its directory: model, report and statement.
 
     In a notebook it shows its report.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> points = np.random.default_rng(0).uniform(0, 10, (500, 2)).astype(np.float32)
+    >>> np.save(place / "points.npy", points)
+    >>> np.save(place / "labels.npy", (points[:, 0] > points[:, 1]).astype(np.float32))
+    >>> data = {"train": place / "points.npy", "labels": place / "labels.npy", "dataset": "points", "records": 500}
+    >>> public = {"classes": ["below", "above"], "shape": [2], "bounds": [0.0, 10.0]}
+    >>> config = {
+    ...     "data": {**data, **public},
+    ...     "model": {"kind": "linear"},
+    ...     "privacy": {"epsilon": 3.0, "delta": 1e-5, "expected_batch": 100},
+    ...     "train": {"rounds": 50, "optimizer": {"kind": "sgd", "lr": 1.0}},
+    ... }
+    >>> _ = train(config, out=place / "run", ledger=place / "ledger.db")
+    >>> result = Result(place / "run")  # what an earlier program left
+    >>> result.predict([[9.0, 1.0], [1.0, 9.0]]).tolist()
+    ['above', 'below']
+    >>> result.report["rounds"], sorted(weights.shape for weights in result.weights.values())
+    (50, [(2,), (2, 2)])
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -130,6 +150,29 @@ def train(
     Raises:
         BudgetExhausted: When the budget does not cover the run; the data was not opened.
         ValueError: When the configuration is wrong.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> points = np.random.default_rng(0).uniform(0, 10, (500, 2)).astype(np.float32)
+    >>> np.save(place / "points.npy", points)
+    >>> np.save(place / "labels.npy", (points[:, 0] > points[:, 1]).astype(np.float32))
+    >>> config = {
+    ...     "data": {
+    ...         "train": place / "points.npy",
+    ...         "labels": place / "labels.npy",
+    ...         "dataset": "points",
+    ...         "records": 500,  # declared, like classes, shape and bounds
+    ...         "classes": ["below", "above"],
+    ...         "shape": [2],
+    ...         "bounds": [0.0, 10.0],
+    ...     },
+    ...     "model": {"kind": "linear"},
+    ...     "privacy": {"epsilon": 3.0, "delta": 1e-5, "expected_batch": 100},
+    ...     "train": {"rounds": 50, "optimizer": {"kind": "sgd", "lr": 1.0}},
+    ... }
+    >>> result = train(config, out=place / "run", ledger=place / "ledger.db")
+    >>> result.epsilon <= 3.0 and float((result.predict(points) == "above").mean()) > 0.3
+    True
     """
     if isinstance(config, Mapping):
         if out is None:

@@ -10,7 +10,7 @@ Two steps, each useful alone:
    >>> engine = opacus.PrivacyEngine(accountant="veilgrad")
 
 2. `make_private`: Opacus computes gradients per sample; sampling, clipping, sum, noise and charge are Veilgrad's. The sum
-   is exact, the charge is durable before a record is read, and a bad record contributes zero.
+   is exact, the charge is durable before a sample is drawn, and a bad record contributes zero.
 """
 
 from __future__ import annotations
@@ -205,6 +205,12 @@ def make_private(
         groups = [veilgrad.Group("gradient", "*", clip, average=denominator)]
     elif clip is not None or denominator is not None:
         raise ValueError("groups have clip norms and denominators of their own")
+    for group in groups:
+        if group.is_quantile:
+            raise veilgrad.Unsupported(
+                f"group {group.name!r} is a quantile: clip norms are fixed here, because the plan is charged ahead. A custom "
+                "loop can move them"
+            )
     plan = veilgrad.Plan({name: tuple(p.shape) or 1 for name, p in parameters.items()}, groups, noise_multiplier)
     sampler = veilgrad.Sampler.poisson(rate)
 
@@ -231,10 +237,17 @@ def make_private(
     return PrivateTraining(private, exact, loader, run)
 
 
+#: Wrappers of several devices or processes, by name: importing them would need packages that are not always there. FSDPModule
+#: is what `fully_shard` makes of a class.
+_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"})
+
+
 def _parameters(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
     """The trained parameters by name."""
-    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel, GradSampleModule)):
-        raise veilgrad.Unsupported(f"{type(module).__name__}: give the module itself, in one process")
+    for part in module.modules():
+        for parent in type(part).__mro__:
+            if parent.__name__ in _WRAPPERS or parent is GradSampleModule:
+                raise veilgrad.Unsupported(f"{parent.__name__} is not supported: give the module itself, in one process")
     if isinstance(optimizer, ExactOptimizer) or hasattr(optimizer, "original_optimizer"):
         raise veilgrad.Unsupported("this optimizer is private already: give the one of torch")
     names = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -331,7 +344,7 @@ class _PaddedCollate:
 
     def __init__(self, collate: Callable[[list[Any]], Any], dataset: Dataset[Any], chunk: int) -> None:
         self.collate, self.chunk = collate, chunk
-        # Shapes and types only, which are public.
+        # One record is read for its shapes and types, which are public; its numbers are not kept.
         self.template = _map(lambda tensor: tensor.new_zeros((chunk, *tensor.shape[1:])), collate([dataset[0]]))
 
     def __call__(self, records: list[Any]) -> Any:
@@ -358,7 +371,14 @@ def _map(change: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:
     raise veilgrad.Unsupported(f"batches are tensors in tuples, lists and dicts; this one has {type(batch).__name__}")
 
 
-class PrivateLoader:
+class _NotCopied:
+    """Refuses copies and pickles, as all objects of a round do."""
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: there is one of each")
+
+
+class PrivateLoader(_NotCopied):
     """Gives batches of one fixed shape, each bound to the sample that it is of.
 
     One pass is `round(1 / rate)` steps, as with Opacus; together there are `steps`. Batches are used in order: the loader
@@ -407,7 +427,7 @@ class PrivateLoader:
         )
 
 
-class ExactOptimizer(torch.optim.Optimizer):
+class ExactOptimizer(_NotCopied, torch.optim.Optimizer):
     """Clips and adds gradients per sample in exact arithmetic, adds noise once per sample, and lets the wrapped optimizer
     move the weights by what was released."""
 
