@@ -188,8 +188,8 @@ impl PrivacyTarget<'_> {
         begin: u64,
         least_tolerance: f64,
     ) -> Option<u64> {
-        let tried = |rounds: u64| (rounds, self.excess(with(rounds), least_tolerance));
-        let mut low = tried(begin);
+        let evaluate = |rounds: u64| (rounds, self.excess(with(rounds), least_tolerance));
+        let mut low = evaluate(begin);
         let mut high = low;
         let mut factor: f64 = 1.05;
         while high.1.value <= 0.0 {
@@ -197,7 +197,7 @@ impl PrivacyTarget<'_> {
                 return None;
             }
             low = high;
-            high = tried(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
+            high = evaluate(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
             factor = (factor * factor).min(64.0);
         }
         factor = 1.05;
@@ -206,7 +206,7 @@ impl PrivacyTarget<'_> {
                 return Some(0);
             }
             high = low;
-            low = tried(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
+            low = evaluate(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
             factor = (factor * factor).min(64.0);
         }
         let mut halve = false;
@@ -214,17 +214,18 @@ impl PrivacyTarget<'_> {
             let gap = high.0 - low.0;
             let tolerance = high.1.tolerance.max(low.1.tolerance);
             let rough = tolerance > TOLERANCE;
-            let enough = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
-            if gap <= enough.max(1) {
+            let allowed_gap = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
+            if gap <= allowed_gap.max(1) {
                 return Some(low.0);
             }
-            let share = -low.1.value / (high.1.value - low.1.value);
-            let usable = !halve && share.is_finite();
-            let part = if usable { share.clamp(0.0, 1.0) } else { 0.5 };
+            let secant = -low.1.value / (high.1.value - low.1.value);
+            let usable = !halve && secant.is_finite();
+            let fraction = if usable { secant.clamp(0.0, 1.0) } else { 0.5 };
             // Slightly past the secant point, so that both ends of the bracket move.
-            let towards = if part < 0.5 { 1.0 } else { -1.0 };
-            let part = part + towards * if rough { 0.3 * enough as f64 / gap as f64 } else { 0.0 };
-            let next = tried(low.0 + ((gap as f64 * part) as u64).clamp(1, gap - 1));
+            let sign = if fraction < 0.5 { 1.0 } else { -1.0 };
+            let margin = if rough { 0.3 * allowed_gap as f64 / gap as f64 } else { 0.0 };
+            let fraction = fraction + sign * margin;
+            let next = evaluate(low.0 + ((gap as f64 * fraction) as u64).clamp(1, gap - 1));
             if next.1.value <= 0.0 {
                 low = next
             } else {
@@ -244,26 +245,26 @@ impl PrivacyTarget<'_> {
         (first, last): (f64, f64),
         least_tolerance: f64,
     ) -> Option<f64> {
-        let tried = |at: f64| End { at, excess: self.excess(with(at), least_tolerance) };
-        let mut high = tried(begin.clamp(first, last));
+        let evaluate = |x: f64| End { x, excess: self.excess(with(x), least_tolerance) };
+        let mut high = evaluate(begin.clamp(first, last));
         let mut low = high;
         let mut step = stride;
         while high.excess.value > 0.0 {
-            if high.at >= last {
+            if high.x >= last {
                 return None;
             }
-            (low, high) = (high, tried((high.at + step).min(last)));
+            (low, high) = (high, evaluate((high.x + step).min(last)));
             step *= 2.0;
         }
         step = stride;
         while low.excess.value <= 0.0 {
-            if low.at <= first {
-                return Some(low.at);
+            if low.x <= first {
+                return Some(low.x);
             }
-            (low, high) = (tried((low.at - step).max(first)), low);
+            (low, high) = (evaluate((low.x - step).max(first)), low);
             step *= 2.0;
         }
-        Some(close(tried, low, high))
+        Some(shrink(evaluate, low, high))
     }
 }
 
@@ -277,34 +278,34 @@ struct Excess {
 /// An end of the bracket: the value that was tried and its excess over the budget.
 #[derive(Clone, Copy)]
 struct End {
-    at: f64,
+    x: f64,
     excess: Excess,
 }
 
 /// Shrinks a bracket to the tolerance and returns its right end, which keeps the budget.
-fn close(tried: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
+fn shrink(evaluate: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
     let mut halve = false;
     loop {
         let tolerance = left.excess.tolerance.max(right.excess.tolerance);
-        let before = right.at - left.at;
+        let before = right.x - left.x;
         if before <= tolerance {
-            return right.at;
+            return right.x;
         }
         // Slightly right of the secant point, so that both ends move; bisection where secants converge slowly.
         let (above, below) = (left.excess.value, right.excess.value);
-        let secant = right.at - below * before / (below - above);
-        let usable = !halve && above.is_finite() && secant > left.at && secant < right.at;
+        let secant = right.x - below * before / (below - above);
+        let usable = !halve && above.is_finite() && secant > left.x && secant < right.x;
         let next = if usable {
             let room = 0.3 * tolerance;
-            tried((secant + room).min(right.at - room).max(left.at + room))
+            evaluate((secant + room).min(right.x - room).max(left.x + room))
         } else {
-            tried(0.5 * (left.at + right.at))
+            evaluate(0.5 * (left.x + right.x))
         };
         if next.excess.value <= 0.0 {
             right = next
         } else {
             left = next
         }
-        halve = right.at - left.at > 0.5 * before;
+        halve = right.x - left.x > 0.5 * before;
     }
 }

@@ -1,9 +1,9 @@
-//! Shifted and mirrored copies of an image.
+//! Data augmentation: shifted and mirrored copies of an image.
 
-/// A copy of an image: shifted by whole pixels, and mirrored or not.
+/// An augmented copy of an image: shifted by whole pixels, and optionally mirrored.
 ///
 /// # Guarantee
-/// A function of one image alone: copies of a record protect no less than the record. An image with NaN has copies of NaN.
+/// A function of one image alone, so copies belong to the record of their image. All copies of an image with a NaN are NaN.
 ///
 /// # Example
 /// ```
@@ -24,8 +24,8 @@ pub struct ImageCopy {
 }
 
 impl ImageCopy {
-    /// The image itself and its copies shifted by up to `shift` pixels along both sides, nearest first; each followed by its
-    /// mirror image, if there are to be any.
+    /// The image itself and all copies shifted by up to `shift` pixels along both axes, smallest shift first. With `mirrored`,
+    /// each is followed by its mirror image.
     #[must_use]
     pub fn all(shift: u8, mirrored: bool) -> Vec<Self> {
         let most = isize::from(shift);
@@ -33,22 +33,21 @@ impl ImageCopy {
             .flat_map(|down| (-most..=most).map(move |right| (down, right)))
             .collect();
         offsets.sort_by_key(|(down, right)| down * down + right * right);
-        let both = [false, true];
-        let mirrors = if mirrored { &both[..] } else { &both[..1] };
+        let flips: &[bool] = if mirrored { &[false, true] } else { &[false] };
         let copies = offsets.into_iter().flat_map(|(down, right)| {
-            mirrors.iter().map(move |mirrored| Self { down, right, mirrored: *mirrored })
+            flips.iter().map(move |mirrored| Self { down, right, mirrored: *mirrored })
         });
         copies.collect()
     }
 
-    /// Writes the copy of an image of `[rows, columns, colours]`. Pixels from beyond a side are those at the side.
+    /// Writes the copy of an image of shape `[rows, columns, colours]`. Pixels shifted in repeat the edge of the image.
     pub fn write(&self, image: &[f32], [rows, columns, colours]: [usize; 3], to: &mut [f32]) {
         if image.iter().any(|value| value.is_nan()) {
             to.fill(f32::NAN);
             return;
         }
-        let source = |place: usize, shift: isize, side: usize| {
-            place.saturating_add_signed(-shift).min(side.saturating_sub(1))
+        let source = |position: usize, shift: isize, side: usize| {
+            position.saturating_add_signed(-shift).min(side.saturating_sub(1))
         };
         let (pixel, line) = (colours.max(1), colours.max(1) * columns);
         for (row, to) in to.chunks_exact_mut(line.max(1)).enumerate().take(rows) {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_shifted_and_mirrored_with_their_sides_repeated() {
+    fn copies_are_shifted_and_mirrored_with_their_edges_repeated() {
         let image: Vec<f32> = (1..=9u8).map(f32::from).collect();
         let copy = |copy: ImageCopy| {
             let mut to = vec![0.0; 9];
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_stay_together_and_nan_is_everywhere() {
+    fn colours_stay_together_and_one_nan_makes_all_pixels_nan() {
         let mut to = [0.0; 4];
         let mirrored = ImageCopy { down: 0, right: 0, mirrored: true };
         mirrored.write(&[1.0, 2.0, 3.0, 4.0], [1, 2, 2], &mut to);

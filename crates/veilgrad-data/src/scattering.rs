@@ -1,4 +1,4 @@
-//! The scattering transform of an image: wavelets, modulus, average, twice.
+//! The scattering transform of an image: two layers of wavelets, moduli and averages.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
 use crate::parallel::each_row;
-use crate::wavelet::{Taps, average, fold, morlet, pool, turn};
+use crate::wavelet::{Taps, average, fold, morlet, pool, transpose};
 
 /// The scattering transform of order two (Bruna, Mallat 2013; with differential privacy: Tramèr, Boneh 2021).
 ///
 /// An image of `rows x columns` becomes `1 + J L + L^2 J (J - 1) / 2` channels of
-/// `rows / 2^J x columns / 2^J`: averages of the image, of its wavelet moduli, and of theirs.
+/// `rows / 2^J x columns / 2^J`: averages of the image, of its wavelet moduli, and of the wavelet moduli of those.
 ///
 /// # Guarantee
-/// A function of one record alone and of public sizes: it costs no budget. The result does not depend on
-/// the number of threads.
+/// A function of one record alone and of public sizes, so it costs no budget. The result does not depend on the number of
+/// threads.
 ///
 /// # Example
 /// ```
@@ -34,23 +34,23 @@ pub struct Scattering {
     image: (usize, usize),
     padded: (usize, usize),
     shape: [usize; 3],
-    /// By scale: what is needed where every 2^j-th sample is left.
+    /// Filters and averages of signals at scale j, for every j.
     levels: Vec<Level>,
 }
 
-/// Where channels are averaged: around `grid x grid` points, spread evenly over the image.
+/// Gaussian pooling of channels around `grid x grid` points, spread evenly over the image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pool {
-    /// Points along each side.
+    /// The number of points along each side.
     pub grid: usize,
     /// The standard deviation of the Gaussian around a point, in pixels.
     pub sigma: f64,
 }
 
-/// How many numbers all wavelets together may have, and the averages along one side.
+/// The largest number of values of all wavelets together, and of the averages along one side.
 const LARGEST: usize = 1 << 24;
 
-/// Sizes that cannot be transformed.
+/// Invalid sizes of a scattering transform.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("scattering of {rows} x {columns} images with J = {scales}, L = {orientations}: {rule}")]
 pub struct ScatteringError {
@@ -61,11 +61,11 @@ pub struct ScatteringError {
     rule: &'static str,
 }
 
-/// Signals of which every 2^j-th sample is left.
+/// Signals at one scale, which are subsampled.
 struct Level {
     rows: usize,
     columns: usize,
-    /// Transfer functions of the wavelets of this scale and all larger ones, by scale and orientation.
+    /// Transfer functions of the wavelets of this scale and of all larger ones, by scale and orientation.
     filters: Vec<Vec<Vec<f32>>>,
     /// The averages along rows and columns.
     average: (Vec<Taps>, Vec<Taps>),
@@ -73,26 +73,26 @@ struct Level {
     inverse: Plans,
 }
 
-/// The side of an image with room for the widest filter around it.
+/// The length of a side with padding for the widest filter.
 const fn pad(side: usize, scales: u32) -> usize {
     let step = 1usize << scales;
     ((side + step) / step + 1) * step
 }
 
-/// The same for [`Scattering::pooled`]: two and a half times the widest wavelet's scale on each side. A multiple of
-/// eight, because signals are subsampled by up to eight.
+/// The same for [`Scattering::pooled`]: padding of two and a half times the widest wavelet's scale at both ends. The length is
+/// a multiple of eight, because signals are subsampled by up to eight.
 const fn pad_pooled(side: usize, scales: u32) -> usize {
     (side + (5 << (scales - 1))).next_multiple_of(8)
 }
 
-/// Transforms along a side of `rows` and along one of `columns`.
+/// Fourier transforms of length `rows` and of length `columns`.
 struct Plans(Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
 impl Scattering {
     /// The transform with scales 1, 2, …, 2^(J-1) and L orientations.
     ///
     /// # Errors
-    /// When the image is smaller than 2^J + 1, J or L is 0 or unreasonably large.
+    /// When a side of the image is at most 2^J, or a size is out of range.
     pub fn new(
         rows: usize,
         columns: usize,
@@ -110,8 +110,8 @@ impl Scattering {
     }
 
     /// The transform with scales 1, 2, …, 2^(J-1) and L orientations, averaged around the points of a grid: point k of
-    /// G along a side of n pixels is at `(k + 1/2) n/G - 1/2`. Images are mirrored at their sides; averages count
-    /// pixels of the image alone.
+    /// G along a side of n pixels is at `(k + 1/2) n/G - 1/2`. Images are padded by reflection; averages are over the pixels
+    /// of the image only.
     ///
     /// # Errors
     /// As for [`new`](Self::new), and when the grid has more points than a side has pixels or sigma is not in
@@ -126,7 +126,7 @@ impl Scattering {
         let pooled = Pool { grid, sigma };
         let shape = Self::pooled_shape_of(rows, columns, scales, orientations, pooled)?;
         let padded = (pad_pooled(rows, scales), pad_pooled(columns, scales));
-        // Samples at most two sigmas apart lose less than 1 % of a Gaussian average.
+        // With samples at most two sigmas apart, the error of a Gaussian average is below 1 %.
         let coarsest = (2.0 * sigma).log2().floor().clamp(0.0, 3.0) as u32;
         let factor = |j: u32| 1usize << j.min(coarsest);
         let averages = |length: usize, side: usize, factor: usize| {
@@ -136,8 +136,8 @@ impl Scattering {
         Ok(Self::build((rows, columns), padded, shape, (scales, orientations), factor, averages))
     }
 
-    /// The transform whose signals of scale j are subsampled by `factor(j)`, with averages along sides of
-    /// `(length, pixels, factor)`.
+    /// The transform whose signals of scale j are subsampled by `factor(j)`. `averages` takes the length of a subsampled side,
+    /// its pixels in the image and the factor.
     fn build(
         image: (usize, usize),
         padded: (usize, usize),
@@ -146,24 +146,24 @@ impl Scattering {
         factor: impl Fn(u32) -> usize,
         averages: impl Fn(usize, usize, usize) -> Vec<Taps>,
     ) -> Self {
-        let whole: Vec<Vec<Vec<f32>>> = (0..scales)
+        let filters: Vec<Vec<Vec<f32>>> = (0..scales)
             .map(|j| {
-                let one = |l| turn(&morlet(padded, j, l, orientations), padded.1);
-                (0..orientations).map(one).collect()
+                let filter = |l| transpose(&morlet(padded, j, l, orientations), padded.1);
+                (0..orientations).map(filter).collect()
             })
             .collect();
         let mut planner = FftPlanner::new();
         let mut level = |j: u32| {
             let factor = factor(j);
             let (rows, columns) = (padded.0 / factor, padded.1 / factor);
-            let filters = whole
+            let folded = filters
                 .iter()
                 .skip(j as usize)
                 .map(|scale| scale.iter().map(|filter| fold(filter, padded.0, factor)).collect());
             Level {
                 rows,
                 columns,
-                filters: filters.collect(),
+                filters: folded.collect(),
                 average: (averages(rows, image.0, factor), averages(columns, image.1, factor)),
                 forward: Plans(planner.plan_fft_forward(rows), planner.plan_fft_forward(columns)),
                 inverse: Plans(planner.plan_fft_inverse(rows), planner.plan_fft_inverse(columns)),
@@ -173,7 +173,7 @@ impl Scattering {
         Self { image, padded, shape, levels }
     }
 
-    /// The shape of the result of [`pooled`](Self::pooled), in no time.
+    /// The shape of the result of [`pooled`](Self::pooled), without computing the filters.
     ///
     /// # Errors
     /// As for [`pooled`](Self::pooled).
@@ -199,7 +199,7 @@ impl Scattering {
         Ok([channels, grid, grid])
     }
 
-    /// The shape of the result of [`new`](Self::new), in no time: nothing is computed or allocated for it.
+    /// The shape of the result of [`new`](Self::new), without computing the filters.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -233,19 +233,20 @@ impl Scattering {
         self.shape
     }
 
-    /// Transforms images of equal size, one after the other; what is not a whole image is left out.
+    /// Transforms a sequence of images. An incomplete image at the end is ignored.
     pub fn transform(&self, images: &[f32], threads: usize) -> Vec<f32> {
         let (width, to_width) = (self.image.0 * self.image.1, self.shape().iter().product());
         let mut features = vec![0.0; images.len() / width * to_width];
         let begin = || Work::new(self);
         each_row(images, width, &mut features, to_width, threads, begin, |work, from, to| {
-            self.one(work, from, to);
+            self.transform_one(work, from, to);
         });
         features
     }
 
-    /// Channels: the image; its wavelets by scale and orientation; theirs by both pairs.
-    fn one(&self, work: &mut Work, image: &[f32], features: &mut [f32]) {
+    /// Transforms one image. Channels: the image; its wavelet moduli by scale and orientation; the wavelet moduli of each of
+    /// those, by scale and orientation.
+    fn transform_one(&self, work: &mut Work, image: &[f32], features: &mut [f32]) {
         let [_, rows, columns] = self.shape();
         let size = rows * columns;
         let Some(whole) = self.levels.first() else { return };
@@ -276,39 +277,38 @@ impl Scattering {
         }
     }
 
-    /// The image in the middle, mirrored at its sides without repeating them.
+    /// Puts the image into the middle and pads it by reflection, without repeating the edges.
     fn pad(&self, image: &[f32], to: &mut [f32]) {
-        let mirror = |place: usize, pad: usize, side: usize| {
-            let place = place.abs_diff(pad);
-            let last = 2 * (side - 1);
-            let place = place % last;
-            place.min(last - place)
+        let mirror = |position: usize, pad: usize, side: usize| {
+            let period = 2 * (side - 1);
+            let position = position.abs_diff(pad) % period;
+            position.min(period - position)
         };
         let (above, left) =
             ((self.padded.0 - self.image.0) / 2, (self.padded.1 - self.image.1) / 2);
         for (row, to) in to.chunks_exact_mut(self.padded.1).enumerate() {
             let from = image.chunks_exact(self.image.1).nth(mirror(row, above, self.image.0));
             for (column, to) in to.iter_mut().enumerate() {
-                let place = mirror(column, left, self.image.1);
-                *to = from.and_then(|from| from.get(place)).copied().unwrap_or(0.0);
+                let column = mirror(column, left, self.image.1);
+                *to = from.and_then(|from| from.get(column)).copied().unwrap_or(0.0);
             }
         }
     }
 }
 
-/// Whose wavelets are taken.
+/// The spectrum that a wavelet filters.
 #[derive(Clone, Copy)]
 enum Source {
     Image,
     Modulus,
 }
 
-/// What a thread works with. Fourier transforms are kept turned: column by column.
+/// The buffers of one thread. Spectra are stored transposed: column by column.
 struct Work {
     image: Vec<Complex<f32>>,
     spectrum: Vec<Complex<f32>>,
     signal: Vec<Complex<f32>>,
-    turned: Vec<Complex<f32>>,
+    transposed: Vec<Complex<f32>>,
     scratch: Vec<Complex<f32>>,
     real: Vec<f32>,
     middle: Vec<f32>,
@@ -325,7 +325,7 @@ impl Work {
             image: complex(size),
             spectrum: complex(size),
             signal: complex(size),
-            turned: complex(size),
+            transposed: complex(size),
             scratch: complex(scratch.unwrap_or(0)),
             real: vec![0.0; size],
             middle: vec![0.0; size],
@@ -338,7 +338,7 @@ impl Level {
         self.rows * self.columns
     }
 
-    /// The spectrum of what is in `real`.
+    /// Computes the spectrum of `work.real`.
     fn forward(&self, work: &mut Work) {
         let size = self.size();
         let (Some(real), Some(signal), Some(spectrum)) =
@@ -350,49 +350,48 @@ impl Level {
             *to = Complex::new(*from, 0.0);
         }
         self.forward.1.process_with_scratch(signal, &mut work.scratch);
-        turn_into(signal, self.columns, spectrum);
+        transpose_into(signal, self.columns, spectrum);
         self.forward.0.process_with_scratch(spectrum, &mut work.scratch);
     }
 
-    /// The modulus of a wavelet's answer, at the samples that `coarse` leaves, into `real`.
+    /// Filters a spectrum with a wavelet and writes the modulus, subsampled to the level `coarse`, to `work.real`.
     fn wavelet(&self, source: Source, filter: &[f32], coarse: &Self, work: &mut Work) {
         let size = coarse.size();
         let spectrum = match source {
             Source::Image => &work.image,
             Source::Modulus => &work.spectrum,
         };
-        let (Some(spectrum), Some(turned), Some(signal), Some(real)) = (
+        let (Some(spectrum), Some(transposed), Some(signal), Some(real)) = (
             spectrum.get(..self.size()),
-            work.turned.get_mut(..size),
+            work.transposed.get_mut(..size),
             work.signal.get_mut(..size),
             work.real.get_mut(..size),
         ) else {
             return;
         };
-        // Of every factor-th sample, frequencies that fall together are averaged; and the inverse
-        // transform has its size as a factor.
+        // Subsampling averages the frequencies that alias, and the inverse transform multiplies by its size: together this scale.
         let scale = 1.0 / self.size() as f32;
-        turned.fill(Complex::new(0.0, 0.0));
+        transposed.fill(Complex::new(0.0, 0.0));
         let columns = spectrum.chunks_exact(self.rows).zip(filter.chunks_exact(self.rows));
         for (column, (spectrum, filter)) in columns.enumerate() {
-            let to = turned.chunks_exact_mut(coarse.rows).nth(column % coarse.columns);
+            let to = transposed.chunks_exact_mut(coarse.rows).nth(column % coarse.columns);
             let Some(to) = to else { continue };
-            let parts = spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
-            for (spectrum, filter) in parts {
+            let aliases = spectrum.chunks_exact(coarse.rows).zip(filter.chunks_exact(coarse.rows));
+            for (spectrum, filter) in aliases {
                 for ((to, value), weight) in to.iter_mut().zip(spectrum).zip(filter) {
                     *to += value * (weight * scale);
                 }
             }
         }
-        coarse.inverse.0.process_with_scratch(turned, &mut work.scratch);
-        turn_into(turned, coarse.rows, signal);
+        coarse.inverse.0.process_with_scratch(transposed, &mut work.scratch);
+        transpose_into(transposed, coarse.rows, signal);
         coarse.inverse.1.process_with_scratch(signal, &mut work.scratch);
         for (to, from) in real.iter_mut().zip(signal.iter()) {
             *to = (from.re * from.re + from.im * from.im).sqrt();
         }
     }
 
-    /// The average of what is in `real` around every place that is kept.
+    /// Writes the averages of `work.real` around every point of the output to a channel.
     fn average(&self, work: &mut Work, channel: Option<&mut [f32]>) {
         let Some(channel) = channel else { return };
         let kept = self.average.1.len();
@@ -411,8 +410,8 @@ impl Level {
     }
 }
 
-/// Rows of `columns` as columns.
-fn turn_into(from: &[Complex<f32>], columns: usize, to: &mut [Complex<f32>]) {
+/// Transposes a row-major matrix with this number of columns.
+fn transpose_into(from: &[Complex<f32>], columns: usize, to: &mut [Complex<f32>]) {
     let rows = from.len() / columns.max(1);
     for (row, from) in from.chunks_exact(columns).enumerate() {
         for (to, from) in to.iter_mut().skip(row).step_by(rows).zip(from) {
@@ -445,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_known_without_the_transform_for_all_small_sizes() {
+    fn shape_of_agrees_with_the_transform_for_all_small_sizes() {
         for (rows, columns) in (1..20).flat_map(|rows| (1..20).map(move |c| (rows, c))) {
             for (scales, orientations) in [(0, 1), (1, 1), (1, 3), (2, 2), (3, 1), (1, 65), (9, 1)]
             {
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_images_have_their_constant_and_nothing_else() {
+    fn constant_images_have_only_their_average() {
         let scattering = Scattering::new(28, 28, 2, 8).unwrap();
         let features = scattering.transform(&vec![3.0; 784], 1);
         assert!(features[..49].iter().all(|x| (x - 3.0).abs() < 1e-4), "{:?}", &features[..3]);
@@ -482,10 +481,10 @@ mod tests {
         assert!(alone == all[2 * 81 * 49..3 * 81 * 49]);
     }
 
-    /// Values of another implementation with the same constants, which cuts high frequencies off before it
-    /// leaves samples out: channel, then three of its nine places.
+    /// Reference values from another implementation with the same constants, which removes high frequencies before it
+    /// subsamples: the channel, then three of its nine values.
     #[test]
-    fn features_are_those_of_common_use() {
+    fn features_agree_with_another_implementation() {
         let expected = [
             (0, [0.577131, 0.503797, 0.564206]),
             (1, [0.0805529, 0.103621, 0.0819123]),
@@ -499,8 +498,8 @@ mod tests {
         ];
         let features = Scattering::new(12, 12, 2, 4).unwrap().transform(&image(12, 12, 7), 1);
         for (channel, values) in expected {
-            for (place, value) in [0, 4, 8].into_iter().zip(values) {
-                let found: f32 = features[channel * 9 + place];
+            for (index, value) in [0, 4, 8].into_iter().zip(values) {
+                let found: f32 = features[channel * 9 + index];
                 let error = (found - value).abs();
                 assert!(error < 3e-2 * value, "channel {channel}: {found} for {value}");
             }
@@ -509,7 +508,7 @@ mod tests {
 
     /// Convolutions on the torus and averages by their definitions, in f64.
     #[test]
-    fn features_are_what_the_definition_says() {
+    fn features_agree_with_the_definition() {
         const SIDE: usize = 12;
         const TORUS: usize = 20;
         let pixels = image(SIDE, SIDE, 3);
@@ -532,7 +531,7 @@ mod tests {
                 sum.norm()
             })
         };
-        // The average at every fourth place, of every `step`-th sample.
+        // The average around every fourth pixel, of every `step`-th sample.
         let average = |signal: &[f64], step: usize| -> Vec<f64> {
             let width = 1.6 / step as f64;
             let weight = |from: usize, to: usize| -> f64 {
@@ -569,7 +568,7 @@ mod tests {
     /// Signals and averages by their definitions, in f64: moduli of convolutions on a torus, subsampled by two from scale 1
     /// on, averaged over the pixels of the image around 3 x 3 points.
     #[test]
-    fn pooled_features_are_what_the_definition_says() {
+    fn pooled_features_agree_with_the_definition() {
         const SIDE: usize = 10;
         const TORUS: usize = 24;
         const MARGIN: usize = 7;

@@ -85,11 +85,13 @@ pub(crate) fn average(length: usize, width: f64, stride: usize, count: usize) ->
             .sum::<f64>()
     };
     let scale = 1.0 / ((2.0 * PI).sqrt() * width);
-    let entry = |kept: usize, place: usize| {
-        (scale * weight(((kept + 1) * stride) as f64 - place as f64)) as f32
+    let entry = |point: usize, sample: usize| {
+        (scale * weight(((point + 1) * stride) as f64 - sample as f64)) as f32
     };
-    let taps =
-        |kept| Taps { first: 0, weights: (0..length).map(|place| entry(kept, place)).collect() };
+    let taps = |point| Taps {
+        first: 0,
+        weights: (0..length).map(|sample| entry(point, sample)).collect(),
+    };
     (0..count).map(taps).collect()
 }
 
@@ -106,11 +108,11 @@ pub(crate) fn pool(
     let pixel = |sample: usize| (sample * factor) as f64 - margin as f64;
     let taps = |point: usize| {
         let centre = (point as f64 + 0.5) * side as f64 / grid as f64 - 0.5;
-        let counts = |sample: &usize| {
+        let is_near = |sample: &usize| {
             let pixel = pixel(*sample);
             (0.0..side as f64).contains(&pixel) && (pixel - centre).abs() <= 4.0 * sigma
         };
-        let samples: Vec<usize> = (0..length).filter(counts).collect();
+        let samples: Vec<usize> = (0..length).filter(is_near).collect();
         let weight = |sample: &usize| {
             let distance = (pixel(*sample) - centre) / sigma;
             (-0.5 * distance * distance).exp()
@@ -139,16 +141,16 @@ fn transform(values: &[Complex<f64>], (rows, columns): Torus) -> Vec<Complex<f64
         let waves: Vec<Complex<f64>> = (0..length).map(wave).collect();
         let line = |line: &[Complex<f64>]| -> Vec<Complex<f64>> {
             let coefficient = |frequency: usize| {
-                let wave = |place: usize| waves.get(place * frequency % length);
+                let wave = |sample: usize| waves.get(sample * frequency % length);
                 let terms = line.iter().enumerate();
-                terms.filter_map(|(place, value)| wave(place).map(|wave| value * wave)).sum()
+                terms.filter_map(|(sample, value)| wave(sample).map(|wave| value * wave)).sum()
             };
             (0..length).map(coefficient).collect()
         };
         values.chunks_exact(length).flat_map(line).collect()
     };
-    let turned = turn(&along(values, columns), columns);
-    turn(&along(&turned, rows), rows)
+    let transposed = transpose(&along(values, columns), columns);
+    transpose(&along(&transposed, rows), rows)
 }
 
 /// A transfer function for signals subsampled by `factor`: sums the frequencies that alias.
@@ -168,7 +170,7 @@ pub(crate) fn fold(filter: &[f32], columns: usize, factor: usize) -> Vec<f32> {
 }
 
 /// The transpose of a row-major matrix.
-pub(crate) fn turn<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
+pub(crate) fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| values.iter().copied().skip(column).step_by(columns)).collect()
 }
 

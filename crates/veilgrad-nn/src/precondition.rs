@@ -1,4 +1,5 @@
-//! Private preconditioning: rounds before training that release the mean and the principal directions of the inputs.
+//! Private preconditioning: rounds before training that release the mean and the principal directions of the inputs, to
+//! whiten them.
 
 mod eigen;
 mod whitening;
@@ -22,16 +23,16 @@ use whitening::{centre, unit};
 
 pub use whitening::Whitening;
 
-/// Rows that go through a round at once.
+/// Rows per tile.
 const TILE: usize = 32;
-/// The clip norm of the first round of directions, in units of `sqrt(k / width)`: the expected norm of the projection of a
-/// unit vector on k random directions. At 1.5 times that few records are clipped.
+/// The clip norm of the first round of directions, in units of `sqrt(k / width)`, the root mean square norm of the projection of
+/// a unit vector on k random directions. At 1.5, few records are clipped.
 const FIRST_CLIP: f64 = 1.5;
-/// How much of the noise is taken off the squared singular values: its expectation, and a margin of a tenth for its
-/// largest singular value, which is above the average one.
+/// Squared singular values are corrected for noise: this times its expected share is subtracted. The margin of a tenth is for
+/// the largest singular value of the noise, which is above the mean.
 const NOISE_MARGIN: f64 = 1.1;
 const MOST_DIRECTIONS: usize = 256;
-/// How many numbers all directions together may have: a limit on memory.
+/// The largest `width * count`, to limit memory.
 const LARGEST: usize = 1 << 26;
 
 /// The settings of a preconditioning phase. All of them are public and fixed before the first round.
@@ -45,20 +46,20 @@ pub struct PreconditionPlan {
     pub mean: NoiseMultiplier,
     /// The noise multiplier of each round of directions.
     pub directions: NoiseMultiplier,
-    /// How many principal directions are released.
+    /// The number of principal directions to release.
     pub count: usize,
-    /// How many rounds of subspace iteration release them.
+    /// The number of rounds of subspace iteration that release them.
     pub rounds: usize,
-    /// Directions with more variance than this are scaled down to it. Inputs have norm 1, so that all variances together are
-    /// at most 1.
+    /// Directions with more variance than this are scaled down to it. Inputs have norm 1, so the sum of all variances is at
+    /// most 1.
     pub floor: f64,
 }
 
-/// Settings that cannot be used.
+/// Invalid settings of a preconditioning phase.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreconditionError {
-    /// There must be fewer directions than numbers in an input.
+    /// The number of directions is 0, above the length of an input, or above 256.
     #[error("{count} directions of inputs of {width} numbers: must be 1 to {}", MOST_DIRECTIONS.min(*width))]
     Directions {
         /// The directions.
@@ -66,7 +67,7 @@ pub enum PreconditionError {
         /// The length of an input.
         width: usize,
     },
-    /// All directions together would take too much memory.
+    /// The directions would take too much memory.
     #[error("{count} directions of inputs of {width} numbers are more than 2^26 numbers")]
     Size {
         /// The directions.
@@ -74,10 +75,10 @@ pub enum PreconditionError {
         /// The length of an input.
         width: usize,
     },
-    /// At least one round must release the directions.
+    /// The number of rounds of directions is out of range.
     #[error("{0} rounds of directions: must be 1 to 64")]
     Rounds(usize),
-    /// The floor is a share of the variance.
+    /// The floor is out of range.
     #[error("floor {0} is not in (0, 1]")]
     Floor(f64),
     /// A number is out of range.
@@ -85,18 +86,17 @@ pub enum PreconditionError {
     Unit(#[from] UnitError),
 }
 
-/// A preconditioning phase in progress: one round that releases the mean of the inputs, then rounds of subspace iteration
-/// that release their principal directions, all on all records. Its result is a [`Whitening`] of the inputs.
+/// A private preconditioning phase: one round releases the mean of the inputs, then rounds of subspace iteration (a noisy power
+/// method) release their principal directions. All rounds are on all records. The result is a [`Whitening`] of the inputs.
 ///
-/// A linear model learns faster from whitened inputs: their mean and a few directions hold most of their norm, and noise is
-/// relative to the norm.
+/// A linear model learns faster from whitened inputs. Before whitening, the mean and a few directions hold most of the norm of
+/// an input, and noise is relative to that norm.
 ///
 /// # Guarantee
-/// Inputs are scaled to norm 1. A record adds its input to the sum of the first round, and the outer product
-/// `x (U^T x)^T` of its centred input to the sums of the others, where U is random in the first of them and computed from
-/// what the previous one released afterwards. Both are clipped to integer vectors with a certified norm like a gradient,
-/// and released with the noise of the plan: these are rounds of the Gaussian mechanism on all records, and everything else
-/// is post-processing.
+/// Inputs are scaled to norm 1. A record adds its input x to the sum of the first round, and `x (U^T x)^T` of its centred input
+/// to the sums of the others. U is random in the first round of directions, and computed from the previous release in later
+/// rounds. Contributions are clipped to integer vectors with a certified norm, like gradients, and released with the noise of
+/// the plan. So each round is a Gaussian mechanism on all records, and everything else is post-processing.
 ///
 /// # Example
 /// ```
@@ -130,16 +130,17 @@ pub enum PreconditionError {
 pub struct Preconditioning {
     plan: PreconditionPlan,
     performance: Performance,
+    /// The number of finished rounds.
     done: usize,
     /// Empty before the first round.
     mean: Vec<f32>,
-    /// One after the other, from the largest variance to the smallest; empty before they are released.
+    /// One direction after the other, from the largest variance to the smallest; empty before the first release.
     directions: Vec<f32>,
     variances: Vec<f32>,
 }
 
 impl Preconditioning {
-    /// A phase that has not begun.
+    /// A new phase.
     ///
     /// # Errors
     /// When a setting is out of range.
@@ -164,19 +165,19 @@ impl Preconditioning {
         Ok(Self { plan, performance, done: 0, mean, directions, variances })
     }
 
-    /// How many rounds are done.
+    /// The number of finished rounds.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.done
     }
 
-    /// Whether all rounds are done.
+    /// Whether all rounds are finished.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.done > self.plan.rounds
     }
 
-    /// The header of a run of this phase and of training on single examples.
+    /// The header of a run with this phase, followed by training with single examples as records.
     #[must_use]
     pub fn header(&self, adjacency: Adjacency) -> RunHeader {
         let mut header = RunHeader::new(RecordUnit::Example, adjacency);
@@ -184,7 +185,7 @@ impl Preconditioning {
         header
     }
 
-    /// The next round, as the ledger must charge it; `None` if all are done.
+    /// The event of the next round, to be charged to the ledger; `None` if all rounds are finished.
     ///
     /// # Errors
     /// When a clip norm or noise is so extreme that its event cannot be represented.
@@ -195,27 +196,27 @@ impl Preconditioning {
         Ok(Some(self.engine(self.done)?.event(&AllRecords)?))
     }
 
-    /// All rounds that are not done yet, in order: for the plan of a run.
+    /// The events of all remaining rounds, in order, for the plan of a run.
     ///
     /// # Errors
     /// As for [`event`](Self::event).
     pub fn events(&self) -> Result<Vec<Rounds>, TrainError> {
-        let mut parts: Vec<Rounds> = Vec::new();
+        let mut groups: Vec<Rounds> = Vec::new();
         for number in self.done..=self.plan.rounds {
             let round = self.engine(number)?.event(&AllRecords)?;
-            match parts.last_mut().filter(|part| part.round == round) {
-                Some(part) => part.count += 1,
-                None => parts.push(Rounds { count: 1, round }),
+            match groups.last_mut().filter(|group| group.round == round) {
+                Some(group) => group.count += 1,
+                None => groups.push(Rounds { count: 1, round }),
             }
         }
-        Ok(parts)
+        Ok(groups)
     }
 
     /// Runs one charged round on all records.
     ///
     /// # Errors
-    /// When the permit is for another round, all rounds are done, the operating system gives no randomness, or the round
-    /// left no estimates; never because of a record. The phase is then unchanged.
+    /// When the permit is for another round, all rounds are finished, the operating system gives no randomness, or the
+    /// round left no estimates; never because of a record. After an error the phase is unchanged.
     pub fn round<R: Records>(
         &mut self,
         permit: RoundPermit,
@@ -257,7 +258,7 @@ impl Preconditioning {
         Ok(self.engine(self.done)?.plan().clone())
     }
 
-    /// The result; `None` until all rounds are done.
+    /// The whitening of the inputs; `None` until all rounds are finished.
     #[must_use]
     pub fn whitening(&self) -> Option<Whitening> {
         if !self.is_done() {
@@ -270,10 +271,10 @@ impl Preconditioning {
         Whitening::new(self.mean.clone(), self.directions.clone(), scales)
     }
 
-    /// What was released so far, for a checkpoint.
+    /// A checkpoint of everything released so far.
     ///
     /// # Errors
-    /// None in practice.
+    /// When the arrays cannot be serialised, which does not happen in practice.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
         let mut arrays = Arrays::default();
         arrays.texts.insert("done".to_owned(), self.done.to_string());
@@ -285,10 +286,10 @@ impl Preconditioning {
         arrays.to_bytes()
     }
 
-    /// The phase of the same plan at the point where [`to_bytes`](Self::to_bytes) was called.
+    /// Restores a checkpoint of [`to_bytes`](Self::to_bytes) of a phase with the same plan.
     ///
     /// # Errors
-    /// When the bytes are not of such a phase. The phase is then unchanged.
+    /// When the bytes are not such a checkpoint. The phase is then unchanged.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let wrong = |name: &str| FileError::Format(format!("'{name}' is missing or wrong"));
         let mut arrays = Arrays::from_bytes(bytes)?;
@@ -297,10 +298,10 @@ impl Preconditioning {
         let done = done.filter(|done| *done <= rounds + 1).ok_or_else(|| wrong("done"))?;
         let mut take = |name: &str, length: usize| {
             let found = arrays.arrays.remove(name).map(|(_, values)| values);
-            let fits = |values: &Vec<f32>| {
+            let is_valid = |values: &Vec<f32>| {
                 values.len() == length && values.iter().all(|value| value.is_finite())
             };
-            found.filter(fits).ok_or_else(|| wrong(name))
+            found.filter(is_valid).ok_or_else(|| wrong(name))
         };
         let mean = take("mean", if done == 0 { 0 } else { width })?;
         let directions = take("directions", if done <= 1 { 0 } else { width * count })?;
@@ -310,7 +311,7 @@ impl Preconditioning {
         Ok(())
     }
 
-    /// The engine of a round: the mean, or directions.
+    /// The engine of round `number`: 0 releases the mean, all others directions.
     fn engine(&self, number: usize) -> Result<Engine<Memory>, TrainError> {
         let PreconditionPlan { width, count, .. } = self.plan;
         let (name, clip, noise, outer) = match number {
@@ -329,10 +330,12 @@ impl Preconditioning {
         Engine::new(training, vectors, self.performance, Numerics::Exact)
     }
 
+    /// The clip norm of the first round of directions.
     fn first_clip(&self) -> f64 {
         (FIRST_CLIP * (self.plan.count as f64 / self.plan.width as f64).sqrt()).min(1.0)
     }
 
+    /// Runs the next round and stores what it released.
     fn step<R: Records>(
         &mut self,
         records: &R,
@@ -362,8 +365,8 @@ impl Preconditioning {
             number => {
                 let clip = if number == 1 { self.first_clip() } else { 1.0 };
                 let (directions, squares) = left_singular_vectors(&estimate, width, count);
-                let noise = clip * self.plan.directions.get() / self.plan.records.get();
-                let noise = NOISE_MARGIN * width as f64 * noise * noise;
+                let deviation = clip * self.plan.directions.get() / self.plan.records.get();
+                let noise = NOISE_MARGIN * width as f64 * deviation * deviation;
                 let variance = |square: &f64| (square - noise).max(0.0).sqrt() as f32;
                 self.directions = directions;
                 self.variances = squares.iter().map(variance).collect();
@@ -374,10 +377,10 @@ impl Preconditioning {
     }
 }
 
-/// The inputs of records, as a round of preconditioning needs them.
+/// The backend of a preconditioning round: the inputs of records, centred and projected.
 struct Inputs<'a> {
     records: &'a dyn Records,
-    /// Empty in the round that estimates it.
+    /// Empty in the round that releases it.
     mean: &'a [f32],
     /// The current directions.
     panels: Panels,
@@ -385,7 +388,7 @@ struct Inputs<'a> {
     count: usize,
 }
 
-/// The memory of one thread: inputs, and their projections on the current directions.
+/// The buffers of one thread: inputs, and their projections on the current directions.
 struct Memory {
     rows: Vec<f32>,
     projected: Vec<f32>,
@@ -438,7 +441,7 @@ impl Backend for Inputs<'_> {
     }
 
     fn run_summed(&self, _: &mut Memory, _: &[ExampleId], _: &mut [Vec<f32>]) -> bool {
-        // Only for records of several examples, which the plan does not have.
+        // Only for records of several examples, which this phase does not support.
         false
     }
 
@@ -447,13 +450,13 @@ impl Backend for Inputs<'_> {
     }
 
     fn vector<'m>(&self, memory: &'m Memory, _: usize, row: usize) -> RecordVector<'m> {
-        let part = |values: &'m [f32], length: usize| {
+        let row_of = |values: &'m [f32], length: usize| {
             values.get(row * length..(row + 1) * length).unwrap_or_default()
         };
-        let input = part(&memory.rows, self.width);
+        let input = row_of(&memory.rows, self.width);
         match self.mean {
             [] => RecordVector::Values(input),
-            _ => RecordVector::Outer(input, part(&memory.projected, self.count)),
+            _ => RecordVector::Outer(input, row_of(&memory.projected, self.count)),
         }
     }
 
@@ -467,7 +470,7 @@ impl Backend for Inputs<'_> {
     }
 }
 
-/// Public pseudorandom signs, the same in every run: the start of subspace iteration needs no secret.
+/// Public pseudorandom signs, the same in every run: the start of subspace iteration need not be secret.
 fn random_signs(count: usize) -> Vec<f64> {
     let mut random = crate::model::SplitMix64(0x7072_6563_6f6e_6469);
     (0..count).map(|_| if random.next() >> 63 == 0 { 1.0 } else { -1.0 }).collect()

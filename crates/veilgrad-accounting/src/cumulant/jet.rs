@@ -1,7 +1,8 @@
-//! The value of a function with its first two derivatives.
+//! A function value with its first two derivatives.
 
 use crate::number::UNIT;
 
+/// A function value with its first two derivatives.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Jet {
     pub(crate) value: f64,

@@ -55,6 +55,7 @@ impl Panels {
         error
     }
 
+    /// Adds panels until they reach `to`.
     fn extend(&mut self, to: f64) {
         let width = self.width;
         let Some(pair) = self.pair(Direction::Remove) else { return };
@@ -71,6 +72,7 @@ impl Panels {
         }
     }
 
+    /// `K(tilt)` of one round, rounded up, and its derivatives.
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
         // The exponent has a slope of at most (1 + tilt)/z, which shifts the normal density by as much.
         let end = (1.0 + tilt) / self.z + LEAST_REACH;

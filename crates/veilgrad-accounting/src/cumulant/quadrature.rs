@@ -15,6 +15,7 @@ pub(crate) const LEAST_NOISE: f64 = 0.01;
 /// At most this many nodes; a contour that needs more is left to the lattice.
 pub(crate) const MOST_NODES: f64 = 2e5;
 
+/// A node of a quadrature over outputs.
 pub(crate) struct QuadratureNode {
     /// The log of normal density times tilted likelihood times quadrature weight.
     pub(crate) log_mass: Complex64,
@@ -24,6 +25,7 @@ pub(crate) struct QuadratureNode {
     pub(crate) loss_rounding: f64,
 }
 
+/// The node at the real output y.
 pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> QuadratureNode {
     let point = pair.at(y);
     let exponent = point.weight + tilt * point.loss;
@@ -46,12 +48,12 @@ pub(crate) fn shifted_node(
 ) -> QuadratureNode {
     let (point, loss) = pair.at_shifted(y, shift);
     let exponent = point + tilt * loss;
-    let at = Complex64::new(y, pair.side(shift));
+    let output = Complex64::new(y, pair.side(shift));
     let scale = libm::log(weight / (2.0 * std::f64::consts::PI).sqrt());
     QuadratureNode {
-        log_mass: exponent - 0.5 * at * at + scale,
+        log_mass: exponent - 0.5 * output * output + scale,
         loss,
-        size: exponent.norm() + at.norm_sqr(),
+        size: exponent.norm() + output.norm_sqr(),
         loss_rounding: 4.0 * loss.norm() + pair.shifted_rounding(y, shift),
     }
 }
@@ -70,12 +72,12 @@ pub(crate) fn ends(pair: &Pair, tilt: f64, digits: f64) -> (f64, f64) {
     for _ in 0..4000 {
         let (log_left, log_right) = pair.log_tails(left, right, tilt);
         largest = largest.max(exponent(left)).max(exponent(right));
-        let enough = largest - digits - 3.0;
-        if log_left < enough && log_right < enough {
+        let negligible = largest - digits - 3.0;
+        if log_left < negligible && log_right < negligible {
             break;
         }
-        left -= if log_left < enough { 0.0 } else { 0.5 };
-        right += if log_right < enough { 0.0 } else { 0.5 };
+        left -= if log_left < negligible { 0.0 } else { 0.5 };
+        right += if log_right < negligible { 0.0 } else { 0.5 };
     }
     (left, right)
 }

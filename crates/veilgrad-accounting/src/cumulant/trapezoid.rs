@@ -53,8 +53,8 @@ impl Nodes {
             let (left, right) =
                 (self.first as f64 * self.spacing, last(self) as f64 * self.spacing);
             let (log_left, log_right) = self.pair.log_tails(left, right, tilt);
-            let enough = largest.max(0.0) - self.pair.digits();
-            let (to_left, to_right) = (!(log_left < enough), !(log_right < enough));
+            let negligible = largest.max(0.0) - self.pair.digits();
+            let (to_left, to_right) = (!(log_left < negligible), !(log_right < negligible));
             if !to_left && !to_right {
                 return true;
             }
@@ -79,6 +79,7 @@ impl Nodes {
         }
     }
 
+    /// `K(tilt)` of one round, rounded up, and its derivatives.
     pub(crate) fn at(&mut self, tilt: f64) -> Jet {
         if !self.reach(tilt) {
             return self.bound.at(tilt);

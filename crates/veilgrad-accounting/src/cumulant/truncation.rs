@@ -73,13 +73,13 @@ impl Truncated {
     fn along(&self, tilt: f64, strip: f64, height: f64) -> Vec<Panel> {
         let (start, end) = self.ends();
         let mut panels = Vec::new();
-        let mut at = end;
+        let mut position = end;
         // Starts at the end, where exponents are steepest.
-        while at > start {
-            let steepest = (2.0 + tilt) * self.slope(at);
-            let half = (strip / HIGH).min(STEEP / steepest).min(0.5 * (at - start).max(1e-9));
-            panels.push(Panel { middle: (at - half, height), half, perpendicular: false });
-            at -= 2.0 * half;
+        while position > start {
+            let steepest = (2.0 + tilt) * self.slope(position);
+            let half = (strip / HIGH).min(STEEP / steepest).min(0.5 * (position - start).max(1e-9));
+            panels.push(Panel { middle: (position - half, height), half, perpendicular: false });
+            position -= 2.0 * half;
             if panels.len() as f64 * 20.0 > MOST_NODES {
                 break;
             }
@@ -146,13 +146,13 @@ impl Truncated {
             error = error.max(self.panel_error(panel, tilt, last));
             let ((x, height), half) = (panel.middle, panel.half);
             let along = if panel.perpendicular { height } else { x };
-            nodes.extend(legendre(along, half).map(|(place, weight)| {
-                let y = self.pair.outward(if panel.perpendicular { x } else { place });
+            nodes.extend(legendre(along, half).map(|(coordinate, weight)| {
+                let y = self.pair.outward(if panel.perpendicular { x } else { coordinate });
                 match (panel.perpendicular, height > 0.0) {
                     (false, false) => node(&self.pair, tilt, y, weight),
                     (false, true) => shifted_node(&self.pair, tilt, y, height, weight),
                     (true, _) => {
-                        let node = shifted_node(&self.pair, tilt, y, place, weight);
+                        let node = shifted_node(&self.pair, tilt, y, coordinate, weight);
                         // The path runs downwards.
                         let turn = Complex64::new(0.0, -std::f64::consts::FRAC_PI_2);
                         QuadratureNode { log_mass: node.log_mass + turn, ..node }

@@ -50,7 +50,7 @@ pub(crate) struct Point {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loss {
     pub(crate) value: f64,
-    /// `e^value`, and the same less 1.
+    /// `e^value`, and `e^value - 1`.
     pub(crate) growth: f64,
     pub(crate) growth_less_one: f64,
 }
@@ -90,6 +90,7 @@ impl Pair {
         }
     }
 
+    /// The privacy loss at the output y.
     pub(crate) fn loss(&self, y: f64) -> f64 {
         match self.change {
             Change::Remove => self.log_ratio(y),
@@ -134,7 +135,7 @@ impl Pair {
         if log_twice > 300.0 { log_twice } else { libm::asinh(0.5 * log_twice.exp()) }
     }
 
-    /// The output with this log of the likelihood ratio, of which also the exponential less 1 is given.
+    /// The output with this log of the likelihood ratio, given also `growth_less_one`, its exponential minus 1.
     fn inverse_log_ratio(&self, loss: f64, growth_less_one: f64) -> f64 {
         if self.q == 1.0 {
             return self.z * loss + 0.5 / self.z;
@@ -165,6 +166,7 @@ impl Pair {
         }
     }
 
+    /// Weight and loss at the output y.
     pub(crate) fn at(&self, y: f64) -> Point {
         let (up, up_bend) = self.ratio(y);
         let ((weight, weight_beyond_linear), (loss, loss_beyond_linear)) = match self.change {

@@ -37,7 +37,7 @@ pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Inte
 impl Pair {
     /// The pair whose profile at losses from 0 on is that of a step.
     pub(crate) fn of_profile(step: Step, direction: Direction) -> Self {
-        // A fixed-size sample has there the profile of removal.
+        // At these losses the profile of a fixed-size sample is that of removal.
         match step.sampled {
             Sampled::FixedReplaced(_) => Self::new(step, Direction::Remove),
             _ => Self::new(step, direction),
@@ -53,7 +53,7 @@ impl Pair {
             Change::Add => (right, (0.0, -reach)),
             Change::Replace => (right, (0.0, -right)),
         };
-        // An output to 0.01 is enough.
+        // An accuracy of 0.01 in the output is enough.
         for _ in 0..64 {
             if (high - low).abs() <= 0.01 {
                 break;
@@ -64,6 +64,7 @@ impl Pair {
         (self.loss(lowest), self.loss(high))
     }
 
+    /// The (infinite) output with the largest loss.
     pub(crate) const fn highest(&self) -> f64 {
         match self.change {
             Change::Remove => f64::INFINITY,
@@ -248,14 +249,14 @@ mod tests {
         {
             for direction in [Direction::Remove, Direction::Add] {
                 let pair = Pair::of_profile(Step { sampled, z }, direction);
-                for at in [-6.0, -2.0, -0.5, 0.1, 1.0, 3.0, 8.0] {
-                    let loss = pair.loss(at);
+                for output in [-6.0, -2.0, -0.5, 0.1, 1.0, 3.0, 8.0] {
+                    let loss = pair.loss(output);
                     if !(loss > 0.0 && loss < 600.0) {
                         continue;
                     }
                     let delta = pair.delta(loss);
                     for moved in [-1.0, -0.1, -1e-3, 0.0, 1e-3, 0.1, 1.0] {
-                        let y = at + moved * at.abs();
+                        let y = output + moved * output.abs();
                         let masses = match pair.change {
                             Change::Remove => pair.masses(y, f64::INFINITY),
                             Change::Add | Change::Replace => pair.masses(f64::NEG_INFINITY, y),
@@ -271,7 +272,7 @@ mod tests {
         assert!(tight > 50, "{tight}");
     }
 
-    /// The profile in this place was computed with 50 digits.
+    /// The reference value was computed with 50 digits.
     #[test]
     fn replacement_under_huge_noise_is_not_underestimated() {
         let step = Step {

@@ -1,4 +1,4 @@
-//! The rounds of preconditioning before training: each is charged on its own and saved as soon as it is released.
+//! Preconditioning rounds before training. Each is charged separately and saved as soon as it is released.
 
 use veilgrad_events::{LedgerError, Run};
 use veilgrad_ledger::DatasetLedger;
@@ -8,8 +8,8 @@ use super::data::TrainingRecords;
 use super::hooks::RunHooks;
 use super::job::Job;
 
-/// Runs what is left of the preconditioning, if there is any, and whitens the inputs. False if it was interrupted. A round
-/// that was charged but not saved stays charged, and is charged again when the run is resumed.
+/// Runs the remaining preconditioning rounds, if any, and whitens the inputs. False if it was interrupted. A round that was
+/// charged but not saved stays charged, and is charged again when the run is resumed.
 pub(crate) fn run(
     job: &mut Job,
     run: &mut Run<DatasetLedger>,
@@ -19,7 +19,7 @@ pub(crate) fn run(
     let Some(mut phase) = job.precondition.take() else { return Ok(true) };
     let mut finished = Ok(true);
     if !phase.is_done() {
-        finished = rounds(job, &mut phase, run, records, hooks);
+        finished = run_rounds(job, &mut phase, run, records, hooks);
     }
     let whitening = phase.whitening();
     hooks.precondition = phase.to_bytes().ok();
@@ -30,7 +30,8 @@ pub(crate) fn run(
     finished
 }
 
-fn rounds(
+/// Charges and runs the remaining rounds; false if it was interrupted.
+fn run_rounds(
     job: &Job,
     phase: &mut Preconditioning,
     run: &mut Run<DatasetLedger>,
@@ -59,7 +60,7 @@ fn rounds(
     Ok(true)
 }
 
-/// Saves what was released so far.
+/// Saves a checkpoint of the phase.
 fn save(job: &Job, phase: &Preconditioning, hooks: &mut RunHooks) -> Result<(), DriveError> {
     let saved = phase.to_bytes().and_then(|bytes| {
         hooks.precondition = Some(bytes);

@@ -1,10 +1,10 @@
-//! Left singular vectors of tall matrices, through the eigenvectors of a small symmetric one.
+//! Left singular vectors of a tall matrix, from the eigenvectors of its Gram matrix.
 
-/// Rotations of all pairs: far more than the few that Jacobi's method needs until nothing changes.
+/// The most sweeps over all pairs; Jacobi's method converges in far fewer.
 const SWEEPS: usize = 60;
 
 /// The left singular vectors of a row-major matrix of `rows` rows and `columns` columns, one after the other, and the
-/// squares of their singular values, from the largest to the smallest. A vector of a singular value 0 is 0.
+/// squares of their singular values, from the largest to the smallest. The vector of a zero singular value is zero.
 pub(super) fn left_singular_vectors(
     matrix: &[f64],
     rows: usize,
@@ -31,13 +31,13 @@ pub(super) fn left_singular_vectors(
     (vectors, pairs.into_iter().map(|(square, _)| square.max(0.0)).collect())
 }
 
-/// The eigenvalues and eigenvectors of a symmetric matrix, by Jacobi's rotations.
+/// The eigenvalues and eigenvectors of a symmetric matrix, by Jacobi rotations.
 fn eigenpairs(mut a: Vec<f64>, n: usize) -> Vec<(f64, Vec<f64>)> {
     let mut v: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i / n == i % n))).collect();
     let diagonal = |a: &[f64]| (0..n).map(|i| a[i * n + i] * a[i * n + i]).sum::<f64>();
     for _ in 0..SWEEPS {
-        let off = (0..n * n).filter(|i| i / n != i % n).map(|i| a[i] * a[i]).sum::<f64>();
-        if off <= 1e-30 * diagonal(&a) {
+        let off_diagonal = (0..n * n).filter(|i| i / n != i % n).map(|i| a[i] * a[i]).sum::<f64>();
+        if off_diagonal <= 1e-30 * diagonal(&a) {
             break;
         }
         for p in 0..n {
@@ -49,7 +49,7 @@ fn eigenpairs(mut a: Vec<f64>, n: usize) -> Vec<(f64, Vec<f64>)> {
     (0..n).map(|i| (a[i * n + i], (0..n).map(|k| v[k * n + i]).collect())).collect()
 }
 
-/// Makes element (p, q) zero.
+/// The Jacobi rotation that makes element (p, q) zero.
 fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
     let apq = a[p * n + q];
     if apq == 0.0 {
@@ -92,19 +92,19 @@ mod tests {
         }
         // U U^T A = A, since U spans the columns; and |U_j^T A|^2 is the square of singular value j.
         for column in 0..columns {
-            let part = |j: usize| -> f64 {
+            let coefficient = |j: usize| -> f64 {
                 (0..rows).map(|r| f64::from(vector(j)[r]) * matrix[r * columns + column]).sum()
             };
             for r in 0..rows {
-                let sum: f64 = (0..columns).map(|j| f64::from(vector(j)[r]) * part(j)).sum();
+                let sum: f64 = (0..columns).map(|j| f64::from(vector(j)[r]) * coefficient(j)).sum();
                 assert!((sum - matrix[r * columns + column]).abs() < 1e-5);
             }
         }
         for (j, square) in squares.iter().enumerate() {
-            let part = |column: usize| -> f64 {
+            let coefficient = |column: usize| -> f64 {
                 (0..rows).map(|r| f64::from(vector(j)[r]) * matrix[r * columns + column]).sum()
             };
-            let found: f64 = (0..columns).map(|column| part(column).powi(2)).sum();
+            let found: f64 = (0..columns).map(|column| coefficient(column).powi(2)).sum();
             assert!((found - square).abs() < 1e-5 * squares[0], "{found} for {square}");
         }
     }

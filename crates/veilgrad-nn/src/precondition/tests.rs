@@ -1,4 +1,4 @@
-//! Preconditioning rounds: sensitivity, restart, and what they compute.
+//! Tests of preconditioning: sensitivity, restarts, and the released values.
 
 use veilgrad_events::{MemoryLedger, Run};
 use veilgrad_mechanism::insecure::no_noise;
@@ -177,9 +177,9 @@ fn without_noise_the_mean_and_the_directions_are_those_of_the_inputs() {
         let mut expected = row.clone();
         for (j, variance) in found.variances.iter().enumerate() {
             let direction = &found.directions[j * WIDTH..(j + 1) * WIDTH];
-            let part: f64 = row.iter().zip(direction).map(|(x, u)| x * f64::from(*u)).sum();
+            let projection: f64 = row.iter().zip(direction).map(|(x, u)| x * f64::from(*u)).sum();
             let scale = (0.02 / f64::from(*variance)).sqrt().min(1.0);
-            let change = (scale - 1.0) * part;
+            let change = (scale - 1.0) * projection;
             expected.iter_mut().zip(direction).for_each(|(x, u)| *x += change * f64::from(*u));
         }
         normalise(&mut expected);
@@ -203,7 +203,7 @@ fn a_whitened_row_does_not_depend_on_its_neighbours() {
 }
 
 #[test]
-fn a_phase_goes_on_from_what_it_had_released() {
+fn a_restored_phase_continues_from_its_checkpoint() {
     let data = records(inputs(60));
     let whole = finished(&data);
     for stop in 0..=4 {
@@ -260,7 +260,7 @@ fn a_round_that_leaves_no_estimates_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn the_rounds_that_are_left_are_those_that_will_be_charged() {
+fn the_remaining_rounds_are_those_that_will_be_charged() {
     let data = records(inputs(60));
     let mut phase = phase();
     let mut planned = phase.events().unwrap();

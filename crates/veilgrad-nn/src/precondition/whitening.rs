@@ -1,17 +1,17 @@
-//! The result of preconditioning: a public function of one input.
+//! Whitening of inputs, the result of preconditioning.
 
 use crate::file::{Arrays, FileError};
 use crate::gemm::{Left, Panels, Start, multiply};
 use crate::model::Model;
 
-/// Rows that are whitened at once.
+/// Rows per tile.
 const TILE: usize = 32;
 
-/// Whitens inputs by a released mean and released principal directions: scales an input to norm 1, subtracts the mean,
-/// scales to norm 1, scales the released directions, and scales to norm 1 again.
+/// Whitens inputs with a released mean and released principal directions: scales an input to norm 1, subtracts the mean,
+/// scales to norm 1, scales its components along the directions, and scales to norm 1 again.
 ///
 /// # Guarantee
-/// A function of one input and of released values: to apply it costs no budget. The result for a row does not depend on
+/// A function of one input and of released values, so applying it costs no budget. The result for a row does not depend on
 /// other rows.
 ///
 /// # Example
@@ -40,13 +40,13 @@ const DIRECTIONS: &str = "precondition.directions";
 const SCALES: &str = "precondition.scales";
 
 impl Whitening {
-    /// A whitening with this mean and these directions, one after the other, with a scale for each. `None` if the lengths
-    /// do not fit each other or a number is not finite.
+    /// A whitening with this mean, these directions (concatenated) and a scale for each direction. `None` if the lengths do not
+    /// match or a number is not finite.
     #[must_use]
     pub fn new(mean: Vec<f32>, directions: Vec<f32>, scales: Vec<f32>) -> Option<Self> {
         let (width, count) = (mean.len(), scales.len());
-        let all = || mean.iter().chain(&directions).chain(&scales);
-        if width == 0 || directions.len() != width * count || !all().all(|x| x.is_finite()) {
+        let is_finite = mean.iter().chain(&directions).chain(&scales).all(|x| x.is_finite());
+        if width == 0 || directions.len() != width * count || !is_finite {
             return None;
         }
         let (mut columns, mut rows) = (Panels::default(), Panels::default());
@@ -61,19 +61,19 @@ impl Whitening {
         self.mean.len()
     }
 
-    /// How many directions are scaled.
+    /// The number of directions.
     #[must_use]
     pub fn directions(&self) -> usize {
         self.scales.len()
     }
 
-    /// Whitens inputs in place, one after the other; what is not a whole input is left as it is. An input with a value that
-    /// is not finite becomes NaN.
+    /// Whitens a sequence of inputs in place. An incomplete input at the end is left as it is. An input with a value that is not
+    /// finite becomes NaN.
     pub fn apply(&self, inputs: &mut [f32]) {
         let (width, count) = (self.width(), self.scales.len());
-        let whole = inputs.len() / width * width;
+        let complete = inputs.len() / width * width;
         let mut projected = vec![0.0; TILE * count];
-        for tile in inputs[..whole].chunks_mut(TILE * width) {
+        for tile in inputs[..complete].chunks_mut(TILE * width) {
             let rows = tile.len() / width;
             tile.chunks_exact_mut(width).for_each(|row| centre(row, &self.mean));
             if count > 0 {
@@ -87,6 +87,7 @@ impl Whitening {
         }
     }
 
+    /// Adds the arrays of the whitening to a file.
     fn insert_into(&self, arrays: &mut Arrays) {
         arrays.insert(MEAN.to_owned(), &[self.width()], &self.mean);
         let shape = [self.scales.len(), self.width()];
@@ -141,7 +142,7 @@ impl Model {
     }
 }
 
-/// Scales to norm 1; zeros stay zeros.
+/// Scales a row to norm 1; a row of zeros stays as it is.
 pub(super) fn unit(row: &mut [f32]) {
     let squares = veilgrad_mechanism::exact::squared_norm(row);
     if squares > 0.0 {
@@ -150,7 +151,7 @@ pub(super) fn unit(row: &mut [f32]) {
     }
 }
 
-/// Scales to norm 1, subtracts the mean, and scales to norm 1.
+/// Scales a row to norm 1, subtracts the mean, and scales to norm 1 again.
 pub(super) fn centre(row: &mut [f32], mean: &[f32]) {
     unit(row);
     row.iter_mut().zip(mean).for_each(|(x, mean)| *x -= mean);

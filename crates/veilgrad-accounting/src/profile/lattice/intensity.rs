@@ -15,7 +15,7 @@ pub(super) struct Intensity {
     /// For lower bounds: pairs of losses in one round, both moved up to the larger one. The exponential of the measure contains
     /// such pairs, the rounds do not, so they are subtracted.
     pub(super) twice: Vec<(i64, f64)>,
-    /// An upper bound on the mass of such pairs whose larger loss is above epsilon.
+    /// An upper bound on the mass of such pairs whose larger loss is above the planned epsilon.
     pub(super) twice_apart: f64,
 }
 
