@@ -9,8 +9,8 @@ use flate2::write::GzEncoder;
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, Event, FixedBatch, Hash, Head, Insecure,
-    IntegerGrid, Mode, NoiseStd, RecordUnit, Reservation, Round, Rounds, RoundsFile, Run,
-    RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
+    IntegerGrid, MemoryLedger, Mode, NoiseStd, RecordUnit, Reservation, Round, Rounds, RoundsFile,
+    Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
 };
 use veilgrad_ledger::{Entry, Ledger, Options};
 
@@ -228,7 +228,21 @@ fn models() -> Made {
         checkpoint.write(&path)?;
         put("checkpoint", &format!("{name}.safetensors"), std::fs::read(&path)?)?;
     }
+    // After every round, as a checkpoint holds them.
+    let mut phase = model::phase();
+    put("precondition", "0.safetensors", phase.to_bytes()?)?;
+    let records = veilgrad_nn::InMemory::new(vec![0.5; 32], 4, vec![0.0; 8], 1);
+    let mut run = Run::open(MemoryLedger::new(), phase.header(Adjacency::AddRemove))?;
+    while let Some(round) = phase.event()? {
+        phase.round(run.reserve(&round, 1)?.next().ok_or("no permit")?, &records)?;
+        put("precondition", &format!("{}.safetensors", phase.rounds()), phase.to_bytes()?)?;
+    }
+    let whitening = phase.whitening().ok_or("not done")?;
     let declarations = [
+        (
+            r#"{"classes":2,"shape":[2,2],"bounds":[0.0,1.0],"precondition":2,"model":{"kind":"linear","input_norm":2.0,"augment":{"copies":2,"flip":true}}}"#,
+            veilgrad_nn::Model::new(&[4], [veilgrad_nn::Layer::linear(2)], 1)?,
+        ),
         (
             r#"{"classes":2,"shape":[4],"bounds":[0.0,1.0],"model":{"kind":"mlp","hidden":[3],"batch_norm":true}}"#,
             network.clone(),
@@ -246,7 +260,11 @@ fn models() -> Made {
             "ledger": { "id": head.id, "sequence": head.sequence, "head": head.to_string() },
             "declaration": declaration,
         });
-        let bytes = model.to_safetensors_with(text.to_string())?;
+        let text = text.to_string();
+        let bytes = match number {
+            0 => model.to_safetensors_preconditioned(text, &whitening)?,
+            _ => model.to_safetensors_with(text)?,
+        };
         put("model", &format!("{number}.safetensors"), bytes)?;
     }
     Ok(())
@@ -447,8 +465,43 @@ rounds = 5
 optimizer = { kind = "adam", lr = 1 }
 "#;
 
+const PRECONDITIONED: &str = r#"
+[data]
+train = "images.npy"
+labels = "labels.npy"
+records = 100
+classes = 2
+shape = [4, 4]
+bounds = [0, 255]
+[model]
+kind = "linear"
+input_norm = 63
+[model.augment]
+copies = 3
+predict_copies = 2
+shift = 1
+flip = true
+[privacy]
+epsilon = 2
+delta = 1e-5
+expected_batch = 10
+[privacy.precondition]
+mean_share = 0.05
+directions_share = 0.1
+directions = 2
+rounds = 2
+floor = 0.01
+[train]
+rounds = 5
+schedule = "linear"
+optimizer = { kind = "sgd", lr = 1 }
+[audit]
+canaries = 10
+"#;
+
 fn commands() -> Made {
     for target in ["configuration", "job"] {
+        put(target, "preconditioned.toml", PRECONDITIONED)?;
         put(target, "images.toml", IMAGES)?;
         put(target, "table.toml", TABLE)?;
         put(target, "scattering.toml", SCATTERING)?;
@@ -472,6 +525,8 @@ fn commands() -> Made {
             "train",
             "train config.toml --out runs/a --ledger l.db --wait 3 --epsilon 2 --threads 2 --witness |cat",
         ),
+        ("audit", "audit --releases 2000 --json"),
+        ("audited", "audit config.toml --canaries 50 --out runs/a --ledger l.db"),
         ("account", "account rounds.jsonl --delta 1e-5 --dataset d --adjacency add-remove -q"),
         (
             "budget",
@@ -492,6 +547,12 @@ fn commands() -> Made {
             put("plan", &format!("{name}.words"), &words)?;
         }
     }
+    let audited = REPORT.replacen(
+        '{',
+        r#"{"audit":{"canaries":50,"guesses":20,"correct":12,"epsilon_lower":0.1,"confidence":0.95,"claimed":2.9,"delta":1e-5,"contradicted":true},"#,
+        1,
+    );
+    put("report", "audited.json", audited)?;
     put("report", "report.json", REPORT)
 }
 

@@ -43,13 +43,15 @@ const CONFIGURATION: &str = "[data];[model];[privacy];[train];[[data.columns]];[
     batch_norm;epsilon;noise_multiplier;delta;expected_batch;sampling;fixed;shuffle;adjacency;\
     zero-out;clip;vectors;share;accuracy;loss;statistics;rounds;optimizer;sgd;adam;adamw;adagrad;\
     rmsprop;lr;momentum;ema;cosine;block;checkpoint_rounds;user;max_examples;microbatch;zero;\
-    mean-of-bounds;a=b;\\n;*;linear1.weight";
+    mean-of-bounds;a=b;\\n;*;linear1.weight;[audit];canaries;[privacy.precondition];precondition;mean_share;\
+    directions_share;directions;floor;[model.augment];augment;copies;predict_copies;shift;flip;true;\
+    input_norm;grid;pool_sigma;[model.scattering];schedule";
 
 const ARGUMENTS: &str = "train;finish;check;predict;report;statement;plan;account;budget;ledger;completions;man;create;\
     show;list;tighten;verify;export;import;backup;repair;head;--json;-q;-vvv;--witness;--ledger;\
     --out;--resume;--epsilon;--delta;--rate;--records;--batch;--steps;--epochs;--solve;\
     --noise-multiplier;--sampling;--adjacency;--accountant;--against;--format;--unit;microbatch:4;\
-    --mode;--help;--version;--;-;=;--threads;--wait;poisson;fixed;shuffle;all;noise;rate;steps;\
+    --mode;--help;--version;--;-;=;--threads;--wait;audit;--canaries;--releases;--overwrite;--new-budget;poisson;fixed;shuffle;all;noise;rate;steps;\
     epsilon;add-remove;replace-one;zero-out;pld;rdp;bash;\u{1f980}";
 
 const TABLE: &str = "who;sick;colour;age;yes;no;red;green;ann;\";\"\";,;\r\n;\n;\u{feff}; ;PAR1";
@@ -59,7 +61,8 @@ const ARRAY: &str =
 
 const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_offsets;model/linear1.weight;\
     average/linear1.bias;optimizer;format;round;adapted;quantile/gradient;clip/gradient;ledger;\
-    sequence;hash;linear1.weight;schema;declaration;classes;hidden;=;\\n";
+    sequence;hash;linear1.weight;schema;declaration;classes;hidden;=;\\n;canaries;precondition;done;mean;directions;\
+    variances;precondition.mean;precondition.directions;precondition.scales;augment;copies;input_norm";
 
 /// All fuzz targets.
 pub const TARGETS: &[Target] = &[
@@ -70,6 +73,7 @@ pub const TARGETS: &[Target] = &[
     target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 240, READER),
     target("weights", model::weights, Format::Safetensors, TENSOR, 320, READER),
     target("model", model::trained, Format::Safetensors, TENSOR, 240, READER),
+    target("precondition", model::precondition, Format::Safetensors, TENSOR, 120, READER),
     target("idx", data::idx, Format::Binary, "", 360, READER),
     target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
     target("npz", data::npz, Format::Binary, ARRAY, 200, READER),

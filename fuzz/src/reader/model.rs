@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use veilgrad_events::{ClipNorm, Head, History, LedgerError, NoiseMultiplier, PublicCount};
 use veilgrad_nn::{
-    Adam, Clipping, Layer, Loss, Model, PerWeight, Performance, Schedule, Trainer, TrainingPlan,
-    UnverifiedCheckpoint,
+    Adam, Clipping, Layer, Loss, Model, PerWeight, Performance, PreconditionPlan, Preconditioning,
+    Schedule, Trainer, TrainingPlan, UnverifiedCheckpoint,
 };
 
 use crate::scratch;
@@ -45,6 +45,37 @@ pub(crate) fn trained(bytes: &[u8]) {
     }
 }
 
+/// The preconditioning of the corpus: one round of the mean, and two of directions.
+pub(crate) fn phase() -> Preconditioning {
+    let noise = NoiseMultiplier::new(1.0).expect("noise");
+    let plan = PreconditionPlan {
+        width: 4,
+        records: PublicCount::new(8.0).expect("a count"),
+        mean: noise,
+        directions: noise,
+        count: 2,
+        rounds: 2,
+        floor: 0.1,
+    };
+    Preconditioning::new(plan, Performance { threads: 1, ..Performance::default() })
+        .expect("a plan")
+}
+
+/// Released values of preconditioning that are accepted survive a round trip; a phase that refuses them is unchanged.
+pub(crate) fn precondition(bytes: &[u8]) {
+    let (mut found, mut again) = (phase(), phase());
+    let unchanged = found.to_bytes().expect("bytes");
+    let accepted = found.restore(bytes).is_ok();
+    let written = found.to_bytes().expect("bytes");
+    assert!(accepted || written == unchanged, "values that do not fit changed something");
+    again.restore(&written).expect("what was written");
+    assert_eq!(again.to_bytes().expect("bytes"), written, "values changed on their way");
+    assert_eq!(again.events().is_ok_and(|left| left.is_empty()), again.is_done());
+    if let Some(whitening) = again.whitening() {
+        whitening.apply(&mut [0.5, -1.0, 1e30, 0.0]);
+    }
+}
+
 /// A ledger that claims to have every head.
 struct AnyHead;
 
@@ -62,6 +93,7 @@ pub(crate) fn trainer() -> Trained {
     let clipping = Clipping::Flat(ClipNorm::new(1.0).expect("a norm"));
     let noise = NoiseMultiplier::new(1.0).expect("noise");
     let plan = TrainingPlan::new(clipping, noise, PublicCount::new(8.0).expect("a count"));
+    let plan = plan.canaries(2);
     let (loss, rate) = (Loss::SoftmaxCrossEntropy, Schedule::Constant(0.1));
     let performance = Performance { threads: 1, ..Performance::default() };
     let trainer = Trainer::new(model, loss, plan, Adam::standard(), rate, performance);
