@@ -13,8 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p target
 peers_place=${VEILGRAD_PEERS:-$PWD/target/venv-peers}
-figures=$PWD/target/figures.tsv
-: >"$figures"
+figures=$(mktemp)
 trap table EXIT
 
 # A line of the table at the end: what is measured, its limit, what was found, and whether that is within the limit.
@@ -136,11 +135,14 @@ offline() {
     cargo fetch --quiet --locked
     rm -rf "$place"
     "${PYTHON:-python3}" -m venv "$place"
-    # The only thing that is copied is what a machine has that built Python packages before: maturin, and numpy to import it.
+    # What a machine has that built Python packages before: maturin, and numpy to import the package.
     "$builder/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir target/tools maturin==1.16.0 numpy
     install "$place" --no-index --no-deps target/tools/*.whl
+    # In a network of its own, where there is none, if the system allows that.
+    local alone=()
+    ! unshare -rn true 2>/dev/null || alone=(unshare -rn)
     CARGO_NET_OFFLINE=true CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} PATH=$place/bin:$PATH \
-        install "$place" --no-index --no-build-isolation .
+        "${alone[@]}" "$place/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-build-isolation .
     (cd "$place" && bin/python -c 'import veilgrad; print("built and installed without a network:", veilgrad.__version__)')
 }
 
@@ -159,9 +161,9 @@ all() {
 }
 
 table() {
-    [ -s "$figures" ] || return 0
-    printf '\n%-52s %-16s %-22s\n' "what" limit found
+    [ ! -s "$figures" ] || printf '\n%-52s %-16s %-22s\n' "what" limit found
     awk -F '\t' '{ printf "%-52s %-16s %-22s %s\n", $1, $2, $3, $4 }' "$figures"
+    rm -f "$figures"
 }
 
 quick=""
