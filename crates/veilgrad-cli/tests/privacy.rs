@@ -109,7 +109,7 @@ fn table_file(text: &str) -> Files {
 /// Images of 8 x 8 bytes whose class is whether they are bright at the top.
 fn images(count: usize, salt: usize) -> (Vec<u8>, Vec<u8>) {
     let pixel = |image: usize, place: usize| {
-        let bright = (place < 32) == (image % 2 == 0);
+        let bright = (place < 32) == image.is_multiple_of(2);
         ((image * 37 + place * 53 + salt) % 101 + if bright { 130 } else { 0 }) as u8
     };
     let pixels = (0..count).flat_map(|image| (0..64).map(move |place| pixel(image, place)));
