@@ -46,6 +46,38 @@ fn every_mutant_has_a_promise_and_a_test() {
     }
 }
 
+/// A renamed test would kill nothing.
+#[test]
+fn the_tests_that_mutants_name_exist() {
+    fn read_sources(directory: &Path, sources: &mut String) {
+        for file in std::fs::read_dir(directory).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                read_sources(&path, sources);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut sources = String::new();
+    for directory in ["crates", "statistics", "fuzz"] {
+        read_sources(&root().join(directory), &mut sources);
+    }
+    let is_declaration = |line: &&str| line.contains("fn ") || line.contains("mod ");
+    let declarations: Vec<&str> = sources.lines().filter(is_declaration).collect();
+    for mutant in read(&root().join("mutants/list"), &[]).unwrap() {
+        for test in &mutant.killed_by {
+            // A filter is part of a test's name, a module with `::` after it, or nothing.
+            let name = test.filter.trim_end_matches(':').rsplit(':').next().unwrap();
+            if name.is_empty() {
+                continue;
+            }
+            let is_there = declarations.iter().any(|line| line.contains(name));
+            assert!(is_there, "{}: there is no test {name}", mutant.name);
+        }
+    }
+}
+
 #[test]
 fn the_documents_state_how_long_the_lists_are_and_which_ci_runs() {
     let text = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
