@@ -26,6 +26,38 @@ struct Program {
 #[derive(Debug)]
 pub struct Programs(HashMap<(String, String), Program>);
 
+/// Whether a target is unit tests in the source of a library or program.
+fn is_unit_test(target: &str) -> bool {
+    ["lib", "bin"].contains(&target)
+}
+
+/// Compiles tests of the switched copy, and returns Cargo's messages.
+fn compile(
+    root: &Path,
+    scratch: &Path,
+    packages: &BTreeSet<&str>,
+    targets: &BTreeSet<&str>,
+) -> Result<String, Error> {
+    let tests = targets.iter().filter(|target| !is_unit_test(target));
+    let unit_tests = targets.iter().any(|target| is_unit_test(target));
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(scratch)
+        .args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"])
+        .args(unit_tests.then_some(["--lib", "--bins"]).into_iter().flatten())
+        .args(tests.flat_map(|test| ["--test", test]))
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        // Share compiled dependencies with the project; test programs get a separate directory.
+        .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
+        .env("CARGO_TARGET_DIR", scratch.join("programs"))
+        .stdin(Stdio::null())
+        .output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("the switched copy does not compile:\n{errors}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 impl Programs {
     /// Compiles the tests of all packages that `mutants` name.
     ///
@@ -33,27 +65,23 @@ impl Programs {
     /// When the copy does not compile.
     pub fn build(root: &Path, scratch: &Path, mutants: &[Mutant]) -> Result<Self, Error> {
         let killers = || mutants.iter().flat_map(|mutant| &mutant.killed_by);
-        let packages: BTreeSet<&str> = killers().map(|killer| killer.package.as_str()).collect();
-        let targets: BTreeSet<&str> = killers().map(|killer| killer.target.as_str()).collect();
-        let tests = targets.into_iter().filter(|target| !["lib", "bin"].contains(target));
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo
-            .current_dir(scratch)
-            .args(["test", "--no-run", "--quiet", "--lib", "--bins"])
-            .args(tests.flat_map(|test| ["--test", test]))
-            .args(["--message-format", "json-render-diagnostics"])
-            .args(packages.into_iter().flat_map(|package| ["--package", package]))
-            // Share compiled dependencies with the project; test programs get a separate directory.
-            .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
-            .env("CARGO_TARGET_DIR", scratch.join("programs"))
-            .stdin(Stdio::null());
-        let output = cargo.output()?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("the switched copy does not compile:\n{errors}").into());
+        let packages = || killers().map(|killer| killer.package.as_str());
+        let with_unit_tests: BTreeSet<&str> = killers()
+            .filter(|killer| is_unit_test(&killer.target))
+            .map(|killer| killer.package.as_str())
+            .collect();
+        // Unit tests of a package that are not needed would take longest to compile.
+        let others = packages().filter(|package| !with_unit_tests.contains(package)).collect();
+        let mut messages = String::new();
+        for packages in [&with_unit_tests, &others] {
+            let in_these = killers().filter(|killer| packages.contains(killer.package.as_str()));
+            let targets: BTreeSet<&str> = in_these.map(|killer| killer.target.as_str()).collect();
+            if !targets.is_empty() {
+                messages.push_str(&compile(root, scratch, packages, &targets)?);
+            }
         }
         let mut programs = HashMap::new();
-        for line in std::str::from_utf8(&output.stdout)?.lines() {
+        for line in messages.lines() {
             let message: serde_json::Value = serde_json::from_str(line)?;
             let (Some(executable), Some(true)) =
                 (message["executable"].as_str(), message["profile"]["test"].as_bool())
