@@ -268,7 +268,7 @@ mod tests {
         check_enclosure(|plan| plan.window.high = 2.0, 1 << 16, 1.01);
     }
 
-    /// With hardly any tilt, deltas are as small as the rounding errors of transforms.
+    /// When the tilt is nearly 0, deltas are as small as the rounding errors of the transforms.
     #[test]
     fn bounds_hold_where_rounding_errors_exceed_delta() {
         let shallow = |plan: &mut Plan| {
