@@ -218,11 +218,13 @@ impl Canary {
     ) -> Result<f64, Error> {
         let records = if is_in { &self.with } else { &self.without };
         self.trainer.round(permit, sampler, records).map_err(Error::failure)?;
-        let Some(released) = self.trainer.estimates() else { return Ok(0.0) };
+        // Without them the audit has tested nothing: a score of zero would look like private training.
+        let missing = || Error::failure("the audited round released no estimates");
+        let released = self.trainer.estimates().ok_or_else(missing)?;
         let names = self.trainer.model().parameters();
         let (mut product, mut square) = (0.0, 0.0);
         for (name, ..) in names {
-            let Some(estimate) = released.vector(name) else { continue };
+            let estimate = released.vector(name).ok_or_else(missing)?;
             let length = if name.ends_with("bias") { 0.5 } else { f64::from(INPUT) / 2.0 };
             for (value, direction) in estimate.iter().zip([-length, length]) {
                 product += value * direction;
