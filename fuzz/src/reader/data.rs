@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use veilgrad_data::table::{Column, Kind, Schema, Table};
+use veilgrad_data::table::{Column, Kind, Schema, Table, Target, TextFormat};
 use veilgrad_data::{Array, DataError};
 
 use crate::scratch;
@@ -68,8 +68,9 @@ pub(crate) fn schema() -> Schema {
             column("height", replaced),
         ],
         label: "sick".to_owned(),
-        classes: text(&["no", "yes"]),
+        target: Target::Classes(text(&["no", "yes"])),
         user: Some("who".to_owned()),
+        text: TextFormat::default(),
     }
 }
 
