@@ -86,7 +86,8 @@ mod tests {
         assert_eq!(temperature(&[], &[], 2), None);
         assert_eq!(temperature(&[1.0, 2.0], &[f32::NAN], 2), None);
         let (outputs, labels) = examples(100);
-        assert!((temperature(&outputs, &labels, 2).unwrap() * HOTTEST - 1.0).abs() < 1e-6);
+        // Certain probabilities, as far as f64 can tell.
+        assert!((1.0 / HOTTEST..0.2).contains(&temperature(&outputs, &labels, 2).unwrap()));
         let (outputs, labels) = examples(20);
         assert!((temperature(&outputs, &labels, 2).unwrap() / HOTTEST - 1.0).abs() < 1e-6);
     }

@@ -41,6 +41,7 @@ impl Config {
         let parts = [
             self.check_privacy(),
             self.declaration().check(),
+            self.model.check_start(),
             self.check_files(),
             self.check_roles(),
             self.check_names(),

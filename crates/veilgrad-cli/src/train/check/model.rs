@@ -22,7 +22,6 @@ impl Model {
             return Err("[model] kind = \"mlp\" needs hidden = [widths]".to_owned());
         }
         self.check_layers()?;
-        self.check_start()?;
         let without_hidden = matches!(self.kind, Kind::Linear | Kind::Layers);
         let useless = [
             ("layers", self.kind != Kind::Layers && !self.layers.is_empty()),
@@ -65,8 +64,8 @@ impl Model {
         Ok(())
     }
 
-    /// What the run starts from.
-    fn check_start(&self) -> Result<(), String> {
+    /// What the run starts from. It is no part of a declaration.
+    pub(super) fn check_start(&self) -> Result<(), String> {
         if let Some(hash) = &self.init_sha256
             && !(hash.len() == 64
                 && hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
