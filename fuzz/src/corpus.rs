@@ -295,6 +295,9 @@ fn arrays() -> Made {
     put("npy", "reals.npy", &array)?;
     put("npy", "bytes.npy", npy("|u1", "4, 6", &[3; 24]))?;
     put("npy", "labels.npy", npy(">i8", "3,", &[0; 24]))?;
+    put("npy", "halves.npy", npy("<f2", "4, 6", &[0x3c; 48]))?;
+    put("ids", "users.npy", npy("<i8", "4,", &[7; 32]))?;
+    put("ids", "bytes.npy", npy("|u1", "4, 1", &[1, 2, 1, 9]))?;
     for (name, method) in
         [("stored", zip::CompressionMethod::Stored), ("deflated", zip::CompressionMethod::Deflated)]
     {
@@ -314,6 +317,10 @@ fn tables() -> Made {
     let rows = "ann,yes,red,40,0.5\nbob,no,green,,\nann,\"no\",\"red\",1e3,-1\n,maybe,blue,x,NaN\n";
     put("csv", "table.csv", format!("{head}{rows}"))?;
     put("csv", "windows.csv", format!("\u{feff}{head}{rows}").replace('\n', "\r\n"))?;
+    let line = r#"{"who":"ann","sick":"yes","colour":"red","age":40,"height":0.5}"#;
+    let null = r#"{"age":null,"who":7,"sick":true,"colour":["red"],"more":{"x":[1,2]}}"#;
+    put("json", "lines.jsonl", format!("{line}\n{null}\n"))?;
+    put("json", "broken.jsonl", format!("\u{feff}{line}\r\n{{\"who\":\n\n[1]\n"))?;
     put("csv", "broken.csv", format!("{head}\"ann,yes,red,1,0\nann,yes\n,,,,,,\n"))?;
     #[cfg(feature = "parquet")]
     parquet()?;
@@ -465,6 +472,63 @@ rounds = 5
 optimizer = { kind = "adam", lr = 1 }
 "#;
 
+const LAYERS: &str = r#"
+[data]
+train = "images.npy"
+labels = "labels.npy"
+calibration = "public.npy"
+calibration_labels = "public-labels.npy"
+records = 100
+classes = 2
+shape = [9, 7]
+bounds = [0, 1]
+record = { user_ids = "ids.npy", max_examples = 3 }
+[model]
+kind = "layers"
+layers = [
+  { kind = "conv", filters = 4, kernel = 3, stride = 2, padding = "same" }, { kind = "gelu" },
+  { kind = "max-pool", size = 2, stride = 1 }, { kind = "group-norm", groups = 2 }, { kind = "flatten" },
+  { kind = "linear", outputs = 5 }, { kind = "layer-norm" }, { kind = "tanh" },
+]
+frozen = ["conv1.*"]
+[privacy]
+epsilon = 1
+delta = 1e-5
+expected_batch = 10
+[train]
+epochs = 1.5
+class_weights = [1.0, 2.5]
+optimizer = { kind = "adam", lr = 1 }
+"#;
+
+const NUMBER: &str = r#"
+[data]
+train = "people.csv.gz"
+records = 1000
+label = "height"
+label_bounds = [50, 250]
+delimiter = ";"
+header = ["age", "colour", "height"]
+[[data.columns]]
+name = "age"
+bounds = [0, 100]
+[[data.columns]]
+name = "colour"
+categories = ["red", "green"]
+embedding = 3
+[model]
+kind = "mlp"
+hidden = [5]
+[privacy]
+epsilon = 2.0
+delta = 1e-6
+expected_batch = 50
+[train]
+rounds = 5
+huber = 10
+optimizer = { kind = "sgd", lr = 0.1 }
+"#;
+
 const PRECONDITIONED: &str = r#"
 [data]
 train = "images.npy"
@@ -502,6 +566,8 @@ canaries = 10
 fn commands() -> Made {
     for target in ["configuration", "job"] {
         put(target, "preconditioned.toml", PRECONDITIONED)?;
+        put(target, "layers.toml", LAYERS)?;
+        put(target, "number.toml", NUMBER)?;
         put(target, "images.toml", IMAGES)?;
         put(target, "table.toml", TABLE)?;
         put(target, "scattering.toml", SCATTERING)?;

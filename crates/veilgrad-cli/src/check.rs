@@ -82,5 +82,5 @@ fn refuse(problems: Vec<Error>, common: &Common) -> Result<(), Error> {
 
 /// Whether training could read all files; errors are those of `train`.
 fn check_files(config: &Config) -> Result<(), Error> {
-    data::train_and_test(config).map(|_| ())
+    data::private_and_public(config).map(|_| ())
 }

@@ -12,7 +12,7 @@ use crate::argument::{Arguments, Command};
 use crate::report::{Report, page};
 use crate::train::config::Config;
 use crate::train::job::Job;
-use crate::train::{build, model_file};
+use crate::train::{model_file, network};
 
 /// Parses a command line, the program's name first.
 ///
@@ -54,7 +54,7 @@ pub fn configuration(text: &str) -> Result<String, String> {
 /// What is wrong with it, or that the model is larger.
 pub fn job(text: &str, most_parameters: u64) -> Result<(Option<f64>, f64), String> {
     let config = Config::parse(text)?;
-    let parameters = build::most_parameters(&config.declaration());
+    let parameters = network::most_parameters(&config.declaration());
     if parameters.map_err(|error| error.to_string())? > u128::from(most_parameters) {
         return Err("the model has more parameters than this test allows".to_owned());
     }

@@ -1,4 +1,4 @@
-//! `veilgrad predict`: classes of new examples from a trained model.
+//! `veilgrad predict`: classes or numbers of new examples from a trained model.
 
 use serde_json::json;
 
@@ -13,6 +13,9 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let examples = data::unlabelled(&declaration, &arguments.data)?;
     let outputs = examples.outputs(&declaration, &model, whitening.as_ref(), threads)?;
+    if let Some(bounds) = declaration.label_bounds {
+        return numbers(&outputs, bounds, common);
+    }
     let names = declaration.classes.names();
     let classes = names.len().max(1);
     let rows = outputs.chunks_exact(classes).map(|row| {
@@ -37,6 +40,21 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
         let class = csv_cell(class.map_or("", String::as_str));
         let probability = probability.map_or(String::new(), |p| format!("{p:.6}"));
         text.push_str(&format!("{class},{probability}\n"));
+    }
+    print(&text)
+}
+
+/// Prints predicted numbers, in the unit of the label.
+fn numbers(outputs: &[f32], bounds: [f64; 2], common: &Common) -> Result<(), Error> {
+    let values = outputs.iter().map(|output| data::number(*output, bounds));
+    if common.json {
+        let predictions: Vec<_> = values.map(|value| json!({ "value": value })).collect();
+        return print_json(&json!({ "schema": 1, "predictions": predictions }));
+    }
+    let mut text = "value\n".to_owned();
+    for value in values {
+        // An example with NaN has no prediction.
+        text.push_str(&value.map_or("\n".to_owned(), |value| format!("{value:.6}\n")));
     }
     print(&text)
 }

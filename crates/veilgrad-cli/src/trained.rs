@@ -36,7 +36,7 @@ impl Trained {
         &self.model
     }
 
-    /// The names of its classes.
+    /// The names of its classes; none if the label is a number.
     #[must_use]
     pub fn classes(&self) -> Vec<String> {
         self.declaration.classes.names()
@@ -50,7 +50,8 @@ impl Trained {
         serde_json::to_string(&self.declaration).map_err(|error| error.to_string())
     }
 
-    /// The outputs for a batch of examples: one number per class, example after example. Arrays have the declared shape and
+    /// The outputs for a batch of examples: one number per class, example after example; for a label that is a number, that
+    /// number, scaled so that its bounds are -1 and 1. Arrays have the declared shape and
     /// are not scaled yet; rows of tables are already encoded. NaN for an example that is not finite.
     ///
     /// # Errors

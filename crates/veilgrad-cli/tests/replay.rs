@@ -106,6 +106,71 @@ bounds = [0, 100]
     },
 };
 
+/// The rows of a table as JSON Lines, with a label that is a number, and words that are embedded.
+const JSON: Source = Source {
+    data: r#"
+train = "data.jsonl"
+label = "amount"
+label_bounds = [0, 10]
+[[data.columns]]
+name = "x"
+bounds = [0, 1]
+[[data.columns]]
+name = "y"
+bounds = [0, 1]
+[[data.columns]]
+name = "word"
+categories = ["low", "high"]
+embedding = 2
+"#,
+    files: |rows| {
+        let line = |Row { values, class, user }: &Row| {
+            let [x, y] = [values[0], values[1]];
+            let word = if x < 0.4 { "low" } else { "high" };
+            // Numbers that are not finite are no JSON.
+            format!(
+                "{{\"who\":{user},\"x\":{x},\"y\":{y},\"word\":\"{word}\",\"amount\":{}}}\n",
+                9.0 * class + x
+            )
+        };
+        vec![("data.jsonl", rows.iter().map(line).collect::<String>().into_bytes())]
+    },
+};
+
+/// Columns of numbers between tabs, without a header.
+const TSV: Source = Source {
+    data: r#"
+train = "data.tsv"
+header = ["x", "y", "amount"]
+label = "amount"
+label_bounds = [0, 10]
+[[data.columns]]
+name = "x"
+bounds = [0, 1]
+[[data.columns]]
+name = "y"
+bounds = [0, 1]
+missing = "zero"
+"#,
+    files: |rows| {
+        let line = |Row { values, class, .. }: &Row| {
+            format!("{}\t{}\t{}\n", values[0], values[1], 9.0 * class)
+        };
+        vec![("data.tsv", rows.iter().map(line).collect::<String>().into_bytes())]
+    },
+};
+
+/// Images with the ids of their users.
+const IDS: Source = Source {
+    data: ARRAYS.data,
+    files: |rows| {
+        let ids: Vec<u8> = rows.iter().map(|row| row.user as u8).collect();
+        let mut files = (ARRAYS.files)(rows);
+        files.push(("ids", idx(&[ids.len() as u32], &ids)));
+        files
+    },
+};
+
 /// A run: which files, which record, which model, which sampling.
 #[derive(Clone, Copy)]
 struct Settings {
@@ -124,8 +189,22 @@ enum Unit {
     Example,
     Microbatch,
     User,
+    UserIds,
 }
 
+const EMBEDDED: &str = "kind = \"mlp\"\nhidden = [4]";
+const LAYERS: &str = r#"kind = "layers"
+layers = [{ kind = "conv", filters = 3, kernel = 3, stride = 2 }, { kind = "tanh" }, { kind = "max-pool", size = 2 }]
+frozen = ["conv1.bias"]"#;
+const LOSS: &str = r#"
+[[privacy.groups]]
+vectors = ["linear*", "embedding*"]
+clip = 1.0
+[[privacy.groups]]
+vectors = ["loss"]
+clip = 2.0
+share = 0.05
+"#;
 const LINEAR: &str = "kind = \"linear\"";
 const SCATTERING: &str = "kind = \"linear\"\nfeatures = \"scattering\"";
 const BATCH_NORM: &str = "kind = \"mlp\"\nhidden = [5]\nbatch_norm = true";
@@ -190,7 +269,7 @@ impl Settings {
         match self.record {
             Unit::Example => examples,
             Unit::Microbatch => examples.div_ceil(3),
-            Unit::User => examples.div_ceil(4),
+            Unit::User | Unit::UserIds => examples.div_ceil(4),
         }
     }
 
@@ -205,6 +284,7 @@ impl Settings {
             Unit::Example => "\"example\"",
             Unit::Microbatch => "{ microbatch = 3 }",
             Unit::User => "{ user = \"who\", max_examples = 3 }",
+            Unit::UserIds => "{ user_ids = \"ids\", max_examples = 3 }",
         };
         let Self { source, model, noise, groups, sampling, .. } = self;
         format!(
@@ -357,7 +437,7 @@ fn check_added(place: &Place, settings: &Settings) {
     let extra = match settings.record {
         Unit::Example => 1,
         Unit::Microbatch => 3,
-        Unit::User => 4,
+        Unit::User | Unit::UserIds => 4,
     };
     let mut found = false;
     for count in [60, 72, 84] {
@@ -457,4 +537,21 @@ fn an_array_or_image_outside_all_samples_changes_nothing() {
     check_replaced(&place, &Settings { sampling: "shuffle", threads: "2", ..arrays });
     let batch_norm = Settings { model: BATCH_NORM, groups: STATISTICS, ..arrays };
     check_replaced(&place, &Settings { record: Unit::Microbatch, ..batch_norm });
+}
+
+#[test]
+fn other_formats_labels_and_layers_keep_what_is_outside_all_samples() {
+    let place = Place::new("replay-formats");
+    let json = Settings { source: &JSON, model: EMBEDDED, groups: LOSS, ..SETTINGS };
+    let tsv = Settings { source: &TSV, groups: "clip = 1.0", ..SETTINGS };
+    let layers = Settings { source: &ARRAYS, model: LAYERS, groups: "clip = 1.0", ..SETTINGS };
+    for settings in [json, tsv, layers] {
+        check_replaced(&place, &settings);
+        check_added(&place, &settings);
+    }
+    check_replaced(&place, &Settings { sampling: "fixed", threads: "2", ..tsv });
+    let ids = Settings { source: &IDS, record: Unit::UserIds, ..SETTINGS };
+    check_replaced(&place, &ids);
+    check_added(&place, &ids);
+    check_replaced(&place, &Settings { sampling: "fixed", ..ids });
 }

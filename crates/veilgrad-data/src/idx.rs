@@ -1,12 +1,10 @@
 //! IDX files, the format of MNIST, plain or gzipped.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
-
-use crate::number::{self, Coding, Kind};
+use crate::file::open;
+use crate::number::{self, Coding, Kind, Layout};
 use crate::{Array, DataError};
 
 /// Reads an IDX file whose rows have `width` numbers each. The first dimension is the number of rows.
@@ -29,19 +27,20 @@ use crate::{Array, DataError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read(path: &Path, width: usize) -> Result<Array, DataError> {
-    let failed = |cause| DataError::file(path, cause);
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    if file.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]) {
-        return parse(path, MultiGzDecoder::new(file), width);
-    }
-    parse(path, file, width)
+    parse(path, open(path)?, width)
 }
 
 fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
+    let layout = header(path, &mut reader)?;
+    Array::read(path, reader, layout, width)
+}
+
+/// Reads the header of a file.
+pub(crate) fn header(path: &Path, reader: &mut impl Read) -> Result<Layout, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
     let mut word = || -> Result<[u8; 4], DataError> {
         let mut bytes = [0; 4];
-        number::read_header(path, &mut reader, &mut bytes)?;
+        number::read_header(path, &mut *reader, &mut bytes)?;
         Ok(bytes)
     };
     let [0, 0, kind, dimensions] = word()? else {
@@ -65,7 +64,7 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
         shape.push(u32::from_be_bytes(word()?) as usize);
     }
     let coding = Coding { kind, big_endian: true };
-    Array::read(path, reader, coding, rows, shape, width)
+    Ok(Layout { coding, rows, shape, fortran: false })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Reads private examples from files, and computes features that cost no privacy budget.
 //!
-//! - [`idx`], [`npy`], [`table`]: IDX, NumPy and CSV files (Parquet with the feature `parquet`). Classes, categories,
-//!   bounds and shapes are declared, never inferred from private data.
+//! - [`idx`], [`npy`], [`table`]: IDX and NumPy files, tables in CSV and JSON Lines (Parquet with the feature `parquet`).
+//!   Classes, categories, bounds and shapes are declared, never inferred from private data.
+//! - [`ids`]: the users of examples in arrays.
 //! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
 //! - [`ImageCopy`]: shifted and mirrored copies of images.
@@ -19,6 +20,8 @@ mod array;
 mod augment;
 mod compact;
 mod error;
+mod file;
+pub mod ids;
 pub mod idx;
 mod line;
 mod normal;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use crate::number::{self, Coding, Kind};
+use crate::number::{self, Coding, Kind, Layout};
 use crate::{Array, DataError};
 
 /// The longest header that is read. NumPy writes a few dozen bytes.
@@ -14,8 +14,8 @@ const LONGEST_HEADER: u32 = 1 << 16;
 /// first dimension is the number of rows.
 ///
 /// # Errors
-/// When the file cannot be read or has no such array, or when the array is not of plain numbers in C order, has rows of
-/// another width, or is shorter or longer than its header says.
+/// When the file cannot be read or has no such array, or when the array is not of plain numbers, has rows of another width,
+/// or is shorter or longer than its header says.
 ///
 /// # Example
 /// ```
@@ -32,11 +32,20 @@ const LONGEST_HEADER: u32 = 1 << 16;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, DataError> {
+    open(path, name, |reader| parse(path, reader, width))
+}
+
+/// Calls `read` with the bytes of a `.npy` file, or of the array `name` of a `.npz` file.
+pub(crate) fn open<T>(
+    path: &Path,
+    name: Option<&str>,
+    read: impl FnOnce(&mut dyn Read) -> Result<T, DataError>,
+) -> Result<T, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
-    let file = BufReader::new(file);
+    let mut file = BufReader::new(file);
     let zipped = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"));
     match (zipped, name) {
-        (false, _) => parse(path, file, width),
+        (false, _) => read(&mut file),
         (true, None) => Err(DataError::format(path, "holds several arrays; name one of them")),
         (true, Some(name)) => {
             let mut archive = zip::ZipArchive::new(file)
@@ -44,12 +53,18 @@ pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Data
             let entry = archive
                 .by_name(&format!("{name}.npy"))
                 .map_err(|_| DataError::format(path, format!("has no array {name:?}")))?;
-            parse(path, BufReader::new(entry), width)
+            read(&mut BufReader::new(entry))
         }
     }
 }
 
 fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
+    let layout = header(path, &mut reader)?;
+    Array::read(path, reader, layout, width)
+}
+
+/// Reads the header of an array.
+pub(crate) fn header(path: &Path, mut reader: impl Read) -> Result<Layout, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
     let mut read_exact = |to: &mut [u8]| number::read_header(path, &mut reader, to);
     let mut start = [0; 8];
@@ -76,11 +91,8 @@ fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, Data
     if shape.is_empty() {
         return Err(wrong("has no dimensions"));
     }
-    if header.fortran && shape.len() > 1 {
-        return Err(wrong("is in Fortran order; save it in C order"));
-    }
     let rows = shape.remove(0);
-    Array::read(path, reader, coding, rows, shape, width)
+    Ok(Layout { coding, rows, shape, fortran: header.fortran })
 }
 
 struct Header<'a> {
@@ -128,6 +140,7 @@ impl<'a> Header<'a> {
             "i2" => Kind::I16,
             "i4" => Kind::I32,
             "i8" => Kind::I64,
+            "f2" => Kind::F16,
             "f4" => Kind::F32,
             "f8" => Kind::F64,
             _ => return None,
@@ -171,6 +184,8 @@ mod tests {
             ("<i2", vec![0, 0, 1, 0, 2, 0, 3, 0]),
             (">f4", [0f32, 1.0, 2.0, 3.0].iter().flat_map(|x| x.to_be_bytes()).collect()),
             ("<f8", [0f64, 1.0, 2.0, 3.0].iter().flat_map(|x| x.to_le_bytes()).collect()),
+            ("<f2", vec![0, 0, 0, 0x3c, 0, 0x40, 0, 0x42]),
+            (">f2", vec![0, 0, 0x3c, 0, 0x40, 0, 0x42, 0]),
             ("<i8", [0i64, 1, 2, 3].iter().flat_map(|x| x.to_le_bytes()).collect()),
         ] {
             for version in [1, 2, 3] {
@@ -186,8 +201,22 @@ mod tests {
     }
 
     #[test]
+    fn fortran_order_gives_the_rows_of_c_order() {
+        let path = Path::new("x.npy");
+        let read = |shape: &str, fortran, data: &[u8], width| {
+            parse(path, file(1, "|u1", shape, fortran, data).as_slice(), width).unwrap().values
+        };
+        assert!(read("2, 3", true, &[1, 4, 2, 5, 3, 6], 3) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert!(read("3,", true, &[1, 2, 3], 1) == [1.0, 2.0, 3.0]);
+        assert!(read("0, 3", true, &[], 3).is_empty());
+        let whole = file(1, "|u1", "2, 3", true, &[1, 4, 2, 5, 3, 6]);
+        for length in 0..whole.len() {
+            assert!(parse(path, &whole[..length], 3).is_err(), "{length}");
+        }
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
-        assert!(error(&file(1, "|u1", "2, 2", true, &[0; 4]), 2).contains("Fortran"));
         assert!(error(&file(1, "<c8", "1,", false, &[0; 8]), 1).contains("type"));
         assert!(error(&file(1, "é", "1,", false, &[0; 8]), 1).contains("type"));
         assert!(error(&file(1, "|u1", "", false, &[0]), 1).contains("no dimensions"));

@@ -16,6 +16,7 @@ pub(crate) enum Kind {
     I32,
     U64,
     I64,
+    F16,
     F32,
     F64,
 }
@@ -27,6 +28,16 @@ pub(crate) struct Coding {
     pub(crate) big_endian: bool,
 }
 
+/// What the header of an array file says.
+pub(crate) struct Layout {
+    pub(crate) coding: Coding,
+    pub(crate) rows: usize,
+    /// The shape of a row.
+    pub(crate) shape: Vec<usize>,
+    /// Whether the first index varies fastest.
+    pub(crate) fortran: bool,
+}
+
 /// Bytes that are read at once; a multiple of the size of every type.
 const CHUNK: usize = 1 << 16;
 
@@ -34,10 +45,26 @@ impl Coding {
     const fn size(self) -> usize {
         match self.kind {
             Kind::U8 | Kind::I8 => 1,
-            Kind::U16 | Kind::I16 => 2,
+            Kind::U16 | Kind::I16 | Kind::F16 => 2,
             Kind::U32 | Kind::I32 | Kind::F32 => 4,
             Kind::U64 | Kind::I64 | Kind::F64 => 8,
         }
+    }
+
+    /// Decodes whole numbers without rounding; false if the type is not one of whole numbers.
+    fn decode_whole(self, bytes: &[u8], to: &mut Vec<i128>) -> bool {
+        match self.kind {
+            Kind::U8 => self.decode_each(bytes, to, |b| i128::from(u8::from_be_bytes(b))),
+            Kind::I8 => self.decode_each(bytes, to, |b| i128::from(i8::from_be_bytes(b))),
+            Kind::U16 => self.decode_each(bytes, to, |b| i128::from(u16::from_be_bytes(b))),
+            Kind::I16 => self.decode_each(bytes, to, |b| i128::from(i16::from_be_bytes(b))),
+            Kind::U32 => self.decode_each(bytes, to, |b| i128::from(u32::from_be_bytes(b))),
+            Kind::I32 => self.decode_each(bytes, to, |b| i128::from(i32::from_be_bytes(b))),
+            Kind::U64 => self.decode_each(bytes, to, |b| i128::from(u64::from_be_bytes(b))),
+            Kind::I64 => self.decode_each(bytes, to, |b| i128::from(i64::from_be_bytes(b))),
+            Kind::F16 | Kind::F32 | Kind::F64 => return false,
+        }
+        true
     }
 
     fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
@@ -50,16 +77,17 @@ impl Coding {
             Kind::I32 => self.decode_each(bytes, to, |b| i32::from_be_bytes(b) as f32),
             Kind::U64 => self.decode_each(bytes, to, |b| u64::from_be_bytes(b) as f32),
             Kind::I64 => self.decode_each(bytes, to, |b| i64::from_be_bytes(b) as f32),
+            Kind::F16 => self.decode_each(bytes, to, |b| half(u16::from_be_bytes(b))),
             Kind::F32 => self.decode_each(bytes, to, f32::from_be_bytes),
             Kind::F64 => self.decode_each(bytes, to, |b| f64::from_be_bytes(b) as f32),
         }
     }
 
-    fn decode_each<const N: usize>(
+    fn decode_each<const N: usize, T>(
         self,
         bytes: &[u8],
-        to: &mut Vec<f32>,
-        number: impl Fn([u8; N]) -> f32,
+        to: &mut Vec<T>,
+        number: impl Fn([u8; N]) -> T,
     ) {
         to.extend(bytes.as_chunks::<N>().0.iter().map(|bytes| {
             let mut bytes = *bytes;
@@ -71,30 +99,73 @@ impl Coding {
     }
 }
 
+/// A number of the IEEE type binary16, exactly.
+fn half(bits: u16) -> f32 {
+    let sign = u32::from(bits & 0x8000) << 16;
+    let (exponent, fraction) = (u32::from(bits >> 10) & 0x1f, u32::from(bits & 0x3ff));
+    f32::from_bits(match exponent {
+        // Subnormal: a multiple of 2^-24.
+        0 => sign | (fraction as f32 * f32::from_bits((127 - 24) << 23)).to_bits(),
+        31 => sign | 0x7f80_0000 | fraction << 13,
+        _ => sign | (exponent + 127 - 15) << 23 | fraction << 13,
+    })
+}
+
 /// Reads `rows` rows of `width` numbers; an error if anything follows.
 pub(crate) fn read(
+    path: &Path,
+    reader: impl Read,
+    coding: Coding,
+    size: (usize, usize),
+) -> Result<Vec<f32>, DataError> {
+    let mut values = Vec::new();
+    read_bytes(path, reader, coding, size, |part| coding.decode(part, &mut values))?;
+    Ok(values)
+}
+
+/// Reads whole numbers without rounding; an error if the type is another one, or anything follows.
+pub(crate) fn read_whole(
+    path: &Path,
+    reader: impl Read,
+    coding: Coding,
+    count: usize,
+) -> Result<Vec<i128>, DataError> {
+    let mut values = Vec::new();
+    if !coding.decode_whole(&[], &mut values) {
+        let why = "has ids of a type that is not read: save whole numbers, such as int64";
+        return Err(DataError::format(path, why));
+    }
+    read_bytes(path, reader, coding, (count, 1), |part| {
+        coding.decode_whole(part, &mut values);
+    })?;
+    Ok(values)
+}
+
+/// Calls `decode` with parts of an array, which hold whole numbers each.
+fn read_bytes(
     path: &Path,
     mut reader: impl Read,
     coding: Coding,
     (rows, width): (usize, usize),
-) -> Result<Vec<f32>, DataError> {
+    mut decode: impl FnMut(&[u8]),
+) -> Result<(), DataError> {
     let wrong = |why: &str| DataError::format(path, why);
     let length = rows.checked_mul(width).and_then(|count| count.checked_mul(coding.size()));
     let length = length.ok_or_else(|| wrong("says that it is too large"))?;
     let mut next = |part: &mut [u8]| fill(&mut reader, part).map_err(|e| DataError::file(path, e));
-    let (mut values, mut buffer, mut done) = (Vec::new(), vec![0; CHUNK], 0);
+    let (mut buffer, mut done) = (vec![0; CHUNK], 0);
     while done < length {
         let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
         if next(part)? < part.len() {
             return Err(wrong("is shorter than its header says"));
         }
-        coding.decode(part, &mut values);
+        decode(part);
         done += part.len();
     }
     if next(&mut [0])? > 0 {
         return Err(wrong("is longer than its header says"));
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Fills `to` with the next bytes of a header.
@@ -122,4 +193,27 @@ fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half;
+
+    /// The definition: `(-1)^s 2^(e - 15) (1 + f / 1024)`, and multiples of 2^-24 below.
+    #[test]
+    fn every_half_is_its_definition() {
+        for bits in 0..=u16::MAX {
+            let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+            let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+            let expected = match exponent {
+                0 => sign * fraction * 2f64.powi(-24),
+                31 if fraction == 0.0 => sign * f64::INFINITY,
+                31 => f64::NAN,
+                _ => sign * 2f64.powi(exponent - 15) * (1.0 + fraction / 1024.0),
+            };
+            let found = f64::from(half(bits));
+            assert!(found.is_nan() && expected.is_nan() || found == expected, "{bits:#x}: {found}");
+            assert_eq!(half(bits).is_sign_negative(), bits >> 15 == 1, "{bits:#x}");
+        }
+    }
 }

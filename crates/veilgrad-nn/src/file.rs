@@ -92,6 +92,26 @@ impl Arrays {
         Ok(found)
     }
 
+    /// Loads parameters into a model, except those that match one of these names or globs, in the file or in the model.
+    fn load_except(&mut self, fresh: &[String], model: &mut Model) -> Result<(), FileError> {
+        let patterns: Vec<(&String, Option<glob::Pattern>)> =
+            fresh.iter().map(|text| (text, glob::Pattern::new(text).ok())).collect();
+        let is_fresh = |name: &str| {
+            let matches = |(text, glob): &(&String, Option<glob::Pattern>)| {
+                *text == name || glob.as_ref().is_some_and(|glob| glob.matches(name))
+            };
+            patterns.iter().any(matches)
+        };
+        for pattern in fresh {
+            model.matching(pattern)?;
+        }
+        self.arrays.retain(|name, _| !is_fresh(name));
+        for (name, shape, values) in model.parameters().filter(|(name, ..)| is_fresh(name)) {
+            self.arrays.insert(name.to_owned(), (shape.to_vec(), values.to_vec()));
+        }
+        self.load("", model)
+    }
+
     /// Loads the arrays named `prefix` + parameter into a model. Every parameter must be there, and no others.
     pub(crate) fn load(&self, prefix: &str, model: &mut Model) -> Result<(), FileError> {
         let loaded = self.arrays.iter().filter_map(|(n, a)| Some((n.strip_prefix(prefix)?, a)));
@@ -186,5 +206,22 @@ impl Model {
             return Err(FileError::Format(format!("'{name}' is not f32")));
         }
         arrays.load("", self)
+    }
+
+    /// Loads parameters from a safetensors file, except those that match one of these names or globs: they keep their
+    /// values, whatever the file has under their names.
+    ///
+    /// # Errors
+    /// As for [`load_safetensors`](Self::load_safetensors), and when one of `fresh` matches no parameter.
+    pub fn load_safetensors_except(
+        &mut self,
+        bytes: &[u8],
+        fresh: &[String],
+    ) -> Result<(), FileError> {
+        let mut arrays = Arrays::from_bytes(bytes)?;
+        if let Some(name) = arrays.bytes.keys().next() {
+            return Err(FileError::Format(format!("'{name}' is not f32")));
+        }
+        arrays.load_except(fresh, self)
     }
 }

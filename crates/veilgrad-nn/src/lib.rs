@@ -77,7 +77,7 @@ pub mod adapter {
 
 pub use error::ModelError;
 pub use file::{FileError, write_private};
-pub use layer::{Conv2d, Layer, Padding, Window};
+pub use layer::{Conv2d, EmbeddedColumn, Layer, Padding, Window};
 pub use loss::Loss;
 pub use model::Model;
 pub use optimizer::{

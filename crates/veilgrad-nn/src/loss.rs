@@ -1,7 +1,7 @@
 //! Loss functions of one record's output and target.
 
 /// A loss function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
     /// Softmax cross-entropy; the target is a class index.
@@ -10,6 +10,11 @@ pub enum Loss {
     Logistic,
     /// Half the squared distance from the targets.
     SquaredError,
+    /// Huber's loss: half the squared distance from a target up to the threshold, and linear beyond, summed over the outputs.
+    Huber {
+        /// Where it becomes linear.
+        threshold: f32,
+    },
 }
 
 /// The loss of a record, and whether its prediction is right.
@@ -27,7 +32,7 @@ impl Loss {
     pub const fn targets(self, outputs: usize) -> usize {
         match self {
             Self::SoftmaxCrossEntropy => 1,
-            Self::Logistic | Self::SquaredError => outputs,
+            Self::Logistic | Self::SquaredError | Self::Huber { .. } => outputs,
         }
     }
 
@@ -43,6 +48,7 @@ impl Loss {
                 logistic(outputs, target, gradient)
             }
             Self::SquaredError => squared(outputs, target, gradient),
+            Self::Huber { threshold } => huber(outputs, target, threshold, gradient),
         };
         judgement.loss.is_finite().then_some(judgement)
     }
@@ -96,6 +102,22 @@ fn squared(outputs: &[f32], targets: &[f32], gradient: &mut [f32]) -> Judgement 
     Judgement { loss, right: 0.0 }
 }
 
+fn huber(outputs: &[f32], targets: &[f32], threshold: f32, gradient: &mut [f32]) -> Judgement {
+    let mut loss = 0.0;
+    for ((gradient, x), target) in gradient.iter_mut().zip(outputs).zip(targets) {
+        let distance = (x - target).abs();
+        if distance <= threshold {
+            *gradient = x - target;
+            loss += distance * distance / 2.0;
+        } else {
+            // NaN comes here, and makes the loss NaN.
+            *gradient = if x > target { threshold } else { -threshold };
+            loss += threshold * (distance - threshold / 2.0);
+        }
+    }
+    Judgement { loss, right: 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +128,9 @@ mod tests {
             (Loss::SoftmaxCrossEntropy, vec![2.0]),
             (Loss::Logistic, vec![1.0, 0.0, 0.25]),
             (Loss::SquaredError, vec![1.0, -2.0, 0.5]),
+            // On both sides of the threshold, above and below the target.
+            (Loss::Huber { threshold: 0.9 }, vec![1.0, -3.5, 0.5]),
+            (Loss::Huber { threshold: 0.9 }, vec![2.0, -0.5, 2.5]),
         ] {
             let outputs = [0.3f32, -1.2, 2.1];
             let mut gradient = [0.0; 3];
@@ -141,6 +166,8 @@ mod tests {
             let outputs = [output, 0.0];
             assert!(Loss::SoftmaxCrossEntropy.judge(&outputs, &[1.0], &mut gradient).is_none());
             assert!(Loss::SquaredError.judge(&outputs, &[1.0, 1.0], &mut gradient).is_none());
+            let huber = Loss::Huber { threshold: 1.0 };
+            assert!(huber.judge(&outputs, &[1.0, 1.0], &mut gradient).is_none());
         }
         assert!(Loss::Logistic.judge(&[f32::NAN, 0.0], &[1.0, 1.0], &mut gradient).is_none());
     }

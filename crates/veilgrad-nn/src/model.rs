@@ -30,6 +30,8 @@ use crate::layer::{EPSILON, Initial, Layer, Operation, Packed, Parameter, Role};
 pub struct Model {
     pub(crate) network: Arc<Network>,
     pub(crate) values: Vec<Vec<f32>>,
+    /// Which parameters are not trained.
+    pub(crate) frozen: Vec<bool>,
 }
 
 /// The compiled layers of a model: all that training does not change.
@@ -70,7 +72,8 @@ impl Model {
             (0..parameter.length()).map(value).collect()
         });
         let values = values.collect();
-        Ok(Self { network: Arc::new(network), values })
+        let frozen = vec![false; network.parameters.len()];
+        Ok(Self { network: Arc::new(network), values, frozen })
     }
 
     /// Names, shapes and values of all parameters, including running statistics.
@@ -88,13 +91,89 @@ impl Model {
 
     /// The number of trained parameters.
     pub fn size(&self) -> usize {
-        let trained = self.network.parameters.iter().filter(|p| p.role == Role::Weight);
-        trained.map(Parameter::length).sum()
+        self.with_role(Role::Weight).map(|(_, parameter)| parameter.length()).sum()
+    }
+
+    /// The names of the parameters that match a name or a glob. The exact name of a parameter matches that one only.
+    ///
+    /// # Errors
+    /// When none matches.
+    pub fn matching(&self, pattern: &str) -> Result<Vec<String>, ModelError> {
+        let names = || self.network.parameters.iter().map(|parameter| parameter.name.as_str());
+        let found: Vec<String> = if names().any(|name| name == pattern) {
+            vec![pattern.to_owned()]
+        } else {
+            let glob = glob::Pattern::new(pattern).ok();
+            let matches = |name: &&str| glob.as_ref().is_some_and(|glob| glob.matches(name));
+            names().filter(matches).map(str::to_owned).collect()
+        };
+        match found.is_empty() {
+            true => {
+                Err(ModelError::Pattern(pattern.to_owned(), names().collect::<Vec<_>>().join(", ")))
+            }
+            false => Ok(found),
+        }
+    }
+
+    /// Freezes the parameters that match a name or a glob: they are not trained.
+    ///
+    /// # Guarantee
+    /// A frozen parameter keeps its bits. It has no gradient, so that no noise is spent on it, and running statistics that
+    /// are frozen are not released.
+    ///
+    /// # Errors
+    /// When none matches, or nothing is left to train; the model is then unchanged.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_nn::{Layer, Model};
+    ///
+    /// let mut model = Model::new(&[4], [Layer::linear(8), Layer::Relu, Layer::linear(2)], 1)?;
+    /// model.freeze("linear1.*")?;
+    /// assert_eq!(model.size(), 8 * 2 + 2);
+    /// assert!(model.freeze("*").is_err() && model.freeze("conv*").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn freeze(&mut self, pattern: &str) -> Result<(), ModelError> {
+        let names = self.matching(pattern)?;
+        let mut frozen = self.frozen.clone();
+        for (frozen, parameter) in frozen.iter_mut().zip(&self.network.parameters) {
+            *frozen |= names.contains(&parameter.name);
+        }
+        let before = std::mem::replace(&mut self.frozen, frozen);
+        if self.size() == 0 {
+            self.frozen = before;
+            return Err(ModelError::AllFrozen);
+        }
+        Ok(())
+    }
+
+    /// Whether a parameter is frozen.
+    #[must_use]
+    pub fn is_frozen(&self, name: &str) -> bool {
+        let mut parameters = self.network.parameters.iter().zip(&self.frozen);
+        parameters.any(|(parameter, frozen)| *frozen && parameter.name == name)
+    }
+
+    /// The parameters of a role that are not frozen, with their indices.
+    pub(crate) fn with_role(&self, role: Role) -> impl Iterator<Item = (usize, &Parameter)> {
+        let parameters = self.network.parameters.iter().enumerate().zip(&self.frozen);
+        parameters
+            .filter(move |((_, parameter), frozen)| parameter.role == role && !**frozen)
+            .map(|(parameter, _)| parameter)
+    }
+
+    /// The first step with a parameter that is not frozen: gradients of steps before it are not needed.
+    pub(crate) fn first_trained(&self) -> usize {
+        let trained = |step: &Step| step.parameters.clone().any(|index| !self.frozen[index]);
+        self.network.steps.iter().position(trained).unwrap_or(0)
     }
 
     /// Moves running statistics towards the released averages of a round.
     pub(crate) fn update_statistics(&mut self, estimates: &Released<Estimates>, momentum: f32) {
-        let parameters = self.network.parameters.iter().zip(&mut self.values);
+        let Self { network, values, frozen } = self;
+        let parameters = network.parameters.iter().zip(values).zip(frozen);
+        let parameters = parameters.filter(|(_, frozen)| !**frozen).map(|(parameter, _)| parameter);
         for (parameter, values) in parameters.filter(|(p, _)| p.role == Role::Statistic) {
             let Some(estimate) = estimates.vector(&parameter.name) else { continue };
             for (value, estimate) in values.iter_mut().zip(estimate.iter()) {
@@ -110,7 +189,8 @@ impl Model {
         rate: f32,
     ) {
         for (parameter, gradient) in gradients {
-            if self.network.parameters[parameter].role == Role::Weight {
+            let trained = self.network.parameters[parameter].role == Role::Weight;
+            if trained && !self.frozen[parameter] {
                 let pairs = self.values[parameter].iter_mut().zip(gradient);
                 pairs.for_each(|(value, gradient)| *value -= rate * gradient);
             }
@@ -163,6 +243,12 @@ impl Network {
             return Err(ModelError::NoParameters);
         }
         Ok(Self { input: input.to_vec(), output: shape, steps, parameters })
+    }
+
+    /// The number of weights, frozen or not.
+    pub(crate) fn weights(&self) -> usize {
+        let weights = self.parameters.iter().filter(|p| p.role == Role::Weight);
+        weights.map(Parameter::length).sum()
     }
 
     pub(crate) fn inputs(&self) -> usize {

@@ -1,5 +1,7 @@
 //! The round backend of this crate's own models.
 
+use std::sync::Arc;
+
 use veilgrad_mechanism::{Metric, RecordVector};
 
 use crate::loss::class;
@@ -42,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) summed: bool,
     /// The parameter of each vector: weights, then statistics.
     pub(crate) order: Vec<usize>,
+    /// The weights of classes; none if all are 1.
+    pub(crate) class_weights: Arc<[f32]>,
 }
 
 /// A native model and its records.
@@ -75,7 +79,9 @@ impl Backend for Native<'_> {
 
     fn memory(&self) -> Memory {
         let Setup { loss, tile, summed, .. } = *self.setup;
-        Memory { tile: Tile::new(self.model, loss, tile, summed), local: None }
+        let mut tile = Tile::new(self.model, loss, tile, summed);
+        tile.class_weights = self.setup.class_weights.clone();
+        Memory { tile, local: None }
     }
 
     fn capacity(&self, memory: &Memory) -> usize {
@@ -171,6 +177,7 @@ impl Backend for Native<'_> {
             }
         }
         let parameters = &self.model.network.parameters;
+        // Frozen ones are not in this order.
         let weights = order.iter().filter(|parameter| parameters[**parameter].role == Role::Weight);
         let moved = weights.map(|parameter| {
             let pairs = self.model.values[*parameter].iter().zip(&local.values[*parameter]);
@@ -190,8 +197,7 @@ pub(crate) fn vectors(model: &Model) -> (Vectors, Vec<usize>) {
         owner.operation.outer().filter(|_| owner.parameters.start == parameter)
     };
     let with_role = |role: Role| {
-        let parameters = network.parameters.iter().enumerate().filter(move |(_, p)| p.role == role);
-        let vector = parameters.map(|(index, p)| {
+        let vector = model.with_role(role).map(|(index, p)| {
             (Vector { name: p.name.clone(), length: p.length(), outer: outer(index) }, index)
         });
         vector.unzip::<_, _, Vec<Vector>, Vec<usize>>()

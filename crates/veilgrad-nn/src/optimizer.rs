@@ -68,9 +68,10 @@ pub struct Weights<'a>(pub(crate) &'a mut Model);
 impl Weights<'_> {
     /// Names and values of the parameters.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
-        let parameters = self.0.network.parameters.iter().zip(&mut self.0.values);
-        let trained = parameters.filter(|(p, _)| p.role == Role::Weight);
-        trained.map(|(p, values)| (p.name.as_str(), values.as_mut_slice()))
+        let Model { network, values, frozen } = &mut *self.0;
+        let parameters = network.parameters.iter().zip(values).zip(frozen);
+        let trained = parameters.filter(|((p, _), frozen)| p.role == Role::Weight && !**frozen);
+        trained.map(|((p, values), _)| (p.name.as_str(), values.as_mut_slice()))
     }
 }
 
@@ -161,9 +162,9 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
         state: BTreeMap<String, Vec<f32>>,
         model: &Model,
     ) -> Result<(), ModelError> {
-        let weights = model.network.parameters.iter().filter(|p| p.role == Role::Weight);
+        let weights = model.with_role(Role::Weight);
         let lengths: BTreeMap<&str, usize> =
-            weights.map(|p| (p.name.as_str(), p.length())).collect();
+            weights.map(|(_, p)| (p.name.as_str(), p.length())).collect();
         let wrong = |name: &str| ModelError::State(name.to_owned());
         // Before the first step there is no state; afterwards, every weight has one.
         if let Some(name) = lengths.keys().find(|n| !state.is_empty() && !state.contains_key(**n)) {
@@ -414,7 +415,9 @@ impl WeightAverage {
         // A smaller decay in early rounds, so that the average forgets the initial weights.
         let early = (1.0 + round as f32) / (10.0 + round as f32);
         let decay = if early < self.decay { early } else { self.decay };
-        for (average, values) in self.values.iter_mut().zip(&model.values) {
+        // Frozen parameters keep their bits: an average of two values -0.0 would be 0.0.
+        let pairs = self.values.iter_mut().zip(&model.values).zip(&model.frozen);
+        for ((average, values), _) in pairs.filter(|(_, frozen)| !**frozen) {
             for (average, value) in average.iter_mut().zip(values) {
                 *average += (1.0 - decay) * (value - *average);
             }

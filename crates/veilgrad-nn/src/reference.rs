@@ -15,7 +15,7 @@ use crate::layer::Role;
 use crate::model::Prepared;
 use crate::test::SplitMix64;
 use crate::tile::Tile;
-use crate::{Conv2d, Layer, Loss, Model, Padding};
+use crate::{Conv2d, EmbeddedColumn, Layer, Loss, Model, Padding};
 
 /// A random model. Together, they have every layer.
 fn any_model(random: &mut SplitMix64) -> Model {
@@ -30,7 +30,7 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
         _ => Padding::Explicit(size, size / 2),
     };
     let smooth = |kind: usize| if kind == 0 { Layer::Tanh } else { Layer::Gelu };
-    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 9) {
+    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 10) {
         0 => (
             vec![pick(1, 20)],
             vec![Layer::linear(pick(1, 20)), smooth(pick(0, 1)), Layer::linear(3)],
@@ -117,6 +117,19 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
             ];
             (vec![pick(4, 8), pick(4, 8), 1], layers)
         }
+        9 => {
+            // Two columns of three to six, at any places.
+            let (kept, between, after) = (pick(0, 2), pick(0, 1), pick(0, 1));
+            let column = |column, dimension| EmbeddedColumn { column, entries: 6, dimension };
+            let columns = vec![column(kept, pick(1, 4)), column(kept + 1 + between, pick(1, 4))];
+            let layers = vec![
+                Layer::EmbedColumns(columns),
+                smooth(pick(0, 1)),
+                Layer::linear(pick(1, 5)),
+                Layer::linear(3),
+            ];
+            (vec![kept + between + after + 2], layers)
+        }
         _ => {
             let layers = vec![
                 Layer::linear(18),
@@ -141,12 +154,14 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
 fn any_records(model: &Model, count: usize, random: &mut SplitMix64) -> Vec<(Vec<f32>, f32)> {
     let length = model.network.inputs();
     let embeds = model.network.parameters[0].name.starts_with("embedding");
+    // Columns may have no entry: -1.
+    let none = u8::from(model.network.parameters[0].name == "embedding1.weight1");
     // Half of the time inputs are whole numbers, so that maxima have ties.
     let tied = random.next().is_multiple_of(2);
     (0..count)
         .map(|_| {
             let input = (0..length).map(|_| match (embeds, tied) {
-                (true, _) => (random.next() % 6) as f32,
+                (true, _) => (random.next() % (6 + u64::from(none))) as f32 - f32::from(none),
                 (false, true) => random.normal().round(),
                 (false, false) => random.normal(),
             });

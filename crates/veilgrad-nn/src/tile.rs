@@ -1,7 +1,9 @@
 //! A tile: a batch of examples in the forward and backward pass.
 
+use std::sync::Arc;
+
 use crate::layer::{Backward, Gradients, Parameter, Spare};
-use crate::loss::Judgement;
+use crate::loss::{Judgement, class};
 use crate::model::Prepared;
 use crate::round::Performance;
 use crate::{Loss, Model};
@@ -30,6 +32,10 @@ pub(crate) struct Tile {
     summed: bool,
     target: usize,
     loss: Loss,
+    /// What the loss of an example of each class is multiplied by; none if all are 1.
+    pub(crate) class_weights: Arc<[f32]>,
+    /// The first step whose gradients are needed.
+    first: usize,
     spare: Spare,
 }
 
@@ -44,8 +50,11 @@ impl Tile {
         let lengths: Vec<usize> = network.parameters.iter().map(Parameter::length).collect();
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
         let mut outer = vec![None; lengths.len()];
+        let first = model.first_trained();
         for (index, step) in network.steps.iter().enumerate() {
-            if !summed && step.operation.outer().is_some() {
+            if index < first {
+                rows[step.parameters.clone()].fill(0);
+            } else if !summed && step.operation.outer().is_some() {
                 outer[step.parameters.start] = Some(index);
                 rows[step.parameters.start] = 0;
             }
@@ -65,6 +74,8 @@ impl Tile {
             summed,
             target,
             loss,
+            class_weights: Arc::default(),
+            first,
             spare: Spare::default(),
         }
     }
@@ -121,6 +132,16 @@ impl Tile {
             let target = &self.targets[row * self.target..][..self.target];
             let sound = all_finite(input) && all_finite(target);
             let judgement = if sound { self.loss.judge(output, target, slope) } else { None };
+            let judgement = judgement.and_then(|judgement| {
+                if self.class_weights.is_empty() {
+                    return Some(judgement);
+                }
+                let class = class(target, self.class_weights.len())?;
+                let weight = self.class_weights[class];
+                slope.iter_mut().for_each(|slope| *slope *= weight);
+                let loss = judgement.loss * weight;
+                loss.is_finite().then_some(Judgement { loss, ..judgement })
+            });
             self.judgements[row] = judgement;
             if judgement.is_none() {
                 // An unusable example must not change a sum over the tile.
@@ -137,7 +158,7 @@ impl Tile {
     /// `gradients`.
     pub(crate) fn backward(&mut self, model: &Model, prepared: &Prepared) {
         let count = self.count;
-        for (index, step) in model.network.steps.iter().enumerate().rev() {
+        for (index, step) in model.network.steps.iter().enumerate().skip(self.first).rev() {
             let (before, after) = self.slopes.split_at_mut(index + 1);
             step.operation.backward(Backward {
                 packed: prepared.packed(model, index),
@@ -145,8 +166,8 @@ impl Tile {
                 x: &self.values[index][..count * step.inputs],
                 y: &self.values[index + 1][..count * step.outputs],
                 dy: &after[0][..count * step.outputs],
-                // The gradient by the model's input is not needed.
-                dx: (index > 0).then(|| &mut before[index][..count * step.inputs]),
+                // The gradient by the model's input, or by the outputs of frozen steps, is not needed.
+                dx: (index > self.first).then(|| &mut before[index][..count * step.inputs]),
                 gradients: Gradients {
                     buffers: &mut self.gradients[step.parameters.clone()],
                     lengths: &self.lengths[step.parameters.clone()],
@@ -211,7 +232,7 @@ pub(crate) fn best_tile(model: &Model) -> usize {
     const HELD: usize = 64 << 20;
     let steps = model.network.steps.iter();
     let values: usize = steps.map(|step| 2 * 4 * step.outputs).sum::<usize>().max(1);
-    let weights = 4 * model.size();
+    let weights = 4 * model.network.weights();
     let tile = (CACHE / values).max(weights / values).clamp(8, 128) / 8 * 8;
     let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
     let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();

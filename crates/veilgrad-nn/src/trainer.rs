@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 
 use veilgrad_events::{Head, History, LedgerStore, Numerics, RoundPermit, Run};
 #[cfg(feature = "insecure-testing")]
@@ -86,7 +87,7 @@ impl<O: Optimizer> Trainer<O> {
             average: None,
             engine,
             schedule,
-            setup: Setup { loss, metrics, tile, summed, order },
+            setup: Setup { loss, metrics, tile, summed, order, class_weights: Arc::default() },
             prepared: Prepared::default(),
             momentum: 0.1,
         })
@@ -97,6 +98,33 @@ impl<O: Optimizer> Trainer<O> {
     #[must_use]
     pub fn averaging(mut self, decay: f32) -> Self {
         self.average = Some(WeightAverage { decay, values: self.model.values.clone() });
+        self
+    }
+
+    /// Multiplies the loss of an example by the public weight of its class, before its gradient is clipped, so that the
+    /// sensitivity is the same. For softmax cross-entropy: an example whose class has no weight, or one that is not finite,
+    /// contributes zero.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_events::{ClipNorm, NoiseMultiplier, PublicCount};
+    /// use veilgrad_nn::{
+    ///     Clipping, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+    /// };
+    ///
+    /// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+    /// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(10.0)?);
+    /// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+    /// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+    /// // The second class is rare.
+    /// let trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?
+    ///     .class_weights(&[1.0, 5.0]);
+    /// # assert_eq!(trainer.rounds(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn class_weights(mut self, weights: &[f32]) -> Self {
+        self.setup.class_weights = weights.into();
         self
     }
 
@@ -115,7 +143,7 @@ impl<O: Optimizer> Trainer<O> {
     /// The model with averaged weights, if [`averaging`](Self::averaging) was asked for.
     pub fn averaged_model(&self) -> Option<Model> {
         let values = self.average.as_ref()?.values.clone();
-        Some(Model { network: self.model.network.clone(), values })
+        Some(Model { values, ..self.model.clone() })
     }
 
     /// Runs one charged round.

@@ -45,7 +45,10 @@ const CONFIGURATION: &str = "[data];[model];[privacy];[train];[[data.columns]];[
     rmsprop;lr;momentum;ema;cosine;block;checkpoint_rounds;user;max_examples;microbatch;zero;\
     mean-of-bounds;a=b;\\n;*;linear1.weight;[audit];canaries;[privacy.precondition];precondition;mean_share;\
     directions_share;directions;floor;[model.augment];augment;copies;predict_copies;shift;flip;true;\
-    input_norm;grid;pool_sigma;[model.scattering];schedule";
+    input_norm;grid;pool_sigma;[model.scattering];schedule;epochs;class_weights;huber;label_bounds;delimiter;header;\
+    user_ids;users;calibration;calibration_labels;embedding;layers;[[model.layers]];conv;kernel;stride;padding;same;\
+    max-pool;average-pool;size;global-average;relu;tanh;gelu;group-norm;groups;layer-norm;batch-norm;flatten;outputs;\
+    init;init_sha256;fresh;frozen";
 
 const ARGUMENTS: &str = "train;finish;check;predict;report;statement;plan;account;budget;ledger;completions;man;create;\
     show;list;tighten;verify;export;import;backup;repair;head;--json;-q;-vvv;--witness;--ledger;\
@@ -57,7 +60,7 @@ const ARGUMENTS: &str = "train;finish;check;predict;report;statement;plan;accoun
 const TABLE: &str = "who;sick;colour;age;yes;no;red;green;ann;\";\"\";,;\r\n;\n;\u{feff}; ;PAR1";
 
 const ARRAY: &str =
-    "'descr';'fortran_order';'shape';<f4;>f8;|u1;<i8;True;False;(;);x.npy;PK;\u{1f980}";
+    "'descr';'fortran_order';'shape';<f2;<f4;>f8;|u1;<i8;True;False;(;);x.npy;PK;\u{1f980}";
 
 const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_offsets;model/linear1.weight;\
     average/linear1.bias;optimizer;format;round;adapted;quantile/gradient;clip/gradient;ledger;\
@@ -78,6 +81,8 @@ pub const TARGETS: &[Target] = &[
     target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
     target("npz", data::npz, Format::Binary, ARRAY, 200, READER),
     target("csv", data::csv, Format::Csv, TABLE, 360, READER),
+    target("json", data::json, Format::Text, TABLE, 240, READER),
+    target("ids", data::ids, Format::Npy, ARRAY, 120, READER),
     #[cfg(feature = "parquet")]
     target("parquet", data::parquet, Format::Binary, TABLE, 160, READER),
     target("configuration", command::configuration, Format::Text, CONFIGURATION, 200, READER),

@@ -27,12 +27,23 @@ pub struct Statement<'a> {
     pub numerics: Numerics,
     /// Whether a public test set was evaluated.
     pub public_test: bool,
+    /// The model that training started from, if it was not a new one.
+    pub start: Option<Start<'a>>,
     /// The ledger that the statement was computed from, and its last row.
     pub ledger: LedgerHead<'a>,
     /// What changed in the ledger since the results were written, one phrase per change; `None` without results.
     pub since_results: Option<&'a [String]>,
     /// The verdict of the audit, if the results are those of one.
     pub audit: Option<&'a RunVerdict>,
+}
+
+/// A model file that training started from.
+#[derive(Debug, Clone)]
+pub struct Start<'a> {
+    /// SHA-256 of the file.
+    pub sha256: &'a str,
+    /// The ledger that its own training was charged to, if the file says that it was trained privately.
+    pub trained: Option<LedgerHead<'a>>,
 }
 
 /// The rounds that ran, summarised.
@@ -83,6 +94,7 @@ impl Statement<'_> {
         }];
         paragraphs.extend(self.audit.map(audited));
         paragraphs.extend(self.warned());
+        paragraphs.extend(self.start.as_ref().map(|start| self.started(start)));
         paragraphs.extend([self.done(), self.arithmetic().to_owned(), self.assumed()]);
         paragraphs.extend([self.not_covered(), self.as_of()]);
         paragraphs.join("\n\n") + "\n"
@@ -157,6 +169,30 @@ impl Statement<'_> {
             );
         }
         warned
+    }
+
+    /// What the promise says about the data of the model that training started from.
+    fn started(&self, start: &Start<'_>) -> String {
+        let hash = start.sha256;
+        match &start.trained {
+            None => format!(
+                "Start. Training started from a model file with SHA-256 {hash}, which does not say that it was trained \
+                 privately. It is taken for public: the promise does not cover records that it was made from."
+            ),
+            Some(head) if head.id == self.ledger.id => format!(
+                "Start. Training started from a model file with SHA-256 {hash}, which was trained privately before and \
+                 charged to the same ledger, at row {} or before. The promise is about all runs on {:?} together, so it \
+                 covers that training too if it was on {:?}. If it was on another dataset, that dataset's own budget \
+                 covers it, and this promise says nothing about its records.",
+                head.sequence, self.dataset, self.dataset
+            ),
+            Some(head) => format!(
+                "WARNING. Training started from a model file with SHA-256 {hash}, which was trained privately before and \
+                 charged to another ledger, {}. What that training revealed is not part of this promise: for a record \
+                 that was in its data, too, the epsilons and deltas of both add up.",
+                head.id
+            ),
+        }
     }
 
     fn done(&self) -> String {

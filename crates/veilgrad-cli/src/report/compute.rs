@@ -4,13 +4,13 @@ use std::path::Path;
 
 use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
-use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
+use veilgrad_accounting::statement::{self, Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
 use veilgrad_events::{Delta, Epsilon, Numerics, Round, Rounds, Sampling, UnitError};
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::document::{
-    Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report,
+    Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report, Start,
 };
 use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
@@ -32,6 +32,11 @@ pub(crate) struct Facts<'a> {
     /// Rows that were added to the ledger after the results were written.
     pub(crate) newer: Option<Newer>,
     pub(crate) test_accuracy: Option<f64>,
+    pub(crate) test_mean_absolute_error: Option<f64>,
+    /// The temperature of class probabilities, if one was fitted.
+    pub(crate) temperature: Option<f64>,
+    /// The model that the results started from, if it was not a new one.
+    pub(crate) start: Option<Start>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
     /// The number of parameters of the model.
     pub(crate) model: Option<usize>,
@@ -71,7 +76,15 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         runs: dataset.runs.len(),
         done: done.clone(),
         numerics,
-        public_test: facts.test_accuracy.is_some(),
+        public_test: facts.test_accuracy.or(facts.test_mean_absolute_error).is_some(),
+        start: facts.start.as_ref().map(|start| statement::Start {
+            sha256: &start.sha256,
+            trained: start.trained.as_ref().map(|head| LedgerHead {
+                id: &head.id,
+                sequence: head.sequence,
+                head: &head.head,
+            }),
+        }),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
         audit: facts.audit.as_ref(),
@@ -111,6 +124,9 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         noise_multiplier: done.noise_multiplier.get(),
         groups: all_groups(&rounds, &last.round),
         test_accuracy: facts.test_accuracy,
+        test_mean_absolute_error: facts.test_mean_absolute_error,
+        temperature: facts.temperature,
+        start: facts.start.clone(),
         metrics: facts
             .metrics
             .iter()

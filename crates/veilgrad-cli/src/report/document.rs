@@ -46,6 +46,15 @@ pub(crate) struct Report {
     pub(crate) noise_multiplier: f64,
     pub(crate) groups: Vec<Group>,
     pub(crate) test_accuracy: Option<f64>,
+    /// For a label that is a number, in its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) test_mean_absolute_error: Option<f64>,
+    /// What the outputs were divided by, so that probabilities are those of public examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) temperature: Option<f64>,
+    /// The model that the run started from, if it was not a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<Start>,
     pub(crate) metrics: Vec<Metric>,
     /// Always null, for programs that expect the key: the time of a run depends on private sample sizes.
     #[serde(default)]
@@ -101,6 +110,15 @@ pub(crate) struct Head {
     pub(crate) id: String,
     pub(crate) sequence: u64,
     pub(crate) head: String,
+}
+
+/// The model file that a run started from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) sha256: String,
+    /// The ledger of its private training, if the file says that there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trained: Option<Head>,
 }
 
 /// The head of a ledger, and its path.

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::output::{print, print_answer, print_json, write_file};
 
 pub(crate) use compute::{Facts, of_run};
-pub(crate) use document::{Curves, Head, Report};
+pub(crate) use document::{Curves, Head, Report, Start};
 pub(crate) use source::read;
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
@@ -30,6 +30,15 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
     let mut text = String::new();
     if let Some(accuracy) = report.test_accuracy {
         text.push_str(&format!("test accuracy     {:.2} %\n", 100.0 * accuracy));
+    }
+    if let Some(error) = report.test_mean_absolute_error {
+        text.push_str(&format!("test mean error   {error:.6} (mean absolute error)\n"));
+    }
+    if let Some(temperature) = report.temperature {
+        text.push_str(&format!("temperature       {temperature:.4}, fitted on public examples\n"));
+    }
+    if let Some(start) = &report.start {
+        text.push_str(&format!("started from      {}\n", start.sha256));
     }
     text.push_str(&format!(
         "epsilon           {} at delta {:e} ({}, {}, {})\n",

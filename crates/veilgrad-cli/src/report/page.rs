@@ -163,6 +163,14 @@ fn numbers(body: &mut String, report: &Report) {
         let name = "accuracy on the public test set".to_owned();
         cards.push((format!("{:.2} %", 100.0 * accuracy), name));
     }
+    if let Some(error) = report.test_mean_absolute_error {
+        let name = "mean absolute error on the public test set".to_owned();
+        cards.push((format!("{error:.4}"), name));
+    }
+    if let Some(temperature) = report.temperature {
+        let name = "temperature of probabilities, fitted on public examples".to_owned();
+        cards.push((format!("{temperature:.3}"), name));
+    }
     if let Some(running) = report.epsilon_running {
         cards.push((up(running), "epsilon charged to the data so far, all runs".to_owned()));
     }

@@ -8,7 +8,7 @@ use veilgrad_events::{Event, Insecure};
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
 use super::compute::{Facts, of_run};
-use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report};
+use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report, Start};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 
@@ -22,6 +22,9 @@ struct Stored {
     records: Option<u64>,
     rounds: u64,
     test_accuracy: Option<f64>,
+    test_mean_absolute_error: Option<f64>,
+    temperature: Option<f64>,
+    start: Option<Start>,
     #[serde(default)]
     metrics: Vec<Metric>,
     model: Option<Model>,
@@ -67,6 +70,9 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         directory: Some(directory),
         newer,
         test_accuracy: stored.test_accuracy,
+        test_mean_absolute_error: stored.test_mean_absolute_error,
+        temperature: stored.temperature,
+        start: stored.start,
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
         model: stored.model.map(|model| model.parameters),
         audit: stored.audit.map(RunVerdict::from),
@@ -92,6 +98,9 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         directory: None,
         newer: None,
         test_accuracy: None,
+        test_mean_absolute_error: None,
+        temperature: None,
+        start: None,
         metrics: Vec::new(),
         model: None,
         audit: None,

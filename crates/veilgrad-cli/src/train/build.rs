@@ -7,12 +7,12 @@ use veilgrad_events::{
 };
 use veilgrad_mechanism::{FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler};
 use veilgrad_nn::{
-    Adagrad, Adam, Clipping, Contribution, Conv2d, Layer, Model, Optimizer, Padding, RmsProp,
-    Schedule, Sgd, TrainingPlan, Unit,
+    Adagrad, Adam, Clipping, Contribution, Loss, Model, Optimizer, Performance, RmsProp, Schedule,
+    Sgd, Trainer, TrainingPlan, Unit,
 };
 
-use super::config::{self, Config, Declaration, Kind, Record};
-use super::inputs;
+use super::config::{self, Config, Declaration, Kind, Record, User, UserIds};
+use super::{inputs, network};
 use crate::error::Error;
 
 /// The number of threads of a run: as requested, but not more than the machine has. Results do not depend on it.
@@ -21,38 +21,10 @@ pub(crate) fn threads(asked: Option<usize>) -> usize {
     asked.map_or(cores, |asked| asked.min(cores))
 }
 
-/// How many parameters a model may have.
-const MOST_PARAMETERS: u128 = 1 << 30;
-
+/// The model of a declaration, with its initial weights.
 pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
-    if most_parameters(declaration)? > MOST_PARAMETERS {
-        return Err(Error::usage("the model would have more than 2^30 parameters"));
-    }
-    let shape = inputs::shape(declaration)?;
-    let (config, classes) = (&declaration.model, declaration.classes.count());
-    let mut layers = Vec::new();
-    let mut hidden = config.hidden.as_slice();
-    if config.kind == Kind::Cnn {
-        let conv = |filters, size, padding| {
-            Layer::Conv2d(Conv2d { filters, kernel: (size, size), stride: (2, 2), padding })
-        };
-        let [first, second] = config.filters.unwrap_or([16, 32]);
-        for conv in [conv(first, 8, Padding::Same), conv(second, 4, Padding::Valid)] {
-            layers.extend([conv, Layer::Relu, Layer::max_pool(2, 1)]);
-        }
-        layers.push(Layer::Flatten);
-        if hidden.is_empty() {
-            hidden = &[32];
-        }
-    }
-    for width in hidden {
-        layers.push(Layer::linear(*width));
-        if config.batch_norm {
-            layers.push(Layer::BatchNorm);
-        }
-        layers.push(Layer::Relu);
-    }
-    layers.push(Layer::linear(classes));
+    let (shape, layers) = (inputs::shape(declaration)?, network::layers(declaration)?);
+    let config = &declaration.model;
     let mut model = Model::new(&shape, layers, config.seed).map_err(Error::usage)?;
     if config.kind == Kind::Linear {
         // The loss is convex, so zero is as good a start as any.
@@ -66,26 +38,32 @@ pub(crate) fn model(declaration: &Declaration) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// An upper bound on the number of weights, computed before memory is allocated for them. Each of the two convolutions at
-/// least halves the sides of an image.
-pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> {
-    let (shape, model) = (inputs::shape(declaration)?, &declaration.model);
-    let wide = |width: usize| width as u128;
-    let mut inputs: u128 = shape.iter().map(|side| wide(*side)).product();
-    let (mut sum, mut hidden) = (0, model.hidden.as_slice());
-    if let (Kind::Cnn, [rows, columns, channels]) = (model.kind, &shape[..]) {
-        let [first, second] = model.filters.unwrap_or([16, 32]).map(wide);
-        sum += 64 * wide(*channels) * first + 16 * first * second;
-        inputs = wide(rows.div_ceil(4)) * wide(columns.div_ceil(4)) * second;
-        if hidden.is_empty() {
-            hidden = &[32];
+/// A trainer of a configuration's model.
+pub(crate) fn trainer(
+    config: &Config,
+    model: Model,
+    noise: NoiseMultiplier,
+    threads: usize,
+) -> Result<Trainer<AnyOptimizer>, Error> {
+    let performance = Performance { threads, ..Performance::default() };
+    let (loss, plan) = (loss(config), plan(config, noise)?);
+    let trainer = Trainer::new(model, loss, plan, optimizer(config), schedule(config), performance)
+        .map_err(Error::usage)?;
+    Ok(match &config.train.class_weights {
+        Some(weights) => trainer.class_weights(weights),
+        None => trainer,
+    })
+}
+
+/// The loss: of classes, or of a number that is scaled from its bounds to [-1, 1].
+fn loss(config: &Config) -> Loss {
+    match (config.data.label_bounds, config.train.huber) {
+        (None, _) => Loss::SoftmaxCrossEntropy,
+        (Some(_), None) => Loss::SquaredError,
+        (Some([low, high]), Some(units)) => {
+            Loss::Huber { threshold: (units / (0.5 * high - 0.5 * low)) as f32 }
         }
     }
-    for width in hidden.iter().copied().chain([declaration.classes.count()]) {
-        sum += inputs * wide(width);
-        inputs = wide(width);
-    }
-    Ok(sum)
 }
 
 /// The plan of a round: clipping, metrics, statistics, record unit and canaries.
@@ -152,8 +130,9 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
 pub(crate) fn unit(config: &Config) -> Unit {
     match &config.data.record {
         Record::Named(config::Named::Example) => Unit::Example,
-        Record::User(user) => {
-            Unit::User { examples: user.max_examples, contribution: Contribution::Average }
+        Record::User(User { max_examples: examples, .. })
+        | Record::UserIds(UserIds { max_examples: examples, .. }) => {
+            Unit::User { examples: *examples, contribution: Contribution::Average }
         }
         Record::Microbatch(microbatch) => Unit::Microbatch { examples: microbatch.microbatch },
     }
@@ -176,7 +155,7 @@ pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
 
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let rate = config.train.optimizer.learning_rate();
-    let rounds = config.train.rounds;
+    let rounds = config.rounds();
     match config.train.schedule {
         Some(config::Schedule::Linear) => Schedule::Linear { first: rate, last: 0.0, rounds },
         Some(config::Schedule::Cosine) => {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use veilgrad_data::table::{Defect, Schema};
-use veilgrad_data::{Array, DataError, idx, npy};
+use veilgrad_data::table::{Defect, Schema, is_table};
+use veilgrad_data::{Array, DataError, ids, idx, npy};
 use veilgrad_nn::{Model, Records, Whitening};
 
-use super::config::{self, Config, Declaration, Microbatch, Record};
+use super::config::{self, Config, Declaration, Microbatch, Record, UserIds};
 use super::inputs::{Inputs, Rows, declared_shape, scale, schema, shape};
 use crate::error::Error;
 
@@ -101,6 +101,41 @@ impl Examples {
     }
 }
 
+impl Examples {
+    /// The labels of **public** examples.
+    pub(crate) fn labels(&self) -> &[f32] {
+        &self.labels
+    }
+
+    /// The mean absolute error of a model on **public** examples, in the unit of the label. Examples whose label or
+    /// prediction is not a number are left out; `None` if these are all.
+    pub(crate) fn mean_absolute_error(
+        &self,
+        declaration: &Declaration,
+        model: &Model,
+        whitening: Option<&Whitening>,
+        threads: usize,
+    ) -> Result<Option<f64>, Error> {
+        let Some(bounds) = declaration.label_bounds else { return Ok(None) };
+        let outputs = self.outputs(declaration, model, whitening, threads)?;
+        let half = 0.5 * bounds[1] - 0.5 * bounds[0];
+        let errors = outputs.iter().zip(&self.labels).map(|(output, label)| {
+            // A prediction is within the bounds; the label need not be.
+            half * (f64::from(output.clamp(-1.0, 1.0)) - f64::from(*label)).abs()
+        });
+        let errors: Vec<f64> = errors.filter(|error| error.is_finite()).collect();
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        Ok((!errors.is_empty()).then_some(mean))
+    }
+}
+
+/// The prediction of a number, from an output of the model: scaled back to its bounds, and clamped to them.
+pub(crate) fn number(output: f32, [low, high]: [f64; 2]) -> Option<f64> {
+    let scaled = f64::from(output).clamp(-1.0, 1.0);
+    let value = (0.5 * low + 0.5 * high) + scaled * (0.5 * high - 0.5 * low);
+    (!output.is_nan()).then(|| value.clamp(low, high))
+}
+
 impl TrainingRecords {
     /// Whitens all inputs by what preconditioning released.
     pub(crate) fn whiten(&mut self, whitening: &Whitening, threads: usize) {
@@ -135,24 +170,32 @@ impl Records for TrainingRecords {
     }
 }
 
+/// The public examples of a run.
+#[derive(Default)]
+pub(crate) struct Public {
+    pub(crate) test: Option<Examples>,
+    /// Those on which the temperature of probabilities is fitted.
+    pub(crate) calibration: Option<Examples>,
+}
+
 /// The private examples, and the public ones, if there are any.
 ///
 /// A public file with the examples of the private one is refused before any round is charged: its accuracy would be the exact
 /// training accuracy. No other message depends on the values of private examples. This one is acceptable, because it compares
 /// two files that the operator named, as a whole and not record by record, and ends the run without a result. A refusal
 /// reveals that the training data is exactly the public file; no refusal, that it is not. SECURITY.md says so.
-pub(crate) fn train_and_test(config: &Config) -> Result<(Examples, Option<Examples>), Error> {
-    let (train, test) = (train(config)?, test(config)?);
-    if let Some(test) = &test
-        && test.has_inputs_of(&train)
-    {
-        return Err(Error::Usage(
-            "[data] test has the examples of [data] train: what is printed about a public test set \
-             would be about private records; name another file, or none"
-                .to_owned(),
-        ));
+pub(crate) fn private_and_public(config: &Config) -> Result<(Examples, Public), Error> {
+    let train = train(config)?;
+    let public = Public { test: test(config)?, calibration: calibration(config)? };
+    for (key, examples) in [("test", &public.test), ("calibration", &public.calibration)] {
+        if examples.as_ref().is_some_and(|examples| examples.has_inputs_of(&train)) {
+            return Err(Error::Usage(format!(
+                "[data] {key} has the examples of [data] train: what is printed about a public test set \
+                 would be about private records; name another file, or none"
+            )));
+        }
     }
-    Ok((train, test))
+    Ok((train, public))
 }
 
 /// The private examples, as records of the declared unit.
@@ -162,6 +205,20 @@ fn train(config: &Config) -> Result<Examples, Error> {
         let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();
         examples.members =
             Some(numbers.chunks(microbatch.get() as usize).map(<[u32]>::to_vec).collect());
+    }
+    if let Record::UserIds(UserIds { user_ids, .. }) = &config.data.record {
+        let name = config.data.arrays.as_ref().and_then(|arrays| arrays.users.as_deref());
+        let users = ids::read(user_ids, name).map_err(data_error)?;
+        if users.len() != examples.labels.len() {
+            let cause = "has not as many ids as there are examples".to_owned();
+            return Err(Error::Data { path: user_ids.display().to_string(), cause });
+        }
+        let users: Vec<Option<u32>> = users.into_iter().map(Some).collect();
+        examples.members = Some(group_by_user(&users));
+    }
+    if config.data.label_bounds.is_some() {
+        // NaN stays NaN, so that its record contributes zero.
+        examples.labels.iter_mut().for_each(|label| *label = label.clamp(-1.0, 1.0));
     }
     if config.privacy.sampling != config::Sampling::Poisson {
         examples.complete(config)?;
@@ -173,6 +230,13 @@ fn train(config: &Config) -> Result<Examples, Error> {
 pub(crate) fn test(config: &Config) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.test else { return Ok(None) };
     let examples = load(config, path, config.data.test_labels.as_deref())?;
+    Ok(Some(Examples { members: None, nameless: 0, ..examples }))
+}
+
+/// The public examples for the temperature of probabilities, if there are any.
+pub(crate) fn calibration(config: &Config) -> Result<Option<Examples>, Error> {
+    let Some(path) = &config.data.calibration else { return Ok(None) };
+    let examples = load(config, path, config.data.calibration_labels.as_deref())?;
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
@@ -207,7 +271,12 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
     // A record with an unknown label contributes zero.
-    let labels = array(file, name, 1)?.values;
+    let mut labels = array(file, name, 1)?.values;
+    if let Some([low, high]) = declaration.label_bounds {
+        let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
+        let scaled = |label: f32| ((f64::from(label) - middle) / half) as f32;
+        labels.iter_mut().for_each(|label| *label = scaled(*label));
+    }
     let size = declared_shape(&declaration)?.iter().product();
     let mut inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
@@ -216,12 +285,6 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     }
     scale(&declaration, &mut inputs.values)?;
     Ok(Examples { scaled: inputs.values, labels, members: None, nameless: 0 })
-}
-
-/// Whether a file is a table, by its name.
-pub(crate) fn is_table(path: &Path) -> bool {
-    let end = path.extension().unwrap_or_default();
-    end.eq_ignore_ascii_case("csv") || end.eq_ignore_ascii_case("parquet")
 }
 
 /// The rows of a file, of `width` numbers each.
@@ -268,7 +331,12 @@ pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> 
     let labels = array(file, arrays.map(|arrays| arrays.labels.as_str()), 1)?;
     let classes = data.classes.count() as f32;
     for (row, label) in (1..).zip(&labels.values) {
-        if !((0.0..classes).contains(label) && label.fract() == 0.0) {
+        if data.label_bounds.is_some() {
+            if label.is_nan() {
+                let rule = "is not a number: the example contributes zero".to_owned();
+                found(file, Defect { row, column: None, rule });
+            }
+        } else if !((0.0..classes).contains(label) && label.fract() == 0.0) {
             let rule = "is none of the declared classes: the example contributes zero".to_owned();
             found(file, Defect { row, column: None, rule });
         }

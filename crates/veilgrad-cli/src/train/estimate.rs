@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use veilgrad_events::{Adjacency, MemoryLedger, NoiseMultiplier, Run, SampleRate};
 use veilgrad_mechanism::PoissonSampler;
-use veilgrad_nn::{Loss, Performance, Records, Trainer};
+use veilgrad_nn::Records;
 
 use super::build;
 use super::config::{Config, Features, Record};
@@ -26,7 +26,7 @@ const MOST_EXAMPLES: u32 = 8;
 /// The estimated time as text: "at most" for users, who may have fewer than the declared number of examples.
 pub(crate) fn text(config: &Config, threads: usize) -> Option<String> {
     let time = time(seconds(config, threads)?);
-    let most = if matches!(config.data.record, Record::User(_)) { "at most " } else { "" };
+    let most = if config.data.record.user_examples().is_some() { "at most " } else { "" };
     Some(format!("{most}about {time} on {threads} threads"))
 }
 
@@ -38,22 +38,16 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let images = |count: usize| quickest(|| features(config, count, threads));
     let (few, many) = (images(FEW_IMAGES)?, images(MANY_IMAGES)?);
     let features = ((many - few) / (MANY_IMAGES - FEW_IMAGES) as f64).max(0.0) * records + few;
-    let mut trainer = Trainer::new(
-        build::model(&config.declaration()).ok()?,
-        Loss::SoftmaxCrossEntropy,
-        build::plan(config, NoiseMultiplier::new(1.0).ok()?).ok()?,
-        build::optimizer(config),
-        build::schedule(config),
-        Performance { threads, ..Performance::default() },
-    )
-    .ok()?;
+    let mut model = build::model(&config.declaration()).ok()?;
+    config.model.frozen.iter().try_for_each(|pattern| model.freeze(pattern)).ok()?;
+    let noise = NoiseMultiplier::new(1.0).ok()?;
+    let mut trainer = build::trainer(config, model, noise, threads).ok()?;
     let mut sampler = PoissonSampler::new(SampleRate::new(1.0).ok()?);
     let header = trainer.header(Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).ok()?;
     let most = match &config.data.record {
-        Record::Named(_) => config.copies() as u32,
-        Record::User(user) => user.max_examples.get(),
         Record::Microbatch(record) => record.microbatch.get(),
+        record => record.user_examples().map_or(config.copies() as u32, |most| most.get()),
     };
     let examples = most.min(MOST_EXAMPLES);
     let numbers: Vec<f32> = (0..SHIFTS + INPUTS).map(synthetic_value).collect();
@@ -70,7 +64,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let record = ((many - few) / (MANY - FEW) as f64).max(0.0);
     let fixed = (few - record * FEW as f64).max(0.0);
     let record = record * f64::from(most) / f64::from(examples);
-    let rounds = config.train.rounds as f64;
+    let rounds = config.rounds() as f64;
     Some(features + rounds * (fixed + record * config.privacy.expected_batch))
 }
 

@@ -4,12 +4,16 @@ use serde_json::Value;
 
 use super::config::Config;
 
-/// Keys that a resumed run may change: paths, the public test set, and how rounds are charged and saved.
-const MAY_DIFFER: [(&str, &str); 6] = [
+/// Keys that a resumed run may change: paths, public examples, and how rounds are charged and saved.
+const MAY_DIFFER: [(&str, &str); 9] = [
     ("data", "train"),
     ("data", "labels"),
     ("data", "test"),
     ("data", "test_labels"),
+    ("data", "calibration"),
+    ("data", "calibration_labels"),
+    // Its hash may not.
+    ("model", "init"),
     ("train", "block"),
     ("train", "checkpoint_rounds"),
 ];
@@ -22,6 +26,9 @@ impl Config {
             if let Some(section) = value.get_mut(section).and_then(Value::as_object_mut) {
                 section.remove(key);
             }
+        }
+        if let Some(record) = value.pointer_mut("/data/record").and_then(Value::as_object_mut) {
+            record.remove("user_ids");
         }
         Ok(value)
     }

@@ -1,14 +1,15 @@
 //! `veilgrad finish`: model, report and statement from a checkpoint. It is post-processing of what was
 //! released: it charges nothing, writes nothing to the ledger, and opens no private data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use veilgrad_ledger::Ledger;
 use veilgrad_nn::{FileError, UnverifiedCheckpoint};
 
+use super::calibrate;
 use super::config::Config;
-use super::data::{self, Examples};
+use super::data::{self, Public};
 use super::fingerprint::difference;
 use super::hooks::{ACCOUNT, Account, CONFIGURATION, PRECONDITION};
 use super::job::Job;
@@ -51,8 +52,8 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
         let (done, all) = (job.trainer.rounds(), job.rounds.count);
         say(&format!("finishing {here} after {done} of {all} rounds\n"));
     }
-    let test = public_test(&kept.config)?;
-    complete(&job, &place, &ledger, test, account, common)
+    let public = public_examples(&kept.config)?;
+    complete(&job, &place, &ledger, public, account, common)
 }
 
 /// Restores a job from a checkpoint of the same configuration, if the ledger contains the charges of its rounds.
@@ -86,14 +87,24 @@ pub(crate) fn restore(job: &mut Job, path: &Path, ledger: &Ledger) -> Result<Acc
 }
 
 /// The public examples that a run was started with, if they still exist. Only these were compared with its private ones.
-pub(crate) fn public_test(kept: &Config) -> Result<Option<Examples>, Error> {
+pub(crate) fn public_examples(kept: &Config) -> Result<Public, Error> {
     let data = &kept.data;
-    let files = [&data.test, &data.test_labels];
-    if let Some(missing) = files.into_iter().flatten().find(|path| !path.exists()) {
-        say(&format!("{} does not exist: the model is not evaluated\n", missing.display()));
-        return Ok(None);
+    let exist = |files: [&Option<PathBuf>; 2], what: &str| {
+        let missing = files.into_iter().flatten().find(|path| !path.exists());
+        if let Some(missing) = missing {
+            say(&format!("{} does not exist: {what}\n", missing.display()));
+        }
+        missing.is_none()
+    };
+    let mut public = Public::default();
+    if exist([&data.test, &data.test_labels], "the model is not evaluated") {
+        public.test = data::test(kept)?;
     }
-    data::test(kept)
+    let files = [&data.calibration, &data.calibration_labels];
+    if exist(files, "probabilities are not calibrated") {
+        public.calibration = data::calibration(kept)?;
+    }
+    Ok(public)
 }
 
 /// Writes model, report and statement, and prints the outcome. It can run again after an interruption, because the
@@ -102,15 +113,34 @@ pub(crate) fn complete(
     job: &Job,
     place: &Place,
     ledger: &Ledger,
-    test: Option<Examples>,
+    public: Public,
     account: Account,
     common: &Common,
 ) -> Result<(), Error> {
-    let (model, whitening) = (job.model(), job.whitening());
+    let Public { test, calibration } = public;
+    let (mut model, whitening) = (job.model(), job.whitening());
     let declaration = job.config.declaration();
-    let accuracy =
-        |test: &Examples| test.accuracy(&declaration, &model, whitening.as_ref(), job.threads);
-    let test_accuracy = test.as_ref().map(accuracy).transpose()?;
+    let mut temperature = None;
+    if let Some(examples) = calibration {
+        let outputs = examples.outputs(&declaration, &model, whitening.as_ref(), job.threads)?;
+        temperature = calibrate::temperature(&outputs, examples.labels(), declaration.outputs());
+        match temperature {
+            Some(temperature) => calibrate::divide_outputs(&mut model, temperature),
+            None => {
+                say("[data] calibration has no usable example: probabilities are not calibrated\n")
+            }
+        }
+    }
+    let (mut test_accuracy, mut test_mean_absolute_error) = (None, None);
+    if let Some(test) = test {
+        let (whitening, threads) = (whitening.as_ref(), job.threads);
+        if declaration.label_bounds.is_some() {
+            test_mean_absolute_error =
+                test.mean_absolute_error(&declaration, &model, whitening, threads)?;
+        } else {
+            test_accuracy = Some(test.accuracy(&declaration, &model, whitening, threads)?);
+        }
+    }
     let report = report::of_run(&report::Facts {
         ledger,
         dataset: &job.config.dataset(),
@@ -120,6 +150,9 @@ pub(crate) fn complete(
         directory: Some(&place.0),
         newer: None,
         test_accuracy,
+        test_mean_absolute_error,
+        temperature,
+        start: job.start.clone(),
         metrics: account.metrics,
         model: Some(job.trainer.model().size()),
         audit: job.audit()?,

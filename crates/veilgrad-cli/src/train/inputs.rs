@@ -1,9 +1,9 @@
 //! From declared numbers to the inputs of the model: scaling, features, whitening, norms. Every step is a function of one
 //! example alone, so that none costs budget.
 
-use veilgrad_data::table::{Column, Kind, Schema};
+use veilgrad_data::table::{Column, Kind, Schema, Target, TextFormat};
 use veilgrad_data::{CompactRows, GroupNorm, ImageCopy, Pool, Scattering, scale_to_norm};
-use veilgrad_nn::{InMemory, Model, Whitening, public};
+use veilgrad_nn::{EmbeddedColumn, InMemory, Model, Whitening, public};
 
 use super::config::{self, Declaration};
 use crate::error::Error;
@@ -25,6 +25,12 @@ pub(crate) fn shape(declaration: &Declaration) -> Result<Vec<usize>, Error> {
                 )));
             }
             Ok(vec![image.planes * channels * rows * columns])
+        }
+        config::Features::None if declaration.model.kind == config::Kind::Layers => {
+            Ok(match declared[..] {
+                [rows, columns] => vec![rows, columns, 1],
+                _ => declared,
+            })
         }
         config::Features::None if declaration.model.kind == config::Kind::Cnn => match declared[..]
         {
@@ -381,8 +387,11 @@ pub(crate) fn schema(declaration: &Declaration) -> Schema {
         let kind = match (&column.categories, column.bounds.unwrap_or([0.0, 1.0])) {
             (Some(words), _) => {
                 let missing = |word: &String| Some(word) == column.missing.as_ref();
-                let missing = words.iter().position(missing);
-                Kind::Category { words: words.clone(), missing }
+                let (words, missing) = (words.clone(), words.iter().position(missing));
+                match column.embedding {
+                    Some(_) => Kind::Index { words, missing },
+                    None => Kind::Category { words, missing },
+                }
             }
             (None, [low, high]) => {
                 let policy = column.missing.as_ref().or(declaration.missing.as_ref());
@@ -392,8 +401,26 @@ pub(crate) fn schema(declaration: &Declaration) -> Schema {
         };
         Column { name: column.name.clone(), kind }
     });
-    let classes = declaration.classes.names();
-    Schema { columns: columns.collect(), label: String::new(), classes, user: None }
+    let target = match declaration.label_bounds {
+        Some([low, high]) => Target::Number { low, high },
+        None => Target::Classes(declaration.classes.names()),
+    };
+    let text = TextFormat {
+        delimiter: declaration.delimiter.and_then(|character| u8::try_from(character).ok()),
+        header: declaration.header.clone(),
+    };
+    Schema { columns: columns.collect(), label: String::new(), target, user: None, text }
+}
+
+/// The columns of a table that are embedded, by their places in a row of inputs.
+pub(crate) fn embedded(declaration: &Declaration) -> Vec<EmbeddedColumn> {
+    let mut place = 0;
+    let columns = declaration.columns.iter().filter_map(|declared| {
+        let (column, entries) = (place, declared.categories.as_ref().map_or(1, Vec::len));
+        place += if declared.embedding.is_some() { 1 } else { entries };
+        declared.embedding.map(|dimension| EmbeddedColumn { column, entries, dimension })
+    });
+    columns.collect()
 }
 
 #[cfg(test)]

@@ -8,18 +8,19 @@ use veilgrad_events::{
     Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds, RunHeader, Sampling,
 };
 use veilgrad_mechanism::Sampler;
-use veilgrad_nn::{
-    Loss, Model, Performance, PreconditionPlan, Preconditioning, Trainer, Whitening,
-};
+use veilgrad_nn::{Model, Performance, PreconditionPlan, Preconditioning, Trainer, Whitening};
 
 use super::build::{self, AnyOptimizer};
 use super::config::Config;
-use super::inputs;
+use super::{calibrate, inputs, start};
 use crate::error::Error;
+use crate::report::Start;
 
 /// A planned training run. Planning does not read the data.
 pub(crate) struct Job {
     pub(crate) config: Config,
+    /// The model that the run starts from, if it is not a new one.
+    pub(crate) start: Option<Start>,
     pub(crate) threads: usize,
     pub(crate) delta: Delta,
     pub(crate) trainer: Trainer<AnyOptimizer>,
@@ -45,23 +46,22 @@ impl Job {
         let before = precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
         let before = before.map_err(Error::usage)?;
         let mut noise = noise(&config, delta, &before)?;
+        let mut model = build::model(&declaration)?;
+        let start = start::apply(&mut config.model, &mut model)?;
+        let kept = calibrate::last_layer(&model).find(|name| model.is_frozen(name));
+        if let (Some(name), Some(_)) = (kept, &config.data.calibration) {
+            return Err(Error::Usage(format!(
+                "[data] calibration scales the last layer, and [model] frozen keeps {name:?} as it is"
+            )));
+        }
         // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
         let (trainer, rounds, guarantee) = loop {
-            let performance = Performance { threads, ..Performance::default() };
-            let mut trainer = Trainer::new(
-                build::model(&declaration)?,
-                Loss::SoftmaxCrossEntropy,
-                build::plan(&config, noise)?,
-                build::optimizer(&config),
-                build::schedule(&config),
-                performance,
-            )
-            .map_err(Error::usage)?;
+            let mut trainer = build::trainer(&config, model.clone(), noise, threads)?;
             if let Some(decay) = config.train.ema {
                 trainer = trainer.averaging(decay);
             }
             let round = trainer.event(&sampler).map_err(Error::usage)?;
-            let rounds = Rounds { count: config.train.rounds, round };
+            let rounds = Rounds { count: config.rounds(), round };
             let all = [before.as_slice(), std::slice::from_ref(&rounds)].concat();
             let guarantee = cost(&config, &all, delta)?;
             match config.privacy.epsilon {
@@ -74,6 +74,7 @@ impl Job {
         };
         Ok(Self {
             config,
+            start,
             threads,
             delta,
             trainer,
@@ -188,7 +189,7 @@ fn noise(config: &Config, delta: Delta, before: &[Rounds]) -> Result<NoiseMultip
     let before = before.map_err(Error::usage)?;
     let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
     let composition_for = |noise_multiplier| {
-        let folded = Folded { count: config.train.rounds, sampling, noise_multiplier };
+        let folded = Folded { count: config.rounds(), sampling, noise_multiplier };
         Composition::of(before.iter().copied().chain([folded]), adjacency)
     };
     target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))

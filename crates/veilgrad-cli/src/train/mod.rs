@@ -1,6 +1,7 @@
 //! `veilgrad train`: from a data file and a budget to a model, a ledger and a report.
 
 pub(crate) mod build;
+mod calibrate;
 mod check;
 pub(crate) mod config;
 pub(crate) mod data;
@@ -11,9 +12,11 @@ mod hooks;
 pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
+pub(crate) mod network;
 pub(crate) mod place;
 mod precondition;
 mod progress;
+mod start;
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -91,13 +94,13 @@ pub(crate) fn run(
             // Only the results are left to write, which costs nothing.
             Resumed::Nothing(ledger, earlier) => {
                 let Session { job, place, .. } = &session;
-                let test = finish::public_test(&place.read_run()?.config)?;
-                return finish::complete(job, place, &ledger, test, earlier, common);
+                let public = finish::public_examples(&place.read_run()?.config)?;
+                return finish::complete(job, place, &ledger, public, earlier, common);
             }
         },
     };
     // The data is not read before the budget covers the plan.
-    let (train, test) = data::train_and_test(&session.job.config)?;
+    let (train, public) = data::private_and_public(&session.job.config)?;
     let mut train = train.into_records(&session.job.config.declaration(), session.job.threads)?;
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
@@ -136,7 +139,7 @@ pub(crate) fn run(
             Ledger::read(&ledger, common.options())?
         }
     };
-    finish::complete(&job, &place, &ledger, test, hooks.account(), common)
+    finish::complete(&job, &place, &ledger, public, hooks.account(), common)
 }
 
 /// A run that is about to start or resume; no data has been read yet.

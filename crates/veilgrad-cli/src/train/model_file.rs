@@ -7,7 +7,7 @@ use veilgrad_nn::{Model, Whitening};
 
 use super::build;
 use super::config::Declaration;
-use super::inputs;
+use super::{inputs, network};
 use crate::error::Error;
 use crate::report::{Head, Report};
 
@@ -50,6 +50,24 @@ pub(crate) struct ModelFile {
     pub(crate) declaration: Declaration,
 }
 
+/// The private training that a model file says it comes from.
+pub(crate) struct Origin {
+    pub(crate) insecure: bool,
+    /// Whether its inputs were whitened.
+    pub(crate) whitened: bool,
+    pub(crate) ledger: Head,
+}
+
+/// Where the parameters of an untrusted file come from; `None` if this program did not write it.
+pub(crate) fn origin(name: &str, bytes: &[u8]) -> Result<Option<Origin>, Error> {
+    let data_error = |cause: String| Error::Data { path: name.to_owned(), cause };
+    let text = Model::text_of(bytes).map_err(|error| data_error(error.to_string()))?;
+    let Some(text) = text else { return Ok(None) };
+    let Description { insecure, ledger, declaration, .. } =
+        serde_json::from_str(&text).map_err(|error| data_error(error.to_string()))?;
+    Ok(Some(Origin { insecure, whitened: declaration.precondition.is_some(), ledger }))
+}
+
 /// Reads an untrusted file.
 pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
     let name = path.display().to_string();
@@ -67,7 +85,7 @@ pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
     }
     declaration.check().map_err(data_error)?;
     // Before memory is allocated for the declared model.
-    if build::most_parameters(&declaration)?.saturating_mul(4) > 64 * bytes.len() as u128 + 4096 {
+    if network::most_parameters(&declaration)?.saturating_mul(4) > 64 * bytes.len() as u128 + 4096 {
         return Err(data_error("is too short for the model that it declares".to_owned()));
     }
     let mut model = build::model(&declaration)?;

@@ -59,7 +59,7 @@ impl Place {
     /// Stores the configuration and the path of the ledger.
     pub(crate) fn write_run(&self, config: &Config, ledger: &Path) -> Result<(), Error> {
         let mut config = config.clone();
-        config.data.paths_mut().for_each(|path| *path = path::relative(&self.0, path));
+        config.paths_mut().for_each(|path| *path = path::relative(&self.0, path));
         let file = RunFile { schema: 1, ledger: path::relative(&self.0, ledger), config };
         let text = serde_json::to_string(&file).map_err(Error::failure)?;
         write_file(&self.run_file(), format!("{text}\n").as_bytes())
@@ -73,7 +73,7 @@ impl Place {
             path: path.display().to_string(),
             cause: error.to_string(),
         })?;
-        file.config.data.paths_mut().for_each(|path| *path = self.0.join(&*path));
+        file.config.paths_mut().for_each(|path| *path = self.0.join(&*path));
         file.ledger = self.0.join(&file.ledger);
         Ok(file)
     }

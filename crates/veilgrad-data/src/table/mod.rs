@@ -1,10 +1,11 @@
-//! Tables with a declared schema: CSV with a header, and Parquet with the feature `parquet`.
+//! Tables with a declared schema: CSV, JSON Lines, and Parquet with the feature `parquet`.
 //!
-//! In CSV, every line after the header is a record, even inside quotes. A record that is not as declared contributes
-//! zero, or what its column declares for missing values; it is never an error. A malformed header is an error: a declared
-//! column is missing or occurs twice, or a quote is left open.
+//! In CSV, every line after the header is a record, even inside quotes; in JSON Lines, every line is. Both may be gzipped. A
+//! record that is not as declared contributes zero, or what its column declares for missing values; it is never an error. A
+//! malformed header is an error: a declared column is missing or occurs twice, or a quote is left open.
 
 mod csv;
+mod json;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
@@ -12,12 +13,65 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::io::BufReader;
 use std::path::Path;
 
-pub use schema::{Column, Defect, Kind, Schema, Table};
+pub use schema::{Column, Defect, Kind, Schema, Table, Target, TextFormat};
 
+use crate::file::open;
 use crate::{Array, DataError};
+
+/// The format of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// Cells are separated by this character, unless the schema declares another.
+    Text(u8),
+    JsonLines,
+    Parquet,
+}
+
+impl Format {
+    /// The format that the name of a file says, without `.gz`.
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let packed = name.strip_suffix(".gz");
+        let (_, end) = packed.unwrap_or(&name).rsplit_once('.')?;
+        match end {
+            "csv" => Some(Self::Text(b',')),
+            "tsv" => Some(Self::Text(b'\t')),
+            "jsonl" | "ndjson" => Some(Self::JsonLines),
+            // Its pages are compressed instead.
+            "parquet" if packed.is_none() => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a file is a table, by its name: `.csv`, `.tsv`, `.jsonl` or `.ndjson`, each with `.gz` or not, or `.parquet`.
+///
+/// # Example
+/// ```
+/// use std::path::Path;
+/// use veilgrad_data::table::is_table;
+///
+/// assert!(is_table(Path::new("visits.csv.gz")) && is_table(Path::new("visits.JSONL")));
+/// assert!(!is_table(Path::new("images.npy")) && !is_table(Path::new("train-images.gz")));
+/// ```
+#[must_use]
+pub fn is_table(path: &Path) -> bool {
+    Format::of(path).is_some()
+}
+
+/// Whether a file is a Parquet table, by its name.
+#[must_use]
+pub fn is_parquet(path: &Path) -> bool {
+    Format::of(path) == Some(Format::Parquet)
+}
+
+/// Whether a file is a table of lines of cells, by its name: only these have a delimiter and a header.
+#[must_use]
+pub fn is_text(path: &Path) -> bool {
+    matches!(Format::of(path), Some(Format::Text(_)))
+}
 
 impl Schema {
     /// Reads a table.
@@ -51,16 +105,18 @@ impl Schema {
         labelled: bool,
         found: &mut dyn FnMut(Defect),
     ) -> Result<Table, DataError> {
-        if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet")) {
+        match Format::of(path).unwrap_or(Format::Text(b',')) {
+            Format::Text(usual) => {
+                let delimiter = self.text.delimiter.unwrap_or(usual);
+                csv::read(self, path, open(path)?, delimiter, labelled, found)
+            }
+            Format::JsonLines => json::read(self, path, open(path)?, labelled, found),
             #[cfg(feature = "parquet")]
-            return parquet::read(self, path, labelled, found);
+            Format::Parquet => parquet::read(self, path, labelled, found),
             #[cfg(not(feature = "parquet"))]
-            return Err(DataError::format(
-                path,
-                "Parquet needs a build with the feature `parquet`",
-            ));
+            Format::Parquet => {
+                Err(DataError::format(path, "Parquet needs a build with the feature `parquet`"))
+            }
         }
-        let file = std::fs::File::open(path).map_err(|cause| DataError::file(path, cause))?;
-        csv::read(self, path, BufReader::new(file), labelled, found)
     }
 }

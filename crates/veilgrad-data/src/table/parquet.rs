@@ -194,7 +194,7 @@ mod tests {
     use ::parquet::schema::parser::parse_message_type;
 
     use super::*;
-    use crate::table::{Column, Kind};
+    use crate::table::{Column, Kind, Target, TextFormat};
 
     fn schema() -> Schema {
         let words = ["red", "green"].map(str::to_owned).to_vec();
@@ -207,8 +207,9 @@ mod tests {
                 Column { name: "colour".to_owned(), kind: Kind::Category { words, missing: None } },
             ],
             label: "sick".to_owned(),
-            classes: vec!["0".to_owned(), "1".to_owned()],
+            target: Target::Classes(vec!["0".to_owned(), "1".to_owned()]),
             user: Some("who".to_owned()),
+            text: TextFormat::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::schema::{Defect, Kind, Schema, Table};
+use super::schema::{Defect, Kind, Schema, Table, Target};
 use crate::{Array, DataError};
 
 /// The value of a cell.
@@ -79,14 +79,11 @@ impl<'a> Rows<'a> {
             }
         }
         if let Some(place) = self.label {
-            let text = cell(place).text();
-            let class =
-                schema.classes.iter().position(|class| Some(class.as_str()) == text.as_deref());
-            if class.is_none() {
-                let rule = "is none of the declared classes: the example contributes zero";
-                defect(&schema.label, rule.to_owned());
+            let (label, rule) = schema.target.label(&cell(place));
+            if let Some(rule) = rule {
+                defect(&schema.label, format!("{rule}: the example contributes zero"));
             }
-            self.table.labels.push(class.map_or(f32::NAN, |class| class as f32));
+            self.table.labels.push(label);
         }
         if let (Some(place), Some(numbers)) = (self.user, &mut self.table.users) {
             let name = cell(place).text().filter(|name| !name.is_empty());
@@ -142,15 +139,56 @@ impl<'a> Value<'a> {
     }
 }
 
+/// A number scaled so that its bounds become -1 and 1.
+fn scaled(value: f64, low: f64, high: f64) -> f64 {
+    let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
+    (value - middle) / half
+}
+
+impl Target {
+    /// The label in a cell, and the rule that the cell breaks, if it is not as declared.
+    fn label(&self, cell: &Value<'_>) -> (f32, Option<&'static str>) {
+        match self {
+            Self::Classes(classes) => {
+                let text = cell.text();
+                let class =
+                    classes.iter().position(|class| Some(class.as_str()) == text.as_deref());
+                let rule = class.is_none().then_some("is none of the declared classes");
+                (class.map_or(f32::NAN, |class| class as f32), rule)
+            }
+            Self::Number { low, high } => {
+                let number = cell.number();
+                (scaled(number.unwrap_or(f64::NAN), *low, *high) as f32, number.err())
+            }
+        }
+    }
+}
+
+/// The place of a cell's word; of the word that replaces it, if it is unknown; and the rule that the cell breaks.
+fn word(
+    words: &[String],
+    missing: Option<usize>,
+    cell: &Value<'_>,
+) -> (Option<usize>, Option<String>) {
+    let text = cell.text();
+    let place = words.iter().position(|word| Some(word.as_str()) == text.as_deref());
+    let rule = "is none of the declared categories";
+    let rule = match (place, missing.and_then(|missing| words.get(missing))) {
+        (Some(_), _) => None,
+        (None, Some(word)) => Some(format!("{rule}: counts as {word:?}")),
+        (None, None) => Some(format!("{rule}: counts as none of them")),
+    };
+    (place.or(missing), rule)
+}
+
 impl Kind {
     /// Appends the numbers of a cell. Returns the rule that the cell breaks, if it is not as declared.
     fn push(&self, values: &mut Vec<f32>, cell: &Value<'_>) -> Option<String> {
         match self {
             Self::Number { low, high, missing } => {
-                let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
                 let number = cell.number();
                 let value = number.or(missing.ok_or(())).unwrap_or(f64::NAN);
-                let scaled = (value - middle) / half;
+                let scaled = scaled(value, *low, *high);
                 // NaN stays NaN: the example will contribute zero.
                 let scaled = if scaled.is_nan() { f64::NAN } else { scaled.clamp(-1.0, 1.0) };
                 values.push(scaled as f32);
@@ -161,17 +199,15 @@ impl Kind {
                 })
             }
             Self::Category { words, missing } => {
-                let text = cell.text();
-                let place = words.iter().position(|word| Some(word.as_str()) == text.as_deref());
-                let chosen = place.or(*missing);
+                let (chosen, rule) = word(words, *missing, cell);
                 let one_hot = |word| f32::from(u8::from(chosen == Some(word)));
                 values.extend((0..words.len()).map(one_hot));
-                let rule = "is none of the declared categories";
-                match (place, missing.and_then(|missing| words.get(missing))) {
-                    (Some(_), _) => None,
-                    (None, Some(word)) => Some(format!("{rule}: counts as {word:?}")),
-                    (None, None) => Some(format!("{rule}: counts as none of them")),
-                }
+                rule
+            }
+            Self::Index { words, missing } => {
+                let (chosen, rule) = word(words, *missing, cell);
+                values.push(chosen.map_or(-1.0, |place| place as f32));
+                rule
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::Array;
 ///
 /// # Example
 /// ```
-/// use veilgrad_data::table::{Column, Kind, Schema};
+/// use veilgrad_data::table::{Column, Kind, Schema, Target, TextFormat};
 ///
 /// let schema = Schema {
 ///     columns: vec![Column {
@@ -14,8 +14,9 @@ use crate::Array;
 ///         kind: Kind::Number { low: 0.0, high: 80.0, missing: None },
 ///     }],
 ///     label: "sick".to_owned(),
-///     classes: vec!["no".to_owned(), "yes".to_owned()],
+///     target: Target::Classes(vec!["no".to_owned(), "yes".to_owned()]),
 ///     user: None,
+///     text: TextFormat::default(),
 /// };
 /// let path = std::env::temp_dir().join(format!("veilgrad-{}.csv", std::process::id()));
 /// std::fs::write(&path, "age,sick\n40,no\nunknown,yes\n")?;
@@ -32,10 +33,35 @@ pub struct Schema {
     pub columns: Vec<Column>,
     /// The column with the label.
     pub label: String,
-    /// The names of all classes.
-    pub classes: Vec<String>,
+    /// What the label is.
+    pub target: Target,
     /// The column that names the user of an example, if records are users.
     pub user: Option<String>,
+    /// How the lines of a CSV file are split.
+    pub text: TextFormat,
+}
+
+/// What the label of an example is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// One of these classes.
+    Classes(Vec<String>),
+    /// A number, scaled so that its public bounds become -1 and 1. Not clamped: test examples are judged by their own labels.
+    Number {
+        /// The lower bound, which becomes -1.
+        low: f64,
+        /// The upper bound, which becomes 1.
+        high: f64,
+    },
+}
+
+/// How the lines of a CSV file are split into columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TextFormat {
+    /// The character between cells; by default a tab in `.tsv` files, and a comma in others.
+    pub delimiter: Option<u8>,
+    /// The names of all columns in order, if the file has no header: its first line is then a record.
+    pub header: Option<Vec<String>>,
 }
 
 /// An input column.
@@ -67,13 +93,20 @@ pub enum Kind {
         /// of such a cell are 0.
         missing: Option<usize>,
     },
+    /// One of several words, as its index, for embeddings.
+    Index {
+        /// The words.
+        words: Vec<String>,
+        /// The index of the word that replaces empty cells and unknown words. Without it, the number of such a cell is -1.
+        missing: Option<usize>,
+    },
 }
 
 /// The examples of a table. Not `Debug`: they are private.
 pub struct Table {
     /// One row per example; NaN where a number is missing and has no replacement.
     pub inputs: Array,
-    /// The class index of each example; NaN where the label is none of the classes.
+    /// The class index or the scaled number of each example; NaN where the label is none of the classes, or no number.
     pub labels: Vec<f32>,
     /// The user index of each example, if the schema names users; `None` where the row names no user.
     pub users: Option<Vec<Option<u32>>>,
@@ -95,10 +128,22 @@ impl Schema {
     /// The number of inputs of an example.
     pub fn width(&self) -> usize {
         let width = |column: &Column| match &column.kind {
-            Kind::Number { .. } => 1,
+            Kind::Number { .. } | Kind::Index { .. } => 1,
             Kind::Category { words, .. } => words.len(),
         };
         self.columns.iter().map(width).sum()
+    }
+
+    /// The names of all columns that are read, each once.
+    pub(crate) fn names(&self, labelled: bool) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        let others = self.user.iter().chain([&self.label]).filter(|_| labelled);
+        for name in self.columns.iter().map(|column| &column.name).chain(others) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
     }
 
     /// Whether a column of this name is read.

@@ -1,6 +1,7 @@
 //! Layers as a user writes them, and the operations they compile to for one shape of input.
 
 mod activation;
+mod columns;
 mod conv;
 mod embedding;
 mod linear;
@@ -11,6 +12,7 @@ mod statistics;
 
 use crate::error::ModelError;
 
+pub use columns::EmbeddedColumn;
 pub use conv::{Conv2d, Padding};
 pub(crate) use operation::{
     Backward, Compiled, Gradients, Initial, Operation, Packed, Parameter, Role, Spare,
@@ -72,6 +74,9 @@ pub enum Layer {
         /// The length of a row.
         dimension: usize,
     },
+    /// Replaces single numbers of a row by rows of tables, one table for each, in their places. The number -1 gives zeros,
+    /// and any other number without a row makes the record contribute zero.
+    EmbedColumns(Vec<EmbeddedColumn>),
 }
 
 impl Layer {
@@ -98,7 +103,7 @@ impl Layer {
             Self::GroupNorm { .. } => "group_norm",
             Self::LayerNorm => "layer_norm",
             Self::BatchNorm => "batch_norm",
-            Self::Embedding { .. } => "embedding",
+            Self::Embedding { .. } | Self::EmbedColumns(_) => "embedding",
             _ => "",
         }
     }
@@ -122,6 +127,7 @@ impl Layer {
             Self::Embedding { entries, dimension } => {
                 embedding::compile(shape, *entries, *dimension)
             }
+            Self::EmbedColumns(columns) => columns::compile(shape, columns),
         }
     }
 

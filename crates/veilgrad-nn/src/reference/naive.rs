@@ -130,6 +130,24 @@ pub(super) fn naive(model: &Model, layers: &[Layer], input: &[f32]) -> Vec<f64> 
                     .collect();
                 shape.push(*dimension);
             }
+            Layer::EmbedColumns(columns) => {
+                let mut y = Vec::new();
+                let mut tables = columns.iter().map(|column| (column, next())).collect::<Vec<_>>();
+                for (place, x) in x.iter().enumerate() {
+                    match tables.first() {
+                        Some((column, table)) if column.column == place => {
+                            let row = |j| match *x {
+                                -1.0 => 0.0,
+                                x => table[x as usize * column.dimension + j],
+                            };
+                            y.extend((0..column.dimension).map(row));
+                            tables.remove(0);
+                        }
+                        _ => y.push(*x),
+                    }
+                }
+                (x, shape) = (y.clone(), vec![y.len()]);
+            }
         }
     }
     x

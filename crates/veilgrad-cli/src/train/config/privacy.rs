@@ -1,0 +1,79 @@
+//! `[privacy]`: the guarantee, and what a round releases.
+
+use serde::{Deserialize, Serialize};
+use veilgrad_events::Adjacency;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Privacy {
+    /// The target epsilon; the noise is calibrated for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epsilon: Option<f64>,
+    /// The noise multiplier; epsilon is computed from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) noise_multiplier: Option<f64>,
+    pub(crate) delta: f64,
+    #[serde(default)]
+    pub(crate) sampling: Sampling,
+    /// The expected batch size, which is also the public denominator of averages.
+    pub(crate) expected_batch: f64,
+    #[serde(default = "default_adjacency")]
+    pub(crate) adjacency: Adjacency,
+    /// The clip norm of all parameters together, if no groups are declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clip: Option<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) groups: Vec<Group>,
+    /// Rounds before training that release the mean and the principal directions of the inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precondition: Option<Precondition>,
+}
+
+/// Private preconditioning. Shares are fractions of the squared mu of the target: that of one Gaussian release with the
+/// target's epsilon and delta.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Precondition {
+    /// The share of the mean.
+    pub(crate) mean_share: f64,
+    /// The share of all rounds of directions together.
+    pub(crate) directions_share: f64,
+    /// How many principal directions are released.
+    pub(crate) directions: usize,
+    /// The rounds of subspace iteration.
+    pub(crate) rounds: usize,
+    /// Directions with more variance than this, of 1 in all, are scaled down to it.
+    pub(crate) floor: f64,
+}
+
+impl Default for Precondition {
+    fn default() -> Self {
+        Self { mean_share: 0.02, directions_share: 0.1, directions: 20, rounds: 3, floor: 0.004 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sampling {
+    #[default]
+    Poisson,
+    Fixed,
+    Shuffle,
+}
+
+/// Parameters by name, or one of `accuracy`, `loss`, `classes`, `statistics`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Group {
+    pub(crate) vectors: Vec<String>,
+    pub(crate) clip: f64,
+    /// The group's fraction of the privacy budget of a round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) share: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+}
+
+const fn default_adjacency() -> Adjacency {
+    Adjacency::AddRemove
+}

@@ -1,0 +1,65 @@
+//! JSON Lines tables: every line is an object.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::path::Path;
+
+use serde_json::value::RawValue;
+
+use super::rows::{Rows, Value};
+use super::schema::{Defect, Schema, Table};
+use crate::DataError;
+use crate::line::{Line, read_line, without_end};
+
+/// Reads a table line by line. Only a file that cannot be read is an error.
+pub(super) fn read(
+    schema: &Schema,
+    path: &Path,
+    mut file: impl BufRead,
+    labelled: bool,
+    found: &mut dyn FnMut(Defect),
+) -> Result<Table, DataError> {
+    let names = schema.names(labelled);
+    let mut rows = Rows::new(schema, path, &names, labelled, found)?;
+    let (mut line, mut first) = (Vec::new(), true);
+    loop {
+        match read_line(&mut file, &mut line).map_err(|cause| DataError::file(path, cause))? {
+            Line::End => return Ok(rows.table),
+            Line::TooLong => {
+                rows.push_broken("is too long");
+                continue;
+            }
+            Line::Whole => {}
+        }
+        let text = without_end(&line);
+        let text = match std::mem::take(&mut first) {
+            true => text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text),
+            false => text,
+        };
+        let Ok(object) = serde_json::from_slice::<HashMap<String, &RawValue>>(text) else {
+            rows.push_broken("is not a JSON object");
+            continue;
+        };
+        // A key that is not there is a cell that is empty.
+        let cell =
+            |name: &String| object.get(name).map_or(Some(Cow::Borrowed("")), |raw| cell(raw));
+        let cells: Vec<Option<Cow<'_, str>>> = names.iter().map(cell).collect();
+        rows.push(|place| match cells.get(place) {
+            Some(Some(text)) => Value::Text(text),
+            _ => Value::Unreadable,
+        });
+    }
+}
+
+/// The text of a value: that of a string, or a number as it is written. Numbers are not converted, which could merge users
+/// with long ids. `None` for arrays and objects.
+fn cell(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let text = raw.get();
+    match text.as_bytes().first()? {
+        b'"' => serde_json::from_str(text).ok().map(Cow::Owned),
+        b'n' => Some(Cow::Borrowed("")),
+        b'{' | b'[' => None,
+        _ => Some(Cow::Borrowed(text)),
+    }
+}
