@@ -424,6 +424,9 @@ pub(crate) struct Declaration {
     /// The name of the examples in an .npz file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inputs: Option<String>,
+    /// The name of the label: a column of a table, or an array in an .npz file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
     /// The columns of a table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) columns: Vec<Column>,
@@ -473,6 +476,7 @@ impl Config {
             bounds: data.bounds,
             missing: data.missing.clone(),
             inputs: data.arrays.as_ref().map(|arrays| arrays.inputs.clone()),
+            label: data.arrays.as_ref().map(|arrays| arrays.labels.clone()).or(data.label.clone()),
             columns: data.columns.clone(),
             model: self.model.clone(),
             precondition: self.privacy.precondition.map(|precondition| precondition.directions),

@@ -80,6 +80,11 @@ impl Examples {
         Ok(Inputs::new(declaration)?.outputs(&self.scaled, model, whitening, threads))
     }
 
+    /// The class of each **public** example; NaN where it is none of the declared ones.
+    pub(crate) fn labels(&self) -> &[f32] {
+        &self.labels
+    }
+
     /// The accuracy of a model on **public** examples.
     pub(crate) fn accuracy(
         &self,
@@ -176,20 +181,69 @@ pub(crate) fn test(config: &Config) -> Result<Option<Examples>, Error> {
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
-/// Examples to predict, without labels.
-pub(crate) fn unlabelled(declaration: &Declaration, path: &Path) -> Result<Examples, Error> {
-    let (scaled, count) = if is_table(path) {
-        let inputs = schema(declaration).read_inputs(path).map_err(data_error)?;
-        let count = inputs.rows().len();
-        (inputs.values, count)
-    } else {
-        let name = declaration.inputs.as_deref();
-        let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
-        scale(declaration, &mut inputs.values)?;
-        let count = inputs.rows().len();
-        (inputs.values, count)
+/// Examples to predict, without labels, and the texts of a column of a table, if one is named.
+pub(crate) fn unlabelled(
+    declaration: &Declaration,
+    path: &Path,
+    id: Option<&str>,
+) -> Result<(Examples, Vec<Option<String>>), Error> {
+    if let (Some(id), false) = (id, is_table(path)) {
+        let cause = format!("is not a table, so it has no column {id:?}");
+        return Err(Error::Data { path: path.display().to_string(), cause });
+    }
+    let (inputs, ids) = match id {
+        Some(id) => schema(declaration).read_inputs_with(path, id).map_err(data_error)?,
+        None => (public_inputs(declaration, path)?, Vec::new()),
     };
-    Ok(Examples { scaled, labels: vec![0.0; count], members: None, nameless: 0 })
+    let count = inputs.rows().len();
+    let labels = vec![0.0; count];
+    Ok((Examples { scaled: inputs.values, labels, members: None, nameless: 0 }, ids))
+}
+
+/// **Public** examples with their labels, to evaluate a model on. Labels are found as in training: in the column of a table
+/// or the array of an .npz file that the model declares or `label` names, or in a separate file.
+pub(crate) fn labelled(
+    declaration: &Declaration,
+    path: &Path,
+    labels: Option<&Path>,
+    label: Option<&str>,
+) -> Result<Examples, Error> {
+    let label = label.or(declaration.label.as_deref());
+    let (scaled, labels) = if is_table(path) {
+        let label = label.ok_or_else(|| {
+            Error::Usage("the model does not say which column is the label: pass --label".to_owned())
+        })?;
+        let mut schema = schema(declaration);
+        schema.label = label.to_owned();
+        let table = schema.read(path).map_err(data_error)?;
+        (table.inputs.values, table.labels)
+    } else {
+        if labels.is_none() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"))
+        {
+            let why = "labels of arrays are in a separate file: pass --labels";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        let file = labels.unwrap_or(path);
+        let labels = array(file, label, 1)?.values;
+        let inputs = public_inputs(declaration, path)?;
+        if inputs.rows().len() != labels.len() {
+            let cause = "has not as many labels as there are examples".to_owned();
+            return Err(Error::Data { path: file.display().to_string(), cause });
+        }
+        (inputs.values, labels)
+    };
+    Ok(Examples { scaled, labels, members: None, nameless: 0 })
+}
+
+/// The scaled inputs of **public** examples.
+fn public_inputs(declaration: &Declaration, path: &Path) -> Result<Array, Error> {
+    if is_table(path) {
+        return schema(declaration).read_inputs(path).map_err(data_error);
+    }
+    let name = declaration.inputs.as_deref();
+    let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
+    scale(declaration, &mut inputs.values)?;
+    Ok(inputs)
 }
 
 /// Examples scaled to their declared bounds, grouped by user if records are users.

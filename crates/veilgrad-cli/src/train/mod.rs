@@ -11,6 +11,7 @@ mod hooks;
 pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
+pub(crate) mod network;
 pub(crate) mod place;
 mod precondition;
 mod progress;
