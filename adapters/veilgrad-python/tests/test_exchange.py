@@ -1,11 +1,13 @@
-"""Trained models in other programs: ONNX Runtime gives the same probabilities, scikit-learn the same metrics.
+"""Trained models in other programs: ONNX Runtime and PyTorch give the same probabilities, scikit-learn the same metrics.
 
 VEILGRAD_COMMAND names the command, if it is not the one that is installed with the package.
 """
 
+import csv
 import gzip
 import json
 import os
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -24,7 +26,7 @@ expected_batch = 100
 {groups}
 [train]
 rounds = {rounds}
-optimizer = {{ kind = "sgd", lr = 0.5, momentum = 0.9 }}
+optimizer = {{ kind = "sgd", lr = {lr}, momentum = 0.5 }}
 """
 
 TABLE = """
@@ -83,6 +85,7 @@ MODELS = {
         'kind = "mlp"\nhidden = [9]\nfeatures = "scattering"\nscattering = { scales = 1, orientations = 3, norm_groups = 5 }',
         "",
     ),
+    "whitened-pixels": ("mnist", 'kind = "linear"\ninput_norm = 10.0', "[privacy.precondition]\ndirections = 4\nrounds = 1"),
     "whitened-mnist": (
         "mnist",
         'kind = "linear"\nfeatures = "scattering"\ninput_norm = 63.0\n'
@@ -163,7 +166,7 @@ def trained(place):
                 labels=f"{data}-train-labels.npy",
                 shape="[28, 28]" if data == "mnist" else "[14, 14, 3]",
             )
-            privacy = PRIVACY.format(groups=groups, rounds=4 if data != "table" else 30)
+            privacy = PRIVACY.format(groups=groups, rounds=20, lr=0.3 if data == "table" else 1.0)
             if "precondition" in groups:
                 privacy = privacy.replace("noise_multiplier = 0.6", "epsilon = 50.0")
             config = f'{text}\n[model]\n{kind}\n{privacy}'.replace("[data]", f'[data]\ndataset = "{name}"')
@@ -196,7 +199,7 @@ def onnx_inputs(place, data, described):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_onnx_runtime_gives_the_same_probabilities(place, trained, name, record_property):
+def test_onnx_runtime_gives_the_same_probabilities(place, trained, name):
     runtime = pytest.importorskip("onnxruntime")
     data, model = MODELS[name][0], trained(name)
     described = json.loads(veilgrad(place, "export", model, "--to", "onnx", "-o", f"{name}.onnx", "--json"))
@@ -211,7 +214,6 @@ def test_onnx_runtime_gives_the_same_probabilities(place, trained, name, record_
     difference = np.abs(found - expected).max()
     log = np.abs(logits - logits.mean(1, keepdims=True) - np.log(expected) + np.log(expected).mean(1, keepdims=True)).max()
     print(f"\n{name}: probabilities differ by {difference:.2e}, logits by {log:.2e} of {np.abs(logits).max():.1f}")
-    record_property("difference", difference)
     assert difference < 1e-5
     # One example alone has the same result.
     alone = session.run(["probabilities"], {given.name: examples[:1]})[0]
@@ -275,3 +277,28 @@ def test_metrics_are_those_of_scikit_learn(place, trained, name):
     differences = {key: float(np.abs(np.asarray(ours, float) - np.asarray(theirs, float)).max()) for key, (ours, theirs) in pairs.items()}
     print(f"\n{name}: largest difference {max(differences.values()):.2e}")
     assert max(differences.values()) < 1e-9, differences
+
+
+TORCH = [name for name, (_, model, _) in MODELS.items() if "scattering" not in model and "copies" not in model]
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_the_loader_for_torch_in_the_documentation_gives_the_same_probabilities(place, trained, name):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    page = (REPOSITORY / "docs/model-format.md").read_text()
+    namespace = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/model-format.md", "exec"), namespace)
+    data, path = MODELS[name][0], trained(name)
+    model, network = namespace["load"](path)
+    public = files(place, data)[0]
+    if data == "table":
+        with open(public) as file:
+            examples = namespace["encode"](network, list(csv.DictReader(file)))
+    else:
+        examples = torch.tensor(np.load(public))
+    found = model(examples).double().softmax(1).numpy()
+    difference = np.abs(found - predictions(place, path, data)).max()
+    print(f"\n{name}: probabilities differ by {difference:.2e}")
+    assert difference < 1e-5

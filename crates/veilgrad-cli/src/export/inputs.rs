@@ -78,7 +78,7 @@ pub(super) fn inputs(
                 graph.reshape(&features, &[colours * width])
             }
             InputStep::GroupNorm { width, groups, epsilon } => {
-                group_norm(graph, (*width, *groups), *epsilon as f32, &value)
+                group_norm(graph, (*width, *groups), *epsilon, &value)
             }
             InputStep::Whiten { .. } => {
                 let whitening =
@@ -195,7 +195,7 @@ fn shifted(
 fn group_norm(
     graph: &mut Graph,
     (width, groups): (usize, usize),
-    epsilon: f32,
+    epsilon: f64,
     value: &str,
 ) -> Name {
     let size = width.div_ceil(groups.max(1)).max(1);
@@ -212,20 +212,26 @@ fn group_norm(
             false => graph.gather(&parts, 1, &range.collect::<Vec<usize>>()),
         };
         let grouped = graph.reshape(&part, &[length / group, group]);
-        let scaled = normalise(graph, &grouped, &[2], epsilon);
+        // In f64, as in training.
+        let grouped = graph.cast(&grouped, Number::F64);
+        let epsilon = graph.doubles(&[], &[epsilon]);
+        let scaled = normalise(graph, &grouped, &[2], &epsilon);
+        let scaled = graph.cast(&scaled, Number::F32);
         normal.push(graph.reshape(&scaled, &[length]));
     }
     graph.concat(&normal, 1)
 }
 
-/// Scales to norm 1; zeros stay zeros.
+/// Scales to norm 1, in f64 as in training; zeros stay zeros.
 fn unit(graph: &mut Graph, value: &str) -> Name {
-    let squares = graph.apply("Mul", &[value, value]);
+    let value = graph.cast(value, Number::F64);
+    let squares = graph.apply("Mul", &[&value, &value]);
     let sum = graph.sum(&squares, &[1], true);
     let norm = graph.apply("Sqrt", &[&sum]);
-    let smallest = graph.float(f32::MIN_POSITIVE);
+    let smallest = graph.doubles(&[], &[f64::MIN_POSITIVE]);
     let norm = graph.apply("Max", &[&norm, &smallest]);
-    graph.apply("Div", &[value, &norm])
+    let scaled = graph.apply("Div", &[&value, &norm]);
+    graph.cast(&scaled, Number::F32)
 }
 
 fn whiten(graph: &mut Graph, whitening: &Whitening, value: &str) -> Name {

@@ -52,12 +52,14 @@ pub(super) fn layer(
             let positions = input.iter().product::<usize>() / channels.max(1);
             let width = channels / (*groups).max(1);
             let grouped = graph.reshape(x, &[positions, *groups, width]);
-            let normal = normalise(graph, &grouped, &[1, 3], Layer::NORM_EPSILON);
+            let epsilon = graph.float(Layer::NORM_EPSILON);
+            let normal = normalise(graph, &grouped, &[1, 3], &epsilon);
             let normal = graph.reshape(&normal, input);
             affine(graph, &normal, parameter("scale")?, parameter("shift")?)
         }
         Layer::LayerNorm => {
-            let normal = normalise(graph, x, &[-1], Layer::NORM_EPSILON);
+            let epsilon = graph.float(Layer::NORM_EPSILON);
+            let normal = normalise(graph, x, &[-1], &epsilon);
             affine(graph, &normal, parameter("scale")?, parameter("shift")?)
         }
         Layer::BatchNorm => {
@@ -135,14 +137,13 @@ fn pool(graph: &mut Graph, operator: &str, window: Window, x: &str) -> Name {
     graph.transpose(&y, &[0, 2, 3, 1])
 }
 
-/// Scales to mean 0 and variance 1 over some axes.
-pub(super) fn normalise(graph: &mut Graph, x: &str, axes: &[i64], epsilon: f32) -> Name {
+/// Scales to mean 0 and variance 1 over some axes; `epsilon` is a constant of the same type.
+pub(super) fn normalise(graph: &mut Graph, x: &str, axes: &[i64], epsilon: &str) -> Name {
     let mean = graph.mean(x, axes, true);
     let centred = graph.apply("Sub", &[x, &mean]);
     let squares = graph.apply("Mul", &[&centred, &centred]);
     let variance = graph.mean(&squares, axes, true);
-    let epsilon = graph.float(epsilon);
-    let sum = graph.apply("Add", &[&variance, &epsilon]);
+    let sum = graph.apply("Add", &[&variance, epsilon]);
     let deviation = graph.apply("Sqrt", &[&sum]);
     graph.apply("Div", &[&centred, &deviation])
 }
