@@ -162,7 +162,9 @@ impl Row {
         let shown = |value: Option<f64>| value.map_or_else(unknown, up);
         [
             self.name.clone(),
-            report.test_accuracy.map_or("none".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
+            report
+                .test_accuracy
+                .map_or("none".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
             report.shown_epsilon(),
             format!("{:e}", report.delta),
             shown(self.cost.map(|cost| cost.added())),

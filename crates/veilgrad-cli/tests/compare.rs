@@ -29,7 +29,8 @@ fn runs_stand_side_by_side_with_what_each_added() {
     assert_eq!(found["schema"], 1);
     let rows = found["runs"].as_array().unwrap();
     let number = |row: usize, key: &str| rows[row][key].as_f64().unwrap();
-    let budget = json(&["budget", "show", "toy", "--ledger", &directory.file("ledger.db"), "--json"]);
+    let budget =
+        json(&["budget", "show", "toy", "--ledger", &directory.file("ledger.db"), "--json"]);
     let spent = budget["spent"].as_f64().unwrap();
     // The second begins where the first ended, and together they are what is spent.
     assert_eq!(number(0, "spent_before"), 0.0);

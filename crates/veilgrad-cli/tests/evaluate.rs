@@ -134,7 +134,11 @@ fn names_in_an_evaluation_cannot_move_the_cursor_or_leave_their_element() {
     // Names of the same length, so that the file stays valid.
     let text = String::from_utf8_lossy(&bytes).into_owned();
     assert!(text.contains("\\\"classes\\\":[\\\"a\\\",\\\"b\\\"]"));
-    let forged = replace(&bytes, b"\\\"classes\\\":[\\\"a\\\",\\\"b\\\"]", b"\\\"classes\\\":[\\\"<\\\",\\\"b\\\"]");
+    let forged = replace(
+        &bytes,
+        b"\\\"classes\\\":[\\\"a\\\",\\\"b\\\"]",
+        b"\\\"classes\\\":[\\\"<\\\",\\\"b\\\"]",
+    );
     let place = directory.file("forged.safetensors");
     std::fs::write(&place, forged).unwrap();
     let page = directory.file("page.html");
@@ -148,7 +152,8 @@ fn names_in_an_evaluation_cannot_move_the_cursor_or_leave_their_element() {
 fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let mut replaced = bytes.to_vec();
-    let places: Vec<usize> = bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from).map(|(i, _)| i).collect();
+    let places: Vec<usize> =
+        bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from).map(|(i, _)| i).collect();
     for place in places {
         replaced[place..place + to.len()].copy_from_slice(to);
     }

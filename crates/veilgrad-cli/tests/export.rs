@@ -72,7 +72,8 @@ fn a_description_of_another_network_is_refused_and_a_missing_one_is_not() {
     let model = trained(&directory);
     let bytes = std::fs::read(&model).unwrap();
     let (forged, data) = (directory.file("forged.safetensors"), directory.file("test.csv"));
-    let write = |text: &Value| std::fs::write(&forged, with_text(&bytes, &text.to_string())).unwrap();
+    let write =
+        |text: &Value| std::fs::write(&forged, with_text(&bytes, &text.to_string())).unwrap();
     let original = description(&model);
     write(&original);
     assert_eq!(ok(&["predict", &forged, &data]), ok(&["predict", &model, &data]));
@@ -118,7 +119,13 @@ fn models_of_every_kind_and_of_the_first_version_are_exported() {
         }
     }
     let found: Value = serde_json::from_str(&ok(&[
-        "export", &kept("cnn.safetensors"), "--to", "onnx", "-o", &file, "--json",
+        "export",
+        &kept("cnn.safetensors"),
+        "--to",
+        "onnx",
+        "-o",
+        &file,
+        "--json",
     ]))
     .unwrap();
     assert_eq!((&found["schema"], &found["format"]), (&1.into(), &"onnx".into()));

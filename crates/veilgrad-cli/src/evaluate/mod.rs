@@ -180,7 +180,9 @@ impl Evaluation {
             ));
         }
         if self.classes.len() > MOST_COLUMNS {
-            text.push_str("\nThe confusion matrix is too wide for a table: see --json or --html.\n");
+            text.push_str(
+                "\nThe confusion matrix is too wide for a table: see --json or --html.\n",
+            );
             return text;
         }
         text.push_str("\nconfusion matrix: rows are classes, columns are predictions\n");

@@ -89,7 +89,8 @@ impl Graph {
 
     fn constant(&mut self, number: Number, shape: &[usize], bytes: &[u8]) -> Name {
         let name = format!("constant_{}", self.constants.len());
-        let tensor = shape.iter().fold(Message::default(), |all, side| all.integer(1, as_i64(*side)));
+        let tensor =
+            shape.iter().fold(Message::default(), |all, side| all.integer(1, as_i64(*side)));
         self.constants.push(tensor.integer(2, number as i64).text(8, &name).bytes(9, bytes));
         name
     }
@@ -114,7 +115,11 @@ impl Graph {
     /// The mean over axes, which stay with length 1 if `keep`.
     pub(super) fn mean(&mut self, value: &str, axes: &[i64], keep: bool) -> Name {
         let keep = Attribute::Integer(i64::from(keep));
-        self.node("ReduceMean", &[value], &[("axes", Attribute::Integers(axes)), ("keepdims", keep)])
+        self.node(
+            "ReduceMean",
+            &[value],
+            &[("axes", Attribute::Integers(axes)), ("keepdims", keep)],
+        )
     }
 
     /// The sum over axes, which stay with length 1 if `keep`.

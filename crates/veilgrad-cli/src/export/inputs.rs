@@ -39,7 +39,8 @@ pub(super) fn inputs(
             (("input", Number::F32, shape.clone()), value)
         }
         InputStep::Table { columns } => {
-            let about = "one number per column: the number, or the index of the word (-1: none of them)";
+            let about =
+                "one number per column: the number, or the index of the word (-1: none of them)";
             let input = graph.input("columns", Number::F64, &[columns.len()], about);
             let value = table(graph, columns, &input);
             (("columns", Number::F64, vec![columns.len()]), value)
@@ -174,7 +175,8 @@ fn shifted(
     let pixels = graph.reshape(value, &[rows * columns, colours]);
     // A pixel's source: an image of pixel numbers, copied.
     let numbers: Vec<f32> = (0..rows * columns).map(|pixel| pixel as f32).collect();
-    let largest = copies.iter().flat_map(|(down, right, _)| [down.unsigned_abs(), right.unsigned_abs()]);
+    let largest =
+        copies.iter().flat_map(|(down, right, _)| [down.unsigned_abs(), right.unsigned_abs()]);
     let largest = u8::try_from(largest.max().unwrap_or(0)).unwrap_or(u8::MAX);
     let known = ImageCopy::all(largest, true);
     let all: Vec<Name> = copies

@@ -29,11 +29,8 @@ pub(super) fn layer(
         Layer::Relu => graph.apply("Relu", &[x]),
         Layer::Tanh => graph.apply("Tanh", &[x]),
         Layer::Gelu => {
-            let (root, one, half) = (
-                graph.float(std::f32::consts::FRAC_1_SQRT_2),
-                graph.float(1.0),
-                graph.float(0.5),
-            );
+            let (root, one, half) =
+                (graph.float(std::f32::consts::FRAC_1_SQRT_2), graph.float(1.0), graph.float(0.5));
             let scaled = graph.apply("Mul", &[x, &root]);
             let error = graph.apply("Erf", &[&scaled]);
             let twice = graph.apply("Add", &[&error, &one]);
@@ -157,12 +154,7 @@ fn affine(graph: &mut Graph, x: &str, factors: &[f32], offsets: &[f32]) -> Name 
 }
 
 /// The rows of a table that numbers name; NaN for a number that names none.
-fn embedding(
-    graph: &mut Graph,
-    entries: usize,
-    (table, input): (&str, &[usize]),
-    x: &str,
-) -> Name {
+fn embedding(graph: &mut Graph, entries: usize, (table, input): (&str, &[usize]), x: &str) -> Name {
     let (zero, not_a_number) = (graph.float(0.0), graph.float(f32::NAN));
     let end = graph.float(entries as f32);
     let whole = graph.apply("Floor", &[x]);

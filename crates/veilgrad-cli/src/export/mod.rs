@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &ExportModel, common: &Common) -> Result<(), Error>
     });
     let columns: Vec<String> = columns.collect();
     if !columns.is_empty() {
-        let all = exported.columns.iter().map(|(name, words)| json!({ "name": name, "words": words }));
+        let all =
+            exported.columns.iter().map(|(name, words)| json!({ "name": name, "words": words }));
         document["columns"] = Value::Array(all.collect());
     }
     let mut rows = vec![
@@ -117,11 +118,7 @@ fn onnx(file: &ModelFile) -> Result<Exported, Error> {
         Encoding::Number { .. } => (column.name, None),
         Encoding::OneHot { words, .. } => (column.name, Some(words)),
     });
-    Ok(Exported {
-        bytes: message.into_bytes(),
-        input: inputs.given,
-        columns: columns.collect(),
-    })
+    Ok(Exported { bytes: message.into_bytes(), input: inputs.given, columns: columns.collect() })
 }
 
 /// The number of outputs of an example.

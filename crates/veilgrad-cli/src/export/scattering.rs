@@ -101,7 +101,8 @@ impl Fourier {
         let (column_cos, column_sin) = self.matrix(graph, columns);
         let real = graph.apply("MatMul", &[signal, &column_cos]);
         let imaginary = graph.apply("MatMul", &[signal, &column_sin]);
-        let product = |graph: &mut Graph, matrix: &str, value: &str| graph.apply("MatMul", &[matrix, value]);
+        let product =
+            |graph: &mut Graph, matrix: &str, value: &str| graph.apply("MatMul", &[matrix, value]);
         let parts = [
             product(graph, &row_cos, &real),
             product(graph, &row_sin, &imaginary),
@@ -124,7 +125,8 @@ impl Fourier {
         // The inverse transform divides by the size of the level that is subsampled.
         let scale = 1.0 / (rows * columns) as f64;
         let weights = filters.iter().flatten().map(|weight| f64::from(*weight) * scale);
-        let weights = graph.doubles(&[filters.len(), rows, columns], &weights.collect::<Vec<f64>>());
+        let weights =
+            graph.doubles(&[filters.len(), rows, columns], &weights.collect::<Vec<f64>>());
         // Frequencies that alias are summed.
         let folded = [rows / to_rows, to_rows, columns / to_columns, to_columns];
         let shape = [&[channels * filters.len()][..], &folded].concat();

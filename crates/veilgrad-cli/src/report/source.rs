@@ -108,11 +108,7 @@ pub(crate) fn read_with_ledger(
 }
 
 /// The report of a dataset of a ledger, whichever program trained on it.
-fn of_ledger(
-    path: &Path,
-    of: &RunOf,
-    common: &Common,
-) -> Result<(Report, Option<Ledger>), Error> {
+fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<(Report, Option<Ledger>), Error> {
     if of.ledger.is_some() || of.unverified {
         return Err(Error::Usage(format!(
             "--ledger and --unverified are for directories of results, and {} is a ledger",

@@ -211,7 +211,9 @@ pub(crate) fn labelled(
     let label = label.or(declaration.label.as_deref());
     let (scaled, labels) = if is_table(path) {
         let label = label.ok_or_else(|| {
-            Error::Usage("the model does not say which column is the label: pass --label".to_owned())
+            Error::Usage(
+                "the model does not say which column is the label: pass --label".to_owned(),
+            )
         })?;
         let mut schema = schema(declaration);
         schema.label = label.to_owned();

@@ -58,16 +58,10 @@ impl Scattering {
                 .iter()
                 .map(|scale| scale.iter().map(|filter| transpose(filter, level.rows)).collect())
                 .collect(),
-            averages: [
-                dense(&level.average.0, level.rows),
-                dense(&level.average.1, level.columns),
-            ],
+            averages: [dense(&level.average.0, level.rows), dense(&level.average.1, level.columns)],
         });
         Operators {
-            padding: [
-                padding(self.padded.0, self.image.0),
-                padding(self.padded.1, self.image.1),
-            ],
+            padding: [padding(self.padded.0, self.image.0), padding(self.padded.1, self.image.1)],
             levels: levels.collect(),
         }
     }

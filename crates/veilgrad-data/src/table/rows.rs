@@ -54,7 +54,11 @@ impl<'a> Rows<'a> {
         Ok(Self {
             schema,
             columns: columns.collect::<Result<_, DataError>>()?,
-            label: if labelled && !schema.label.is_empty() { Some(place(&schema.label)?) } else { None },
+            label: if labelled && !schema.label.is_empty() {
+                Some(place(&schema.label)?)
+            } else {
+                None
+            },
             user,
             users: HashMap::new(),
             row: 0,
