@@ -60,7 +60,7 @@ fn with_text(bytes: &[u8], text: &str) -> Vec<u8> {
     let mut header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
     header["__metadata__"]["veilgrad"] = text.into();
     let mut header = header.to_string();
-    while header.len() % 8 != 0 {
+    while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + length..]].concat()

@@ -1,14 +1,11 @@
 //! The scattering transform as ONNX operators: Fourier transforms are products with matrices of cosines and sines.
-//!
-//! In f64: sums of products in f32 are less exact than the fast transforms of training, and features with little variance
-//! magnify the difference when they are normalised.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use veilgrad_data::{LevelOperators, Operators};
 
-use super::graph::{Graph, Name, Number};
+use super::graph::{Graph, Name};
 
 /// Real and imaginary parts.
 type Complex = (Name, Name);
@@ -16,8 +13,7 @@ type Complex = (Name, Name);
 /// Adds the transform of images `[rows, columns]`. The result has the features of an image in one axis.
 pub(super) fn transform(graph: &mut Graph, operators: &Operators, image: &str) -> Name {
     let [rows, columns] = &operators.padding;
-    let image = graph.cast(image, Number::F64);
-    let padded = graph.gather(&image, 1, rows);
+    let padded = graph.gather(image, 1, rows);
     let padded = graph.gather(&padded, 2, columns);
     let mut fourier = Fourier { matrices: BTreeMap::new() };
     let Some(whole) = operators.levels.first() else { return padded };
@@ -50,8 +46,7 @@ pub(super) fn transform(graph: &mut Graph, operators: &Operators, image: &str) -
         second.push(graph.reshape(&joined, &[orientations * size * points(level)]));
     }
     first.extend(second);
-    let features = graph.concat(&first, 1);
-    graph.cast(&features, Number::F32)
+    graph.concat(&first, 1)
 }
 
 /// How many numbers a channel has.
@@ -62,13 +57,11 @@ fn points(level: &LevelOperators) -> usize {
 /// The averages of signals, flattened.
 fn average(graph: &mut Graph, level: &LevelOperators, signals: &str, channels: usize) -> Name {
     let [rows, columns] = &level.averages;
-    let weights: Vec<f64> = rows.iter().flatten().copied().map(f64::from).collect();
-    let across = graph.doubles(&[rows.len(), level.size[0]], &weights);
-    let turned: Vec<f64> = (0..level.size[1])
+    let across = graph.floats(&[rows.len(), level.size[0]], &rows.concat());
+    let turned: Vec<f32> = (0..level.size[1])
         .flat_map(|sample| columns.iter().filter_map(move |line| line.get(sample).copied()))
-        .map(f64::from)
         .collect();
-    let along = graph.doubles(&[level.size[1], columns.len()], &turned);
+    let along = graph.floats(&[level.size[1], columns.len()], &turned);
     let smooth = graph.apply("MatMul", &[&across, signals]);
     let smooth = graph.apply("MatMul", &[&smooth, &along]);
     graph.reshape(&smooth, &[channels * points(level)])
@@ -87,10 +80,10 @@ impl Fourier {
                 TAU * turns as f64 / length as f64
             };
             let all = 0..length * length;
-            let cosines: Vec<f64> = all.clone().map(|place| angle(place).cos()).collect();
-            let sines: Vec<f64> = all.map(|place| -angle(place).sin()).collect();
+            let cosines: Vec<f32> = all.clone().map(|place| angle(place).cos() as f32).collect();
+            let sines: Vec<f32> = all.map(|place| -angle(place).sin() as f32).collect();
             let shape = [length, length];
-            (graph.doubles(&shape, &cosines), graph.doubles(&shape, &sines))
+            (graph.floats(&shape, &cosines), graph.floats(&shape, &sines))
         };
         self.matrices.entry(length).or_insert_with(make).clone()
     }
@@ -123,10 +116,9 @@ impl Fourier {
     ) -> Name {
         let ([rows, columns], [to_rows, to_columns]) = (from.size, to.size);
         // The inverse transform divides by the size of the level that is subsampled.
-        let scale = 1.0 / (rows * columns) as f64;
-        let weights = filters.iter().flatten().map(|weight| f64::from(*weight) * scale);
-        let weights =
-            graph.doubles(&[filters.len(), rows, columns], &weights.collect::<Vec<f64>>());
+        let scale = 1.0 / (rows * columns) as f32;
+        let weights: Vec<f32> = filters.iter().flatten().map(|weight| weight * scale).collect();
+        let weights = graph.floats(&[filters.len(), rows, columns], &weights);
         // Frequencies that alias are summed.
         let folded = [rows / to_rows, to_rows, columns / to_columns, to_columns];
         let shape = [&[channels * filters.len()][..], &folded].concat();
