@@ -66,7 +66,7 @@ development() {
     "$place/bin/python" -m pytest
 }
 
-PEER_TESTS=(tests/test_{dp_accounting,factors,opacus,peer_documentation,tensors}.py)
+PEER_TESTS=(tests/test_{dp_accounting,factors,opacus,peer_documentation,tensors,exchange}.py)
 
 peers() {
     local place=$peers_place

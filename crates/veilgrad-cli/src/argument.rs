@@ -77,6 +77,16 @@ pub(crate) enum Command {
     /// Predict classes with a trained model.
     #[command(after_help = example::PREDICT)]
     Predict(Predict),
+    /// Evaluate a model on public data: accuracy, precision and recall, AUC, confusion matrix, calibration. The output is
+    /// exact and not private: never evaluate on the training data.
+    #[command(after_help = example::EVALUATE)]
+    Evaluate(Evaluate),
+    /// Write a trained model in the format of other runtimes, with its scaling and features.
+    #[command(after_help = example::EXPORT)]
+    Export(ExportModel),
+    /// Compare runs: accuracy, epsilon, rounds, noise, batch, and what each added to the budget of its dataset.
+    #[command(after_help = example::COMPARE)]
+    Compare(Compare),
     /// The report of a run as a self-contained HTML page.
     #[command(after_help = example::REPORT)]
     Report(ReportOf),
@@ -199,6 +209,62 @@ pub(crate) struct Predict {
     pub(crate) model: PathBuf,
     /// Examples in the format of the training data, without labels if they are in a separate file.
     pub(crate) data: PathBuf,
+    /// Print the probabilities of all classes, too.
+    #[arg(long)]
+    pub(crate) probabilities: bool,
+    /// Copy this column of a table in front of each prediction.
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) id: Option<String>,
+}
+
+/// A model, and public data to evaluate it on.
+#[derive(Debug, Args)]
+pub(crate) struct Evaluate {
+    /// The model.safetensors of a run.
+    pub(crate) model: PathBuf,
+    /// Public examples in the format of the training data. By naming them here you declare that they are public.
+    pub(crate) data: PathBuf,
+    /// The labels of arrays, if they are in a separate file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
+    /// The column of a table or the array in an .npz file with the labels; by default as in training.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label: Option<String>,
+    /// Write tables and charts to this file, as an HTML page.
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the charts to this file, as an SVG picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// A model to export.
+#[derive(Debug, Args)]
+pub(crate) struct ExportModel {
+    /// The model.safetensors of a run.
+    pub(crate) model: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// Where to write the model.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Onnx,
+}
+
+/// Runs to compare.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The directories of runs, or their report.json.
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write the comparison to this file, as an HTML page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -32,7 +32,18 @@ pub(crate) const CHECK: &str = examples!(
 );
 pub(crate) const PREDICT: &str = examples!(
     "veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv",
+    "veilgrad predict runs/tabular/model.safetensors examples/tabular/visits.csv --probabilities --id person",
     "veilgrad predict runs/mnist-eps3/model.safetensors data/mnist/t10k-images-idx3-ubyte.gz --json",
+);
+pub(crate) const EVALUATE: &str = examples!(
+    "veilgrad evaluate runs/tabular/model.safetensors public.csv --html evaluation.html",
+    "veilgrad evaluate runs/mnist-eps3/model.safetensors data/mnist/t10k-images-idx3-ubyte.gz --labels data/mnist/t10k-labels-idx1-ubyte.gz --json",
+);
+pub(crate) const EXPORT: &str =
+    examples!("veilgrad export runs/mnist-eps3/model.safetensors --to onnx -o mnist.onnx",);
+pub(crate) const COMPARE: &str = examples!(
+    "veilgrad compare runs/mnist-eps1 runs/mnist-eps3",
+    "veilgrad compare runs/mnist-eps1 runs/mnist-eps3 --html comparison.html --json",
 );
 pub(crate) const REPORT: &str = examples!(
     "veilgrad report runs/mnist-eps3 -o report.html",

@@ -15,8 +15,11 @@ mod audit;
 mod budget;
 mod check;
 mod claim;
+mod compare;
 mod error;
+mod evaluate;
 mod example;
+mod export;
 pub mod input;
 mod ledger;
 mod ledger_place;
@@ -25,6 +28,7 @@ mod output;
 mod path;
 mod plan;
 mod predict;
+mod prediction;
 mod report;
 mod train;
 mod trained;
@@ -114,6 +118,9 @@ pub fn run(
         Command::Audit(audit) => audit::run(audit, &arguments.common),
         Command::Check(check) => check::run(check, &arguments.common),
         Command::Predict(predict) => predict::run(predict, &arguments.common),
+        Command::Evaluate(evaluate) => evaluate::run(evaluate, &arguments.common),
+        Command::Export(export) => export::run(export, &arguments.common),
+        Command::Compare(compare) => compare::run(compare, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),
         Command::Statement(of) => report::say(of, &arguments.common),
         Command::Plan(plan) => plan::run(plan, &arguments.common),

@@ -1,60 +1,99 @@
 //! `veilgrad predict`: classes or numbers of new examples from a trained model.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
 use crate::output::{csv_cell, print, print_json};
+use crate::prediction::Prediction;
 use crate::train::data;
 use crate::train::model_file::{self, ModelFile};
 
 pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
-    let ModelFile { model, whitening, declaration } = model_file::read(&arguments.model)?;
+    let ModelFile { model, whitening, declaration, .. } = model_file::read(&arguments.model)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let examples = data::unlabelled(&declaration, &arguments.data)?;
+    let id = arguments.id.as_deref();
+    let (examples, ids) = data::unlabelled(&declaration, &arguments.data, id)?;
     let outputs = examples.outputs(&declaration, &model, whitening.as_ref(), threads)?;
     if let Some(bounds) = declaration.label_bounds {
-        return numbers(&outputs, bounds, common);
+        return numbers(&outputs, bounds, (id, ids), common);
     }
     let names = declaration.classes.names();
-    let classes = names.len().max(1);
-    let rows = outputs.chunks_exact(classes).map(|row| {
-        // An example with NaN has no prediction.
-        if row.iter().any(|value| value.is_nan()) {
-            return (None, None);
-        }
-        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let powers: Vec<f64> = row.iter().map(|value| f64::from(value - most).exp()).collect();
-        let sum: f64 = powers.iter().sum();
-        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
-        (names.get(best), Some(powers.get(best).copied().unwrap_or(0.0) / sum))
-    });
+    let predictions = outputs.chunks_exact(names.len().max(1)).map(Prediction::new);
+    // Without an id column, there is none for any row.
+    let ids = ids.into_iter().chain(std::iter::repeat(None));
+    let rows = ids.zip(predictions);
+    let (id, all) = (arguments.id.as_deref(), arguments.probabilities);
     if common.json {
-        let predictions: Vec<_> = rows
-            .map(|(class, probability)| json!({ "class": class, "probability": probability }))
+        let rows: Vec<Value> = rows
+            .map(|(text, prediction)| {
+                let prediction = prediction.as_ref();
+                let class = prediction.and_then(|found| names.get(found.class));
+                let probability = prediction.map(Prediction::probability);
+                let mut row = json!({ "class": class, "probability": probability });
+                if id.is_some() {
+                    row["id"] = json!(text);
+                }
+                if all {
+                    row["probabilities"] = json!(prediction.map(|found| &found.probabilities));
+                }
+                row
+            })
             .collect();
-        return print_json(&json!({ "schema": 1, "predictions": predictions }));
+        let mut document = json!({ "schema": 1, "predictions": rows });
+        if all {
+            document["classes"] = json!(names);
+        }
+        return print_json(&document);
     }
-    let mut text = "class,probability\n".to_owned();
-    for (class, probability) in rows {
-        let class = csv_cell(class.map_or("", String::as_str));
-        let probability = probability.map_or(String::new(), |p| format!("{p:.6}"));
-        text.push_str(&format!("{class},{probability}\n"));
+    let of_class = |name: &String| csv_cell(&format!("probability of {name}"));
+    let mut header: Vec<String> = id.map(csv_cell).into_iter().collect();
+    header.extend(["class".to_owned(), "probability".to_owned()]);
+    header.extend(names.iter().filter(|_| all).map(of_class));
+    let mut text = header.join(",") + "\n";
+    for (id_text, prediction) in rows {
+        let class = prediction.as_ref().and_then(|found| names.get(found.class));
+        let number = |value: Option<f64>| value.map_or(String::new(), |p| format!("{p:.6}"));
+        let probability_of = |class: usize| {
+            number(prediction.as_ref().and_then(|found| found.probabilities.get(class).copied()))
+        };
+        let mut cells: Vec<String> =
+            id.map(|_| csv_cell(id_text.as_deref().unwrap_or(""))).into_iter().collect();
+        cells.push(csv_cell(class.map_or("", String::as_str)));
+        cells.push(number(prediction.as_ref().map(Prediction::probability)));
+        cells.extend((0..names.len()).filter(|_| all).map(probability_of));
+        text.push_str(&cells.join(","));
+        text.push('\n');
     }
     print(&text)
 }
 
 /// Prints predicted numbers, in the unit of the label.
-fn numbers(outputs: &[f32], bounds: [f64; 2], common: &Common) -> Result<(), Error> {
+fn numbers(
+    outputs: &[f32],
+    bounds: [f64; 2],
+    (id, ids): (Option<&str>, Vec<Option<String>>),
+    common: &Common,
+) -> Result<(), Error> {
     let values = outputs.iter().map(|output| data::number(*output, bounds));
+    let rows = ids.into_iter().chain(std::iter::repeat(None)).zip(values);
     if common.json {
-        let predictions: Vec<_> = values.map(|value| json!({ "value": value })).collect();
+        let predictions = rows.map(|(text, value)| match id {
+            Some(_) => json!({ "id": text, "value": value }),
+            None => json!({ "value": value }),
+        });
+        let predictions: Vec<Value> = predictions.collect();
         return print_json(&json!({ "schema": 1, "predictions": predictions }));
     }
-    let mut text = "value\n".to_owned();
-    for value in values {
+    let line = |first: Option<String>, last: &str| match first {
+        Some(first) => format!("{},{last}\n", csv_cell(&first)),
+        None => format!("{last}\n"),
+    };
+    let mut text = line(id.map(str::to_owned), "value");
+    for (id_text, value) in rows {
         // An example with NaN has no prediction.
-        text.push_str(&value.map_or("\n".to_owned(), |value| format!("{value:.6}\n")));
+        let value = value.map_or(String::new(), |value| format!("{value:.6}"));
+        text.push_str(&line(id.map(|_| id_text.unwrap_or_default()), &value));
     }
     print(&text)
 }

@@ -25,7 +25,7 @@ impl Trained {
     /// # Errors
     /// What is wrong with it.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let ModelFile { model, whitening, declaration } =
+        let ModelFile { model, whitening, declaration, .. } =
             model_file::read(path).map_err(|error| error.to_string())?;
         Ok(Self { model, whitening, declaration })
     }

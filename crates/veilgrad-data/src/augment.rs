@@ -40,6 +40,12 @@ impl ImageCopy {
         copies.collect()
     }
 
+    /// By how many pixels the copy is shifted down and to the right, and whether it is mirrored before.
+    #[must_use]
+    pub const fn offsets(&self) -> (isize, isize, bool) {
+        (self.down, self.right, self.mirrored)
+    }
+
     /// Writes the copy of an image of shape `[rows, columns, colours]`. Pixels shifted in repeat the edge of the image.
     pub fn write(&self, image: &[f32], [rows, columns, colours]: [usize; 3], to: &mut [f32]) {
         if image.iter().any(|value| value.is_nan()) {

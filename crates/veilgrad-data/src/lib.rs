@@ -37,7 +37,7 @@ pub use augment::ImageCopy;
 pub use compact::CompactRows;
 pub use error::DataError;
 pub use normal::{GroupNorm, scale_to_norm};
-pub use scattering::{Pool, Scattering, ScatteringError};
+pub use scattering::{LevelOperators, Operators, Pool, Scattering, ScatteringError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

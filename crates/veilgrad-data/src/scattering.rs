@@ -1,5 +1,7 @@
 //! The scattering transform of an image: two layers of wavelets, moduli and averages.
 
+mod operators;
+
 use std::sync::Arc;
 
 use rustfft::num_complex::Complex;
@@ -7,6 +9,7 @@ use rustfft::{Fft, FftPlanner};
 
 use crate::parallel::each_row;
 use crate::wavelet::{Taps, average, fold, morlet, pool, transpose};
+pub use operators::{LevelOperators, Operators};
 
 /// The scattering transform of order two (Bruna, Mallat 2013; with differential privacy: Tramèr, Boneh 2021).
 ///
@@ -277,19 +280,21 @@ impl Scattering {
         }
     }
 
+    /// The pixel at a position of a padded side: reflected at the edges, without repeating them.
+    fn mirror(position: usize, pad: usize, side: usize) -> usize {
+        let period = 2 * (side - 1);
+        let position = position.abs_diff(pad) % period;
+        position.min(period - position)
+    }
+
     /// Puts the image into the middle and pads it by reflection, without repeating the edges.
     fn pad(&self, image: &[f32], to: &mut [f32]) {
-        let mirror = |position: usize, pad: usize, side: usize| {
-            let period = 2 * (side - 1);
-            let position = position.abs_diff(pad) % period;
-            position.min(period - position)
-        };
         let (above, left) =
             ((self.padded.0 - self.image.0) / 2, (self.padded.1 - self.image.1) / 2);
         for (row, to) in to.chunks_exact_mut(self.padded.1).enumerate() {
-            let from = image.chunks_exact(self.image.1).nth(mirror(row, above, self.image.0));
+            let from = image.chunks_exact(self.image.1).nth(Self::mirror(row, above, self.image.0));
             for (column, to) in to.iter_mut().enumerate() {
-                let column = mirror(column, left, self.image.1);
+                let column = Self::mirror(column, left, self.image.1);
                 *to = from.and_then(|from| from.get(column)).copied().unwrap_or(0.0);
             }
         }

@@ -79,7 +79,7 @@ pub use error::ModelError;
 pub use file::{FileError, write_private};
 pub use layer::{Conv2d, EmbeddedColumn, Layer, Padding, Window};
 pub use loss::Loss;
-pub use model::Model;
+pub use model::{Model, PlacedLayer};
 pub use optimizer::{
     Adagrad, Adam, GradientDescent, Optimizer, PerWeight, RmsProp, Rule, Schedule, Sgd, Step,
     Weights,

@@ -40,6 +40,28 @@ pub(crate) struct Network {
     pub(crate) output: Vec<usize>,
     pub(crate) steps: Vec<Step>,
     pub(crate) parameters: Vec<Parameter>,
+    places: Vec<Place>,
+}
+
+/// A layer with its name and the shapes of its input and output.
+struct Place {
+    layer: Layer,
+    name: String,
+    input: Vec<usize>,
+    output: Vec<usize>,
+}
+
+/// A layer of a model, in its place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlacedLayer<'a> {
+    /// The layer.
+    pub layer: &'a Layer,
+    /// The prefix of the names of its parameters, such as `conv1`; empty if it has none.
+    pub name: &'a str,
+    /// The shape of its input for one record.
+    pub input: &'a [usize],
+    /// The shape of its output for one record.
+    pub output: &'a [usize],
 }
 
 /// An operation, the lengths of its input and output, and the indices of its parameters in the network.
@@ -80,6 +102,31 @@ impl Model {
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
         let parameters = self.network.parameters.iter().zip(&self.values);
         parameters.map(|(p, values)| (p.name.as_str(), p.shape.as_slice(), values.as_slice()))
+    }
+
+    /// The layers in order, with their names and shapes: for programs that write the model in another format.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_nn::{Layer, Model};
+    ///
+    /// let model = Model::new(&[4], [Layer::linear(8), Layer::Relu, Layer::linear(2)], 1)?;
+    /// let layers: Vec<_> = model.layers().map(|layer| (layer.name, layer.output)).collect();
+    /// assert_eq!(layers, [("linear1", &[8][..]), ("", &[8]), ("linear2", &[2])]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn layers(&self) -> impl Iterator<Item = PlacedLayer<'_>> {
+        self.network.places.iter().map(|place| PlacedLayer {
+            layer: &place.layer,
+            name: &place.name,
+            input: &place.input,
+            output: &place.output,
+        })
+    }
+
+    /// The values of a parameter, by name.
+    pub fn parameter(&self, name: &str) -> Option<&[f32]> {
+        self.parameters().find(|(known, ..)| *known == name).map(|(.., values)| values)
     }
 
     /// The values of a parameter, mutable. Never set values that depend on private data other than
@@ -217,9 +264,11 @@ impl Network {
         check_axes(input)?;
         let mut shape = input.to_vec();
         let (mut steps, mut parameters, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = Vec::new();
         let mut rest = layers;
         while let Some((layer, after)) = rest.split_first() {
             let fused = after.first().and_then(|next| layer.fused(next, &shape));
+            let next = after.first().filter(|_| fused.is_some());
             rest = if fused.is_some() { &after[1..] } else { after };
             let (operation, output) = match fused {
                 Some(fused) => fused,
@@ -227,11 +276,24 @@ impl Network {
             };
             check_axes(&output)?;
             let inputs = shape.iter().product();
-            shape = output;
-            let Some(operation) = operation else { continue };
+            let input = std::mem::replace(&mut shape, output);
             let name = layer.name();
             names.push(name);
             let number = names.iter().filter(|other| **other == name).count();
+            let place = |layer: &Layer, input: &[usize], output: &[usize]| Place {
+                layer: layer.clone(),
+                name: if name.is_empty() { String::new() } else { format!("{name}{number}") },
+                input: input.to_vec(),
+                output: output.to_vec(),
+            };
+            match next {
+                None => places.push(place(layer, &input, &shape)),
+                // The first of two layers in one operation leaves the shape as it is.
+                Some(next) => {
+                    places.extend([place(layer, &input, &input), place(next, &input, &shape)]);
+                }
+            }
+            let Some(operation) = operation else { continue };
             let first = parameters.len();
             let with_layer =
                 |p: Parameter| Parameter { name: format!("{name}{number}.{}", p.name), ..p };
@@ -242,7 +304,7 @@ impl Network {
         if parameters.is_empty() {
             return Err(ModelError::NoParameters);
         }
-        Ok(Self { input: input.to_vec(), output: shape, steps, parameters })
+        Ok(Self { input: input.to_vec(), output: shape, steps, parameters, places })
     }
 
     /// The number of weights, frozen or not.

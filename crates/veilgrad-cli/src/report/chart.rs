@@ -130,7 +130,8 @@ const CAPTION: f64 = 30.0;
 /// The style of pictures; pages have their own style sheet.
 const PICTURE_STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}.name,.caption{fill:#1b1f24}\
     .caption{font-weight:600}.paper{fill:#fff}.grid{stroke:#d0d7de}.tick,.axis{stroke:#57606a}\
-    .line{fill:none;stroke:#1f5fbf;stroke-width:2.5}.beside{fill:none;stroke:#57606a;stroke-dasharray:5 5}";
+    .line{fill:none;stroke:#1f5fbf;stroke-width:2.5}.beside{fill:none;stroke:#57606a;stroke-dasharray:5 5}\
+    .cell{fill:#1f5fbf}.on{fill:#fff}";
 
 /// Charts side by side in one SVG file, each below its caption.
 pub(crate) fn picture(charts: &[(String, String)]) -> String {
@@ -190,10 +191,79 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     svg
 }
 
+/// A matrix of counts as coloured cells: the darker, the larger its share of the row.
+pub(crate) fn matrix(title: &str, names: &[String], counts: &[Vec<u64>]) -> String {
+    /// With more columns, counts and names would overlap.
+    const MOST_LABELLED: usize = 12;
+    let side = names.len().max(1) as f64;
+    let (width, height) = ((WIDTH - 2.0 * LEFT) / side, (HEIGHT - TOP - BOTTOM) / side);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+        escape(title)
+    );
+    let labelled = names.len() <= MOST_LABELLED;
+    let left = 1.5 * LEFT;
+    // Writing to a string does not fail.
+    for (row, (name, cells)) in names.iter().zip(counts).enumerate() {
+        let (top, all) = (TOP + height * row as f64, cells.iter().sum::<u64>().max(1));
+        let middle = top + 0.5 * height + 4.0;
+        if labelled {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>",
+                left - 8.0,
+                escape(&shortened(name, 10))
+            );
+        }
+        for (column, count) in cells.iter().enumerate() {
+            let (start, share) = (left + width * column as f64, *count as f64 / all as f64);
+            let _ = write!(
+                svg,
+                "<rect class=\"cell\" x=\"{start:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+                 fill-opacity=\"{:.3}\"/>",
+                0.06 + 0.94 * share
+            );
+            if labelled {
+                let class = if share > 0.5 { "on" } else { "name" };
+                let _ = write!(
+                    svg,
+                    "<text class=\"{class}\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"middle\">{count}</text>",
+                    start + 0.5 * width
+                );
+            }
+        }
+        svg.push('\n');
+    }
+    let floor = HEIGHT - BOTTOM;
+    for (column, name) in names.iter().enumerate().filter(|_| labelled) {
+        let most = ((width / 8.0) as usize).clamp(2, 12);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            left + width * (column as f64 + 0.5),
+            floor + 17.0,
+            escape(&shortened(name, most))
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">prediction</text>\
+         <text class=\"name\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">class</text>\n</svg>",
+        left + 0.5 * width * side,
+        HEIGHT - 8.0,
+        0.5 * (TOP + floor)
+    );
+    svg
+}
+
 /// A name, truncated to fit next to a bar.
 fn short(name: &str) -> String {
-    const MOST: usize = 13;
-    match name.char_indices().nth(MOST) {
+    shortened(name, 13)
+}
+
+/// The first characters of a name, at most `most`.
+fn shortened(name: &str, most: usize) -> String {
+    match name.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_owned(),
     }
@@ -270,6 +340,19 @@ mod tests {
         assert!(!svg.contains("<script>") && svg.contains("a&quot;b"), "{svg}");
         let long = bars("t", &[("äöü".repeat(9), 1.0, String::new())]);
         assert!(long.contains(">äöüäöüäöüäöüä…<"), "{long}");
+    }
+
+    #[test]
+    fn a_matrix_shows_every_count_and_shades_shares_of_rows() {
+        let names = ["<no>".to_owned(), "yes".to_owned()];
+        let svg = matrix("t", &names, &[vec![3, 1], vec![0, 7]]);
+        for shown in [">3<", ">1<", ">0<", ">7<", "&lt;no&gt;", "0.765", "1.000"] {
+            assert!(svg.contains(shown), "{shown}: {svg}");
+        }
+        assert!(!svg.contains("<no>"));
+        // Too many to label.
+        let many: Vec<String> = (0..20).map(|i| i.to_string()).collect();
+        assert!(!matrix("t", &many, &vec![vec![5; 20]; 20]).contains(">5<"));
     }
 
     #[test]

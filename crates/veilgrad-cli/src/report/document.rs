@@ -227,7 +227,7 @@ impl Report {
         }
     }
 
-    pub(super) fn shown_epsilon(&self) -> String {
+    pub(crate) fn shown_epsilon(&self) -> String {
         self.epsilon.map_or("unknown".to_owned(), up)
     }
 }

@@ -16,7 +16,7 @@ use crate::output::{print, print_answer, print_json, write_file};
 
 pub(crate) use compute::{Facts, of_run};
 pub(crate) use document::{Curves, Head, Report, Start};
-pub(crate) use source::read;
+pub(crate) use source::{has_ledger, read, read_with_ledger};
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
     if common.watch.is_some() {

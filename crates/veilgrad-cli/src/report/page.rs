@@ -25,7 +25,7 @@ svg{width:100%;height:auto;display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
 svg .grid{stroke:var(--line)}svg .tick,svg .axis{stroke:var(--soft)}
 svg .line{fill:none;stroke:var(--blue);stroke-width:2.5}
-svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}
+svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}svg .on{fill:var(--paper)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem}
 th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 th:last-child,td:last-child{padding-right:0}
@@ -99,7 +99,7 @@ pub(crate) fn plan_page(curves: &Curves, delta: f64, table: &str) -> String {
 }
 
 /// A self-contained page.
-fn document(title: &str, body: &str) -> String {
+pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -217,7 +217,8 @@ fn privacy_figures(body: &mut String, curves: &Curves, delta: f64) {
     body.push_str("</div>\n");
 }
 
-fn figure(body: &mut String, caption: &str, svg: &str) {
+/// A chart with its caption; nothing if there is no chart.
+pub(crate) fn figure(body: &mut String, caption: &str, svg: &str) {
     if !svg.is_empty() {
         let caption = escape(caption);
         let _ = writeln!(body, "<figure><figcaption>{caption}</figcaption>\n{svg}</figure>");

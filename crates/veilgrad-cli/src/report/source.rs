@@ -33,7 +33,42 @@ struct Stored {
 
 /// The report of a run's directory, of its `report.json`, or of a ledger.
 pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
-    let file = if of.run.is_dir() { of.run.join("report.json") } else { of.run.clone() };
+    read_with_ledger(of, common).map(|(report, _)| report)
+}
+
+/// Whether the ledger that results name is where they say. True for a ledger itself.
+pub(crate) fn has_ledger(run: &Path) -> Result<bool, Error> {
+    let file = report_file(run);
+    if Ledger::anchor_path(&file).exists() {
+        return Ok(true);
+    }
+    let bytes = crate::ledger::read_bytes(&file)?;
+    if bytes.starts_with(crate::ledger::DATABASE) {
+        return Ok(true);
+    }
+    let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| Error::Data {
+        path: file.display().to_string(),
+        cause: error.to_string(),
+    })?;
+    Ok(named_ledger(&stored, directory_of(&file)).exists())
+}
+
+fn report_file(run: &Path) -> PathBuf {
+    if run.is_dir() { run.join("report.json") } else { run.to_owned() }
+}
+
+/// The directory of a file. The parent of a bare name is the working directory.
+fn directory_of(file: &Path) -> &Path {
+    let directory = file.parent().filter(|parent| *parent != Path::new(""));
+    directory.unwrap_or(Path::new("."))
+}
+
+/// The report, and the ledger that it was computed from; no ledger if it was not computed again.
+pub(crate) fn read_with_ledger(
+    of: &RunOf,
+    common: &Common,
+) -> Result<(Report, Option<Ledger>), Error> {
+    let file = report_file(&of.run);
     if Ledger::anchor_path(&file).exists() {
         return of_ledger(&file, of, common);
     }
@@ -49,19 +84,17 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
     if of.unverified {
         let report =
             serde_json::from_slice(&bytes).map_err(|error| data_error(error.to_string()))?;
-        return Ok(labelled(report));
+        return Ok((labelled(report), None));
     }
     let stored: Stored =
         serde_json::from_slice(&bytes).map_err(|error| data_error(error.to_string()))?;
     let written: LedgerHead = stored.ledger.head.head.parse().map_err(data_error)?;
-    // The parent of a bare name is the working directory.
-    let directory = file.parent().filter(|parent| *parent != Path::new(""));
-    let directory = directory.unwrap_or(Path::new("."));
+    let directory = directory_of(&file);
     let ledger = Ledger::read(&find_ledger(&stored, &name, directory, of)?, common.options())?;
     ledger.contains(&written)?;
     check_runs(&ledger, &stored, &name)?;
     let newer = newer(&ledger, &stored.dataset, written.sequence)?;
-    of_run(&Facts {
+    let report = of_run(&Facts {
         ledger: &ledger,
         dataset: &stored.dataset,
         runs: &stored.run_ids,
@@ -76,11 +109,12 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
         model: stored.model.map(|model| model.parameters),
         audit: stored.audit.map(RunVerdict::from),
-    })
+    })?;
+    Ok((report, Some(ledger)))
 }
 
 /// The report of a dataset of a ledger, whichever program trained on it.
-fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> {
+fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<(Report, Option<Ledger>), Error> {
     if of.ledger.is_some() || of.unverified {
         return Err(Error::Usage(format!(
             "--ledger and --unverified are for directories of results, and {} is a ledger",
@@ -89,7 +123,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
     }
     let ledger = Ledger::read(path, common.options())?;
     let dataset = crate::ledger::dataset(&ledger, of.dataset.as_deref())?;
-    of_run(&Facts {
+    let report = of_run(&Facts {
         ledger: &ledger,
         dataset: &dataset.budget.dataset,
         runs: &[],
@@ -104,7 +138,8 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<Report, Error> 
         metrics: Vec::new(),
         model: None,
         audit: None,
-    })
+    })?;
+    Ok((report, Some(ledger)))
 }
 
 /// The path of the ledger of results: from `--ledger`, or from the results.
@@ -117,8 +152,7 @@ fn find_ledger(
     if let Some(path) = &of.ledger {
         return Ok(path.clone());
     }
-    let path = stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db"));
-    let path = directory.join(path);
+    let path = named_ledger(stored, directory);
     if path.exists() {
         return Ok(path);
     }
@@ -128,6 +162,11 @@ fn find_ledger(
         stored.ledger.head.id,
         path.display()
     ))))
+}
+
+/// Where results say that their ledger is.
+fn named_ledger(stored: &Stored, directory: &Path) -> PathBuf {
+    directory.join(stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db")))
 }
 
 /// Refuses results of runs that the ledger does not have on this dataset.

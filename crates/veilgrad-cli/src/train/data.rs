@@ -80,6 +80,11 @@ impl Examples {
         Ok(Inputs::new(declaration)?.outputs(&self.scaled, model, whitening, threads))
     }
 
+    /// The class of each **public** example; NaN where it is none of the declared ones.
+    pub(crate) fn labels(&self) -> &[f32] {
+        &self.labels
+    }
+
     /// The accuracy of a model on **public** examples.
     pub(crate) fn accuracy(
         &self,
@@ -134,6 +139,12 @@ pub(crate) fn number(output: f32, [low, high]: [f64; 2]) -> Option<f64> {
     let scaled = f64::from(output).clamp(-1.0, 1.0);
     let value = (0.5 * low + 0.5 * high) + scaled * (0.5 * high - 0.5 * low);
     (!output.is_nan()).then(|| value.clamp(low, high))
+}
+
+/// The label of a **public** example, scaled back to its unit; `None` if it is not a number.
+pub(crate) fn label_number(label: f32, [low, high]: [f64; 2]) -> Option<f64> {
+    let value = (0.5 * low + 0.5 * high) + f64::from(label) * (0.5 * high - 0.5 * low);
+    value.is_finite().then_some(value)
 }
 
 impl TrainingRecords {
@@ -240,20 +251,71 @@ pub(crate) fn calibration(config: &Config) -> Result<Option<Examples>, Error> {
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
-/// Examples to predict, without labels.
-pub(crate) fn unlabelled(declaration: &Declaration, path: &Path) -> Result<Examples, Error> {
-    let (scaled, count) = if is_table(path) {
-        let inputs = schema(declaration).read_inputs(path).map_err(data_error)?;
-        let count = inputs.rows().len();
-        (inputs.values, count)
-    } else {
-        let name = declaration.inputs.as_deref();
-        let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
-        scale(declaration, &mut inputs.values)?;
-        let count = inputs.rows().len();
-        (inputs.values, count)
+/// Examples to predict, without labels, and the texts of a column of a table, if one is named.
+pub(crate) fn unlabelled(
+    declaration: &Declaration,
+    path: &Path,
+    id: Option<&str>,
+) -> Result<(Examples, Vec<Option<String>>), Error> {
+    if let (Some(id), false) = (id, is_table(path)) {
+        let cause = format!("is not a table, so it has no column {id:?}");
+        return Err(Error::Data { path: path.display().to_string(), cause });
+    }
+    let (inputs, ids) = match id {
+        Some(id) => schema(declaration).read_inputs_with(path, id).map_err(data_error)?,
+        None => (public_inputs(declaration, path)?, Vec::new()),
     };
-    Ok(Examples { scaled, labels: vec![0.0; count], members: None, nameless: 0 })
+    let count = inputs.rows().len();
+    let labels = vec![0.0; count];
+    Ok((Examples { scaled: inputs.values, labels, members: None, nameless: 0 }, ids))
+}
+
+/// **Public** examples with their labels, to evaluate a model on. Labels are found as in training: in the column of a table
+/// or the array of an .npz file that the model declares or `label` names, or in a separate file.
+pub(crate) fn labelled(
+    declaration: &Declaration,
+    path: &Path,
+    labels: Option<&Path>,
+    label: Option<&str>,
+) -> Result<Examples, Error> {
+    let label = label.or(declaration.label.as_deref());
+    let (scaled, labels) = if is_table(path) {
+        let label = label.ok_or_else(|| {
+            Error::Usage(
+                "the model does not say which column is the label: pass --label".to_owned(),
+            )
+        })?;
+        let mut schema = schema(declaration);
+        schema.label = label.to_owned();
+        let table = schema.read(path).map_err(data_error)?;
+        (table.inputs.values, table.labels)
+    } else {
+        if labels.is_none() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"))
+        {
+            let why = "labels of arrays are in a separate file: pass --labels";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        let file = labels.unwrap_or(path);
+        let labels = label_array(declaration, file, label)?;
+        let inputs = public_inputs(declaration, path)?;
+        if inputs.rows().len() != labels.len() {
+            let cause = "has not as many labels as there are examples".to_owned();
+            return Err(Error::Data { path: file.display().to_string(), cause });
+        }
+        (inputs.values, labels)
+    };
+    Ok(Examples { scaled, labels, members: None, nameless: 0 })
+}
+
+/// The scaled inputs of **public** examples.
+fn public_inputs(declaration: &Declaration, path: &Path) -> Result<Array, Error> {
+    if is_table(path) {
+        return schema(declaration).read_inputs(path).map_err(data_error);
+    }
+    let name = declaration.inputs.as_deref();
+    let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
+    scale(declaration, &mut inputs.values)?;
+    Ok(inputs)
 }
 
 /// Examples scaled to their declared bounds, grouped by user if records are users.
@@ -271,12 +333,7 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
     // A record with an unknown label contributes zero.
-    let mut labels = array(file, name, 1)?.values;
-    if let Some([low, high]) = declaration.label_bounds {
-        let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
-        let scaled = |label: f32| ((f64::from(label) - middle) / half) as f32;
-        labels.iter_mut().for_each(|label| *label = scaled(*label));
-    }
+    let labels = label_array(&declaration, file, name)?;
     let size = declared_shape(&declaration)?.iter().product();
     let mut inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
@@ -285,6 +342,21 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     }
     scale(&declaration, &mut inputs.values)?;
     Ok(Examples { scaled: inputs.values, labels, members: None, nameless: 0 })
+}
+
+/// The labels of a file: classes as they are, numbers scaled so that their bounds become -1 and 1.
+fn label_array(
+    declaration: &Declaration,
+    path: &Path,
+    name: Option<&str>,
+) -> Result<Vec<f32>, Error> {
+    let mut labels = array(path, name, 1)?.values;
+    if let Some([low, high]) = declaration.label_bounds {
+        let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
+        let scaled = |label: f32| ((f64::from(label) - middle) / half) as f32;
+        labels.iter_mut().for_each(|label| *label = scaled(*label));
+    }
+    Ok(labels)
 }
 
 /// The rows of a file, of `width` numbers each.

@@ -13,6 +13,7 @@ pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
 pub(crate) mod network;
+pub(crate) mod network_description;
 pub(crate) mod place;
 mod precondition;
 mod progress;

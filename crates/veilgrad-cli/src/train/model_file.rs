@@ -1,13 +1,15 @@
-//! The model file: written by `train` and `finish`, read by `predict`.
+//! The model file: written by `train` and `finish`, read by `predict`, `evaluate` and `export`. docs/model-format.md
+//! describes it.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use veilgrad_nn::{Model, Whitening};
 
 use super::build;
 use super::config::Declaration;
-use super::{inputs, network};
+use super::{inputs, network, network_description};
 use crate::error::Error;
 use crate::report::{Head, Report};
 
@@ -22,6 +24,9 @@ struct Description {
     audit: bool,
     ledger: Head,
     declaration: Declaration,
+    /// What the model computes, for other programs. Files of the first version have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<Value>,
 }
 
 /// The bytes of a model file: parameters, whitening, declaration and the ledger's head. No paths, machine names or times.
@@ -33,7 +38,8 @@ pub(crate) fn write(
 ) -> Result<Vec<u8>, Error> {
     let (insecure, ledger) = (report.insecure, report.ledger.head.clone());
     let audit = report.audit.is_some();
-    let description = Description { schema: 1, insecure, audit, ledger, declaration };
+    let network = Some(network_description::describe(&declaration, model)?);
+    let description = Description { schema: 1, insecure, audit, ledger, declaration, network };
     let description = serde_json::to_string(&description).map_err(Error::failure)?;
     match whitening {
         None => model.to_safetensors_with(description),
@@ -48,6 +54,8 @@ pub(crate) struct ModelFile {
     /// The whitening of inputs, if the model was trained on whitened ones.
     pub(crate) whitening: Option<Whitening>,
     pub(crate) declaration: Declaration,
+    /// The text in its metadata, as JSON.
+    pub(crate) description: String,
 }
 
 /// The private training that a model file says it comes from.
@@ -76,7 +84,7 @@ pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
     let description = Model::text_of(&bytes).map_err(|error| data_error(error.to_string()))?;
     let description = description
         .ok_or_else(|| data_error("is not a model that this program trained".to_owned()))?;
-    let Description { schema, declaration, .. } =
+    let Description { schema, declaration, network, .. } =
         serde_json::from_str(&description).map_err(|error| data_error(error.to_string()))?;
     if schema != 1 {
         return Err(data_error(format!(
@@ -89,6 +97,18 @@ pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
         return Err(data_error("is too short for the model that it declares".to_owned()));
     }
     let mut model = build::model(&declaration)?;
+    if let Some(network) = network {
+        if network["version"] != network_description::VERSION {
+            return Err(data_error(format!(
+                "describes its network in version {}, and this version understands version {}",
+                network["version"],
+                network_description::VERSION
+            )));
+        }
+        if !network_description::describes(&network, &model) {
+            return Err(data_error("describes another network than it declares".to_owned()));
+        }
+    }
     let whitening =
         model.load_preconditioned(&bytes).map_err(|error| data_error(error.to_string()))?;
     let width: usize = inputs::shape(&declaration)?.iter().product();
@@ -96,5 +116,5 @@ pub(crate) fn read(path: &Path) -> Result<ModelFile, Error> {
     if found != declaration.precondition.map(|directions| (width, directions)) {
         return Err(data_error("has another whitening of inputs than it declares".to_owned()));
     }
-    Ok(ModelFile { model, whitening, declaration })
+    Ok(ModelFile { model, whitening, declaration, description })
 }

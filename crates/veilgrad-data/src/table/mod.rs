@@ -91,6 +91,24 @@ impl Schema {
         Ok(self.read_columns(path, false, &mut |_| ())?.inputs)
     }
 
+    /// Reads the input columns, and the texts of one more column: `None` where a cell is empty or is not text.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_inputs_with(
+        &self,
+        path: &Path,
+        column: &str,
+    ) -> Result<(Array, Vec<Option<String>>), DataError> {
+        // Read like the column of users, which is text, too.
+        let user = Some(column.to_owned());
+        let schema = Self { user, label: String::new(), ..self.clone() };
+        let table = schema.read_columns(path, true, &mut |_| ())?;
+        let name = |user: Option<u32>| table.user_names.get(user? as usize).cloned();
+        let texts = table.users.into_iter().flatten().map(name).collect();
+        Ok((table.inputs, texts))
+    }
+
     /// Calls `found` with every cell or row that is not as declared. **Private**: only for the owner of the data.
     ///
     /// # Errors

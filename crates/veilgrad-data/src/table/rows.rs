@@ -54,7 +54,11 @@ impl<'a> Rows<'a> {
         Ok(Self {
             schema,
             columns: columns.collect::<Result<_, DataError>>()?,
-            label: if labelled { Some(place(&schema.label)?) } else { None },
+            label: if labelled && !schema.label.is_empty() {
+                Some(place(&schema.label)?)
+            } else {
+                None
+            },
             user,
             users: HashMap::new(),
             row: 0,
@@ -63,6 +67,7 @@ impl<'a> Rows<'a> {
                 inputs: Array { values: Vec::new(), shape: vec![schema.width()] },
                 labels: Vec::new(),
                 users: user.map(|_| Vec::new()),
+                user_names: Vec::new(),
             },
         })
     }
@@ -91,8 +96,13 @@ impl<'a> Rows<'a> {
                 let rule = "names no user: the example contributes zero";
                 defect(schema.user.as_deref().unwrap_or_default(), rule.to_owned());
             }
-            let next = self.users.len() as u32;
-            numbers.push(name.map(|name| *self.users.entry(name.into_owned()).or_insert(next)));
+            let (next, names) = (self.users.len() as u32, &mut self.table.user_names);
+            numbers.push(name.map(|name| {
+                *self.users.entry(name.into_owned()).or_insert_with_key(|name| {
+                    names.push(name.clone());
+                    next
+                })
+            }));
         }
     }
 

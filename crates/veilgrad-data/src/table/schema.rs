@@ -31,7 +31,7 @@ use crate::Array;
 pub struct Schema {
     /// The input columns, in this order; other columns are ignored.
     pub columns: Vec<Column>,
-    /// The column with the label.
+    /// The column with the label; empty if there is none.
     pub label: String,
     /// What the label is.
     pub target: Target,
@@ -110,6 +110,8 @@ pub struct Table {
     pub labels: Vec<f32>,
     /// The user index of each example, if the schema names users; `None` where the row names no user.
     pub users: Option<Vec<Option<u32>>>,
+    /// The names of the users, by index. **Private**, if the table is.
+    pub user_names: Vec<String>,
 }
 
 /// A cell or row that is not as declared: its place and the rule it breaks, never its content. **Private**: only for the

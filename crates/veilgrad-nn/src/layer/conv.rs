@@ -62,17 +62,38 @@ impl Conv2d {
         self
     }
 
-    pub(super) fn compile(&self, shape: &[usize]) -> Result<Compiled, ModelError> {
-        let [height, width, channels] = image(shape)?;
-        let wrong = || ModelError::Shape(format!("{self:?} does not fit an image of {shape:?}"));
+    /// The zeros around an image of shape `[height, width, channels]`: above and below, left and right. `None` if the
+    /// convolution does not fit it.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_nn::{Conv2d, Padding};
+    ///
+    /// let conv = Conv2d::new(16, 4).stride(2).padding(Padding::Same);
+    /// assert_eq!(conv.zeros(&[28, 27, 1]), Some([[1, 1], [1, 2]])); // an odd one goes to the right
+    /// ```
+    #[must_use]
+    pub fn zeros(&self, shape: &[usize]) -> Option<[[usize; 2]; 2]> {
+        let zeros = |axis: Axis| [axis.before, axis.padded - axis.inputs - axis.before];
+        let &[height, width, _] = shape else { return None };
+        let (down, right) = self.axes(height, width)?;
+        Some([zeros(down), zeros(right)])
+    }
+
+    fn axes(&self, height: usize, width: usize) -> Option<(Axis, Axis)> {
         let (explicit_down, explicit_right) = match self.padding {
             Padding::Explicit(down, right) => (Some(down), Some(right)),
             Padding::Valid => (Some(0), Some(0)),
             Padding::Same => (None, None),
         };
-        let down = Axis::new(height, self.kernel.0, self.stride.0, explicit_down);
-        let right = Axis::new(width, self.kernel.1, self.stride.1, explicit_right);
-        let (down, right) = down.zip(right).ok_or_else(wrong)?;
+        let down = Axis::new(height, self.kernel.0, self.stride.0, explicit_down)?;
+        Some((down, Axis::new(width, self.kernel.1, self.stride.1, explicit_right)?))
+    }
+
+    pub(super) fn compile(&self, shape: &[usize]) -> Result<Compiled, ModelError> {
+        let [height, width, channels] = image(shape)?;
+        let wrong = || ModelError::Shape(format!("{self:?} does not fit an image of {shape:?}"));
+        let (down, right) = self.axes(height, width).ok_or_else(wrong)?;
         if channels * self.filters == 0 {
             return Err(wrong());
         }

@@ -80,6 +80,9 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// What normalisations of a [`Model`](crate::Model) add to the variance.
+    pub const NORM_EPSILON: f32 = EPSILON;
+
     /// `y = x W + b` over the last axis.
     pub const fn linear(outputs: usize) -> Self {
         Self::Linear { outputs }

@@ -40,6 +40,9 @@ const DIRECTIONS: &str = "precondition.directions";
 const SCALES: &str = "precondition.scales";
 
 impl Whitening {
+    /// The names of its arrays in a model file: mean, directions, scales.
+    pub const ARRAYS: [&str; 3] = [MEAN, DIRECTIONS, SCALES];
+
     /// A whitening with this mean, these directions (concatenated) and a scale for each direction. `None` if the lengths do not
     /// match or a number is not finite.
     #[must_use]
@@ -65,6 +68,12 @@ impl Whitening {
     #[must_use]
     pub fn directions(&self) -> usize {
         self.scales.len()
+    }
+
+    /// The mean that is subtracted, the directions (concatenated) and their scales.
+    #[must_use]
+    pub fn parts(&self) -> (&[f32], &[f32], &[f32]) {
+        (&self.mean, &self.directions, &self.scales)
     }
 
     /// Whitens a sequence of inputs in place. An incomplete input at the end is left as it is. An input with a value that is not

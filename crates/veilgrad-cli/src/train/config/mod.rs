@@ -62,6 +62,9 @@ pub(crate) struct Declaration {
     /// The name of the examples in an .npz file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inputs: Option<String>,
+    /// The name of the label: a column of a table, or an array in an .npz file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
     /// The columns of a table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) columns: Vec<Column>,
@@ -113,6 +116,7 @@ impl Config {
             delimiter: data.delimiter,
             header: data.header.clone(),
             inputs: data.arrays.as_ref().map(|arrays| arrays.inputs.clone()),
+            label: data.arrays.as_ref().map(|arrays| arrays.labels.clone()).or(data.label.clone()),
             columns: data.columns.clone(),
             model: Model {
                 init: None,
