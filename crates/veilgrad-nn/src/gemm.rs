@@ -152,7 +152,7 @@ fn is_wide() -> bool {
 /// Whether a right matrix of `n` columns should be packed before [`multiply`]; else [`multiply_plain`] is as quick, and
 /// takes no memory for panels.
 pub(crate) fn needs_panels(n: usize) -> bool {
-    !is_wide() || n % (WIDE * WIDTH) != 0
+    !is_wide() || !n.is_multiple_of(WIDE * WIDTH)
 }
 
 /// Four-byte numbers in a cache line.

@@ -7,9 +7,9 @@ use pulp::{cast, f32x16};
 
 use super::{Blocks, Shape, Start, WIDE, WIDE_HEIGHT, WIDTH};
 
-/// Rows of a wide panel that all rows of `a` use before the next ones: half of them fill the L1 cache.
+/// Rows of a wide panel that all rows of `a` use before the next ones: 32 KB, which stay in the L1 cache.
 const DEPTH: usize = 128;
-/// Copying a part of a matrix pays for more rows of `a` than these.
+/// A part of a matrix is copied if more rows of `a` than these use it.
 const COPIED: usize = 16;
 
 // With indices, the compiler sees that all rows have the same length.
@@ -32,14 +32,8 @@ impl<K> Blocks<'_, K> {
                 let mut b = (&panel[part.start * stride..], stride);
                 // Rows that are far apart compete for the same few sets of the L1 cache.
                 if stride > WIDE * WIDTH && m > COPIED {
-                    let from = b.0.chunks(stride);
-                    for (to, from) in copy
-                        .as_chunks_mut::<{ WIDE * WIDTH }>()
-                        .0
-                        .iter_mut()
-                        .zip(from)
-                        .take(part.len())
-                    {
+                    let to = copy.as_chunks_mut::<{ WIDE * WIDTH }>().0.iter_mut();
+                    for (to, from) in to.zip(b.0.chunks(stride)).take(part.len()) {
                         to.copy_from_slice(&from[..WIDE * WIDTH]);
                     }
                     b = (&copy, WIDE * WIDTH);
