@@ -212,8 +212,13 @@ fn all_finite(values: &[f32]) -> bool {
     )
 }
 
-/// The tile size in the settings, or the best one for the model, with at most `ROWS` examples and `INPUTS` bytes of inputs.
+/// The tile size in the settings, or the best one for the model.
 pub(crate) fn tile_of(performance: Performance, model: &Model) -> usize {
+    if performance.tile > 0 { performance.tile } else { best_tile(model) }
+}
+
+/// As [`tile_of`], for gradients that are not summed over a tile: with at most `ROWS` examples and `INPUTS` bytes of inputs.
+pub(crate) fn unsummed_tile(performance: Performance, model: &Model) -> usize {
     // Inputs are read several times, and should stay in the L2 cache.
     const INPUTS: usize = 1 << 20;
     // Twice as many take twice the memory and are no quicker.
