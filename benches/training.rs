@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use flate2::read::GzDecoder;
+use veilgrad::data::CompactRows;
 use veilgrad::nn::public::PublicTrainer;
 use veilgrad::nn::{
     Clipping, Conv2d, Layer, Loss, Model, Padding, Performance, Records, Schedule, Sgd, Trainer,
@@ -26,15 +27,25 @@ const FEATURES: usize = 10_287;
 const DISTINCT: usize = 4_000;
 
 enum Data {
-    Images { pixels: Vec<u8>, labels: Vec<u8> },
-    Features(Vec<f32>),
+    Images {
+        pixels: Vec<u8>,
+        labels: Vec<u8>,
+    },
+    /// In 16 bits each, as `veilgrad train` holds features.
+    Features(CompactRows),
 }
 
 impl Data {
     fn open(model: &str) -> Result<Self, Box<dyn Error>> {
         if model == "D" {
             let value = |i: usize| ((i * 7919) % 1009) as f32 * (2.0 / 1009.0) - 1.0;
-            return Ok(Self::Features((0..DISTINCT * FEATURES).map(value).collect()));
+            let mut rows = CompactRows::new(FEATURES);
+            rows.reserve(DISTINCT);
+            for row in 0..DISTINCT {
+                let values = row * FEATURES..(row + 1) * FEATURES;
+                rows.extend(&values.map(value).collect::<Vec<_>>());
+            }
+            return Ok(Self::Features(rows));
         }
         let read = |name: &str| -> Result<Vec<u8>, Box<dyn Error>> {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/mnist").join(name);
@@ -62,8 +73,8 @@ impl Records for Data {
                 }
                 target[0] = f32::from(labels[record]);
             }
-            Self::Features(values) => {
-                input.copy_from_slice(&values[record % DISTINCT * FEATURES..][..FEATURES]);
+            Self::Features(rows) => {
+                rows.read(record % DISTINCT, input);
                 target[0] = (record % 10) as f32;
             }
         }

@@ -13,9 +13,9 @@ use std::ops::Range;
 const WIDTH: usize = 16;
 /// Panels of a wide panel, interleaved row by row: used on machines with AVX-512.
 const WIDE: usize = 4;
-/// Rows that a kernel computes at once. Six rows of a panel fill the AVX2 registers, six of a wide panel the AVX-512
-/// registers.
-const HEIGHT: usize = 6;
+/// Rows of a wide panel that are computed at once: they fill the AVX-512 registers.
+#[cfg(target_arch = "x86_64")]
+const WIDE_HEIGHT: usize = 6;
 
 /// Rows of a panel that all rows of `a` use before the next ones, so that they stay in cache.
 const DEPTH: usize = 256;
@@ -149,6 +149,12 @@ fn is_wide() -> bool {
     return false;
 }
 
+/// Whether a right matrix of `n` columns should be packed before [`multiply`]; else [`multiply_plain`] is as quick, and
+/// takes no memory for panels.
+pub(crate) fn needs_panels(n: usize) -> bool {
+    !is_wide() || !n.is_multiple_of(WIDE * WIDTH)
+}
+
 /// Four-byte numbers in a cache line.
 pub(crate) const LINE: usize = 16;
 
@@ -219,24 +225,36 @@ impl<'a> Right<'a> {
 /// Computes a product block by block, with the best kernel of the machine.
 fn multiply_blocks(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v3) = pulp::x86::V3::try_new() {
-        let mut blocks = Blocks { kernel: v3, shape, a, b, start, c, column: 0 };
-        if let (Left::Rows(rows), Some(v4)) = (a, pulp::x86::V4::try_new()) {
-            blocks = v4.vectorize(
+    {
+        if let Some(v4) = pulp::x86::V4::try_new() {
+            let mut blocks = Blocks { kernel: v4, shape, a, b, start, c, column: 0 };
+            if let Left::Rows(rows) = a {
+                blocks = v4.vectorize(
+                    #[inline(always)]
+                    || blocks.wide(v4, rows),
+                );
+            }
+            return v4.vectorize(
                 #[inline(always)]
-                || blocks.wide(v4, rows),
+                || blocks.run(),
             );
         }
-        return v3.vectorize(
-            #[inline(always)]
-            || blocks.run(),
-        );
+        if let Some(v3) = pulp::x86::V3::try_new() {
+            let blocks = Blocks { kernel: v3, shape, a, b, start, c, column: 0 };
+            return v3.vectorize(
+                #[inline(always)]
+                || blocks.run(),
+            );
+        }
     }
     Blocks { kernel: Portable, shape, a, b, start, c, column: 0 }.run();
 }
 
 /// The chains of one block: `sums[i][j] = fma(a_ip, b_pj, sums[i][j])` for each p in turn.
 trait Kernel: Copy {
+    /// How many rows of a panel are computed at once: as many as fill the registers, or keep the multipliers busy.
+    const HEIGHT: usize;
+
     /// For rows of `a` that are stored in segments: `row(s, i)` is segment s of row i.
     fn rows<'a, const H: usize>(
         self,
@@ -260,6 +278,8 @@ trait Kernel: Copy {
 struct Portable;
 
 impl Kernel for Portable {
+    const HEIGHT: usize = 6;
+
     fn rows<'a, const H: usize>(
         self,
         segments: usize,
@@ -294,77 +314,89 @@ impl Kernel for Portable {
     }
 }
 
-// With indices, the compiler sees that all rows have the same length.
-#[allow(clippy::needless_range_loop)]
+/// Implements [`Kernel`] with the vectors of a machine, of which `$lanes` hold a row of a panel.
 #[cfg(target_arch = "x86_64")]
-impl Kernel for pulp::x86::V3 {
-    #[inline(always)]
-    fn rows<'a, const H: usize>(
-        self,
-        segments: usize,
-        row: impl Fn(usize, usize) -> &'a [f32],
-        (b, stride): (&[f32], usize),
-        sums: &mut [[f32; WIDTH]; H],
-    ) {
-        use pulp::{cast, f32x8};
-        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
-        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
-            *lanes = cast(*sums);
-        }
-        let mut b = b;
-        for segment in 0..segments {
-            // Slices of the same length: the inner loop has no bounds checks.
-            let length = row(segment, 0).len();
-            let mut rows: [&[f32]; H] = [&[]; H];
-            for (i, slot) in rows.iter_mut().enumerate() {
-                *slot = &row(segment, i)[..length];
+macro_rules! vector_kernel {
+    ($machine:ty, $height:literal, $vector:ty, $lanes:literal, $splat:ident, $mul_add:ident) => {
+        // With indices, the compiler sees that all rows have the same length.
+        #[allow(clippy::needless_range_loop)]
+        impl Kernel for $machine {
+            const HEIGHT: usize = $height;
+
+            #[inline(always)]
+            fn rows<'a, const H: usize>(
+                self,
+                segments: usize,
+                row: impl Fn(usize, usize) -> &'a [f32],
+                (b, stride): (&[f32], usize),
+                sums: &mut [[f32; WIDTH]; H],
+            ) {
+                let mut lanes = [[self.$splat(0.0); $lanes]; H];
+                for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+                    *lanes = pulp::cast(*sums);
+                }
+                let mut b = b;
+                for segment in 0..segments {
+                    // Slices of the same length: the inner loop has no bounds checks.
+                    let length = row(segment, 0).len();
+                    let mut rows: [&[f32]; H] = [&[]; H];
+                    for (i, slot) in rows.iter_mut().enumerate() {
+                        *slot = &row(segment, i)[..length];
+                    }
+                    for p in 0..length {
+                        let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+                        let right: [$vector; $lanes] = pulp::cast(*numbers);
+                        b = b.get(stride..).unwrap_or(&[]);
+                        for i in 0..H {
+                            let left = self.$splat(rows[i][p]);
+                            for j in 0..$lanes {
+                                lanes[i][j] = self.$mul_add(left, right[j], lanes[i][j]);
+                            }
+                        }
+                    }
+                }
+                for (lanes, sums) in lanes.iter().zip(sums) {
+                    *sums = pulp::cast(*lanes);
+                }
             }
-            for p in 0..length {
-                let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
-                let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
-                b = b.get(stride..).unwrap_or(&[]);
-                for i in 0..H {
-                    let a = self.splat_f32x8(rows[i][p]);
-                    lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
-                    lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
+
+            #[inline(always)]
+            fn columns<'a, const H: usize>(
+                self,
+                k: usize,
+                column: impl Fn(usize) -> &'a [f32],
+                (b, stride): (&[f32], usize),
+                sums: &mut [[f32; WIDTH]; H],
+            ) {
+                let mut lanes = [[self.$splat(0.0); $lanes]; H];
+                for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
+                    *lanes = pulp::cast(*sums);
+                }
+                let mut b = b;
+                for p in 0..k {
+                    let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
+                    let Some(column) = column(p).first_chunk::<H>() else { return };
+                    let right: [$vector; $lanes] = pulp::cast(*numbers);
+                    b = b.get(stride..).unwrap_or(&[]);
+                    for i in 0..H {
+                        let left = self.$splat(column[i]);
+                        for j in 0..$lanes {
+                            lanes[i][j] = self.$mul_add(left, right[j], lanes[i][j]);
+                        }
+                    }
+                }
+                for (lanes, sums) in lanes.iter().zip(sums) {
+                    *sums = pulp::cast(*lanes);
                 }
             }
         }
-        for (lanes, sums) in lanes.iter().zip(sums) {
-            *sums = cast(*lanes);
-        }
-    }
-
-    #[inline(always)]
-    fn columns<'a, const H: usize>(
-        self,
-        k: usize,
-        column: impl Fn(usize) -> &'a [f32],
-        (b, stride): (&[f32], usize),
-        sums: &mut [[f32; WIDTH]; H],
-    ) {
-        use pulp::{cast, f32x8};
-        let mut lanes = [[self.splat_f32x8(0.0); 2]; H];
-        for (lanes, sums) in lanes.iter_mut().zip(sums.iter()) {
-            *lanes = cast(*sums);
-        }
-        let mut b = b;
-        for p in 0..k {
-            let Some(numbers) = b.first_chunk::<WIDTH>() else { return };
-            let Some(column) = column(p).first_chunk::<H>() else { return };
-            let [b_0, b_1]: [f32x8; 2] = cast(*numbers);
-            b = b.get(stride..).unwrap_or(&[]);
-            for i in 0..H {
-                let a = self.splat_f32x8(column[i]);
-                lanes[i][0] = self.mul_add_f32x8(a, b_0, lanes[i][0]);
-                lanes[i][1] = self.mul_add_f32x8(a, b_1, lanes[i][1]);
-            }
-        }
-        for (lanes, sums) in lanes.iter().zip(sums) {
-            *sums = cast(*lanes);
-        }
-    }
+    };
 }
+
+#[cfg(target_arch = "x86_64")]
+vector_kernel!(pulp::x86::V3, 6, pulp::f32x8, 2, splat_f32x8, mul_add_f32x8);
+#[cfg(target_arch = "x86_64")]
+vector_kernel!(pulp::x86::V4, 8, pulp::f32x16, 1, splat_f32x16, mul_add_f32x16);
 
 struct Blocks<'a, K> {
     kernel: K,
@@ -403,7 +435,7 @@ impl<K: Kernel> Blocks<'_, K> {
     /// Computes a range of rows of one panel, in blocks of about the same height.
     #[inline(always)]
     fn strip(&mut self, rows: Range<usize>, column: usize, part: Range<usize>) {
-        let blocks = rows.len().div_ceil(HEIGHT);
+        let blocks = rows.len().div_ceil(K::HEIGHT);
         let mut row = rows.start;
         for block in 0..blocks {
             let height = (rows.end - row).div_ceil(blocks - block);
@@ -413,7 +445,9 @@ impl<K: Kernel> Blocks<'_, K> {
                 3 => self.block::<3>(row, column, &part),
                 4 => self.block::<4>(row, column, &part),
                 5 => self.block::<5>(row, column, &part),
-                _ => self.block::<HEIGHT>(row, column, &part),
+                7 if K::HEIGHT > 6 => self.block::<7>(row, column, &part),
+                8 if K::HEIGHT > 6 => self.block::<8>(row, column, &part),
+                _ => self.block::<6>(row, column, &part),
             }
             row += height;
         }

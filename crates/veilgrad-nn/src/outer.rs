@@ -11,8 +11,7 @@ use crate::gemm::{LINE, unaligned};
 use veilgrad_mechanism::exact::vectorised;
 
 /// Rows and columns of a block.
-const HEIGHT: usize = 4;
-const WIDTH: usize = 16;
+const BLOCK: usize = 16;
 
 /// The largest absolute values of the factors. Sixteen records fit 32 bits: `16 * 8191 * 16383 < 2^31`.
 pub(crate) const LEFT_MAX: f32 = 8191.0;
@@ -38,14 +37,15 @@ pub(crate) struct OuterSum {
     outputs: usize,
     /// How many pairs of records there is room for.
     pairs: usize,
-    /// Left factors in blocks of four coordinates, each with all pairs.
+    /// Left and right factors in blocks of sixteen coordinates, each with all pairs; they begin at a cache line boundary.
     left: Vec<Pair>,
-    /// Right factors in panels of sixteen coordinates, each with all pairs; they begin at a cache line boundary.
     right: Vec<Pair>,
     /// The factors of a record that has no partner yet.
     single: [Vec<i16>; 2],
     /// How many records are collected.
     waiting: usize,
+    /// The pairs that hold factors, also of records that were multiplied since the last restart.
+    used: usize,
     /// An upper bound on the absolute sum of their products: the sum of `max|left| max|right|`.
     products: u64,
     narrow: Vec<i32>,
@@ -64,10 +64,11 @@ impl OuterSum {
             inputs,
             outputs,
             pairs,
-            left: vec![[0; 2]; inputs.next_multiple_of(HEIGHT) * pairs],
-            right: vec![[0; 2]; outputs.next_multiple_of(WIDTH) * pairs + LINE],
+            left: vec![[0; 2]; inputs.next_multiple_of(BLOCK) * pairs + LINE],
+            right: vec![[0; 2]; outputs.next_multiple_of(BLOCK) * pairs + LINE],
             single: [vec![0; inputs], vec![0; outputs]],
             waiting: 0,
+            used: 0,
             products: 0,
             narrow: vec![0; inputs * outputs],
             bound: 0,
@@ -95,13 +96,15 @@ impl OuterSum {
 
     /// Pairs the record without a partner with this one.
     fn pair(&mut self, left: &[i16], right: &[i16]) {
-        let (pair, first) = ((self.waiting / 2, self.pairs), unaligned(&self.right));
+        let pair = (self.waiting / 2, self.pairs);
+        self.used = self.used.max(pair.0 + 1);
+        let (first_left, first_right) = (unaligned(&self.left), unaligned(&self.right));
         let [single_left, single_right] = &self.single;
         vectorised(
             #[inline(always)]
             || {
-                interleave::<HEIGHT>(&mut self.left, pair, single_left, left);
-                interleave::<WIDTH>(&mut self.right[first..], pair, single_right, right);
+                interleave(&mut self.left[first_left..], pair, single_left, left);
+                interleave(&mut self.right[first_right..], pair, single_right, right);
             },
         );
     }
@@ -130,8 +133,13 @@ impl OuterSum {
         (self.bound, self.wide_in_use) = (0, false);
         (self.waiting, self.products) = (0, 0);
         for pairs in [&mut self.left, &mut self.right] {
-            pairs.fill([0; 2]);
+            let first = unaligned(pairs);
+            for block in pairs[first..].chunks_mut(BLOCK * self.pairs) {
+                let used = block.len().min(BLOCK * self.used);
+                block[..used].fill([0; 2]);
+            }
         }
+        self.used = 0;
         self.single.iter_mut().for_each(|factor| factor.fill(0));
     }
 
@@ -155,7 +163,7 @@ impl OuterSum {
                 outputs: self.outputs,
                 room: self.pairs,
                 pairs: first..(first + step).min(pairs),
-                left: &self.left,
+                left: &self.left[unaligned(&self.left)..],
                 right: &self.right[unaligned(&self.right)..],
                 sums: &mut self.narrow,
             };
@@ -189,12 +197,7 @@ impl Drop for OuterSum {
 
 /// Interleaves the factors of two records, as one pair of so many.
 #[inline(always)]
-fn interleave<const BLOCK: usize>(
-    pairs: &mut [Pair],
-    (pair, of): (usize, usize),
-    a: &[i16],
-    b: &[i16],
-) {
+fn interleave(pairs: &mut [Pair], (pair, of): (usize, usize), a: &[i16], b: &[i16]) {
     let blocks = pairs.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(of);
     for ((block, a), b) in blocks.zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK)) {
         let to = &mut block[pair];
@@ -213,35 +216,27 @@ fn largest(factor: &[i16]) -> u16 {
     )
 }
 
-/// The left factors of B blocks of rows, the right factors of a panel, and the sums of their products.
-type Rows<'a, const B: usize> = [&'a [[Pair; HEIGHT]]; B];
-type Panel<'a> = &'a [[Pair; WIDTH]];
-type Sums<const B: usize> = [[[i32; WIDTH]; HEIGHT]; B];
+/// A block of factors of some pairs, and the sums of the products of two such blocks.
+type Factors<'a> = &'a [[Pair; BLOCK]];
+type Sums = [[i32; BLOCK]; BLOCK];
 
-/// Computes `sums[i][j] = sum of a_i b_j` over both records of all pairs, for B blocks of rows.
+/// Computes `sums[i][j] = sum of a_i b_j` over both records of all pairs.
 trait Kernel: Copy {
-    /// How many blocks fill the registers.
-    const BLOCKS: usize;
-
-    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>);
+    fn sum(self, a: Factors<'_>, b: Factors<'_>, sums: &mut Sums);
 }
 
 #[derive(Clone, Copy)]
 struct Portable;
 
 impl Kernel for Portable {
-    const BLOCKS: usize = 1;
-
-    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
-        *sums = [[[0; WIDTH]; HEIGHT]; B];
-        for (a, sums) in a.into_iter().zip(sums) {
-            for (a, b) in a.iter().zip(b) {
-                for (sums, a) in sums.iter_mut().zip(a) {
-                    for (sum, b) in sums.iter_mut().zip(b) {
-                        let [a_0, a_1] = a.map(i32::from);
-                        let [b_0, b_1] = b.map(i32::from);
-                        *sum = sum.wrapping_add(a_0 * b_0 + a_1 * b_1);
-                    }
+    fn sum(self, a: Factors<'_>, b: Factors<'_>, sums: &mut Sums) {
+        *sums = [[0; BLOCK]; BLOCK];
+        for (a, b) in a.iter().zip(b) {
+            for (sums, a) in sums.iter_mut().zip(a) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    let [a_0, a_1] = a.map(i32::from);
+                    let [b_0, b_1] = b.map(i32::from);
+                    *sum = sum.wrapping_add(a_0 * b_0 + a_1 * b_1);
                 }
             }
         }
@@ -250,18 +245,19 @@ impl Kernel for Portable {
 
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V3 {
-    const BLOCKS: usize = 1;
-
     #[inline(always)]
-    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
+    fn sum(self, a: Factors<'_>, b: Factors<'_>, sums: &mut Sums) {
         use core::arch::x86_64::__m256i;
         use pulp::cast;
-        let mut lanes: [[[__m256i; 2]; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
-        let a = a.map(|block| &block[..b.len()]);
-        for (p, b) in b.iter().enumerate() {
-            let b: [__m256i; 2] = cast(*b);
-            for (lanes, a) in lanes.iter_mut().zip(a) {
-                for (lanes, a) in lanes.iter_mut().zip(&a[p]) {
+        /// The rows that fill the registers.
+        const ROWS: usize = 4;
+        let a = &a[..b.len()];
+        for (part, sums) in sums.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+            let mut lanes: [[__m256i; 2]; ROWS] = [cast([0i32; BLOCK]); ROWS];
+            for (a, b) in a.iter().zip(b) {
+                let b: [__m256i; 2] = cast(*b);
+                let a = &a.as_chunks::<ROWS>().0[part];
+                for (lanes, a) in lanes.iter_mut().zip(a) {
                     let a: __m256i = cast(self.splat_i32x8(cast(*a)));
                     for (lanes, b) in lanes.iter_mut().zip(b) {
                         let products = self.avx2._mm256_madd_epi16(a, b);
@@ -269,36 +265,44 @@ impl Kernel for pulp::x86::V3 {
                     }
                 }
             }
-        }
-        for (sums, lanes) in sums.as_flattened_mut().iter_mut().zip(lanes.as_flattened()) {
-            *sums = cast(*lanes);
+            for (sums, lanes) in sums.iter_mut().zip(lanes) {
+                *sums = cast(lanes);
+            }
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Kernel for pulp::x86::V4 {
-    const BLOCKS: usize = 4;
-
     #[inline(always)]
-    fn sum<const B: usize>(self, a: Rows<'_, B>, b: Panel<'_>, sums: &mut Sums<B>) {
+    fn sum(self, a: Factors<'_>, b: Factors<'_>, sums: &mut Sums) {
         use core::arch::x86_64::__m512i;
         use pulp::cast;
-        let mut lanes: [[__m512i; HEIGHT]; B] = [[cast([0i32; WIDTH]); HEIGHT]; B];
-        let a = a.map(|block| &block[..b.len()]);
-        for (p, b) in b.iter().enumerate() {
+        let mut lanes: [__m512i; BLOCK] = [cast([0i32; BLOCK]); BLOCK];
+        for (a, b) in a.iter().zip(b) {
             let b: __m512i = cast(*b);
             for (lanes, a) in lanes.iter_mut().zip(a) {
-                for (lanes, a) in lanes.iter_mut().zip(&a[p]) {
-                    let a: __m512i = cast(self.splat_i32x16(cast(*a)));
-                    let products = self.avx512bw._mm512_madd_epi16(a, b);
-                    *lanes = self.avx512f._mm512_add_epi32(*lanes, products);
-                }
+                let a: __m512i = cast(self.splat_i32x16(cast(*a)));
+                let products = self.avx512bw._mm512_madd_epi16(a, b);
+                *lanes = self.avx512f._mm512_add_epi32(*lanes, products);
             }
         }
-        for (sums, lanes) in sums.as_flattened_mut().iter_mut().zip(lanes.as_flattened()) {
-            *sums = cast(*lanes);
+        for (sums, lanes) in sums.iter_mut().zip(lanes) {
+            *sums = cast(lanes);
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pulp::simd_type! {
+    /// AVX-512 with VNNI: the compiler joins the multiplication and the addition of the kernel above into one instruction
+    /// (`vpdpwssd`), which wraps as they do.
+    struct Vnni {
+        f: "avx512f",
+        bw: "avx512bw",
+        dq: "avx512dq",
+        vl: "avx512vl",
+        vnni: "avx512vnni",
     }
 }
 
@@ -319,6 +323,12 @@ impl Products<'_> {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(v4) = pulp::x86::V4::try_new() {
+                if let Some(vnni) = Vnni::try_new() {
+                    return vnni.vectorize(
+                        #[inline(always)]
+                        || self.add_with(v4),
+                    );
+                }
                 return v4.vectorize(
                     #[inline(always)]
                     || self.add_with(v4),
@@ -335,38 +345,49 @@ impl Products<'_> {
     }
 
     #[inline(always)]
-    fn add_with<K: Kernel>(mut self, kernel: K) {
+    fn add_with(self, kernel: impl Kernel) {
+        let Self { inputs, outputs, room, pairs, left, right, sums } = self;
         // Row by row: the sums do not fit the L1 or L2 cache.
-        let blocks = self.inputs.div_ceil(HEIGHT);
-        let mut block = 0;
-        while block < blocks {
-            block += match K::BLOCKS.min(blocks - block) {
-                4 => self.rows::<4>(kernel, block),
-                _ => self.rows::<1>(kernel, block),
-            };
-        }
-    }
-
-    /// Adds the rows of B blocks; returns their number.
-    #[inline(always)]
-    fn rows<const B: usize>(&mut self, kernel: impl Kernel, block: usize) -> usize {
-        let Self { inputs, outputs, room, ref pairs, .. } = *self;
-        let left = self.left.as_chunks::<HEIGHT>().0;
-        let a: Rows<'_, B> = std::array::from_fn(|i| &left[(block + i) * room..][pairs.clone()]);
-        let panels = self.right.as_chunks::<WIDTH>().0.chunks_exact(room);
-        for (b, column) in panels.zip((0..outputs).step_by(WIDTH)) {
-            let width = WIDTH.min(outputs - column);
-            let mut sums = [[[0; WIDTH]; HEIGHT]; B];
-            kernel.sum(a, &b[pairs.clone()], &mut sums);
-            for (sums, row) in sums.as_flattened().iter().zip(block * HEIGHT..inputs) {
-                let to = &mut self.sums[row * outputs + column..][..width];
-                for (to, sum) in to.iter_mut().zip(sums) {
-                    *to = to.wrapping_add(*sum);
+        let blocks = left.as_chunks::<BLOCK>().0.chunks_exact(room);
+        for (a, row) in blocks.zip((0..inputs).step_by(BLOCK)) {
+            let height = BLOCK.min(inputs - row);
+            let panels = right.as_chunks::<BLOCK>().0.chunks_exact(room);
+            for (b, column) in panels.zip((0..outputs).step_by(BLOCK)) {
+                let mut block = [[0; BLOCK]; BLOCK];
+                kernel.sum(&a[pairs.clone()], &b[pairs.clone()], &mut block);
+                if outputs < BLOCK {
+                    add_narrow(&mut sums[row * outputs..][..height * outputs], outputs, &block);
+                    continue;
+                }
+                let width = BLOCK.min(outputs - column);
+                for (block, row) in block.iter().zip(row..row + height) {
+                    let to = &mut sums[row * outputs + column..][..width];
+                    match to.first_chunk_mut::<BLOCK>() {
+                        Some(to) => add(to, block),
+                        None => add(to, block),
+                    }
                 }
             }
         }
-        B
     }
+}
+
+#[inline(always)]
+fn add(to: &mut [i32], values: &[i32]) {
+    for (to, value) in to.iter_mut().zip(values) {
+        *to = to.wrapping_add(*value);
+    }
+}
+
+/// Adds a block of which only the first columns are used to rows of so many columns.
+#[inline(always)]
+fn add_narrow(to: &mut [i32], columns: usize, block: &Sums) {
+    // Rows one behind the other: each overwrites the unused columns of the row before.
+    let mut joined = [0; BLOCK * BLOCK];
+    for (row, block) in block.iter().enumerate() {
+        joined[row * columns..][..BLOCK].copy_from_slice(block);
+    }
+    add(to, &joined);
 }
 
 /// Rounds `x * factor` to the nearest integers in `[-bound, bound]`, with `bound` below 2^15. Returns the
@@ -455,23 +476,28 @@ mod tests {
         fn all_kernels_agree(seed: u64, pairs in 1usize..20) {
             let mut random = SplitMix64(seed);
             let mut pair = || [random.next() as i16 >> 2, random.next() as i16 >> 1];
-            let mut a = || (0..pairs).map(|_| [(); HEIGHT].map(|()| pair())).collect::<Vec<_>>();
-            let a = [a(), a(), a(), a()];
-            let b: Vec<[Pair; WIDTH]> = (0..pairs).map(|_| [(); WIDTH].map(|()| pair())).collect();
-            let (mut slow, a) = ([[[3; WIDTH]; HEIGHT]; 4], a.each_ref().map(Vec::as_slice));
-            Portable.sum(a, &b, &mut slow);
+            let mut factors = || {
+                (0..pairs).map(|_| [(); BLOCK].map(|()| pair())).collect::<Vec<[Pair; BLOCK]>>()
+            };
+            let (a, b) = (factors(), factors());
+            let mut slow = [[3; BLOCK]; BLOCK];
+            Portable.sum(&a, &b, &mut slow);
             #[cfg(target_arch = "x86_64")]
             {
-                let fast = [[[3; WIDTH]; HEIGHT]; 4];
+                let mut fast = [[3; BLOCK]; BLOCK];
                 if let Some(v3) = pulp::x86::V3::try_new() {
-                    let mut fast = fast;
-                    v3.sum(a, &b, &mut fast);
+                    v3.sum(&a, &b, &mut fast);
                     prop_assert_eq!(fast, slow);
                 }
                 if let Some(v4) = pulp::x86::V4::try_new() {
-                    let mut fast = fast;
-                    v4.sum(a, &b, &mut fast);
+                    fast = [[3; BLOCK]; BLOCK];
+                    v4.vectorize(#[inline(always)] || v4.sum(&a, &b, &mut fast));
                     prop_assert_eq!(fast, slow);
+                    if let Some(vnni) = Vnni::try_new() {
+                        fast = [[3; BLOCK]; BLOCK];
+                        vnni.vectorize(#[inline(always)] || v4.sum(&a, &b, &mut fast));
+                        prop_assert_eq!(fast, slow);
+                    }
                 }
             }
         }
@@ -484,6 +510,20 @@ mod tests {
             let expected = if product.is_nan() { 0 } else { product.round_ties_even().clamp(-LEFT_MAX, LEFT_MAX) as i16 };
             prop_assert_eq!(integers[0], expected);
             prop_assert_eq!(squares, (i64::from(expected) * i64::from(expected)) as u64);
+        }
+    }
+
+    #[test]
+    fn a_new_sum_holds_no_factors_of_the_old_one() {
+        // One pair, a full buffer, and one pair after a full buffer.
+        for records in [1, 2, 256, 258] {
+            let mut sum = OuterSum::new(40, 20);
+            (0..records).for_each(|_| sum.push(&[3; 40], &[5; 20]));
+            sum.finish();
+            assert!(sum.left.contains(&[3; 2]) || records == 1);
+            sum.restart();
+            let pairs = sum.left.iter().chain(&sum.right).flatten();
+            assert!(pairs.chain(sum.single.iter().flatten()).all(|factor| *factor == 0));
         }
     }
 

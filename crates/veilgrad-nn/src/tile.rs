@@ -18,9 +18,11 @@ use veilgrad_mechanism::exact::vectorised;
 pub(crate) struct Tile {
     pub(crate) capacity: usize,
     count: usize,
+    /// The rows that hold examples, also of earlier tiles.
+    used: usize,
     /// The input of every step, and the output of the last.
     pub(crate) values: Vec<Vec<f32>>,
-    /// The gradients by `values`.
+    /// The gradients by `values`; that by the input is not needed and empty.
     pub(crate) slopes: Vec<Vec<f32>>,
     /// The gradients by the parameters: a row per example, or one for all.
     pub(crate) gradients: Vec<Vec<f32>>,
@@ -46,7 +48,8 @@ impl Tile {
         let network = &model.network;
         let mut widths = vec![network.inputs()];
         widths.extend(network.steps.iter().map(|step| step.outputs));
-        let zeros = || widths.iter().map(|width| vec![0.0; width * capacity]).collect();
+        let zeros = |width: &usize| vec![0.0; width * capacity];
+        let slopes = std::iter::once(Vec::new()).chain(widths.iter().skip(1).map(zeros));
         let lengths: Vec<usize> = network.parameters.iter().map(Parameter::length).collect();
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
         let mut outer = vec![None; lengths.len()];
@@ -64,8 +67,9 @@ impl Tile {
         Self {
             capacity,
             count: 0,
-            values: zeros(),
-            slopes: zeros(),
+            used: 0,
+            slopes: slopes.collect(),
+            values: widths.iter().map(zeros).collect(),
             gradients: gradients.collect(),
             targets: vec![0.0; target * capacity],
             judgements: vec![None; capacity],
@@ -82,12 +86,21 @@ impl Tile {
 
     /// Overwrites everything that was computed from examples.
     pub(crate) fn wipe(&mut self) {
-        let rows = self.values.iter_mut().chain(&mut self.slopes).chain(&mut self.gradients);
-        rows.for_each(|values| values.fill(0.0));
-        self.targets.fill(0.0);
+        // Rows that were never used are zero, and take no memory until they are written to.
+        let (capacity, used) = (self.capacity, self.used);
+        let wipe_rows = |values: &mut Vec<f32>| {
+            let end = values.len() / capacity * used;
+            values[..end].fill(0.0);
+        };
+        let rows = self.values.iter_mut().chain(&mut self.slopes).chain([&mut self.targets]);
+        rows.for_each(wipe_rows);
+        match self.summed {
+            true => self.gradients.iter_mut().for_each(|sum| sum.fill(0.0)),
+            false => self.gradients.iter_mut().for_each(wipe_rows),
+        }
         self.judgements.fill(None);
         self.spare.wipe();
-        self.count = 0;
+        (self.count, self.used) = (0, 0);
     }
 
     /// Fills the tile: `read` writes the input and the target of example i.
@@ -97,6 +110,7 @@ impl Tile {
         mut read: impl FnMut(usize, &mut [f32], &mut [f32]),
     ) {
         self.count = count.min(self.capacity);
+        self.used = self.used.max(self.count);
         let width = self.values[0].len() / self.capacity;
         let inputs = self.values[0].chunks_exact_mut(width);
         let rows = inputs.zip(self.targets.chunks_exact_mut(self.target)).take(self.count);
@@ -224,6 +238,19 @@ pub(crate) fn tile_of(performance: Performance, model: &Model) -> usize {
     if performance.tile > 0 { performance.tile } else { best_tile(model) }
 }
 
+/// As [`tile_of`], for gradients that are not summed over a tile: with at most `ROWS` examples and `INPUTS` bytes of inputs.
+pub(crate) fn unsummed_tile(performance: Performance, model: &Model) -> usize {
+    // Inputs are read several times, and should stay in the L2 cache.
+    const INPUTS: usize = 1 << 20;
+    // Twice as many take twice the memory and are no quicker.
+    const ROWS: usize = 64;
+    if performance.tile > 0 {
+        return performance.tile;
+    }
+    let rows = (INPUTS / (4 * model.network.inputs()).max(1)).clamp(8, ROWS) / 8 * 8;
+    best_tile(model).min(rows)
+}
+
 /// The best tile size for a model: its values fill `CACHE` bytes, or as many as the weights if these are
 /// larger, because weights are read once per tile. Gradients that are held per record take at most
 /// `HELD` bytes.
@@ -261,12 +288,14 @@ mod tests {
         prepared.prepare(&model);
         for summed in [false, true] {
             let mut tile = Tile::new(&model, Loss::SoftmaxCrossEntropy, 3, summed);
-            tile.load(3, |row, input, target| {
-                input.fill(0.5 + row as f32);
-                target.fill(1.0);
-            });
-            tile.forward(&model, &prepared);
-            tile.backward(&model, &prepared);
+            for count in [3, 1] {
+                tile.load(count, |row, input, target| {
+                    input.fill(0.5 + row as f32);
+                    target.fill(1.0);
+                });
+                tile.forward(&model, &prepared);
+                tile.backward(&model, &prepared);
+            }
             let kept = |tile: &Tile| {
                 let rows = tile.values.iter().chain(&tile.slopes).chain(&tile.gradients);
                 let all = rows.chain([&tile.targets]).flatten();

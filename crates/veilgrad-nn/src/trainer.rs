@@ -18,7 +18,7 @@ use crate::records::Records;
 use crate::round::{
     Checkpoint, Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
 };
-use crate::tile::{best_tile, tile_of};
+use crate::tile::{best_tile, unsummed_tile};
 
 /// Trains a model with differential privacy (DP-SGD).
 ///
@@ -80,7 +80,7 @@ impl<O: Optimizer> Trainer<O> {
         // Gradients of a record's examples are summed in f32, tile by tile: the tile size would change the result, so
         // it must not be a setting.
         let summed = engine.training().is_materialised();
-        let tile = if summed { best_tile(&model) } else { tile_of(performance, &model) };
+        let tile = if summed { best_tile(&model) } else { unsummed_tile(performance, &model) };
         Ok(Self {
             model,
             optimizer,

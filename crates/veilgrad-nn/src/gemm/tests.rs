@@ -21,7 +21,8 @@ fn reference(
 proptest! {
     #[test]
     fn every_element_is_the_chain_of_its_own_row_and_column(
-        m in 1usize..15, k in prop_oneof![1usize..40, 250usize..600], n in 1usize..150, seed: u64,
+        m in prop_oneof![1usize..15, 16usize..40], k in prop_oneof![1usize..40, 250usize..600],
+        n in prop_oneof![1usize..150, Just(64), Just(128)], seed: u64,
     ) {
         let mut random = SplitMix64(seed);
         let mut numbers = |count| (0..count).map(|_| random.normal()).collect::<Vec<f32>>();
@@ -44,6 +45,31 @@ proptest! {
         panels.pack_transposed(&transposed, k, n);
         multiply(m, Left::Rows(&a), &panels, Start::Zero, &mut c);
         prop_assert_eq!(bits(&c), reference((m, k, n), |i, p| a[i * k + p], &b, |_, _| 0.0));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_kernels_for_avx2_and_for_any_machine_give_the_same_bits(
+        m in 1usize..15, k in 1usize..300, n in 1usize..40, seed: u64,
+    ) {
+        let mut random = SplitMix64(seed);
+        let mut numbers = |count| (0..count).map(|_| random.normal()).collect::<Vec<f32>>();
+        let (a, b) = (numbers(m * k), numbers(k * n));
+        let mut panels = Panels::default();
+        panels.pack_with(false, &b, k, n);
+        let (shape, start) = (Shape { m, n, k }, Start::Zero);
+        for a in [Left::Rows(&a), Left::Columns(&a)] {
+            let (mut best, mut portable, mut avx2) = (vec![0.0; m * n], vec![0.0; m * n], vec![0.0; m * n]);
+            multiply(m, a, &panels, start, &mut best);
+            let (right, c) = (panels.right(), &mut portable);
+            Blocks { kernel: Portable, shape, a, b: right, start, c, column: 0 }.run();
+            prop_assert_eq!(&best, &portable);
+            if let Some(v3) = pulp::x86::V3::try_new() {
+                let (right, c) = (panels.right(), &mut avx2);
+                Blocks { kernel: v3, shape, a, b: right, start, c, column: 0 }.run();
+                prop_assert_eq!(&best, &avx2);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,12 @@ use std::ops::Range;
 use pulp::x86::V4;
 use pulp::{cast, f32x16};
 
-use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
+use super::{Blocks, Shape, Start, WIDE, WIDE_HEIGHT, WIDTH};
+
+/// Rows of a wide panel that all rows of `a` use before the next ones: 32 KB, which stay in the L1 cache.
+const DEPTH: usize = 128;
+/// A part of a matrix is copied if more rows of `a` than these use it.
+const COPIED: usize = 16;
 
 // With indices, the compiler sees that all rows have the same length.
 #[allow(clippy::needless_range_loop)]
@@ -14,18 +19,32 @@ impl<K> Blocks<'_, K> {
     #[inline(always)]
     pub(super) fn wide(mut self, v4: V4, rows: &[f32]) -> Self {
         let Shape { m, n, k } = self.shape;
+        if n < WIDE * WIDTH {
+            return self;
+        }
+        let mut copy = [0.0; DEPTH * WIDE * WIDTH];
         while n - self.column >= WIDE * WIDTH
             && self.b.panel(self.shape, self.column).1 >= WIDE * WIDTH
         {
+            let (panel, stride) = self.b.panel(self.shape, self.column);
             for first in (0..k).step_by(DEPTH) {
                 let part = first..(first + DEPTH).min(k);
+                let mut b = (&panel[part.start * stride..], stride);
+                // Rows that are far apart compete for the same few sets of the L1 cache.
+                if stride > WIDE * WIDTH && m > COPIED {
+                    let to = copy.as_chunks_mut::<{ WIDE * WIDTH }>().0.iter_mut();
+                    for (to, from) in to.zip(b.0.chunks(stride)).take(part.len()) {
+                        to.copy_from_slice(&from[..WIDE * WIDTH]);
+                    }
+                    b = (&copy, WIDE * WIDTH);
+                }
                 let mut row = 0;
                 while row < m {
                     row += match m - row {
-                        1 => self.wide_block::<1>(v4, rows, row, &part),
-                        2 | 3 => self.wide_block::<2>(v4, rows, row, &part),
-                        4 | 5 => self.wide_block::<4>(v4, rows, row, &part),
-                        _ => self.wide_block::<HEIGHT>(v4, rows, row, &part),
+                        1 => self.wide_block::<1>(v4, rows, b, row, &part),
+                        2 | 3 => self.wide_block::<2>(v4, rows, b, row, &part),
+                        4 | 5 => self.wide_block::<4>(v4, rows, b, row, &part),
+                        _ => self.wide_block::<WIDE_HEIGHT>(v4, rows, b, row, &part),
                     };
                 }
             }
@@ -40,6 +59,7 @@ impl<K> Blocks<'_, K> {
         &mut self,
         v4: V4,
         rows: &[f32],
+        (b, stride): (&[f32], usize),
         row: usize,
         part: &Range<usize>,
     ) -> usize {
@@ -63,8 +83,7 @@ impl<K> Blocks<'_, K> {
         for i in 0..H {
             a[i] = &rows[(row + i) * k + part.start..][..length];
         }
-        let (b, stride) = self.b.panel(self.shape, column);
-        for (p, numbers) in (0..length).zip(b[part.start * stride..].chunks(stride)) {
+        for (p, numbers) in (0..length).zip(b.chunks(stride)) {
             let numbers = &numbers[..WIDE * WIDTH];
             let mut right = [v4.splat_f32x16(0.0); WIDE];
             for j in 0..WIDE {

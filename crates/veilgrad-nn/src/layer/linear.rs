@@ -4,7 +4,7 @@ use super::operation::{
     Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, last_axis,
 };
 use crate::error::ModelError;
-use crate::gemm::{Left, Panels, Start, multiply, multiply_plain};
+use crate::gemm::{Left, Panels, Start, multiply, multiply_plain, needs_panels};
 
 struct Linear {
     positions: usize,
@@ -37,15 +37,30 @@ impl Operation for Linear {
 
     fn prepare(&self, values: &[Vec<f32>], back: bool, panels: &mut Vec<Panels>) {
         panels.resize_with(2, Panels::default);
-        panels[0].pack(&values[0], self.inputs, self.outputs);
+        if needs_panels(self.outputs) {
+            panels[0].pack(&values[0], self.inputs, self.outputs);
+        }
         if back {
             panels[1].pack_transposed(&values[0], self.outputs, self.inputs);
         }
     }
 
-    fn forward(&self, packed: Packed<'_>, records: usize, x: &[f32], y: &mut [f32], _: &mut Spare) {
-        let bias = Start::Bias(&packed.values[1]);
-        multiply(records * self.positions, Left::Rows(x), &packed.panels[0], bias, y);
+    fn forward(
+        &self,
+        packed: Packed<'_>,
+        records: usize,
+        x: &[f32],
+        y: &mut [f32],
+        spare: &mut Spare,
+    ) {
+        let (x, bias) = (Left::Rows(x), Start::Bias(&packed.values[1]));
+        let rows = records * self.positions;
+        if needs_panels(self.outputs) {
+            multiply(rows, x, &packed.panels[0], bias, y);
+        } else {
+            let shape = (rows, self.inputs, self.outputs);
+            multiply_plain(shape, x, &packed.values[0], bias, y, &mut spare.panels);
+        }
     }
 
     fn backward(&self, mut pass: Backward<'_>) {
