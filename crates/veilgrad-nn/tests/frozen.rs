@@ -128,7 +128,8 @@ fn a_weight_counts_examples_of_its_class_as_often() {
         .collect();
     let train = |data: &[_], weights: &[f32]| {
         // No record is clipped.
-        let trainer = plain_trainer(&model(), plan(1e3, 60.0), 0.2, ONE_THREAD).unwrap();
+        let start = model();
+        let trainer = plain_trainer(&start, plan(1e3, 60.0), 0.2, ONE_THREAD).unwrap();
         let mut trainer = trainer.class_weights(weights);
         train_exactly(&mut trainer, &in_memory(data), 3);
         trainer.model().clone()
@@ -148,7 +149,8 @@ fn a_weight_counts_examples_of_its_class_as_often() {
 #[test]
 fn a_weight_does_not_lift_a_record_above_the_clip_norm() {
     let data = examples(1, 4);
-    let trainer = plain_trainer(&model(), plan(0.3, 1.0), 1.0, ONE_THREAD).unwrap();
+    let start = model();
+    let trainer = plain_trainer(&start, plan(0.3, 1.0), 1.0, ONE_THREAD).unwrap();
     let mut trainer = trainer.class_weights(&[1e6; 3]);
     train_exactly(&mut trainer, &in_memory(&data), 1);
     let moved = common::distance(&model(), trainer.model());
