@@ -6,9 +6,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
 use veilgrad_accounting::display::{claimed_noise_down, up};
-use veilgrad_events::{Pricing, RunRounds};
+use veilgrad_events::{Pricing, RunRounds, Sampling};
 use veilgrad_ledger::{Dataset, RunState};
 
+use crate::answer::rate;
 use crate::argument::{Common, Compare, RunOf};
 use crate::error::Error;
 use crate::output::{print_answer, write_file};
@@ -47,6 +48,8 @@ struct Cost {
     after: f64,
     /// The budget of the dataset.
     budget: f64,
+    /// The sampling rate of its last rounds: those before training may use all records.
+    rate: Option<f64>,
 }
 
 impl Cost {
@@ -73,7 +76,10 @@ impl Cost {
                 false => Tightest.price(&dataset.terms(&Tightest), &charges).ok(),
             }
         };
+        let last = dataset.runs.values().rfind(|run| is_part(run) && !run.rounds.is_empty());
+        let sampling = last.and_then(|run| run.rounds.last()).map(|rounds| rounds.sampling);
         Some(Self {
+            rate: sampling.filter(|sampling| *sampling != Sampling::All {}).and_then(rate),
             alone: price(&|_, run| is_part(run))?,
             before: price(&|number, run| number < first && !is_part(run))?,
             after: price(&|number, run| number < first || is_part(run))?,
@@ -106,10 +112,14 @@ impl Row {
         Ok(Self { name, report, cost, unverified: unverified.then_some(NO_LEDGER) })
     }
 
+    fn rate(&self) -> Option<f64> {
+        self.cost.map_or(self.report.rate, |cost| cost.rate)
+    }
+
     /// The expected batch size, from the rate and the declared number of records.
     fn batch(&self) -> Option<f64> {
         // The rate was computed from both: a whole number comes back as one.
-        let batch = self.report.rate? * self.report.records? as f64;
+        let batch = self.rate()? * self.report.records? as f64;
         let whole = batch.round();
         Some(if (batch - whole).abs() < 1e-6 * whole.max(1.0) { whole } else { batch })
     }
@@ -146,7 +156,7 @@ impl Row {
             "charged": report.charged,
             "noise_multiplier": report.noise_multiplier,
             "sampling": report.sampling,
-            "rate": report.rate,
+            "rate": self.rate(),
             "records": report.records,
             "batch": self.batch(),
             "seconds": report.seconds,

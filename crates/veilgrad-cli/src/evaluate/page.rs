@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Evaluation, NOTICE};
+use super::evaluation::{Evaluation, NOTICE};
 use crate::report::chart::{Line, Scale, escape, matrix};
 use crate::report::page::{document, figure};
 

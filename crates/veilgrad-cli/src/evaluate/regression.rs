@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::NOTICE;
+use super::evaluation::NOTICE;
 use crate::output::table;
 use crate::train::data::{label_number, number};
 

@@ -80,7 +80,7 @@ impl Examples {
         Ok(Inputs::new(declaration)?.outputs(&self.scaled, model, whitening, threads))
     }
 
-    /// The class of each **public** example; NaN where it is none of the declared ones.
+    /// The label of each **public** example: its class, NaN where it is none of the declared ones, or its scaled number.
     pub(crate) fn labels(&self) -> &[f32] {
         &self.labels
     }
@@ -107,11 +107,6 @@ impl Examples {
 }
 
 impl Examples {
-    /// The labels of **public** examples.
-    pub(crate) fn labels(&self) -> &[f32] {
-        &self.labels
-    }
-
     /// The mean absolute error of a model on **public** examples, in the unit of the label. Examples whose label or
     /// prediction is not a number are left out; `None` if these are all.
     pub(crate) fn mean_absolute_error(
