@@ -221,10 +221,10 @@ fn multiply_blocks(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c:
     #[cfg(target_arch = "x86_64")]
     if let Some(v3) = pulp::x86::V3::try_new() {
         let mut blocks = Blocks { kernel: v3, shape, a, b, start, c, column: 0 };
-        if let (Left::Rows(rows), Some(v4)) = (a, pulp::x86::V4::try_new()) {
+        if let Some(v4) = pulp::x86::V4::try_new() {
             blocks = v4.vectorize(
                 #[inline(always)]
-                || blocks.wide(v4, rows),
+                || blocks.wide(v4),
             );
         }
         return v3.vectorize(

@@ -1,31 +1,37 @@
-//! Rows times wide panels, for AVX-512.
+//! Rows or columns times wide panels, for AVX-512.
 
 use std::ops::Range;
 
 use pulp::x86::V4;
 use pulp::{cast, f32x16};
 
-use super::{Blocks, DEPTH, HEIGHT, Shape, Start, WIDE, WIDTH};
+use super::{Blocks, DEPTH, HEIGHT, Left, Shape, Start, WIDE, WIDTH};
 
 // With indices, the compiler sees that all rows have the same length.
 #[allow(clippy::needless_range_loop)]
 impl<K> Blocks<'_, K> {
     /// Computes the columns in wide panels; returns the blocks that are left.
     #[inline(always)]
-    pub(super) fn wide(mut self, v4: V4, rows: &[f32]) -> Self {
+    pub(super) fn wide(mut self, v4: V4) -> Self {
         let Shape { m, n, k } = self.shape;
+        // A long inner index is split where panels would not stay in cache; columns are read in order anyway.
+        let depth = match self.a {
+            Left::Rows(_) => DEPTH,
+            Left::Columns(_) => k.max(1),
+            Left::Patches(_) | Left::PatchColumns(_) => return self,
+        };
         while n - self.column >= WIDE * WIDTH
             && self.b.panel(self.shape, self.column).1 >= WIDE * WIDTH
         {
-            for first in (0..k).step_by(DEPTH) {
-                let part = first..(first + DEPTH).min(k);
+            for first in (0..k).step_by(depth) {
+                let part = first..(first + depth).min(k);
                 let mut row = 0;
                 while row < m {
                     row += match m - row {
-                        1 => self.wide_block::<1>(v4, rows, row, &part),
-                        2 | 3 => self.wide_block::<2>(v4, rows, row, &part),
-                        4 | 5 => self.wide_block::<4>(v4, rows, row, &part),
-                        _ => self.wide_block::<HEIGHT>(v4, rows, row, &part),
+                        1 => self.wide_block::<1>(v4, row, &part),
+                        2 | 3 => self.wide_block::<2>(v4, row, &part),
+                        4 | 5 => self.wide_block::<4>(v4, row, &part),
+                        _ => self.wide_block::<HEIGHT>(v4, row, &part),
                     };
                 }
             }
@@ -36,14 +42,8 @@ impl<K> Blocks<'_, K> {
 
     /// Computes H rows of a wide panel; returns H.
     #[inline(always)]
-    fn wide_block<const H: usize>(
-        &mut self,
-        v4: V4,
-        rows: &[f32],
-        row: usize,
-        part: &Range<usize>,
-    ) -> usize {
-        let (Shape { n, k, .. }, column) = (self.shape, self.column);
+    fn wide_block<const H: usize>(&mut self, v4: V4, row: usize, part: &Range<usize>) -> usize {
+        let (Shape { m, n, k }, column) = (self.shape, self.column);
         let start = if part.start == 0 { self.start } else { Start::Existing };
         let mut sums = [[v4.splat_f32x16(0.0); WIDE]; H];
         for i in 0..H {
@@ -57,25 +57,27 @@ impl<K> Blocks<'_, K> {
                 sums[i][j] = vector(&from[j * WIDTH..]);
             }
         }
-        // Slices of the same length: the inner loop has no bounds checks.
         let length = part.len();
-        let mut a: [&[f32]; H] = [&[]; H];
-        for i in 0..H {
-            a[i] = &rows[(row + i) * k + part.start..][..length];
-        }
         let (b, stride) = self.b.panel(self.shape, column);
-        for (p, numbers) in (0..length).zip(b[part.start * stride..].chunks(stride)) {
-            let numbers = &numbers[..WIDE * WIDTH];
-            let mut right = [v4.splat_f32x16(0.0); WIDE];
-            for j in 0..WIDE {
-                right[j] = vector(&numbers[j * WIDTH..]);
-            }
-            for i in 0..H {
-                let left = v4.splat_f32x16(a[i][p]);
-                for j in 0..WIDE {
-                    sums[i][j] = v4.mul_add_f32x16(left, right[j], sums[i][j]);
+        let b = b[part.start * stride..].chunks(stride).take(length);
+        match self.a {
+            Left::Rows(rows) => {
+                // Slices of the same length: the inner loop has no bounds checks.
+                let mut a: [&[f32]; H] = [&[]; H];
+                for i in 0..H {
+                    a[i] = &rows[(row + i) * k + part.start..][..length];
+                }
+                for (p, numbers) in (0..length).zip(b) {
+                    add_products(v4, &mut sums, numbers, |i| a[i][p]);
                 }
             }
+            Left::Columns(columns) => {
+                for (p, numbers) in part.clone().zip(b) {
+                    let Some(a) = columns[p * m + row..].first_chunk::<H>() else { break };
+                    add_products(v4, &mut sums, numbers, |i| a[i]);
+                }
+            }
+            Left::Patches(_) | Left::PatchColumns(_) => {}
         }
         for i in 0..H {
             let to = &mut self.c[(row + i) * n + column..][..WIDE * WIDTH];
@@ -84,6 +86,28 @@ impl<K> Blocks<'_, K> {
             }
         }
         H
+    }
+}
+
+/// Continues the chains of a block with one row of a wide panel.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+fn add_products<const H: usize>(
+    v4: V4,
+    sums: &mut [[f32x16; WIDE]; H],
+    numbers: &[f32],
+    left: impl Fn(usize) -> f32,
+) {
+    let numbers = &numbers[..WIDE * WIDTH];
+    let mut right = [v4.splat_f32x16(0.0); WIDE];
+    for j in 0..WIDE {
+        right[j] = vector(&numbers[j * WIDTH..]);
+    }
+    for i in 0..H {
+        let left = v4.splat_f32x16(left(i));
+        for j in 0..WIDE {
+            sums[i][j] = v4.mul_add_f32x16(left, right[j], sums[i][j]);
+        }
     }
 }
 
