@@ -42,13 +42,57 @@ class Features(Dataset):
         return self.x[record % DISTINCT], self.y[record]
 
 
-# Model D does without the images, which would count as its memory.
-if model_name != "D":
+LENGTH, WORDS, WIDTH, HEADS, CLASSES = 64, 10_000, 64, 4, 4
+
+
+def texts():
+    """The made-up records of model C, as in adapters/veilgrad-burn/benches/training.rs."""
+    mixed = numpy.arange(RECORDS * LENGTH, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+    chance = (mixed ^ (mixed >> numpy.uint64(32))) * numpy.uint64(0xD6E8FEB86659FD93) >> numpy.uint64(48)
+    # Small numbers are frequent, as in texts whose words are numbered by frequency.
+    words = (chance**3 * numpy.uint64(WORDS)) >> numpy.uint64(48)
+    labels = torch.arange(RECORDS) % CLASSES
+    return TensorDataset(torch.from_numpy(words.astype(numpy.int64)).view(RECORDS, LENGTH), labels)
+
+
+class Block(nn.Module):
+    """torch.nn.TransformerEncoderLayer with its default order and activation, without dropout."""
+
+    def __init__(self):
+        super().__init__()
+        # Opacus has no per-record gradients for torch's own attention.
+        from opacus.layers import DPMultiheadAttention
+
+        self.attention = DPMultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.norm_1 = nn.LayerNorm(WIDTH)
+        self.wide = nn.Linear(WIDTH, 4 * WIDTH)
+        self.narrow = nn.Linear(4 * WIDTH, WIDTH)
+        self.norm_2 = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        x = self.norm_1(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.norm_2(x + self.narrow(nn.functional.relu(self.wide(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.last = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x):
+        places = torch.arange(LENGTH).repeat(x.shape[0], 1)
+        return self.last(self.blocks(self.words(x) + self.places(places)).mean(1))
+
+
+if model_name in ["A", "B"]:
     images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(numpy.float32) / 255
     labels = torch.from_numpy(read("train-labels-idx1-ubyte.gz", 8).astype(numpy.int64))
 
 if model_name == "A":
-    x = torch.from_numpy(images).view(-1, 1, 28, 28)
+    dataset = TensorDataset(torch.from_numpy(images).view(-1, 1, 28, 28), labels)
     model = nn.Sequential(
         nn.ZeroPad2d((3, 3, 3, 3)),
         nn.Conv2d(1, 16, 8, 2),
@@ -62,15 +106,16 @@ if model_name == "A":
         nn.ReLU(),
         nn.Linear(32, 10),
     )
-elif model_name == "D":
-    model = nn.Sequential(nn.Linear(FEATURES, 10))
-else:
-    x = torch.from_numpy(images)
+elif model_name == "B":
+    dataset = TensorDataset(torch.from_numpy(images), labels)
     model = nn.Sequential(
         nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)
     )
+elif model_name == "C":
+    dataset, model = texts(), Transformer()
+else:
+    dataset, model = Features(), nn.Sequential(nn.Linear(FEATURES, 10))
 
-dataset = Features() if model_name == "D" else TensorDataset(x, labels)
 # As in training.rs: the peak is to be that of training, not of reading the data.
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")

@@ -1,7 +1,7 @@
 //! Speed of private training in Burn. `benches/training.sh --burn` alternates it with PyTorch + Opacus.
 //!
 //! Run on its own, it prints the examples per second and per CPU second of one case:
-//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A` or `B` and mode `private` or `public`.
+//! `training MODEL MODE THREADS BATCH ROUNDS`, with model `A`, `B` or `C` and mode `private` or `public`.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::error::Error;
@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use veilgrad::nn::{Clipping, Loss, Performance};
 use veilgrad::prelude::*;
 use veilgrad_burn::{
-    PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateOptimizer, Trainer,
-    TrainingPlan, cross_entropy, outputs,
+    PerRecord, PerRecordModel, PrivateConfig, PrivateEmbedding, PrivateLayerNorm, PrivateLinear,
+    PrivateMultiHeadAttention, PrivateOptimizer, Records, Trainer, TrainingPlan, cross_entropy,
+    outputs,
 };
 
 #[path = "../examples/digits/mod.rs"]
@@ -22,6 +23,8 @@ mod digits;
 #[path = "../examples/models/mod.rs"]
 mod models;
 
+use burn::nn::attention::MultiHeadAttentionConfig;
+use burn::nn::{EmbeddingConfig, LayerNormConfig, LinearConfig};
 use digits::Digits;
 use models::{PrivateCnn, PublicCnn};
 
@@ -50,6 +53,120 @@ impl PerRecordModel for Mlp {
     }
 }
 
+const LENGTH: usize = 64;
+const WORDS: usize = 10_000;
+const WIDTH: usize = 64;
+const HEADS: usize = 4;
+const CLASSES: usize = 4;
+
+/// Pseudorandom texts, as in benches/training.py. Small numbers are frequent, as in texts whose words are numbered by
+/// frequency.
+struct Texts;
+
+impl Texts {
+    const RECORDS: u64 = 60_000;
+
+    fn word(place: u64) -> f32 {
+        let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let chance = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48;
+        ((chance.pow(3) * WORDS as u64) >> 48) as f32
+    }
+
+    /// A batch for training without privacy.
+    fn next(round: u64, batch: u64, device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
+        let ids = (0..batch).map(|i| (round * batch + i) % Self::RECORDS);
+        let (words, labels): (Vec<_>, Vec<_>) = ids.map(|id| Self.read(id, 0)).unzip();
+        let shape = [batch as usize, LENGTH];
+        let words = Tensor::from_data(TensorData::new(words.concat(), shape), device);
+        let labels = TensorData::new(labels.concat(), [shape[0]]);
+        (words, Tensor::<1>::from_data(labels, device).int())
+    }
+}
+
+impl Records for Texts {
+    type Example = (Vec<f32>, Vec<f32>);
+    type Batch = ();
+
+    fn count(&self) -> u64 {
+        Self::RECORDS
+    }
+
+    fn read(&self, record: u64, _: usize) -> Self::Example {
+        let words = (0..LENGTH as u64).map(|place| Self::word(record * LENGTH as u64 + place));
+        (words.collect(), vec![(record % CLASSES as u64) as f32])
+    }
+
+    fn made_up(&self, number: u64) -> Self::Example {
+        self.read(Self::RECORDS + number, 0)
+    }
+
+    fn batch(&self, _: Vec<Self::Example>, _: &Device) {}
+}
+
+/// A block of a transformer, with the order and activation that torch.nn.TransformerEncoderLayer has by default.
+#[derive(Module, Debug)]
+struct Block {
+    attention: PrivateMultiHeadAttention,
+    norm_1: PrivateLayerNorm,
+    wide: PrivateLinear,
+    narrow: PrivateLinear,
+    norm_2: PrivateLayerNorm,
+}
+
+impl Block {
+    fn new(device: &Device) -> Self {
+        let attention = MultiHeadAttentionConfig::new(WIDTH, HEADS).with_dropout(0.0);
+        Self {
+            attention: attention.private(device),
+            norm_1: LayerNormConfig::new(WIDTH).private(device),
+            wide: LinearConfig::new(WIDTH, 4 * WIDTH).private(device),
+            narrow: LinearConfig::new(4 * WIDTH, WIDTH).private(device),
+            norm_2: LayerNormConfig::new(WIDTH).private(device),
+        }
+    }
+
+    fn each(&self, x: PerRecord<3>) -> PerRecord<3> {
+        let x = self.norm_1.each(x.clone() + self.attention.each(x));
+        self.norm_2.each(x.clone() + self.narrow.each(self.wide.each(x).relu()))
+    }
+}
+
+#[derive(Module, Debug)]
+struct Transformer {
+    words: PrivateEmbedding,
+    places: PrivateEmbedding,
+    first: Block,
+    second: Block,
+    last: PrivateLinear,
+}
+
+impl Transformer {
+    fn new(device: &Device) -> Self {
+        Self {
+            words: EmbeddingConfig::new(WORDS, WIDTH).private(device),
+            places: EmbeddingConfig::new(LENGTH, WIDTH).private(device),
+            first: Block::new(device),
+            second: Block::new(device),
+            last: LinearConfig::new(WIDTH, CLASSES).private(device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        outputs(self, x)
+    }
+}
+
+impl PerRecordModel for Transformer {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let places = self.places.each(x.positions());
+        let x = self.words.each(x) + places;
+        self.last.each(self.second.each(self.first.each(x)).average())
+    }
+}
+
+/// The inputs and labels of a batch: from the number of the round and the size.
+type Next<'a> = &'a dyn Fn(u64, u64, &Device) -> (Tensor<2>, Tensor<1, Int>);
+
 /// CPU seconds of all threads of this process.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -63,6 +180,11 @@ fn peak_megabytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// Resets the peak memory of this process.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Seconds and CPU seconds of some rounds, after three warm-up rounds.
@@ -79,16 +201,16 @@ fn timed(
 fn public<M: Module>(
     model: M,
     forward: impl Fn(&M, Tensor<2>) -> Tensor<2>,
-    data: &Digits,
+    next: Next<'_>,
     (batch, rounds): (u64, u64),
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let (device, mut round, mut model) = (Device::flex().autodiff(), 0, Some(model));
     let mut optimizer = SgdConfig::new().init();
     timed(rounds, || {
-        let batch = data.next(round, batch, &device);
+        let (inputs, labels) = next(round, batch, &device);
         round += 1;
         let mut own = model.take().ok_or("no model")?;
-        let loss = cross_entropy(forward(&own, batch.images), batch.labels).mean();
+        let loss = cross_entropy(forward(&own, inputs), labels).mean();
         let gradients = GradientsParams::from_grads(loss.backward(), &own);
         own = optimizer.step(0.15, own, gradients);
         model = Some(own);
@@ -96,9 +218,10 @@ fn public<M: Module>(
     })
 }
 
-fn private<M: PerRecordModel + Sync>(
+fn private<M: PerRecordModel + Sync, R: Records + Sync>(
     model: M,
-    data: &Digits,
+    data: R,
+    numbers: impl Fn(&R::Example) -> (Vec<f32>, Vec<f32>) + Sync,
     (batch, rounds): (u64, u64),
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let expected = PublicCount::new(batch as f64)?;
@@ -108,7 +231,7 @@ fn private<M: PerRecordModel + Sync>(
         expected,
     );
     let tile = std::env::var("VEILGRAD_BENCH_TILE").map_or(Ok(0), |tile| tile.parse())?;
-    let (loss, numbers) = (Loss::SoftmaxCrossEntropy, digits::numbers);
+    let loss = Loss::SoftmaxCrossEntropy;
     let mut trainer = Trainer::per_record_with(
         &model,
         data,
@@ -157,11 +280,35 @@ fn private<M: PerRecordModel + Sync>(
     Ok(times)
 }
 
+fn with_images(model: &str, mode: &str, size: (u64, u64)) -> Result<(f64, f64), Box<dyn Error>> {
+    let (data, device) = (Digits::train()?, Device::flex().autodiff());
+    // Unpacking the data takes more memory than training.
+    forget_peak();
+    let next = |round, batch, device: &Device| {
+        let batch = data.next(round, batch, device);
+        (batch.images, batch.labels)
+    };
+    match (model, mode) {
+        ("A", "private") => private(PrivateCnn::new(&device), &data, digits::numbers, size),
+        ("A", _) => public(PublicCnn::new(&device), PublicCnn::forward, &next, size),
+        (_, "private") => private(Mlp::new(&device), &data, digits::numbers, size),
+        _ => public(Mlp::new(&device), Mlp::forward, &next, size),
+    }
+}
+
+fn with_texts(mode: &str, size: (u64, u64)) -> Result<(f64, f64), Box<dyn Error>> {
+    let model = Transformer::new(&Device::flex().autodiff());
+    match mode {
+        "private" => private(model, Texts, Clone::clone, size),
+        _ => public(model, Transformer::forward, &Texts::next, size),
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let quick = arguments.iter().any(|a| a == "--quick") || arguments.is_empty();
     let cases = if quick {
-        vec![("A", "private", 256, 3), ("B", "private", 256, 3)]
+        ["A", "B", "C"].map(|model| (model, "private", 256, 3)).to_vec()
     } else {
         let [model, mode, threads, batch, rounds] = &arguments[..] else {
             return Err("MODEL MODE THREADS BATCH ROUNDS".into());
@@ -171,18 +318,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         vec![(model.as_str(), mode.as_str(), batch.parse()?, rounds.parse()?)]
     };
-    let data = Digits::train()?;
-    // Resets the peak memory: unpacking the data takes more memory than training.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
-    let device = Device::flex().autodiff();
     for (model, mode, batch, rounds) in cases {
-        let size = (batch, rounds);
-        let (seconds, cpu) = match (model, mode) {
-            ("A", "private") => private(PrivateCnn::new(&device), &data, size)?,
-            ("A", _) => public(PublicCnn::new(&device), PublicCnn::forward, &data, size)?,
-            ("B", "private") => private(Mlp::new(&device), &data, size)?,
-            ("B", _) => public(Mlp::new(&device), Mlp::forward, &data, size)?,
-            (other, _) => return Err(format!("there is no model {other}").into()),
+        let (seconds, cpu) = match model {
+            "A" | "B" => with_images(model, mode, (batch, rounds))?,
+            "C" => with_texts(mode, (batch, rounds))?,
+            other => return Err(format!("there is no model {other}").into()),
         };
         let examples = (batch * rounds) as f64;
         println!(

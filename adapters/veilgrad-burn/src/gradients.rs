@@ -1,13 +1,14 @@
 //! Collects per-record gradients from the tape of a tile.
 
 use veilgrad_mechanism::RecordVector;
+use veilgrad_nn::adapter::{Kernel, TableGradients};
 use veilgrad_nn::round::Vector;
 
 use crate::inspect::Parameter;
 use crate::layer_pass::LayerPass;
 use crate::tape::Use;
 
-/// The gradients of a tile: a row per record for each parameter, or the two factors of a row.
+/// The gradients of a tile: a row per record for each parameter, the two factors of a row, or some rows of a table.
 pub(crate) struct TileGradients {
     vectors: Vec<Source>,
 }
@@ -15,22 +16,37 @@ pub(crate) struct TileGradients {
 enum Source {
     Dense { rows: Vec<f32>, length: usize },
     Outer { found: Box<LayerPass>, inputs: usize, outputs: usize },
+    Table(Box<TableGradients>),
 }
 
 /// The form of each parameter's gradient: an outer product if it is used once, as the first parameter of a
 /// layer whose gradient is an outer product; otherwise dense.
 pub(crate) fn vectors(uses: &[Use], parameters: &[Parameter]) -> Vec<Vector> {
-    let vector = |parameter: &Parameter| {
-        let mut using = uses.iter().filter(|one| place(one, parameter).is_some());
-        let first = using.next().filter(|_| using.next().is_none());
-        let outer = first.filter(|one| place(one, parameter) == Some(0));
-        Vector {
-            name: parameter.name.clone(),
-            length: parameter.length,
-            outer: outer.and_then(|one| one.prepared.kernel.outer()),
-        }
+    let vector = |parameter: &Parameter| Vector {
+        name: parameter.name.clone(),
+        length: parameter.length,
+        outer: only_use(uses, parameter).and_then(|index| uses[index].prepared.kernel.outer()),
     };
     parameters.iter().map(vector).collect()
+}
+
+/// The bytes that a tile holds per record: gradients that are written out, and inputs, outputs and their gradients.
+pub(crate) fn held(uses: &[Use], parameters: &[Parameter]) -> usize {
+    let written_out = |parameter: &&Parameter| {
+        let kernel = only_use(uses, parameter).map(|index| &uses[index].prepared.kernel);
+        kernel.is_none_or(|kernel| kernel.outer().is_none() && !kernel.is_table())
+    };
+    let gradients: usize = parameters.iter().filter(written_out).map(|p| p.length).sum();
+    let kernels = uses.iter().map(|one| &one.prepared.kernel);
+    let values = kernels.map(|kernel| kernel.inputs() + kernel.output().iter().product::<usize>());
+    4 * (gradients + 2 * values.sum::<usize>())
+}
+
+/// The use of a parameter, if it is used once and as the first parameter of a layer.
+fn only_use(uses: &[Use], parameter: &Parameter) -> Option<usize> {
+    let mut using = (0..uses.len()).filter(|index| place(&uses[*index], parameter).is_some());
+    let first = using.next().filter(|_| using.next().is_none());
+    first.filter(|index| place(&uses[*index], parameter) == Some(0))
 }
 
 /// The index of a parameter among those of a layer's kernel.
@@ -57,7 +73,8 @@ impl TileGradients {
             {
                 let source = match vector.outer {
                     Some(factors) => outer_source(uses, &mut found, parameter, factors)?,
-                    None => dense_source(uses, &mut found, parameter, records),
+                    None => table_source(uses, &found, parameter)
+                        .unwrap_or_else(|| dense_source(uses, &mut found, parameter, records)),
                 };
                 sources.push((index, source));
             }
@@ -75,6 +92,11 @@ impl TileGradients {
                     numbers.extend(left);
                     numbers.extend(right);
                 }
+                RecordVector::Rows(table) => {
+                    // Entries are below 2^24, so that f32 holds them exactly.
+                    numbers.extend(table.rows.iter().map(|row| *row as f32));
+                    numbers.extend(table.values);
+                }
             }
         }
         numbers
@@ -90,6 +112,7 @@ impl TileGradients {
                 let (left, right) = (found.x.slice(), found.dy.slice());
                 RecordVector::Outer(&left[row(*inputs)], &right[row(*outputs)])
             }
+            Source::Table(gradients) => gradients.record(row),
         }
     }
 }
@@ -108,6 +131,18 @@ fn outer_source(
     Some(Source::Outer { found: Box::new(found.take()?), inputs, outputs })
 }
 
+/// The rows of a table that is used once.
+fn table_source(
+    uses: &[Use],
+    found: &[Option<LayerPass>],
+    parameter: &Parameter,
+) -> Option<Source> {
+    let index = only_use(uses, parameter)?;
+    let LayerPass { x, dy, .. } = found[index].as_ref()?;
+    let gradients = uses[index].prepared.kernel.table_gradients(x.slice(), dy.slice())?;
+    Some(Source::Table(Box::new(gradients)))
+}
+
 /// The gradient rows of a parameter, summed over all of its uses; zeros if the loss does not depend on it.
 fn dense_source(
     uses: &[Use],
@@ -120,8 +155,10 @@ fn dense_source(
     for (one, found) in uses.iter().zip(found) {
         let (Some(place), Some(found)) = (place(one, parameter), found) else { continue };
         let order = one.targets[place].map(|target| target.order);
-        let part = match one.prepared.kernel.outer() {
+        let kernel = &one.prepared.kernel;
+        let part = match kernel.outer() {
             Some((inputs, outputs)) if place == 0 => materialise(found, inputs, outputs),
+            _ if place == 0 && kernel.is_table() => whole_tables(found, kernel, length),
             _ => std::mem::take(&mut found.back.parameters[place]),
         };
         let part = order.map_or_else(Vec::new, |order| order.to_burn(part));
@@ -135,6 +172,18 @@ fn dense_source(
         }
     }
     Source::Dense { rows: rows.unwrap_or_else(|| vec![0.0; records * length]), length }
+}
+
+/// The gradients of a table, written out: a whole table per record.
+fn whole_tables(found: &LayerPass, kernel: &Kernel, length: usize) -> Vec<f32> {
+    let (x, dy) = (found.x.slice(), found.dy.slice());
+    let mut rows = vec![0.0; x.len() / kernel.inputs() * length];
+    if let Some(gradients) = kernel.table_gradients(x, dy) {
+        for (record, row) in rows.chunks_exact_mut(length).enumerate() {
+            gradients.add_to(record, row);
+        }
+    }
+    rows
 }
 
 /// The outer products of a tile, written out as rows.

@@ -10,7 +10,7 @@ use veilgrad_nn::{Layer as Native, Loss};
 
 use crate::layer::{
     PrivateBatchNorm, PrivateConv1d, PrivateConv2d, PrivateEmbedding, PrivateGroupNorm,
-    PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d,
+    PrivateLayerNorm, PrivateLinear, PrivateMaxPool2d, PrivateMultiHeadAttention,
 };
 use crate::tape::{self, Layer, numbers};
 use crate::{Outcome, Records};
@@ -28,7 +28,7 @@ pub trait PerRecordModel: Module {
 /// sequence of operations that depends neither on the number of rows, nor on i, nor on another row.
 ///
 /// Proof: the only operations are the native kernels of `veilgrad-nn`, which guarantee this, elementwise
-/// addition, and reshapes within a row. A model cannot convert a [`Tensor`] to a `PerRecord` or back:
+/// addition, and reshapes and concatenation within a row. A model cannot convert a [`Tensor`] to a `PerRecord` or back:
 ///
 /// ```compile_fail
 /// # use veilgrad_burn::PerRecord;
@@ -142,6 +142,48 @@ impl PrivateMaxPool2d {
             );
         }
         x.through(|x| self.forward(x))
+    }
+}
+
+impl PerRecord<2> {
+    /// The positions of the inputs of each record: 0, 1, … whatever the inputs are. For embeddings of positions.
+    #[must_use]
+    pub fn positions(&self) -> Self {
+        let [records, length] = self.0.dims();
+        let positions: Vec<f32> =
+            (0..records).flat_map(|_| (0..length).map(|position| position as f32)).collect();
+        let positions = TensorData::new(positions, [records, length]);
+        Self(Tensor::from_data(positions, &self.0.device()))
+    }
+}
+
+impl PerRecord<3> {
+    /// The mean over the positions of each record: `[records, channels]` from `[records, length, channels]`.
+    #[must_use]
+    pub fn average(self) -> PerRecord<2> {
+        let layer = Layer {
+            name: "average",
+            settings: Vec::new(),
+            kernel: &|shape| Kernel::new(&Native::GlobalAverage, shape),
+            targets: Vec::new(),
+            values: &Vec::new,
+        };
+        let mean = |x: Tensor<3>| x.mean_dim(1).squeeze_dim::<2>(1);
+        PerRecord(tape::record(&self.0, layer).unwrap_or_else(|| mean(self.0)))
+    }
+}
+
+impl PrivateMultiHeadAttention {
+    /// Attention of the positions of each record to each other; only without dropout and quiet softmax.
+    pub fn each(&self, x: PerRecord<3>) -> PerRecord<3> {
+        if !self.is_native() {
+            tape::refuse(
+                "PrivateMultiHeadAttention: only attention without dropout and quiet softmax keeps \
+                 records apart by construction"
+                    .to_owned(),
+            );
+        }
+        x.through(|x| self.forward(x.clone(), x.clone(), x, None))
     }
 }
 

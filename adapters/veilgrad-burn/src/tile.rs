@@ -6,7 +6,7 @@ use veilgrad_mechanism::Metric;
 use veilgrad_nn::round::{Vector, quietly};
 
 use crate::error::ModelError;
-use crate::gradients::{TileGradients, vectors};
+use crate::gradients::{TileGradients, held, vectors};
 use crate::inspect::{Parameters, check_untracked};
 use crate::tape::{self, Tape, numbers};
 use crate::{Outcome, Records};
@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) partial: bool,
     /// The form of gradients, and after them statistics; known after the first pass.
     pub(crate) vectors: Vec<Vector>,
+    /// The approximate bytes of a tile per record; known after the first pass.
+    pub(crate) held: usize,
 }
 
 /// The number of examples in a tile is a multiple of this; made-up ones pad it.
@@ -74,7 +76,7 @@ impl Shape {
         capacity: usize,
     ) -> Self {
         let vectors = vectors(&[], &parameters.all());
-        Self { device, parameters, metrics, capacity, partial: false, vectors }
+        Self { device, parameters, metrics, capacity, partial: false, vectors, held: 0 }
     }
 
     /// Runs made-up examples to learn the form of gradients, or why there are none.
@@ -98,7 +100,9 @@ impl Shape {
         }
         let mut gradients = total.backward();
         check_untracked(model, &mut gradients, &self.parameters.trained)?;
-        self.vectors = vectors(&tape.uses, &self.parameters.all());
+        let parameters = self.parameters.all();
+        self.vectors = vectors(&tape.uses, &parameters);
+        self.held = held(&tape.uses, &parameters);
         Ok(())
     }
 

@@ -185,7 +185,7 @@ where
     const TILE: usize = 128;
     /// The size of the first tile of made-up examples, from which the default tile size is computed.
     const FIRST: usize = 32;
-    /// The approximate limit of the default tile size in bytes of dense gradients.
+    /// The approximate limit of the default tile size in bytes of values and gradients.
     const HELD: usize = 64 << 20;
 
     /// A trainer for any model. `loss` returns one loss per example of a batch. Checks the layers, the losses,
@@ -242,9 +242,8 @@ where
         let numerics = if recorded {
             shape.explore(model, &records, &loss)?;
             if tile == 0 {
-                let dense = shape.vectors.iter().filter(|vector| vector.outer.is_none());
-                let held = dense.map(|vector| 4 * vector.length).sum::<usize>().max(1);
-                shape.capacity = (Self::HELD / held).clamp(8, Self::TILE) / 8 * 8;
+                let records = Self::HELD / shape.held.max(1);
+                shape.capacity = records.clamp(8, Self::TILE) / 8 * 8;
                 shape.explore(model, &records, &loss)?;
             }
             let found = isolation::check(&mut shape, model, &records, &loss)?;

@@ -28,6 +28,28 @@ pub fn squared_norm(x: &[f32]) -> f64 {
     portable::squared_norm(x)
 }
 
+/// [`squared_norm`] of a vector of zeros and rows, bit for bit. `rows` are their first coordinates, which ascend, and
+/// their values; `values` are those of all rows, `width` each.
+pub(crate) fn squared_norm_of_rows<'a>(
+    width: usize,
+    values: &[f32],
+    rows: impl Iterator<Item = (usize, &'a [f32])>,
+) -> f64 {
+    if width.is_multiple_of(LANES) {
+        // Without the zeros every coordinate is in the same lane, and the lanes have the same order.
+        return squared_norm(values);
+    }
+    let mut lanes = [0f64; LANES];
+    for (first, row) in rows {
+        for (place, &x) in (first..).zip(row) {
+            if let Some(lane) = lanes.get_mut(place % LANES) {
+                *lane += f64::from(x) * f64::from(x);
+            }
+        }
+    }
+    portable::total(lanes, &[])
+}
+
 /// What quantised integers u are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quantised {

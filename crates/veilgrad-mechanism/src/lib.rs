@@ -60,7 +60,7 @@ pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;
 pub use noise::{Noise, NoiseError};
-pub use outer::{OuterProducts, RecordVector};
+pub use outer::{OuterProducts, RecordVector, SparseRows};
 pub use partial::{PartialSum, SumError};
 pub use plan::RoundPlan;
 pub use plan_error::PlanError;

@@ -9,6 +9,51 @@ pub enum RecordVector<'a> {
     Values(&'a [f32]),
     /// The two factors of an outer product `left[i] * right[j]`, row by row: the gradient of a linear layer.
     Outer(&'a [f32], &'a [f32]),
+    /// Some rows of a table; all other rows are zero. The same as [`Values`](Self::Values) of the whole table, bit for bit.
+    Rows(SparseRows<'a>),
+}
+
+/// Some rows of a table, the others being zero: the gradient of an embedding, with a row per token of the record.
+///
+/// # Guarantee
+/// The certificate of a record is that of the whole table, because a row cannot occur twice: a record whose rows do not
+/// ascend strictly, are not in the table or do not have `width` coordinates each contributes zero to every group.
+#[derive(Debug, Clone, Copy)]
+pub struct SparseRows<'a> {
+    /// The coordinates of the whole table.
+    pub length: usize,
+    /// The coordinates of one row.
+    pub width: usize,
+    /// The indices of the rows, strictly ascending.
+    pub rows: &'a [u32],
+    /// The coordinates of these rows, one row after the other.
+    pub values: &'a [f32],
+}
+
+impl SparseRows<'_> {
+    /// Whether every row is in the table, no row occurs twice, and each has all of its coordinates.
+    pub(crate) fn is_valid(&self) -> bool {
+        let width = self.width;
+        let ascend = self.rows.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
+        // Rows ascend, so that the last is the largest.
+        let end = self.rows.last().map_or(Some(0), |last| (*last as usize + 1).checked_mul(width));
+        let whole = self.rows.len().checked_mul(width) == Some(self.values.len());
+        width > 0 && ascend && whole && end.is_some_and(|end| end <= self.length)
+    }
+
+    /// The place of each row in the table, and its coordinates.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        let firsts = self.rows.iter().map(|row| *row as usize * self.width);
+        firsts.zip(self.values.chunks_exact(self.width.max(1)))
+    }
+
+    /// The first coordinate of the table.
+    pub(crate) fn first(&self) -> f32 {
+        match (self.rows, self.values) {
+            ([0, ..], [first, ..]) => *first,
+            _ => 0.0,
+        }
+    }
 }
 
 /// The sum of the records' outer products for one vector of the structure. Implemented by training engines.

@@ -169,6 +169,7 @@ impl PartialSum {
                 PlannedContent::QuantileOfValue(_, vector, _) => match vectors.vector(*vector) {
                     Some(RecordVector::Values([first, ..])) => f64::from(*first),
                     Some(RecordVector::Outer([a, ..], [b, ..])) => f64::from(*a) * f64::from(*b),
+                    Some(RecordVector::Rows(rows)) if rows.is_valid() => f64::from(rows.first()),
                     _ => f64::NAN,
                 },
                 PlannedContent::Weight(_) | PlannedContent::QuantileOfNorm(..) => 0.0,
@@ -228,6 +229,7 @@ impl PartialSum {
             let found = match vectors.vector(index) {
                 Some(RecordVector::Values(values)) => Form::Values(values.len()),
                 Some(RecordVector::Outer(left, right)) => Form::Outer(left.len(), right.len()),
+                Some(RecordVector::Rows(rows)) => Form::Values(rows.length),
                 None => Form::Values(0),
             };
             if found == *expected {
@@ -287,6 +289,9 @@ impl GroupSum {
             .map(|member| {
                 let squared = match (vectors.vector(member.vector), &mut member.storage) {
                     (Some(RecordVector::Values(values)), _) => kernel::squared_norm(values),
+                    (Some(RecordVector::Rows(rows)), _) if rows.is_valid() => {
+                        kernel::squared_norm_of_rows(rows.width, rows.values, rows.iter())
+                    }
                     (Some(RecordVector::Outer(left, right)), Storage::Outer(products)) => {
                         products.squared_norm(left, right)
                     }
@@ -318,6 +323,16 @@ impl GroupSum {
                         let c = round_down(factor.min(f64::from(f32::MAX)));
                         let sums = sums.get_mut(range.clone()).unwrap_or_default();
                         kernel::quantise(values, c, s_int, direction, sums)
+                    }
+                    (Some(RecordVector::Rows(rows)), Storage::Sums(range)) => {
+                        let c = round_down(factor.min(f64::from(f32::MAX)));
+                        let sums = sums.get_mut(range.clone()).unwrap_or_default();
+                        let row = |(first, values): (usize, &[f32])| {
+                            let places = first..first.saturating_add(values.len());
+                            let sums = sums.get_mut(places).unwrap_or_default();
+                            kernel::quantise(values, c, s_int, direction, sums)
+                        };
+                        rows.iter().map(row).fold(Quantised::default(), Quantised::and)
                     }
                     (Some(RecordVector::Outer(_, right)), Storage::Outer(products))
                         if direction == Direction::Add =>

@@ -227,13 +227,11 @@ fn multiply_blocks(shape: Shape, a: Left<'_>, b: Right<'_>, start: Start<'_>, c:
     #[cfg(target_arch = "x86_64")]
     {
         if let Some(v4) = pulp::x86::V4::try_new() {
-            let mut blocks = Blocks { kernel: v4, shape, a, b, start, c, column: 0 };
-            if let Left::Rows(rows) = a {
-                blocks = v4.vectorize(
-                    #[inline(always)]
-                    || blocks.wide(v4, rows),
-                );
-            }
+            let blocks = Blocks { kernel: v4, shape, a, b, start, c, column: 0 };
+            let blocks = v4.vectorize(
+                #[inline(always)]
+                || blocks.wide(v4),
+            );
             return v4.vectorize(
                 #[inline(always)]
                 || blocks.run(),

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use crate::gemm::Panels;
 use crate::layer::{
-    Backward, Compiled, EPSILON, Gradients, Layer, Operation, Packed, Parameter, Spare,
-    rectified_max_pool,
+    Backward, Compiled, EPSILON, Gradients, Layer, Operation, Packed, Parameter, Spare, Table,
+    TableGradients, rectified_max_pool,
 };
 use crate::{ModelError, Window};
 
@@ -50,7 +50,7 @@ pub struct Back {
     /// The gradient by the input; empty unless asked for.
     pub input: Vec<f32>,
     /// The gradients by the parameters (for statistics: their values), a row per record; empty for the
-    /// first parameter of a kernel with [`outer`](Kernel::outer) products.
+    /// first parameter of a kernel with [`outer`](Kernel::outer) products or of a [table](Kernel::is_table).
     pub parameters: Vec<Vec<f32>>,
 }
 
@@ -90,6 +90,11 @@ impl Kernel {
         Ok(Self { operation, inputs: shape.iter().product(), output, lengths })
     }
 
+    /// The number of inputs of one record.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
     /// The shape of the output for one record.
     pub fn output(&self) -> &[usize] {
         &self.output
@@ -104,6 +109,23 @@ impl Kernel {
     /// product of its input and its output gradient.
     pub fn outer(&self) -> Option<(usize, usize)> {
         self.operation.outer()
+    }
+
+    /// Whether the first parameter is a table, so that a record's gradient of it has few rows:
+    /// [`table_gradients`](Self::table_gradients).
+    pub fn is_table(&self) -> bool {
+        self.table().is_some()
+    }
+
+    fn table(&self) -> Option<Table> {
+        self.operation.table()
+    }
+
+    /// The gradients by the first parameter, if it is a table, for the inputs and output gradients of whole records.
+    pub fn table_gradients(&self, x: &[f32], dy: &[f32]) -> Option<TableGradients> {
+        let mut gradients = TableGradients::default();
+        gradients.compute(self.table()?, x.len() / self.inputs, x, dy);
+        Some(gradients)
     }
 
     /// Packs parameters for the kernel, reusing the allocation.
@@ -150,8 +172,8 @@ impl Kernel {
     ) -> Back {
         let records = x.len() / self.inputs;
         let mut input = vec![0.0; if wants_input { records * self.inputs } else { 0 }];
-        let outer = self.outer().is_some();
-        let rows = |index: usize| if outer && index == 0 { 0 } else { records };
+        let is_apart = self.outer().is_some() || self.is_table();
+        let rows = |index: usize| if is_apart && index == 0 { 0 } else { records };
         let numbered = self.lengths.iter().enumerate();
         let mut parameters: Vec<Vec<f32>> =
             numbered.map(|(index, length)| vec![0.0; rows(index) * length]).collect();
@@ -187,6 +209,7 @@ mod tests {
             Kernel::with_epsilon(&Layer::GroupNorm { groups: 2 }, 1e-3, &shape).unwrap(),
             Kernel::with_epsilon(&Layer::LayerNorm, 1e-3, &shape).unwrap(),
             Kernel::with_epsilon(&Layer::BatchNorm, 1e-3, &shape).unwrap(),
+            Kernel::new(&Layer::Attention { heads: 2 }, &[10, 12]).unwrap(),
         ];
         let mut random = SplitMix64(3);
         let mut numbers = |count: usize| {

@@ -71,6 +71,7 @@ mod trainer;
 /// outer products.
 pub mod adapter {
     pub use crate::kernel::{Back, Kernel, KernelWeights};
+    pub use crate::layer::TableGradients;
     pub use crate::loss::Judgement;
     pub use crate::product::outer_products;
 }

@@ -127,11 +127,7 @@ impl Backend for Native<'_> {
     }
 
     fn vector<'m>(&self, memory: &'m Memory, vector: usize, row: usize) -> RecordVector<'m> {
-        let parameter = self.setup.order[vector];
-        match memory.tile.factors(parameter, row) {
-            Some((left, right)) => RecordVector::Outer(left, right),
-            None => RecordVector::Values(memory.tile.gradient(parameter, row)),
-        }
+        memory.tile.vector(self.setup.order[vector], row)
     }
 
     fn metric(&self, memory: &Memory, metric: usize, row: usize) -> f64 {

@@ -9,7 +9,9 @@ use naive::naive;
 use proptest::prelude::*;
 use veilgrad_events::{ClipNorm, JointScale, NoiseMultiplier, PublicCount};
 use veilgrad_mechanism::insecure::look_inside;
-use veilgrad_mechanism::{Allocation, Group, RoundPlan, Structure};
+use veilgrad_mechanism::{
+    Allocation, Group, PartialSum, RecordVector, RoundPlan, SparseRows, Structure,
+};
 
 use crate::layer::Role;
 use crate::model::Prepared;
@@ -30,7 +32,7 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
         _ => Padding::Explicit(size, size / 2),
     };
     let smooth = |kind: usize| if kind == 0 { Layer::Tanh } else { Layer::Gelu };
-    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 10) {
+    let (input, layers): (Vec<usize>, Vec<Layer>) = match pick(0, 11) {
         0 => (
             vec![pick(1, 20)],
             vec![Layer::linear(pick(1, 20)), smooth(pick(0, 1)), Layer::linear(3)],
@@ -108,6 +110,19 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
             (vec![pick(3, 6), pick(3, 6), pick(1, 20)], layers)
         }
         8 => {
+            let (heads, width) = (pick(1, 3), pick(1, 6));
+            let layers = vec![
+                Layer::Embedding { entries: 6, dimension: pick(1, 40) },
+                Layer::linear(3 * heads * width),
+                Layer::Attention { heads },
+                Layer::LayerNorm,
+                Layer::Tanh,
+                Layer::GlobalAverage,
+                Layer::linear(3),
+            ];
+            (vec![pick(1, 20)], layers)
+        }
+        9 => {
             let layers = vec![
                 Conv2d::new(20, 2).into(),
                 smooth(pick(0, 1)),
@@ -117,7 +132,7 @@ fn any_layers(random: &mut SplitMix64) -> (Model, Vec<Layer>) {
             ];
             (vec![pick(4, 8), pick(4, 8), 1], layers)
         }
-        9 => {
+        10 => {
             // Two columns of three to six, at any places.
             let (kept, between, after) = (pick(0, 2), pick(0, 1), pick(0, 1));
             let column = |column, dimension| EmbeddedColumn { column, entries: 6, dimension };
@@ -183,15 +198,24 @@ fn tile_of(model: &Model, records: &[(Vec<f32>, f32)], capacity: usize) -> Tile 
     tile
 }
 
-/// A record's gradient of a parameter, with outer products written out.
+/// A record's gradient of a parameter, with outer products and tables written out.
 fn gradient(tile: &Tile, parameter: usize, row: usize) -> Vec<f64> {
-    match tile.factors(parameter, row) {
-        Some((left, right)) => {
+    match tile.vector(parameter, row) {
+        RecordVector::Outer(left, right) => {
             let product =
                 |a: &f32| right.iter().map(|b| f64::from(*a) * f64::from(*b)).collect::<Vec<_>>();
             left.iter().flat_map(product).collect()
         }
-        None => tile.gradient(parameter, row).iter().map(|g| f64::from(*g)).collect(),
+        RecordVector::Values(values) => values.iter().map(|g| f64::from(*g)).collect(),
+        RecordVector::Rows(SparseRows { length, width, rows, values }) => {
+            let mut table = vec![0.0; length];
+            for (row, values) in rows.iter().zip(values.chunks_exact(width)) {
+                for (to, from) in table[*row as usize * width..].iter_mut().zip(values) {
+                    *to = f64::from(*from);
+                }
+            }
+            table
+        }
     }
 }
 
@@ -316,6 +340,46 @@ proptest! {
                 prop_assert_eq!(bits(&alone, 0), bits(&together, record));
             }
         }
+    }
+
+    #[test]
+    fn the_rows_of_a_table_give_the_bits_of_the_whole_table(
+        seed: u64, dimension in 1usize..70, positions in 1usize..9,
+    ) {
+        let mut random = SplitMix64(seed);
+        let layers = [
+            Layer::Embedding { entries: 6, dimension },
+            Layer::Tanh,
+            Layer::GlobalAverage,
+            Layer::linear(3),
+        ];
+        let model = Model::new(&[positions], layers, random.next()).unwrap();
+        let records = any_records(&model, 5, &mut random);
+        let (tile, plan) = (tile_of(&model, &records, 5), flat_plan(&model, 0.01));
+        let sums = |add: &dyn Fn(&mut PartialSum, usize)| {
+            let mut part = crate::test::begin_part(&model, &plan);
+            (0..5).for_each(|row| add(&mut part, row));
+            look_inside(part).unwrap()
+        };
+        let sparse = sums(&|part, row| {
+            part.add(&crate::test::vectors_of(&model, &tile, row)).unwrap();
+        });
+        let whole = sums(&|part, row| {
+            // As a table that begins with zeros and gets the output gradient of one position after the other.
+            let mut table = vec![0f32; 6 * dimension];
+            let dy = &tile.slopes[1][row * positions * dimension..];
+            for (number, dy) in records[row].0.iter().zip(dy.chunks_exact(dimension)) {
+                let entry = &mut table[*number as usize * dimension..];
+                entry.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
+            }
+            let mut vectors = crate::test::vectors_of(&model, &tile, row);
+            vectors[0] = RecordVector::Values(&table);
+            part.add(&vectors).unwrap();
+        });
+        prop_assert!(sparse.sums[0].iter().any(|sum| *sum != 0));
+        prop_assert_eq!(sparse.sums, whole.sums);
+        let bits = |norms: &[f64]| norms.iter().map(|norm| norm.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&sparse.norms), bits(&whole.norms));
     }
 
     #[test]

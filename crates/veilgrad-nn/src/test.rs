@@ -37,9 +37,5 @@ pub(crate) fn begin_part(model: &Model, plan: &RoundPlan) -> PartialSum {
 pub(crate) fn vectors_of<'a>(model: &Model, tile: &'a Tile, row: usize) -> Vec<RecordVector<'a>> {
     let (vectors, order) = vectors(model);
     let trained = &order[..vectors.trained.len()];
-    let vector = |parameter: &usize| match tile.factors(*parameter, row) {
-        Some((left, right)) => RecordVector::Outer(left, right),
-        None => RecordVector::Values(tile.gradient(*parameter, row)),
-    };
-    trained.iter().map(vector).collect()
+    trained.iter().map(|parameter| tile.vector(*parameter, row)).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::layer::{Backward, Gradients, Parameter, Spare};
+use crate::layer::{Backward, Gradients, Parameter, Spare, TableGradients};
 use crate::loss::{Judgement, class};
 use crate::model::Prepared;
 use crate::round::Performance;
 use crate::{Loss, Model};
+use veilgrad_mechanism::RecordVector;
 use veilgrad_mechanism::exact::vectorised;
 
 /// Buffers for a fixed number of examples: inputs, activations, and gradients.
@@ -31,6 +32,8 @@ pub(crate) struct Tile {
     lengths: Vec<usize>,
     /// The step of each parameter whose gradients are outer products.
     outer: Vec<Option<usize>>,
+    /// The step of each parameter that is a table, and the gradients of its rows.
+    tables: Vec<Option<(usize, TableGradients)>>,
     summed: bool,
     target: usize,
     loss: Loss,
@@ -42,8 +45,8 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// A tile for `capacity` examples. Parameters whose gradients are outer products get no gradient rows
-    /// unless gradients are `summed`.
+    /// A tile for `capacity` examples. Parameters that are tables or whose gradients are outer products get no gradient
+    /// rows unless gradients are `summed`.
     pub(crate) fn new(model: &Model, loss: Loss, capacity: usize, summed: bool) -> Self {
         let network = &model.network;
         let mut widths = vec![network.inputs()];
@@ -54,11 +57,18 @@ impl Tile {
         let mut rows: Vec<usize> = vec![if summed { 1 } else { capacity }; lengths.len()];
         let mut outer = vec![None; lengths.len()];
         let first = model.first_trained();
+        let mut tables: Vec<_> = lengths.iter().map(|_| None).collect();
         for (index, step) in network.steps.iter().enumerate() {
             if index < first {
                 rows[step.parameters.clone()].fill(0);
-            } else if !summed && step.operation.outer().is_some() {
+                continue;
+            }
+            if !summed && step.operation.outer().is_some() {
                 outer[step.parameters.start] = Some(index);
+                rows[step.parameters.start] = 0;
+            }
+            if !summed && step.operation.table().is_some() {
+                tables[step.parameters.start] = Some((index, TableGradients::default()));
                 rows[step.parameters.start] = 0;
             }
         }
@@ -75,6 +85,7 @@ impl Tile {
             judgements: vec![None; capacity],
             lengths,
             outer,
+            tables,
             summed,
             target,
             loss,
@@ -99,6 +110,7 @@ impl Tile {
             false => self.gradients.iter_mut().for_each(wipe_rows),
         }
         self.judgements.fill(None);
+        self.tables.iter_mut().flatten().for_each(|(_, gradients)| gradients.wipe());
         self.spare.wipe();
         (self.count, self.used) = (0, 0);
     }
@@ -190,6 +202,13 @@ impl Tile {
                 spare: &mut self.spare,
             });
         }
+        for (index, gradients) in self.tables.iter_mut().flatten() {
+            let step = &model.network.steps[*index];
+            let Some(table) = step.operation.table() else { continue };
+            let x = &self.values[*index][..count * step.inputs];
+            let dy = &self.slopes[*index + 1][..count * step.outputs];
+            gradients.compute(table, count, x, dy);
+        }
     }
 
     pub(crate) fn input(&self, row: usize) -> &[f32] {
@@ -212,7 +231,18 @@ impl Tile {
         &self.targets[row * self.target..][..self.target]
     }
 
-    /// An example's gradient of a parameter; empty for outer products.
+    /// An example's gradient of a parameter.
+    pub(crate) fn vector(&self, parameter: usize, row: usize) -> RecordVector<'_> {
+        if let Some((left, right)) = self.factors(parameter, row) {
+            return RecordVector::Outer(left, right);
+        }
+        match &self.tables[parameter] {
+            Some((_, gradients)) => gradients.record(row),
+            None => RecordVector::Values(self.gradient(parameter, row)),
+        }
+    }
+
+    /// An example's gradient of a parameter; empty for tables and outer products.
     pub(crate) fn gradient(&self, parameter: usize, row: usize) -> &[f32] {
         let length = self.lengths[parameter];
         self.gradients[parameter].get(row * length..(row + 1) * length).unwrap_or(&[])
@@ -262,7 +292,10 @@ pub(crate) fn best_tile(model: &Model) -> usize {
     let weights = 4 * model.network.weights();
     let tile = (CACHE / values).max(weights / values).clamp(8, 128) / 8 * 8;
     let outer = model.network.steps.iter().filter_map(|step| step.operation.outer());
-    let held = weights - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>();
+    let tables = model.network.steps.iter().filter_map(|step| step.operation.table());
+    let held = weights
+        - outer.map(|(inputs, outputs)| 4 * inputs * outputs).sum::<usize>()
+        - tables.map(|table| 4 * table.entries * table.dimension).sum::<usize>();
     tile.min(HELD / held.max(1)).max(1)
 }
 
@@ -305,6 +338,7 @@ mod tests {
             assert!(!tile.spare.is_wiped());
             tile.wipe();
             assert_eq!(kept(&tile), 0);
+            assert!(tile.tables.iter().flatten().all(|(_, gradients)| gradients.is_wiped()));
             assert!(tile.spare.is_wiped() && tile.judgements.iter().all(Option::is_none));
         }
     }

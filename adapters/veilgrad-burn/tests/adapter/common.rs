@@ -316,10 +316,47 @@ impl PerRecordModel for Sequence {
     }
 }
 
-/// Embedding, attention and a linear layer that is used twice.
+/// The indices of the positions of a record.
+fn positions(x: &Tensor<2>) -> Tensor<2, Int> {
+    let [records, length] = x.dims();
+    Tensor::<1, Int>::arange(0..length as i64, &x.device()).unsqueeze::<2>().repeat_dim(0, records)
+}
+
+/// One table for indices and positions: its gradient is written out.
+#[derive(Module, Debug)]
+pub(crate) struct Tied {
+    pub(crate) embedding: PrivateEmbedding,
+    pub(crate) last: PrivateLinear,
+}
+
+impl Tied {
+    pub(crate) fn new(device: &Device) -> Self {
+        repeatable(Self {
+            embedding: EmbeddingConfig::new(9, 4).private(device),
+            last: LinearConfig::new(24, 3).private(device),
+        })
+    }
+}
+
+impl Classify for Tied {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let places = self.embedding.forward(positions(&x));
+        self.last.forward(relu(self.embedding.forward(x.int()) + places).flatten(1, 2))
+    }
+}
+
+impl PerRecordModel for Tied {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let places = self.embedding.each(x.positions());
+        self.last.each((self.embedding.each(x) + places).relu().flatten())
+    }
+}
+
+/// A transformer: embeddings of indices and positions, attention, and a linear layer that is used twice.
 #[derive(Module, Debug)]
 pub(crate) struct Text {
     pub(crate) embedding: PrivateEmbedding,
+    pub(crate) places: PrivateEmbedding,
     pub(crate) attention: PrivateMultiHeadAttention,
     pub(crate) norm: PrivateLayerNorm,
     pub(crate) twice: PrivateLinear,
@@ -331,27 +368,35 @@ impl Text {
         repeatable({
             let attention =
                 burn::nn::attention::MultiHeadAttentionConfig::new(8, 2).with_dropout(0.0);
-            let mut model = Self {
+            Self {
                 embedding: EmbeddingConfig::new(9, 8).private(device),
+                places: EmbeddingConfig::new(6, 8).private(device),
                 attention: attention.private(device),
                 norm: LayerNormConfig::new(8).private(device),
                 twice: LinearConfig::new(8, 8).with_bias(false).private(device),
                 last: LinearConfig::new(8, 3).private(device),
-            };
-            // No dropout.
-            model.attention.dropout.training = burn::module::Param::from_bool(false);
-            model
+            }
         })
     }
 }
 
 impl Classify for Text {
     fn logits(&self, x: Tensor<2>) -> Tensor<2> {
-        let x = self.embedding.forward(x.int());
+        let places = self.places.forward(positions(&x));
+        let x = self.embedding.forward(x.int()) + places;
         let attended = self.attention.forward(x.clone(), x.clone(), x.clone(), None);
         let x = self.norm.forward(x + attended).mean_dim(1).squeeze_dim::<2>(1);
         let x = self.twice.forward(relu(self.twice.forward(x)));
         self.last.forward(x)
+    }
+}
+
+impl PerRecordModel for Text {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        let places = self.places.each(x.positions());
+        let x = self.embedding.each(x) + places;
+        let x = self.norm.each(x.clone() + self.attention.each(x)).average();
+        self.last.each(self.twice.each(self.twice.each(x).relu()))
     }
 }
 

@@ -2,18 +2,19 @@
 
 use burn::module::Module;
 use burn::nn::LinearConfig;
+use burn::nn::attention::MultiHeadAttentionConfig;
 use burn::nn::pool::MaxPool2dConfig;
 use burn::tensor::{Device, Tensor};
 use veilgrad_burn::{
-    Outcome, PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateMaxPool2d, Trainer,
-    TrainingPlan, cross_entropy,
+    Outcome, PerRecord, PerRecordModel, PrivateConfig, PrivateLinear, PrivateMaxPool2d,
+    PrivateMultiHeadAttention, Trainer, TrainingPlan, cross_entropy,
 };
 use veilgrad_events::{Adjacency, BudgetShare, Numerics};
 use veilgrad_mechanism::Metric;
 use veilgrad_nn::{Loss, Performance};
 
 use crate::common::{
-    Bag, Batch, Classify, Convs, Mlp, Points, Sequence, Text, all_integers, backends, clip,
+    Bag, Batch, Classify, Convs, Mlp, Points, Sequence, Text, Tied, all_integers, backends, clip,
     example, flat, judge, released, repeatable, round, tiles,
 };
 
@@ -190,6 +191,8 @@ fn models_that_keep_records_apart_by_their_types_are_exact_in_tiles_on_every_bac
         exact_by_type(&Mlp::new(&device), Points::new(21, 12, None), &flat(0.5));
         exact_by_type(&Sequence::new(&device), Points::new(21, 12, None), &flat(0.5));
         exact_by_type(&Bag::new(&device), Points::new(21, 6, Some(9)), &flat(0.5));
+        exact_by_type(&Tied::new(&device), Points::new(21, 6, Some(9)), &flat(0.5));
+        exact_by_type(&Text::new(&device), Points::new(21, 6, Some(9)), &flat(0.5));
         let plan = flat(0.5).statistics(clip(2.0), BudgetShare::new(0.1).unwrap());
         exact_by_type(&Convs::new(&device), Points::new(21, 36, None), &plan);
     }
@@ -231,6 +234,30 @@ impl PerRecordModel for Oblong {
     fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
         self.last.each(self.pool.each(x.reshape(&[1, 6, 6])).flatten())
     }
+}
+
+/// A model whose attention drops weights at random.
+#[derive(Module, Debug)]
+struct Random {
+    attention: PrivateMultiHeadAttention,
+    last: PrivateLinear,
+}
+
+impl PerRecordModel for Random {
+    fn each(&self, x: PerRecord<2>) -> PerRecord<2> {
+        self.last.each(self.attention.each(x.reshape(&[9, 4])).average())
+    }
+}
+
+#[test]
+fn a_typed_model_takes_no_attention_with_dropout() {
+    let model = Random {
+        attention: MultiHeadAttentionConfig::new(4, 2).with_dropout(0.1).private(&device()),
+        last: LinearConfig::new(4, 3).private(&device()),
+    };
+    let points = Points::new(5, 36, None);
+    let error = Trainer::per_record(&model, &points, flat(1.0), LOSS, example).err().unwrap();
+    assert!(error.to_string().contains("without dropout"), "{error}");
 }
 
 #[test]

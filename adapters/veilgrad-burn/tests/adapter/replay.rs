@@ -18,8 +18,8 @@ use veilgrad_mechanism::{AllRecords, Allocation, Group, Metric, RoundPlan, Struc
 use veilgrad_nn::{Clipping, Contribution, Loss, Performance, Unit};
 
 use crate::common::{
-    Bag, Classify, Convs, Images, Mlp, Points, Sequence, Text, backends, clip, example, judge,
-    numbers,
+    Bag, Classify, Convs, Images, Mlp, Points, Sequence, Text, Tied, backends, clip, example,
+    judge, numbers,
 };
 
 /// Integers below a bound, from a seed.
@@ -270,7 +270,7 @@ fn compare(seed: u64) -> (String, f64) {
     let rows = Points::new(count, 12, None);
     let images = Points::new(count, 36, None);
     let entries = Points::new(count, 6, Some(9));
-    match words.below(10) {
+    match words.below(12) {
         0 => typed(seed, "mlp", &Mlp::new(&device), rows, false),
         1 => typed(seed, "sequence", &Sequence::new(&device), rows, false),
         2 => typed(seed, "embedding", &Bag::new(&device), entries, false),
@@ -280,7 +280,9 @@ fn compare(seed: u64) -> (String, f64) {
         6 => alone(seed, "images", &Images::new(&device), images, true),
         7 => alone(seed, "mlp", &Mlp::new(&device), rows, false),
         8 => alone(seed, "attention", &Text::new(&device), entries, false),
-        _ => alone(seed, "images", &Images::new(&device), images, false),
+        9 => alone(seed, "images", &Images::new(&device), images, false),
+        10 => typed(seed, "one table, twice", &Tied::new(&device), entries, false),
+        _ => typed(seed, "transformer", &Text::new(&device), entries, false),
     }
 }
 

@@ -16,8 +16,8 @@ use veilgrad_nn::{
 };
 
 use crate::common::{
-    Bag, Classify, Convs, Images, Mlp, Points, Sequence, Text, all_integers, backends, clip, flat,
-    integers, judge, released,
+    Bag, Classify, Convs, Images, Mlp, Points, Sequence, Text, Tied, all_integers, backends, clip,
+    flat, integers, judge, released,
 };
 
 fn statistics(plan: TrainingPlan) -> TrainingPlan {
@@ -132,6 +132,7 @@ fn recorded_sums_are_those_of_brute_force() {
             let points = Points::new(11, 6, Some(9));
             agrees_with_brute_force(&Text::new(&device), &points, flat(bound));
             agrees_with_brute_force(&Bag::new(&device), &points, flat(bound));
+            agrees_with_brute_force(&Tied::new(&device), &points, flat(bound));
             let points = Points::new(11, 36, None);
             agrees_with_brute_force(&Images::new(&device), &points, flat(bound));
         }

@@ -4,6 +4,7 @@ use veilgrad_events::{JointScale, NoiseMultiplier, WeightBound};
 
 use super::*;
 use crate::kernel::Part;
+use crate::outer::SparseRows;
 use crate::{Allocation, Group, RoundPlan, Structure};
 
 /// A small random generator, for magnitudes that proptest strategies rarely reach.
@@ -284,6 +285,95 @@ fn outer_products_give_the_integers_of_their_coordinates() {
         assert!(found.iter().zip(&expected).all(is_near), "{found:?} {expected:?}");
         assert!(exact_squared_norm(&found) > 0);
     }
+}
+
+/// A plan with a table of 40 rows between two other vectors.
+fn table_plan(width: usize) -> RoundPlan {
+    let structure = Structure::new([("a", 3), ("table", 40 * width), ("b", 1)]).unwrap();
+    let group = Group::new("all", ["*"], ClipNorm::new(0.7).unwrap());
+    let noise = Allocation::Proportional(NoiseMultiplier::new(1.1).unwrap());
+    RoundPlan::new(structure, vec![group], noise).unwrap()
+}
+
+#[test]
+fn sparse_rows_give_the_norm_and_the_integers_of_the_whole_table() {
+    let mut rng = TestRng(11);
+    for width in [1, 4, 5, 31, 32, 33, 64, 70] {
+        let plan = table_plan(width);
+        let (mut sparse, mut dense) =
+            (PartialSum::new(&plan.inner, 0, |_| None), PartialSum::new(&plan.inner, 0, |_| None));
+        for record in 0..60 {
+            let rows: Vec<u32> = (0..40).filter(|_| rng.next() % 40 < record).collect();
+            let scale = rng.log_uniform(1e-6, 1e6);
+            let mut numbers = |count: usize| -> Vec<f32> {
+                (0..count).map(|_| (scale * rng.sign() * rng.uniform()) as f32).collect()
+            };
+            let (a, values, b) = (numbers(3), numbers(rows.len() * width), numbers(1));
+            let mut table = vec![0.0; 40 * width];
+            for (row, values) in rows.iter().zip(values.chunks_exact(width)) {
+                table[*row as usize * width..][..width].copy_from_slice(values);
+            }
+            let (a, b) = (RecordVector::Values(&a), RecordVector::Values(&b));
+            let rows = SparseRows { length: 40 * width, width, rows: &rows, values: &values };
+            sparse.add(&[a, RecordVector::Rows(rows), b]).unwrap();
+            dense.add(&[a, RecordVector::Values(&table), b]).unwrap();
+            assert_eq!(sparse.measures[0].to_bits(), dense.measures[0].to_bits());
+        }
+        assert_eq!(sparse.groups[0].certified, dense.groups[0].certified);
+        let (sparse, dense) = (absorbed(&plan, sparse), absorbed(&plan, dense));
+        assert!(dense.iter().any(|u| *u != 0));
+        assert_eq!(sparse, dense, "rows of {width}");
+    }
+}
+
+#[test]
+fn a_record_with_rows_twice_or_out_of_the_table_adds_nothing() {
+    let plan = table_plan(2);
+    let mut part = PartialSum::new(&plan.inner, 0, |_| None);
+    let (a, b) = ([0.5f32; 3], [0.5f32]);
+    let mut add = |rows: &[u32], values: usize, length: usize, width: usize| {
+        let values = &vec![0.5; values];
+        let rows = RecordVector::Rows(SparseRows { length, width, rows, values });
+        part.add(&[RecordVector::Values(&a), rows, RecordVector::Values(&b)])
+    };
+    let unusable: [(&[u32], usize, usize); 7] = [
+        // Twice, in the wrong order, out of the table.
+        (&[3, 3], 4, 2),
+        (&[4, 3], 4, 2),
+        (&[40], 2, 2),
+        (&[u32::MAX], 2, 2),
+        // Too few and too many coordinates, and none.
+        (&[1, 2], 3, 2),
+        (&[1, 2], 5, 2),
+        (&[1, 2], 0, 0),
+    ];
+    for (rows, values, width) in unusable {
+        assert_eq!(add(rows, values, 80, width), Ok(()));
+    }
+    assert!(matches!(add(&[1], 2, 82, 2), Err(SumError::Dimension { .. })));
+    assert_eq!(part.groups[0].certified, 0);
+    assert!(absorbed(&plan, part).iter().all(|u| *u == 0));
+    // The last row is in the table, and a record may have none.
+    let mut part = PartialSum::new(&plan.inner, 0, |_| None);
+    for rows in [&[0, 39][..], &[]] {
+        let values = &vec![0.5; 2 * rows.len()];
+        let rows = RecordVector::Rows(SparseRows { length: 80, width: 2, rows, values });
+        part.add(&[RecordVector::Values(&a), rows, RecordVector::Values(&b)]).unwrap();
+    }
+    assert_eq!(part.groups[0].certified, 2);
+}
+
+#[test]
+fn a_table_whose_rows_are_together_too_long_adds_nothing() {
+    let plan = table_plan(2);
+    let (grid, mut part) = (plan.inner.groups[0].grid, PartialSum::new(&plan.inner, 0, |_| None));
+    let rows = SparseRows { length: 80, width: 2, rows: &[3, 7], values: &[0.9, 0.0, 0.0, 0.9] };
+    let vectors =
+        [RecordVector::Values(&[0.0; 3]), RecordVector::Rows(rows), RecordVector::Values(&[0.0])];
+    // Each row alone is within the sensitivity, both together are not.
+    part.groups[0].add_certified(grid, &vectors[..], f64::from(grid.s_int()));
+    assert_eq!(part.groups[0].certified, 0);
+    assert!(absorbed(&plan, part).iter().all(|u| *u == 0));
 }
 
 #[test]

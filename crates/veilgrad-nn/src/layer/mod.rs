@@ -1,14 +1,18 @@
 //! Layers as a user writes them, and the operations they compile to for one shape of input.
 
 mod activation;
+mod attention;
 mod columns;
 mod conv;
 mod embedding;
+mod group_norm;
+mod lanes;
+mod layer_norm;
 mod linear;
-mod normalise;
 mod operation;
 mod pool;
 mod statistics;
+mod table;
 
 use crate::error::ModelError;
 
@@ -19,6 +23,8 @@ pub(crate) use operation::{
 };
 pub use pool::Window;
 pub(crate) use pool::rectified_max_pool;
+pub(crate) use table::Table;
+pub use table::TableGradients;
 
 /// One layer of a model. Images are `[height, width, channels]`, sequences `[length, features]`.
 ///
@@ -62,6 +68,12 @@ pub enum Layer {
     },
     /// Normalises the last axis at each position, per record.
     LayerNorm,
+    /// Scaled dot-product attention of the positions of a record to each other. Each position of the input holds its
+    /// query, its key and its value, one after the other, each split into heads; the output has the heads of the values.
+    Attention {
+        /// How many heads; divides the number of channels of a query.
+        heads: usize,
+    },
     /// Normalises each channel by *released* running statistics, which are constants of a round, so
     /// that records stay independent. Each record contributes its channel means and mean squares as
     /// one more group of the round.
@@ -124,8 +136,9 @@ impl Layer {
             Self::AveragePool2d(window) => pool::compile(shape, *window, pool::AVERAGE),
             Self::GlobalAverage => pool::compile_global(shape),
             Self::Flatten => Ok((None, vec![shape.iter().product()])),
-            Self::GroupNorm { groups } => normalise::compile_group(shape, *groups, epsilon),
-            Self::LayerNorm => normalise::compile_layer(shape, epsilon),
+            Self::GroupNorm { groups } => group_norm::compile(shape, *groups, epsilon),
+            Self::LayerNorm => layer_norm::compile(shape, epsilon),
+            Self::Attention { heads } => attention::compile(shape, *heads),
             Self::BatchNorm => statistics::compile(shape, epsilon),
             Self::Embedding { entries, dimension } => {
                 embedding::compile(shape, *entries, *dimension)

@@ -1,5 +1,6 @@
 //! Operations on tiles of records: compiled layers.
 
+use super::table::Table;
 use crate::error::ModelError;
 use crate::gemm::{Panels, Start, wipe};
 use veilgrad_mechanism::exact::vectorised;
@@ -156,12 +157,20 @@ pub(crate) trait Operation: Send + Sync {
     );
 
     /// Writes the gradient by `x` where it is needed, and the gradients of the parameters (for statistics:
-    /// the values). Per record, an [`outer`](Operation::outer) parameter gets none.
+    /// the values). Per record, the parameter of an [`outer`](Operation::outer) product or of a
+    /// [`table`](Operation::table) gets none.
     fn backward(&self, pass: Backward<'_>);
 
     /// The numbers of inputs and outputs, if a record's gradient of parameter 0 is the outer product of its
     /// rows in `x` and `dy`.
     fn outer(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// The table that parameter 0 is, if a record's gradient of it is zero except in the rows that its numbers in `x`
+    /// name, and there the sum of `dy` over the positions that name the row: see
+    /// [`TableGradients`](super::TableGradients).
+    fn table(&self) -> Option<Table> {
         None
     }
 }

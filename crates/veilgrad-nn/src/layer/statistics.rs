@@ -1,6 +1,6 @@
 //! Private batch norm: normalisation by released running statistics.
 
-use super::normalise::scale_and_shift;
+use super::group_norm::scale_and_shift;
 use super::operation::{
     Backward, Compiled, Initial, Operation, Packed, Parameter, Role, Spare, last_axis,
 };

@@ -114,6 +114,25 @@ pub(super) fn naive(model: &Model, layers: &[Layer], input: &[f32]) -> Vec<f64> 
                     .map(|i| normal(i) * scale[i % channels] + shift[i % channels])
                     .collect();
             }
+            Layer::Attention { heads } => {
+                let (all, width) = (channels / 3, channels / 3 / heads);
+                let part = |part: usize, t: usize, c: usize| x[t * channels + part * all + c];
+                let mut y = vec![0.0; positions * all];
+                for (t, head, _) in triples(positions, *heads, 1) {
+                    let columns = head * width..(head + 1) * width;
+                    let score = |s: usize| {
+                        let product = columns.clone().map(|c| part(0, t, c) * part(1, s, c));
+                        product.sum::<f64>() / (width as f64).sqrt()
+                    };
+                    let exponentials: Vec<f64> = (0..positions).map(|s| score(s).exp()).collect();
+                    let total: f64 = exponentials.iter().sum();
+                    for c in columns.clone() {
+                        let weighted = (0..positions).map(|s| exponentials[s] * part(2, s, c));
+                        y[t * all + c] = weighted.sum::<f64>() / total;
+                    }
+                }
+                (x, shape) = (y, vec![positions, all]);
+            }
             Layer::BatchNorm => {
                 let (scale, shift, mean, square) = (next(), next(), next(), next());
                 for (i, x) in x.iter_mut().enumerate() {
