@@ -70,9 +70,8 @@ impl Image {
                 ));
             }
         };
-        let config::Scattering {
-            scales, orientations, grid, pool_sigma, colours, mirror, ..
-        } = declaration.model.scattering;
+        let config::Scattering { scales, orientations, grid, pool_sigma, colours, mirror, .. } =
+            declaration.model.scattering;
         let pool = match (grid, pool_sigma) {
             (None, None) => None,
             (Some(grid), Some(sigma)) => Some(Pool { grid, sigma }),
@@ -90,7 +89,8 @@ impl Image {
         }
         if colours.is_some() && planes != 3 {
             return Err(Error::Usage(
-                "[model.scattering] colours = \"opponent\" needs [data] shape = [rows, columns, 3]".to_owned(),
+                "[model.scattering] colours = \"opponent\" needs [data] shape = [rows, columns, 3]"
+                    .to_owned(),
             ));
         }
         Ok(Self { rows, columns, planes, scales, orientations, pool, colours, mirror })
