@@ -482,6 +482,34 @@ mod tests {
     }
 
     #[test]
+    fn opponent_colours_are_those_of_their_definition_and_mirror_images_have_the_same_features() {
+        let (rows, columns) = (8, 10);
+        let image: Vec<f32> =
+            (0..rows * columns * 3).map(|i| (i * i * 37 % 101) as f32 / 101.0).collect();
+        let keys = r#""scales":1,"orientations":4,"norm_groups":2,"grid":4,"pool_sigma":0.9"#;
+        let features = |keys: &str, image: &[f32]| {
+            Inputs::new(&scattering("[8,10,3]", keys)).unwrap().compute(image, None, 1)
+        };
+        let distance =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let mut changed = image.clone();
+        opponent_colours(&mut changed);
+        let opponent = features(&format!(r#"{keys},"colours":"opponent""#), &image);
+        assert!(opponent == features(keys, &changed));
+        assert!(distance(&opponent, &features(keys, &image)) > 0.1);
+
+        let mut mirrored = image.clone();
+        for row in mirrored.chunks_exact_mut(3 * columns) {
+            let pixels: Vec<f32> = row.rchunks_exact(3).flatten().copied().collect();
+            row.copy_from_slice(&pixels);
+        }
+        let averaged = |image: &[f32]| features(&format!(r#"{keys},"mirror":true"#), image);
+        assert!(distance(&averaged(&image), &averaged(&mirrored)) < 1e-2);
+        assert!(distance(&features(keys, &image), &features(keys, &mirrored)) > 0.1);
+        assert!(distance(&averaged(&image), &features(keys, &image)) > 0.1);
+    }
+
+    #[test]
     fn copies_of_an_example_do_not_depend_on_other_examples() {
         let scaled: Vec<f32> = (0..5 * SIZE).map(|i| (i * 37 % 101) as f32 / 101.0).collect();
         let augment = r#""augment":{"copies":3,"shift":1,"flip":true}"#;
