@@ -5,6 +5,7 @@
 //! - [`ids`]: the users of examples in arrays.
 //! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
+//! - [`opponent_colours`]: brightness and differences of colours.
 //! - [`ImageCopy`]: shifted and mirrored copies of images.
 //! - [`CompactRows`]: features in 16 bits a number.
 //!
@@ -18,6 +19,7 @@
 
 mod array;
 mod augment;
+mod colour;
 mod compact;
 mod error;
 mod file;
@@ -34,6 +36,7 @@ mod wavelet;
 
 pub use array::Array;
 pub use augment::ImageCopy;
+pub use colour::opponent_colours;
 pub use compact::CompactRows;
 pub use error::DataError;
 pub use normal::{GroupNorm, scale_to_norm};

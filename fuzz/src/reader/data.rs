@@ -105,7 +105,7 @@ fn table(path: &Path) -> Option<usize> {
     let read = schema.read(path);
     assert_eq!(found.is_ok(), read.is_ok(), "two readings differ");
     let inputs = schema.read_inputs(path);
-    let Table { inputs: all, labels, users } = read.ok()?;
+    let Table { inputs: all, labels, users, .. } = read.ok()?;
     let rows = labels.len();
     assert_eq!(all.values.len(), rows * schema.width());
     assert!(users.as_ref().is_some_and(|users| users.len() == rows));

@@ -60,7 +60,15 @@ pub(super) fn inputs(
                     all.iter().map(|copy| (copy.down, copy.right, copy.mirrored)).collect();
                 shifted(graph, *shape, &shifts, &value)
             }
-            InputStep::Scattering { shape, scales, orientations, grid, pool_sigma } => {
+            InputStep::Scattering {
+                shape,
+                scales,
+                orientations,
+                grid,
+                pool_sigma,
+                opponent_colours,
+                mirror,
+            } => {
                 let [rows, columns, colours] = *shape;
                 let scattering = match (grid, pool_sigma) {
                     (Some(grid), Some(sigma)) => {
@@ -71,11 +79,21 @@ pub(super) fn inputs(
                 }
                 .map_err(Error::usage)?;
                 // Every colour is transformed on its own.
-                let image = graph.reshape(&value, &[rows, columns, colours]);
+                let mut image = graph.reshape(&value, &[rows, columns, colours]);
+                if *opponent_colours {
+                    image = in_opponent_colours(graph, &image);
+                }
                 let planes = graph.transpose(&image, &[0, 3, 1, 2]);
                 let planes = graph.reshape(&planes, &[rows, columns]);
                 let features = scattering::transform(graph, &scattering.operators(), &planes);
                 let width: usize = scattering.shape().iter().product();
+                let mut features = graph.reshape(&features, &[colours, width]);
+                if *mirror {
+                    let mirrored = graph.gather(&features, 2, &scattering.mirrored_places());
+                    let (sum, half) =
+                        (graph.apply("Add", &[&features, &mirrored]), graph.float(0.5));
+                    features = graph.apply("Mul", &[&sum, &half]);
+                }
                 graph.reshape(&features, &[colours * width])
             }
             InputStep::GroupNorm { width, groups, epsilon } => {
@@ -96,6 +114,14 @@ pub(super) fn inputs(
         };
     }
     Ok(Inputs { value, copies, defect, given })
+}
+
+/// Brightness and two differences instead of red, green and blue: a product with the change of basis.
+fn in_opponent_colours(graph: &mut Graph, image: &str) -> Name {
+    let mut basis = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+    veilgrad_data::opponent_colours(&mut basis);
+    let basis = graph.floats(&[3, 3], &basis);
+    graph.apply("MatMul", &[image, &basis])
 }
 
 /// Clamps to bounds that are constants; NaN stays NaN.

@@ -2,7 +2,9 @@
 //! example alone, so that none costs budget.
 
 use veilgrad_data::table::{Column, Kind, Schema, Target, TextFormat};
-use veilgrad_data::{CompactRows, GroupNorm, ImageCopy, Pool, Scattering, scale_to_norm};
+use veilgrad_data::{
+    CompactRows, GroupNorm, ImageCopy, Pool, Scattering, opponent_colours, scale_to_norm,
+};
 use veilgrad_nn::{EmbeddedColumn, InMemory, Model, Whitening, public};
 
 use super::config::{self, Declaration};
@@ -58,6 +60,8 @@ struct Image {
     scales: u32,
     orientations: usize,
     pool: Option<Pool>,
+    colours: Option<config::Colours>,
+    mirror: bool,
 }
 
 impl Image {
@@ -72,7 +76,7 @@ impl Image {
                 ));
             }
         };
-        let config::Scattering { scales, orientations, grid, pool_sigma, .. } =
+        let config::Scattering { scales, orientations, grid, pool_sigma, colours, mirror, .. } =
             declaration.model.scattering;
         let pool = match (grid, pool_sigma) {
             (None, None) => None,
@@ -84,7 +88,18 @@ impl Image {
                 ));
             }
         };
-        Ok(Self { rows, columns, planes, scales, orientations, pool })
+        if mirror && pool.is_none() {
+            return Err(Error::Usage(
+                "[model.scattering] mirror needs grid and pool_sigma".to_owned(),
+            ));
+        }
+        if colours.is_some() && planes != 3 {
+            return Err(Error::Usage(
+                "[model.scattering] colours = \"opponent\" needs [data] shape = [rows, columns, 3]"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self { rows, columns, planes, scales, orientations, pool, colours, mirror })
     }
 
     fn shape(&self) -> Result<[usize; 3], Error> {
@@ -129,6 +144,8 @@ pub(crate) struct Inputs {
     scattering: Option<Scattering>,
     group_norm: GroupNorm,
     planes: usize,
+    colours: Option<config::Colours>,
+    mirror: bool,
     /// Numbers of a scaled example.
     size: usize,
     /// Numbers of an input of the model.
@@ -169,6 +186,8 @@ impl Inputs {
             scattering: image.as_ref().map(Image::scattering).transpose()?,
             group_norm: GroupNorm { groups: model.scattering.norm_groups },
             planes: image.as_ref().map_or(1, |image| image.planes.max(1)),
+            colours: image.as_ref().and_then(|image| image.colours),
+            mirror: image.as_ref().is_some_and(|image| image.mirror),
             size: declared.iter().product::<usize>().max(1),
             width: shape(declaration)?.iter().product::<usize>().max(1),
             norm: model.input_norm,
@@ -266,7 +285,11 @@ impl Inputs {
         let mut features = match self.planes {
             1 => scattering.transform(scaled, threads),
             planes => {
-                let images = scaled.chunks_exact(self.size);
+                let mut pixels = scaled.to_vec();
+                if let Some(config::Colours::Opponent) = self.colours {
+                    opponent_colours(&mut pixels);
+                }
+                let images = pixels.chunks_exact(self.size);
                 let plane = |image, colour| <[f32]>::iter(image).skip(colour).step_by(planes);
                 let by_colour: Vec<f32> = images
                     .flat_map(|image| (0..planes).flat_map(move |colour| plane(image, colour)))
@@ -275,6 +298,10 @@ impl Inputs {
                 scattering.transform(&by_colour, threads)
             }
         };
+        if self.mirror {
+            let average = |part: &mut [f32]| scattering.average_with_mirror_image(part);
+            each_part(&mut features, plane_width, threads, average);
+        }
         self.group_norm.apply_all(&mut features, plane_width, threads);
         let images = scaled.chunks_exact(self.size).zip(features.chunks_exact_mut(self.width));
         // The features of an image with NaN are NaN.
@@ -449,6 +476,64 @@ mod tests {
             .flat_map(|example| (0..inputs.copies()).map(move |c| (example, c)))
             .map(|(e, c)| read(e, c))
             .collect()
+    }
+
+    /// A declaration with this shape and scattering features.
+    fn scattering(shape: &str, keys: &str) -> Declaration {
+        let text = format!(
+            "{{\"classes\":2,\"shape\":{shape},\"bounds\":[0,1],\"model\":{{\"kind\":\"linear\",\
+             \"features\":\"scattering\",\"scattering\":{{{keys}}}}}}}"
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn each_colour_has_the_features_of_an_image_of_that_colour_alone() {
+        let images: Vec<f32> = (0..2 * 30 * 3).map(|i| (i * 37 % 101) as f32 / 101.0).collect();
+        for keys in [
+            r#""scales":1,"orientations":3,"norm_groups":2"#,
+            r#""scales":1,"orientations":3,"norm_groups":4,"grid":3,"pool_sigma":1.0"#,
+        ] {
+            let colours = Inputs::new(&scattering("[5,6,3]", keys)).unwrap();
+            let grey = Inputs::new(&scattering("[5,6]", keys)).unwrap();
+            let together = colours.compute(&images, None, 2);
+            let alone: Vec<f32> = images
+                .chunks_exact(30 * 3)
+                .flat_map(|image| (0..3).map(move |colour| image.iter().skip(colour).step_by(3)))
+                .flat_map(|plane| grey.compute(&plane.copied().collect::<Vec<_>>(), None, 1))
+                .collect();
+            assert_eq!(colours.width, 3 * grey.width);
+            assert!(together == alone, "{keys}");
+            assert!(together[..grey.width] != together[grey.width..2 * grey.width]);
+        }
+    }
+
+    #[test]
+    fn opponent_colours_are_those_of_their_definition_and_mirror_images_have_the_same_features() {
+        let (rows, columns) = (8, 10);
+        let image: Vec<f32> =
+            (0..rows * columns * 3).map(|i| (i * i * 37 % 101) as f32 / 101.0).collect();
+        let keys = r#""scales":1,"orientations":4,"norm_groups":2,"grid":4,"pool_sigma":0.9"#;
+        let features = |keys: &str, image: &[f32]| {
+            Inputs::new(&scattering("[8,10,3]", keys)).unwrap().compute(image, None, 1)
+        };
+        let distance =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let mut changed = image.clone();
+        opponent_colours(&mut changed);
+        let opponent = features(&format!(r#"{keys},"colours":"opponent""#), &image);
+        assert!(opponent == features(keys, &changed));
+        assert!(distance(&opponent, &features(keys, &image)) > 0.1);
+
+        let mut mirrored = image.clone();
+        for row in mirrored.chunks_exact_mut(3 * columns) {
+            let pixels: Vec<f32> = row.rchunks_exact(3).flatten().copied().collect();
+            row.copy_from_slice(&pixels);
+        }
+        let averaged = |image: &[f32]| features(&format!(r#"{keys},"mirror":true"#), image);
+        assert!(distance(&averaged(&image), &averaged(&mirrored)) < 1e-2);
+        assert!(distance(&features(keys, &image), &features(keys, &mirrored)) > 0.1);
+        assert!(distance(&averaged(&image), &features(keys, &image)) > 0.1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use veilgrad_data::ImageCopy;
 use veilgrad_data::table::{Kind, Schema};
 use veilgrad_nn::{EmbeddedColumn, Layer, Model, PlacedLayer};
 
-use super::config::{Declaration, Features};
+use super::config::{self, Declaration, Features};
 use super::inputs::{declared_shape, missing_number, schema, shape};
 use crate::error::Error;
 
@@ -31,6 +31,10 @@ pub(crate) enum InputStep {
         orientations: usize,
         grid: Option<usize>,
         pool_sigma: Option<f64>,
+        /// Whether red, green and blue are replaced by brightness and two differences first.
+        opponent_colours: bool,
+        /// Whether the features are averaged with those of the mirror image.
+        mirror: bool,
     },
     /// Scales groups of consecutive numbers to mean 0 and variance 1. All groups of `width` numbers but the last have
     /// `ceil(width / groups)` numbers.
@@ -103,10 +107,17 @@ pub(crate) fn input_steps(declaration: &Declaration) -> Result<Vec<InputStep>, E
     }
     let shape = shape(declaration)?;
     if model.features == Features::Scattering {
-        let super::config::Scattering { scales, orientations, norm_groups, grid, pool_sigma } =
-            model.scattering;
-        let scattering =
-            InputStep::Scattering { shape: image, scales, orientations, grid, pool_sigma };
+        let config::Scattering { scales, orientations, norm_groups, .. } = model.scattering;
+        let config::Scattering { grid, pool_sigma, colours, mirror, .. } = model.scattering;
+        let scattering = InputStep::Scattering {
+            shape: image,
+            scales,
+            orientations,
+            grid,
+            pool_sigma,
+            opponent_colours: colours == Some(config::Colours::Opponent),
+            mirror,
+        };
         let width = shape.iter().product::<usize>() / image[2].max(1);
         let norm = InputStep::GroupNorm { width, groups: norm_groups, epsilon: FEATURE_EPSILON };
         steps.extend([scattering, norm]);

@@ -88,6 +88,8 @@ fn preconditioning_and_features_that_cannot_be_used_are_named_with_what_would_be
     for (keys, what) in [
         ("scales = 1, orientations = 1", "20 directions of inputs of 8 numbers: must be 1 to 8"),
         ("scales = 1, grid = 3", "grid and pool_sigma go together"),
+        ("scales = 1, mirror = true", "mirror needs grid and pool_sigma"),
+        ("scales = 1, colours = \"opponent\"", "needs [data] shape = [rows, columns, 3]"),
         ("scales = 1, grid = 6, pool_sigma = 1.0", "the grid must have 1 point to as many as"),
         ("scales = 3, grid = 2, pool_sigma = 1.0", "sides must be above 2^J"),
         (

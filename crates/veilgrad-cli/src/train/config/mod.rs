@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::say;
 pub(crate) use data::{Classes, Column, Data, Microbatch, Named, Record, User, UserIds};
-pub(crate) use model::{Augment, Features, Kind, Layer, Model, Padding, Scattering};
+pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, Scattering};
 use pair::pair;
 pub(crate) use privacy::{Precondition, Privacy, Sampling};
 pub(crate) use train::{Optimizer, Schedule, Train};

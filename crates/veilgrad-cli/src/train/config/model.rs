@@ -152,11 +152,32 @@ pub(crate) struct Scattering {
     /// The standard deviation of these averages, in pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pool_sigma: Option<f64>,
+    /// The colours whose features are computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) colours: Option<Colours>,
+    /// Averages features with those of the mirror image.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) mirror: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Colours {
+    /// Brightness and two differences, instead of red, green and blue.
+    Opponent,
 }
 
 impl Default for Scattering {
     fn default() -> Self {
-        Self { scales: 2, orientations: 8, norm_groups: 27, grid: None, pool_sigma: None }
+        Self {
+            scales: 2,
+            orientations: 8,
+            norm_groups: 27,
+            grid: None,
+            pool_sigma: None,
+            colours: None,
+            mirror: false,
+        }
     }
 }
 
