@@ -212,7 +212,7 @@ fn a_model_file_holds_parameters_and_declarations_and_no_places() {
     assert_eq!(metadata.keys().collect::<Vec<_>>(), ["veilgrad"]);
     let declared: Value = serde_json::from_str(metadata["veilgrad"].as_str().unwrap()).unwrap();
     let keys: Vec<&String> = declared.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["declaration", "insecure", "ledger", "schema"]);
+    assert_eq!(keys, ["declaration", "insecure", "ledger", "network", "schema"]);
     let text = declared.to_string();
     assert!(!text.contains('/') && !text.contains(".csv") && !text.contains("toy"), "{text}");
 }

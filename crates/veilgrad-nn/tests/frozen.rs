@@ -129,14 +129,16 @@ fn a_weight_counts_examples_of_its_class_as_often() {
     let train = |data: &[_], weights: &[f32]| {
         // No record is clipped.
         let start = model();
-        let trainer = plain_trainer(&start, plan(1e3, 60.0), 0.2, ONE_THREAD).unwrap();
+        let trainer = plain_trainer(&start, plan(30.0, 60.0), 0.2, ONE_THREAD).unwrap();
         let mut trainer = trainer.class_weights(weights);
         train_exactly(&mut trainer, &in_memory(data), 3);
         trainer.model().clone()
     };
     let weighted = train(&data, &[1.0, 3.0, 1.0]);
-    assert!(common::distance(&weighted, &train(&repeated, &[])) < 1e-3);
-    assert!(common::distance(&weighted, &train(&data, &[])) > 1e-2);
+    // Up to the rounding of sums, which is relative to the clip norm.
+    let same = common::distance(&weighted, &train(&repeated, &[]));
+    let other = common::distance(&weighted, &train(&data, &[]));
+    assert!(other > 1e-2 && same < 0.05 * other, "{same} {other}");
     // Weights of 1 change nothing.
     assert_eq!(common::bits(&train(&data, &[1.0; 3])), common::bits(&train(&data, &[])));
     // Examples of classes without a finite weight contribute zero.

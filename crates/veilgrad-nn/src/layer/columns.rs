@@ -83,7 +83,7 @@ impl EmbedColumns {
         let EmbeddedColumn { entries, dimension, .. } = self.columns[table];
         // The cast saturates and turns NaN into 0; the comparison rejects both.
         let entry = number as usize;
-        (entry as f32 == number && entry < entries).then_some(entry * dimension)
+        (entry as f32 == number && entry < entries).then(|| entry * dimension)
     }
 }
 

@@ -270,12 +270,9 @@ impl Declaration {
         if let Some(name) = repeated(self.header.iter().flatten()) {
             return Err(format!("[data] header has {name:?} twice"));
         }
-        if let (Some(header), Some(column)) = (
-            &self.header,
-            self.columns.iter().find(|column| {
-                self.header.as_ref().is_some_and(|header| !header.contains(&column.name))
-            }),
-        ) {
+        if let Some(header) = &self.header
+            && let Some(column) = self.columns.iter().find(|c| !header.contains(&c.name))
+        {
             let (name, count) = (&column.name, header.len());
             return Err(format!("[data] header, of {count} names, has no column {name:?}"));
         }
