@@ -16,6 +16,7 @@ pub(crate) mod network;
 pub(crate) mod place;
 mod precondition;
 mod progress;
+mod schema;
 mod start;
 
 use std::num::NonZeroU32;
