@@ -128,7 +128,7 @@ fn a_weight_counts_examples_of_its_class_as_often() {
         .collect();
     let train = |data: &[_], weights: &[f32]| {
         // No record is clipped.
-        let start = model();
+        let start = Model::new(&[common::INPUT], [Layer::linear(3)], 1).unwrap();
         let trainer = plain_trainer(&start, plan(30.0, 60.0), 0.2, ONE_THREAD).unwrap();
         let mut trainer = trainer.class_weights(weights);
         train_exactly(&mut trainer, &in_memory(data), 3);

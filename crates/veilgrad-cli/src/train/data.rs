@@ -7,7 +7,8 @@ use veilgrad_data::{Array, DataError, ids, idx, npy};
 use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, Microbatch, Record, UserIds};
-use super::inputs::{Inputs, Rows, declared_shape, scale, schema, shape};
+use super::inputs::{Inputs, Rows, declared_shape, scale, shape};
+use super::schema::schema;
 use crate::error::Error;
 
 /// Examples from files, scaled to their declared bounds. Not `Debug`, because they may be private.

@@ -17,6 +17,7 @@ pub(crate) mod network_description;
 pub(crate) mod place;
 mod precondition;
 mod progress;
+mod schema;
 mod start;
 
 use std::num::NonZeroU32;

@@ -3,7 +3,7 @@
 use veilgrad_nn::{Conv2d, EmbeddedColumn, Layer, Padding};
 
 use super::config::{self, Declaration, Kind};
-use super::inputs;
+use super::{inputs, schema};
 use crate::error::Error;
 
 /// How many parameters a model may have.
@@ -18,7 +18,7 @@ pub(crate) fn layers(declaration: &Declaration) -> Result<Vec<Layer>, Error> {
     }
     let config = &declaration.model;
     let mut layers = Vec::new();
-    let embedded = inputs::embedded(declaration);
+    let embedded = schema::embedded(declaration);
     if !embedded.is_empty() {
         layers.push(Layer::EmbedColumns(embedded));
     }
@@ -62,7 +62,7 @@ const fn hidden(widths: &[usize], kind: Kind) -> &[usize] {
 /// When listed layers do not fit each other, or are too large.
 pub(crate) fn most_parameters(declaration: &Declaration) -> Result<u128, Error> {
     let (mut shape, model) = (inputs::shape(declaration)?, &declaration.model);
-    let (mut sum, embedded) = (0, inputs::embedded(declaration));
+    let (mut sum, embedded) = (0, schema::embedded(declaration));
     for EmbeddedColumn { entries, dimension, .. } in &embedded {
         sum += wide(*entries) * wide(*dimension);
     }

@@ -8,7 +8,8 @@ use veilgrad_data::table::{Kind, Schema};
 use veilgrad_nn::{EmbeddedColumn, Layer, Model, PlacedLayer};
 
 use super::config::{self, Declaration, Features};
-use super::inputs::{declared_shape, missing_number, schema, shape};
+use super::inputs::{declared_shape, shape};
+use super::schema::{missing_number, schema};
 use crate::error::Error;
 
 /// The version of the description below.

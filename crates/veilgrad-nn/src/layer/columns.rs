@@ -35,11 +35,22 @@ struct EmbedColumns {
 }
 
 /// A part of a row.
+#[derive(Clone, Copy)]
 enum Part {
     /// So many numbers that stay as they are.
     Kept(usize),
     /// A number that is replaced by a row of this table.
     Replaced { table: usize, dimension: usize },
+}
+
+impl Part {
+    /// How many numbers of the input it takes, and of the output it makes.
+    const fn lengths(self) -> (usize, usize) {
+        match self {
+            Self::Kept(count) => (count, count),
+            Self::Replaced { dimension, .. } => (1, dimension),
+        }
+    }
 }
 
 pub(super) fn compile(shape: &[usize], columns: &[EmbeddedColumn]) -> Result<Compiled, ModelError> {
@@ -87,9 +98,6 @@ impl EmbedColumns {
     }
 }
 
-/// The number that stands for no entry.
-const NONE: f32 = -1.0;
-
 impl Operation for EmbedColumns {
     fn parameters(&self) -> Vec<Parameter> {
         let parameter = |(number, column): (usize, &EmbeddedColumn)| {
@@ -105,10 +113,7 @@ impl Operation for EmbedColumns {
         let rows = x.chunks_exact(self.inputs).zip(y.chunks_exact_mut(self.outputs));
         for (mut x, mut y) in rows {
             for part in self.parts() {
-                let (from, to) = match part {
-                    Part::Kept(count) => (count, count),
-                    Part::Replaced { dimension, .. } => (1, dimension),
-                };
+                let (from, to) = part.lengths();
                 let (number, rest) = x.split_at(from);
                 let (written, left) = std::mem::take(&mut y).split_at_mut(to);
                 (x, y) = (rest, left);
@@ -120,7 +125,8 @@ impl Operation for EmbedColumns {
                     Some(first) => {
                         written.copy_from_slice(&packed.values[table][first..][..dimension]);
                     }
-                    None if number[0] == NONE => written.fill(0.0),
+                    // No entry.
+                    None if number[0] == -1.0 => written.fill(0.0),
                     // NaN makes the loss NaN, so that the record contributes zero.
                     None => written.fill(f32::NAN),
                 }
@@ -133,10 +139,7 @@ impl Operation for EmbedColumns {
             let rows = dx.chunks_exact_mut(self.inputs).zip(pass.dy.chunks_exact(self.outputs));
             for (mut dx, mut dy) in rows {
                 for part in self.parts() {
-                    let (to, from) = match part {
-                        Part::Kept(count) => (count, count),
-                        Part::Replaced { dimension, .. } => (1, dimension),
-                    };
+                    let (to, from) = part.lengths();
                     let (written, left) = std::mem::take(&mut dx).split_at_mut(to);
                     let (slopes, rest) = dy.split_at(from);
                     (dx, dy) = (left, rest);
@@ -151,10 +154,7 @@ impl Operation for EmbedColumns {
         let rows = pass.x.chunks_exact(self.inputs).zip(pass.dy.chunks_exact(self.outputs));
         for (record, (mut x, mut dy)) in rows.enumerate() {
             for part in self.parts() {
-                let (from, to) = match part {
-                    Part::Kept(count) => (count, count),
-                    Part::Replaced { dimension, .. } => (1, dimension),
-                };
+                let (from, to) = part.lengths();
                 let (number, rest) = x.split_at(from);
                 let (slopes, left) = dy.split_at(to);
                 (x, dy) = (rest, left);

@@ -9,7 +9,7 @@ use veilgrad_data::table::{is_parquet, is_table, is_text};
 use super::model::WIDEST;
 use super::refuse::{ascend, refuse, repeated};
 use crate::train::config::{Classes, Column, Config, Data, Declaration, Kind, Record, User};
-use crate::train::inputs::missing_number;
+use crate::train::schema::missing_number;
 
 /// Larger shifts of copies are taken for mistakes.
 const MOST_SHIFT: u8 = 16;

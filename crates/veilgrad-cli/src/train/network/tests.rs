@@ -101,7 +101,7 @@ fn embedded_columns_are_counted_and_placed() {
     let declaration: Declaration = serde_json::from_str(&text).unwrap();
     declaration.check().unwrap();
     let places: Vec<_> =
-        inputs::embedded(&declaration).iter().map(|c| (c.column, c.entries)).collect();
+        schema::embedded(&declaration).iter().map(|c| (c.column, c.entries)).collect();
     assert_eq!(places, [(1, 3), (4, 2)]);
     let model = build::model(&declaration).unwrap();
     assert_eq!(model.output(), [1]);
