@@ -76,7 +76,7 @@ fn labels_are_found_as_in_training() {
     assert!(left_out > 10 && found["evaluated"].as_u64().unwrap() + left_out == 100);
     assert!(found["auc"].is_null() && found["auc_reason"].is_string());
     std::fs::write(&unknown, text.replace(",b\n", ",c\n").replace(",a\n", ",c\n")).unwrap();
-    refused(&["evaluate", &model, &unknown], 5, "no example with a declared class");
+    refused(&["evaluate", &model, &unknown], 5, "no example with a declared label");
     // Arrays.
     let images = format!("{}/tests/first_edition/images.npy", env!("CARGO_MANIFEST_DIR"));
     let cnn = format!("{}/tests/first_edition/cnn.safetensors", env!("CARGO_MANIFEST_DIR"));

@@ -333,7 +333,7 @@ fn model_files_that_declare_more_than_they_hold_are_refused() {
         ),
         (r#"\"filters\":4"#, r#"\"filters\":16000000"#, "more than 8388608 numbers"),
         (r#"\"shape\":[9,7]"#, r#"\"shape\":[4000,4000]"#, "more than 8388608 numbers"),
-        (r#"\"outputs\":5"#, r#"\"outputs\":6"#, "linear1.weight"),
+        (r#"\"outputs\":5"#, r#"\"outputs\":6"#, "describes another network than it declares"),
         (r#"\"groups\":2"#, r#"\"groups\":0"#, "groups 0 is not in"),
         (r#"\"kind\":\"tanh\""#, r#"\"kind\":\"sine\""#, "unknown variant"),
     ] {
