@@ -154,7 +154,7 @@ fn rows() -> Vec<[String; 4]> {
         let (x, y) = (f64::from(i * 37 % 101) / 128.0, f64::from(i * 53 % 97) / 128.0);
         let word = ["red", "green", "blue"][i as usize % 3];
         let y = if i % 7 == 3 { String::new() } else { y.to_string() };
-        [x.to_string(), y, word.to_owned(), if i % 2 == 0 { "a" } else { "b" }.to_owned()]
+        [x.to_string(), y, word.to_owned(), if i.is_multiple_of(2) { "a" } else { "b" }.to_owned()]
     };
     (0..60).map(row).collect()
 }

@@ -64,6 +64,8 @@ pub(crate) enum Kind {
 }
 
 /// A layer of a model of kind "layers". Images are [rows, columns, channels].
+// Layer norm is the name of a layer.
+#[allow(clippy::enum_variant_names)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Layer {
