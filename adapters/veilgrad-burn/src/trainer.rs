@@ -186,7 +186,7 @@ where
     /// The size of the first tile of made-up examples, from which the default tile size is computed.
     const FIRST: usize = 32;
     /// The approximate limit of the default tile size in bytes of values and gradients.
-    const HELD: usize = 64 << 20;
+    const HELD: usize = 32 << 20;
 
     /// A trainer for any model. `loss` returns one loss per example of a batch. Checks the layers, the losses,
     /// and on made-up examples whether the model isolates records.
@@ -242,8 +242,8 @@ where
         let numerics = if recorded {
             shape.explore(model, &records, &loss)?;
             if tile == 0 {
-                let records = Self::HELD / shape.held.max(1);
-                shape.capacity = records.clamp(8, Self::TILE) / 8 * 8;
+                let fitting = Self::HELD / shape.held.max(1);
+                shape.capacity = fitting.clamp(8, Self::TILE) / 8 * 8;
                 shape.explore(model, &records, &loss)?;
             }
             let found = isolation::check(&mut shape, model, &records, &loss)?;
