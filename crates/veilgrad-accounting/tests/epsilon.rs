@@ -269,9 +269,13 @@ fn rare_distinct_rounds_with_noise_over_six_decades_cost_a_thousandth_more_at_mo
 /// one by one.
 #[test]
 fn scattered_rounds_are_within_a_thousandth_of_steps_one_by_one() {
-    for (low, high, quiet, loud, count) in
-        [(1e-6, 1e-3, 0.3, 1.0, 60), (1e-4, 1e-1, 0.5, 3.0, 20), (1e-7, 1e-1, 0.05, 5.0, 5)]
-    {
+    for (low, high, quiet, loud, count) in [
+        (1e-6, 1e-3, 0.3, 1.0, 60),
+        (1e-4, 1e-1, 0.5, 3.0, 20),
+        // Losses in the tens, with a deviation in the hundreds.
+        (1e-5, 1e-1, 0.15, 5.0, 40),
+        (1e-7, 1e-1, 0.05, 5.0, 5),
+    ] {
         for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
             // Every round by itself takes long with so little noise.
             if quiet < 0.1 && adjacency == Adjacency::ReplaceOne {

@@ -304,7 +304,8 @@ fn compose(
     Composition { steps, attained, surrogates: surrogates.map(Box::new) }
 }
 
-/// The steps with the largest second moments, and from every chunk of the others one step, with the count of the chunk.
+/// The steps with the largest second moments, and for every chunk of similar others one step at their mean rate and noise, with
+/// the count of the chunk. Chunks have equal shares of the expected number of times that a record is sampled.
 fn sample(steps: &[(Step, u64)]) -> Vec<(Step, u64)> {
     let moment = |(step, count): &(Step, u64)| {
         let q = step.rate();
@@ -312,11 +313,28 @@ fn sample(steps: &[(Step, u64)]) -> Vec<(Step, u64)> {
     };
     let mut steps = steps.to_vec();
     steps.sort_by(|a, b| moment(b).total_cmp(&moment(a)));
-    let (largest, others) = steps.split_at(LARGEST_STEPS.min(steps.len()));
-    let chunks = others.chunks(others.len().div_ceil(LARGEST_STEPS).max(1));
+    let mut others = steps.split_off(LARGEST_STEPS.min(steps.len()));
+    let octaves_of_noise = |step: &Step| libm::floor(4.0 * libm::log2(step.z)) as i32;
+    let key = |(step, _): &(Step, u64)| (step.kind_and_rate().0, octaves_of_noise(step));
+    let by_rate = |a: &(Step, u64), b: &(Step, u64)| a.0.rate().total_cmp(&b.0.rate());
+    others.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| by_rate(a, b)));
+    let sampled = |(step, count): &(Step, u64)| *count as f64 * step.rate();
+    let share = others.iter().map(sampled).sum::<f64>() / LARGEST_STEPS as f64;
+    let mut sum = 0.0;
+    // A chunk ends where the sum passes a multiple of the share, or where steps are of another kind or noise.
+    let chunks = others.chunk_by(|a, b| {
+        let before = libm::floor(sum / share);
+        sum += sampled(a);
+        key(a) == key(b) && libm::floor(sum / share) <= before
+    });
     let representative = |chunk: &[(Step, u64)]| {
+        let (step, _) = chunk.first()?;
         let count = chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
-        chunk.get(chunk.len() / 2).map(|(step, _)| (*step, count))
+        let rate = chunk.iter().map(sampled).sum::<f64>() / count as f64;
+        let exponents = chunk.iter().map(|row| sampled(row) / (row.0.z * row.0.z));
+        let z = (rate * count as f64 / exponents.sum::<f64>()).sqrt();
+        Some((step.with(rate, z), count))
     };
-    largest.iter().copied().chain(chunks.filter_map(representative)).collect()
+    let representatives: Vec<_> = chunks.filter_map(representative).collect();
+    steps.into_iter().chain(representatives).collect()
 }

@@ -2,7 +2,7 @@
 
 use realfft::num_complex::Complex64;
 
-use crate::pair::Pair;
+use crate::pair::{EquallySpaced, Pair};
 
 /// Quadratures cover at least `[-LEAST_REACH, LEAST_REACH]`: a standard normal output lies outside with probability below 1e-40.
 pub(crate) const LEAST_REACH: f64 = 13.5;
@@ -38,7 +38,31 @@ pub(crate) fn node(pair: &Pair, tilt: f64, y: f64, weight: f64) -> QuadratureNod
     }
 }
 
-/// The same at the distance `shift` from the real line.
+/// `count` nodes at equally spaced outputs from `left` on, all within `reach` of 0. The bound on their rounding errors is larger
+/// than that of [`node`].
+pub(crate) fn quick_nodes(
+    pair: &Pair,
+    tilt: f64,
+    (left, reach): (f64, f64),
+    spacing: f64,
+    count: usize,
+) -> Vec<QuadratureNode> {
+    let scale = libm::log(spacing / (2.0 * std::f64::consts::PI).sqrt());
+    // The slope of a loss is at most 2/z.
+    let loss_rounding = 8.0 * (reach + 1.0 / pair.z) / pair.z + EquallySpaced::ROUNDING;
+    let node = |(y, weight, loss): (f64, f64, f64)| {
+        let exponent = weight + tilt * loss;
+        QuadratureNode {
+            log_mass: Complex64::from(exponent - 0.5 * y * y + scale),
+            loss: Complex64::from(loss),
+            size: exponent.abs() + y * y,
+            loss_rounding,
+        }
+    };
+    pair.equally_spaced(left, spacing).take(count).map(node).collect()
+}
+
+/// The node at the distance `shift` from the real line.
 pub(crate) fn shifted_node(
     pair: &Pair,
     tilt: f64,

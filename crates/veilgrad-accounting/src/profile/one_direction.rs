@@ -21,7 +21,7 @@ const MANY_STEPS_GAP: f64 = 0.03;
 const LAST_GAP: f64 = 3e-4;
 /// Tolerance of interpolated log transforms: the first number times tilt times epsilon for bounds on epsilon, which are then
 /// within about a thousandth; the second number for bounds on delta.
-const INTERPOLATED: (f64, f64) = (1.7e-4, 1e-3);
+const INTERPOLATED: (f64, f64) = (3e-4, 1e-3);
 /// With fewer rounds than this, lattices are tried before smoothed contours.
 const FEW_ROUNDS: f64 = 200.0;
 /// Lattices are refined until the relative gap between their bounds on epsilon is at most this.
@@ -30,7 +30,7 @@ const LATTICE_GAP: f64 = 4e-5;
 pub(crate) const FINE: (f64, usize) = (LATTICE_GAP, LONGEST);
 
 /// How much looser chords may be on the lattice of rare steps, for the points of a whole profile.
-const RARE_SKETCH: f64 = 16.0;
+const RARE_SKETCH: f64 = 30.0;
 
 /// Above this epsilon only the RDP bound is computed: nobody needs more digits of such an epsilon.
 pub(crate) const MOST_EPSILON: f64 = 1e6;
@@ -90,14 +90,16 @@ pub(crate) fn delta_towards(
     if work::left() == 0 {
         return (UNKNOWN, None);
     }
-    let mut cumulant = Cumulant::new(composition, direction);
-    let tilt = match composition.sample() {
-        Some(sample) => Cumulant::new(sample, direction).best_slope(epsilon, payoff),
-        None => cumulant.best_slope(epsilon, payoff),
-    };
     let contour = match rarely_sampled(composition) {
         true => None,
-        false => first_contour(composition, direction, &mut cumulant, tilt, INTERPOLATED.1),
+        false => {
+            let mut cumulant = Cumulant::new(composition, direction);
+            let tilt = match composition.sample() {
+                Some(sample) => Cumulant::new(sample, direction).best_slope(epsilon, payoff),
+                None => cumulant.best_slope(epsilon, payoff),
+            };
+            first_contour(composition, direction, &mut cumulant, tilt, INTERPOLATED.1)
+        }
     };
     let bounds = contour.as_ref().map_or(Interval::UNKNOWN, |contour| contour.delta(epsilon));
     let mut best = Certified { bounds, method: Method::Contour };
@@ -301,13 +303,23 @@ fn contour_epsilon(
     if rarely_sampled(composition) {
         return None;
     }
-    let extra = |tilt: f64| {
+    let extra = |tilt: f64, looseness: f64| {
         let payoff = payoff(tilt);
-        Jet { value: payoff.value - delta.ln(), ..payoff }
+        Jet { value: payoff.value - delta.ln() - looseness, ..payoff }
     };
     let mut search = Cumulant::new(composition.sample().unwrap_or(composition), direction);
-    let tilt = search.best_ratio(extra);
-    let guess = (search.at(tilt).value + extra(tilt).value) / tilt;
+    let mut tilt = search.best_ratio(|tilt| extra(tilt, 0.0));
+    let mut looseness = 0.0;
+    if composition.sample().is_some() {
+        // The Chernoff bound exceeds delta by about the deviation of the loss. That matters where losses are large: errors of
+        // interpolated transforms grow away from the guess. One Newton step corrects the tilt.
+        let k = search.at(tilt);
+        looseness = libm::log1p(k.second.max(0.0).sqrt());
+        let curvature = k.second + payoff(tilt).second;
+        let shift = looseness / (tilt * tilt * curvature);
+        tilt *= 1.0 - if shift < 0.5 { shift } else { 0.5 };
+    }
+    let guess = (search.at(tilt).value + extra(tilt, looseness).value) / tilt;
     let mut cumulant = Cumulant::new(composition, direction);
     // The slope of log delta in epsilon is about minus the tilt.
     let tolerance = INTERPOLATED.0 * (tilt * guess).max(0.5);

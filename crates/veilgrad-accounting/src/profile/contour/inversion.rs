@@ -40,6 +40,8 @@ const MOST_WORK: f64 = 4e7;
 const MOST_SMOOTHED_WORK: f64 = 1e8;
 /// The limit per distinct step, where that is larger: every other method would take longer.
 const WORK_PER_STEP: f64 = 1e5;
+/// The log of a modulus that is negligible compared with any delta that a contour is for.
+const NEGLIGIBLE: f64 = -60.0;
 /// Work set aside per frequency for reading delta: a search for epsilon reads about 256 times, at half a unit each.
 const READINGS: u64 = 128;
 /// A smoothed profile is read this many standard deviations of the smoothing to the right, where normal tails are 4e-11.
@@ -57,8 +59,9 @@ pub(crate) struct Contour {
     pub(crate) spacing: f64,
     /// `e^{K(s) - K(tilt) - i t centre} / (s (s+1))` at t = 0, spacing, 2 spacing, ...
     pub(crate) values: Vec<Complex64>,
-    /// An upper bound on the absolute error of the sum, without the factor `e^{K(tilt) - tilt eps}`.
-    pub(crate) error: f64,
+    /// Upper bounds on the absolute error of the sum, for the upper and the lower bound on delta, without the factor
+    /// `e^{K(tilt) - tilt eps}`.
+    pub(crate) errors: (f64, f64),
     /// 1/z^2 of the smoothing round, and an upper bound on the probability of the losses that count as infinite.
     pub(crate) variance: f64,
     pub(crate) infinite: f64,
@@ -114,13 +117,16 @@ impl Contour {
             }
         }
         let decay = |t: f64| smooth.iter().map(|(step, n)| n * step.decay(t)).sum::<f64>();
-        Self::of_product(&smooth, gaussian, line, most, (most_cut_off, 0.0), &decay, &|_| 0.0)
+        Self::of_product(&smooth, gaussian, line, most, (most_cut_off, 0.0), &decay, &|_| {
+            (0.0, 0.0)
+        })
     }
 
     /// The contour of rounds whose transform is approximately the product of the transforms of `smooth`, each to its power,
-    /// times that of a Gaussian loss with variance `gaussian`. At frequency t the logs of both differ by at most
-    /// `log_error(t)`. `decay(t)` is a lower bound on `-log |characteristic function|` of the rounds at all frequencies from t
-    /// on, without the Gaussian. Frequencies are added until the bound on the integral beyond them is
+    /// times that of a Gaussian loss with variance `gaussian`. At frequency t the log of the product differs by at most the
+    /// first of `log_errors(t)` from that of rounds that cost at least as much, and by at most the second, which is no smaller,
+    /// from that of the rounds. `decay(t)` is a lower bound on `-log |characteristic function|` of both at all frequencies from
+    /// t on, without the Gaussian. Frequencies are added until the bound on the integral beyond them is
     /// `negligible_cut_off` of delta; the contour is given up if it exceeds `most_cut_off`.
     pub(crate) fn of_product(
         smooth: &[(TiltedStep, f64)],
@@ -129,7 +135,7 @@ impl Contour {
         (most_frequencies, most_work): (usize, f64),
         (most_cut_off, negligible_cut_off): (f64, f64),
         decay: &dyn Fn(f64) -> f64,
-        log_error: &dyn Fn(f64) -> f64,
+        log_errors: &dyn Fn(f64) -> (f64, f64),
     ) -> Option<Self> {
         let most_work = most_work.min(work::PRODUCTS.saturating_mul(work::left()) as f64);
         let most_frequencies = most_frequencies.min((work::left() / READINGS) as usize);
@@ -150,7 +156,7 @@ impl Contour {
         let decay_and_cut_off = |count: usize, decayed: f64| {
             let last = count as f64 * spacing;
             let decayed = decayed + 0.5 * gaussian * last * last * (1.0 - 1e-12);
-            (decayed, (log_error(0.0) - decayed).exp() / last * (1.0 + spacing / last))
+            (decayed, (log_errors(0.0).1 - decayed).exp() / last * (1.0 + spacing / last))
         };
         let (mut decayed, mut cut_off) =
             decay_and_cut_off(count, decays.last().map_or(0.0, |(_, decay)| *decay));
@@ -171,19 +177,30 @@ impl Contour {
             return None;
         }
         let mut products = vec![CharacteristicProduct::default(); count];
+        // No factor has a modulus above 1. So where the product so far is negligible, which takes few steps if those that decay
+        // most come first, the others are left out.
+        let mut active = count;
         for (step, n) in smooth {
-            multiply(&mut products, spacing, &step.nodes(spacing * count as f64)?, *n);
+            let nodes = step.nodes(spacing * count as f64)?;
+            multiply(products.get_mut(..active).unwrap_or_default(), spacing, &nodes, *n);
+            let is_negligible = |product: &CharacteristicProduct| product.bound < NEGLIGIBLE;
+            let rest = products.iter().take(active).rev().take_while(|one| is_negligible(one));
+            active -= rest.count();
         }
-        for (index, product) in products.iter_mut().enumerate() {
-            // The product differs from the transform of the rounds by at most the sum of both moduli.
+        for product in products.iter_mut().skip(active) {
+            // Both the product so far and the whole product are within the bound.
+            product.relative += 2.0;
+        }
+        let log_errors_at = |(index, product): (usize, &CharacteristicProduct)| {
+            // The product differs from another transform by at most the sum of both moduli.
             let known = decays.iter().rev().find(|(from, _)| *from <= index);
-            let log_modulus = log_error(0.0) - known.map_or(0.0, |(_, decay)| *decay);
+            let log_modulus = log_errors(0.0).1 - known.map_or(0.0, |(_, decay)| *decay);
             let by_moduli = libm::log(2.0 + (log_modulus - product.bound).exp());
-            let interpolated = log_error(index as f64 * spacing);
-            let log_error = if interpolated < by_moduli { interpolated } else { by_moduli };
-            product.bound += log_error;
-            product.relative += -libm::expm1(-log_error);
-        }
+            let (above, below) = log_errors(index as f64 * spacing);
+            let smaller = |error: f64| if error < by_moduli { error } else { by_moduli };
+            (smaller(above), smaller(below))
+        };
+        let log_errors: Vec<_> = products.iter().enumerate().map(log_errors_at).collect();
         let log_moments = || smooth.iter().map(|(step, n)| n * step.log_moment);
         let gaussian_moment = 0.5 * gaussian * tilt * (tilt + 1.0);
         let mut contour = Self {
@@ -198,19 +215,25 @@ impl Contour {
                 + gaussian * (tilt + 0.5),
             spacing,
             values: Vec::with_capacity(count),
-            error: cut_off / std::f64::consts::PI,
+            errors: (cut_off / std::f64::consts::PI, cut_off / std::f64::consts::PI),
             variance: smoothing.variance,
             infinite: smooth.iter().map(|(step, n)| n * step.infinite).sum::<f64>() * (1.0 + 1e-12),
             wraps,
         };
-        contour.add_values(&products, gaussian);
-        contour.error.is_finite().then_some(contour)
+        contour.add_values(&products, &log_errors, gaussian);
+        (contour.errors.0 + contour.errors.1).is_finite().then_some(contour)
     }
 
-    /// Adds the values of the transform, and their errors.
-    fn add_values(&mut self, products: &[CharacteristicProduct], gaussian: f64) {
-        let mut error = 0.0;
-        for (index, product) in products.iter().enumerate() {
+    /// Adds the values of the transform, and their errors. `log_errors` are those of the logs of the products, for the upper
+    /// and the lower bound.
+    fn add_values(
+        &mut self,
+        products: &[CharacteristicProduct],
+        log_errors: &[(f64, f64)],
+        gaussian: f64,
+    ) {
+        let scale = self.spacing / std::f64::consts::PI;
+        for (index, (product, log_errors)) in products.iter().zip(log_errors).enumerate() {
             let CharacteristicProduct { log_modulus, phase, bound, relative, size, terms } =
                 product;
             let t = index as f64 * self.spacing;
@@ -222,9 +245,13 @@ impl Contour {
             self.values.push(value * half);
             // Rounding errors of the exponent, of the phase and of the multiplications here.
             let rounding = (64.0 + 4.0 * damping.abs() + (4.0 + terms) * size) * UNIT;
-            error += half * (bound + damping).exp() * payoff.norm() * (relative + rounding);
+            let error = |log_error: f64| {
+                let modulus = (bound + damping + log_error).exp() * payoff.norm();
+                half * scale * modulus * (relative + rounding - libm::expm1(-log_error))
+            };
+            self.errors.0 += error(log_errors.0);
+            self.errors.1 += error(log_errors.1);
         }
-        self.error += error * self.spacing / std::f64::consts::PI;
     }
 
     /// An upper bound on delta at `epsilon`.
@@ -279,7 +306,7 @@ impl Contour {
         let length = self.values.len() as f64;
         let phases = self.spacing * length * (self.centre.abs() + epsilon.abs());
         let rounding = (squares * length).sqrt() * scale * (512.0 + length + 8.0 * phases) * UNIT;
-        let error = self.error + rounding;
+        let errors = (self.errors.0 + rounding, self.errors.1 + rounding);
         let exponent = self.log_moment - self.tilt * epsilon;
         let slack =
             self.rounding + 16.0 * UNIT * (exponent.abs() + (self.tilt * epsilon).abs() + 4.0);
@@ -289,8 +316,8 @@ impl Contour {
         if !(slack < 0.1) {
             return Interval { lower: 0.0, upper: f64::INFINITY };
         }
-        let upper = factor * (sum * scale + error) * slack.exp();
-        let lower = factor * (sum * scale - error) * (-slack).exp() - wraps;
+        let upper = factor * (sum * scale + errors.0) * slack.exp();
+        let lower = factor * (sum * scale - errors.1) * (-slack).exp() - wraps;
         Interval { lower, upper: if upper.is_nan() { f64::INFINITY } else { upper } }
     }
 }

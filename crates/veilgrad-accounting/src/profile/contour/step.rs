@@ -4,7 +4,7 @@
 use realfft::num_complex::Complex64;
 
 use crate::cumulant::quadrature::{
-    MOST_NODES, QuadratureNode, ends, node, panel_error, shifted_node,
+    MOST_NODES, QuadratureNode, ends, node, panel_error, quick_nodes, shifted_node,
 };
 use crate::cumulant::truncation::Truncated;
 use crate::number::{UNIT, legendre, upper_tail};
@@ -135,13 +135,18 @@ impl TiltedStep {
                     return None;
                 }
                 work::spend(work::NODE * count as u64);
-                let nodes: Vec<QuadratureNode> = (0..=count as usize)
-                    .map(|index| left + index as f64 * spacing)
-                    .map(|y| match shift {
-                        0.0 => node(pair, self.tilt, y, spacing),
-                        shift => shifted_node(pair, self.tilt, y, shift, spacing),
-                    })
-                    .collect();
+                let outputs = (0..=count as usize).map(|index| left + index as f64 * spacing);
+                let nodes: Vec<QuadratureNode> = match shift {
+                    // With fewer digits, losses need fewer as well.
+                    0.0 if self.digits < DIGITS => {
+                        let reach = left.abs().max(right.abs());
+                        quick_nodes(pair, self.tilt, (*left, reach), spacing, count as usize + 1)
+                    }
+                    0.0 => outputs.map(|y| node(pair, self.tilt, y, spacing)).collect(),
+                    shift => {
+                        outputs.map(|y| shifted_node(pair, self.tilt, y, shift, spacing)).collect()
+                    }
+                };
                 let (log_left, log_right) = pair.log_tails(*left, *right, self.tilt);
                 // The integral itself is at least 1 unless outputs were truncated. Sums beyond the ends are at most a
                 // few times their integrals, and grow with the distance from the real line.

@@ -4,6 +4,8 @@
 //! the composition is the exponential of that sum (docs/accounting.md, "Rare and distinct rounds"), so that all rounds need
 //! only one Fourier transform.
 
+use std::collections::BTreeMap;
+
 use super::convolution::{LossDistributions, ProfileQuestion};
 use super::intensity::Intensity;
 use super::{LONGEST, Lattice, WRAPPED, crossing};
@@ -16,37 +18,43 @@ use crate::{Composition, Interval, Sampled, Step, work};
 const PROFILE: u64 = 12;
 /// Losses count as infinite from the point on at which the profiles of all rounds sum to this share of delta.
 const TRUNCATED: f64 = 1e-5;
-/// The relative tolerance of chords above profiles: the first number times tilt times epsilon, but at most the second.
+/// The planned excess of chords above profiles, relative to them: the first number times tilt times epsilon, but at most the
+/// second.
 const CHORD: (f64, f64) = (2.5e-4, 2e-3);
 /// For the upper bound, the largest index of the first point after 0; for the lower bound, the index below which losses are
 /// merged.
-const FARTHEST: f64 = 200.0;
-const MERGED: i64 = 90;
+const FARTHEST: f64 = 300.0;
+const MERGED: i64 = 100;
 /// The number of lattice points below epsilon, and the largest number below the largest finite loss.
-const POINTS: f64 = 1800.0;
+const POINTS: f64 = 2700.0;
 const LONGEST_LOSS: f64 = 1e5;
+/// Rounds that together have at most the first number (times the looseness of chords) as their share of the cost are cheap: the
+/// excess of their chords may be larger by the second number.
+const CHEAP: (f64, f64) = (0.003, 4.0);
 /// Grid and points are planned from a sample of about this many distinct rounds.
 const SAMPLE: usize = 4096;
 /// A limit on losses, below the overflow of `e^loss`.
 const MOST_LOSS: f64 = 600.0;
 /// The spacing of points is at most their loss divided by this, for chords within CHORD.
-const POINT_DENSITY: f64 = 110.0;
+const POINT_DENSITY: f64 = 150.0;
 
 /// The lattice points at which profiles of rounds are computed; the first is 0.
 struct Points {
     grid: f64,
-    /// The relative tolerance of chords above profiles.
-    chord: f64,
     indices: Vec<i64>,
     losses: Vec<Loss>,
     /// `e^{width} - 1` and `1 - e^{-width}` of the cells between them.
     growth: Vec<(f64, f64)>,
     /// The position in `indices` of the first point from MERGED on.
     merged: usize,
+    /// The position of the first point from half of epsilon on, but not before `merged`.
+    halfway: usize,
     /// Pairs of losses in one round are kept on the lattice, at twice the larger loss, up to this index of the larger loss.
     last_pair: i64,
     /// A profile is cut off where it falls below this.
     negligible: f64,
+    /// How fast the log of delta falls with epsilon, roughly.
+    tilt: f64,
 }
 
 impl Points {
@@ -79,10 +87,20 @@ impl Points {
         });
         let growth = growth.collect();
         let merged = indices.partition_point(|index| *index < MERGED);
-        let Plan { grid, negligible, .. } = *plan;
-        let chord = looseness * plan.chord;
+        let Plan { grid, negligible, tilt, .. } = *plan;
+        let halfway = indices.partition_point(|index| 2 * *index < at_epsilon).max(merged);
         let losses = indices.iter().map(|index| Loss::from(*index as f64 * grid)).collect();
-        Self { grid, chord, indices, losses, growth, merged, last_pair: at_epsilon, negligible }
+        Self {
+            grid,
+            indices,
+            losses,
+            growth,
+            merged,
+            halfway,
+            last_pair: at_epsilon,
+            negligible,
+            tilt,
+        }
     }
 }
 
@@ -140,7 +158,7 @@ impl<'a> Sums<'a> {
             }
         }
         work::spend(PROFILE * profile.len() as u64);
-        self.add_below(profile, count);
+        self.add_below(profile, step, count);
         self.add_above(profile, step, count)
     }
 
@@ -182,19 +200,30 @@ impl<'a> Sums<'a> {
     }
 
     /// Adds rounds to the lower bound: losses below the point `merged` are merged into one. From there on masses come from
-    /// chords, scaled down by their tolerance, up to the last point where chords are within it. The rest of the mass is at the
+    /// chords, scaled down by their relative excess above the profile, up to some last point. The rest of the mass is at the
     /// merged loss.
-    fn add_below(&mut self, profile: &mut [ProfileAndSlope], count: f64) {
-        let Points { merged, chord, ref growth, ref indices, last_pair, .. } = *self.points;
-        let cells = profile.windows(2).zip(growth).skip(merged);
-        let within_tolerance = cells.take_while(|(cell, (growth, fall))| match cell {
+    fn add_below(&mut self, profile: &mut [ProfileAndSlope], step: Step, count: f64) {
+        let Points { merged, halfway, ref growth, ref indices, last_pair, .. } = *self.points;
+        let reference = profile.get(halfway).or(profile.last()).map_or(0.0, |(at, _)| at.upper);
+        // The end of the last cell, and the relative excess of chords up to there: together they should cost little.
+        let (mut last, mut chord, mut cost) = (merged, 0.0, f64::INFINITY);
+        let mut largest: f64 = 0.0;
+        for (cell, (number, (growth, fall))) in
+            profile.windows(2).zip(growth.iter().enumerate()).skip(merged)
+        {
+            let [(_, low), (end, high)] = cell else { break };
             // A chord exceeds the tangents at its ends by at most a quarter of the width times the difference of their slopes.
-            [(_, low), (end, high)] => {
-                (low.upper - high.lower * (1.0 - fall)) * growth <= 3.99 * chord * end.lower
+            let excess =
+                (low.upper - high.lower * (1.0 - fall)) * growth / (3.99 * end.lower.max(0.0));
+            if !(excess < 0.5) {
+                break;
             }
-            _ => false,
-        });
-        let last = merged + within_tolerance.count();
+            largest = largest.max(excess);
+            let cost_up_to_here = largest * reference + end.upper;
+            if cost_up_to_here < cost {
+                (last, chord, cost) = (number + 1, largest, cost_up_to_here);
+            }
+        }
         let (Some((first, slope)), Some((end, _))) = (profile.get(merged), profile.get(last))
         else {
             return;
@@ -204,9 +233,14 @@ impl<'a> Sums<'a> {
         }
         let (first, slope, end) = (*first, *slope, end.upper);
         let loss = indices.get(merged).map_or(f64::NAN, |index| *index as f64 * self.points.grid);
-        // An upper and a lower bound on the probabilities of losses from there on, under P and under Q.
+        // Upper and lower bounds on the probabilities of losses from there on, under P and under Q.
         let (most, least) = (first.upper + slope.upper, slope.lower * (-loss).exp());
+        let most_other = slope.upper * (-loss).exp() * (1.0 + 1e-14);
         let offset = libm::log1p(-most) - libm::log1p(-least) - 1e-15;
+        // For a symmetric pair, the lowest losses may be left out instead, which leaves a merged loss of 0.
+        let is_symmetric = !matches!(step.sampled, Sampled::Poisson(_));
+        let leaves_out = is_symmetric && most_other < -offset * self.points.tilt;
+        let (offset, left_out) = if leaves_out { (0.0, most_other) } else { (offset, 0.0) };
         let mut total = 0.0;
         let at_end = profile.get(last).copied();
         if let Some((found, _)) = profile.get_mut(last) {
@@ -231,11 +265,12 @@ impl<'a> Sums<'a> {
         if let Some((slot, found)) = profile.get_mut(last).zip(at_end) {
             *slot = found;
         }
-        let rest = 1.0 - total * (1.0 + 1e-12);
+        let not_merged = (total + left_out) * (1.0 + 1e-12);
+        let rest = 1.0 - not_merged;
         if !(rest > 0.5) || !offset.is_finite() {
             return;
         }
-        self.lower_rest += count * libm::log1p(-total * (1.0 + 1e-12));
+        self.lower_rest += count * libm::log1p(-not_merged);
         self.offset += count * offset;
         let mut cumulative = 0.0;
         let sums = self.lower.iter_mut().zip(&mut self.twice).skip(merged);
@@ -248,25 +283,30 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// The intensities of the upper and the lower bound. `terms` is the number of terms of each sum, for its rounding error.
-    fn finish(self, terms: usize) -> [Intensity; 2] {
-        let points = self.points;
-        let slack = (4.0 * (terms + points.indices.len()) as f64 + 64.0) * UNIT;
-        let atoms = |sums: Vec<f64>, factor: f64| {
-            let atoms =
-                points.indices.iter().zip(sums).map(|(index, mass)| (*index, mass * factor));
-            atoms.filter(|(_, mass)| *mass > 0.0).collect::<Vec<_>>()
+    /// The intensities of the upper and the lower bound of the rounds of all `sums`, which share a grid and its first point
+    /// after 0. `terms` is the number of rounds, for rounding errors.
+    fn finish(sums: [Self; 2], terms: usize) -> [Intensity; 2] {
+        let total = |value: fn(&Self) -> f64| sums.iter().map(value).sum::<f64>();
+        let points = sums.iter().map(|sums| sums.points.indices.len()).sum::<usize>();
+        let slack = (4.0 * (terms + points) as f64 + 64.0) * UNIT;
+        let atoms = |masses: fn(&Self) -> &[f64], factor: f64| {
+            let mut joined: BTreeMap<i64, f64> = BTreeMap::new();
+            for sums in &sums {
+                for (index, mass) in sums.points.indices.iter().zip(masses(sums)) {
+                    *joined.entry(*index).or_default() += mass * factor;
+                }
+            }
+            joined.into_iter().filter(|(_, mass)| *mass > 0.0).collect::<Vec<_>>()
         };
-        let mut above = atoms(self.upper, 1.0 + slack);
-        if self.before > 0.0 {
-            above.insert(
-                0,
-                (-points.indices.get(1).copied().unwrap_or(1), self.before * (1.0 + slack)),
-            );
+        let mut above = atoms(|sums| &sums.upper, 1.0 + slack);
+        let before = total(|sums| sums.before);
+        let [Self { points, .. }, _] = &sums;
+        if before > 0.0 {
+            above.insert(0, (-points.indices.get(1).copied().unwrap_or(1), before * (1.0 + slack)));
         }
         let mut upper = Intensity {
             atoms: above,
-            log_rest: self.upper_rest * (1.0 - slack),
+            log_rest: total(|sums| sums.upper_rest) * (1.0 - slack),
             infinite: 0.0,
             offset: 0.0,
             twice: Vec::new(),
@@ -274,20 +314,22 @@ impl<'a> Sums<'a> {
         };
         // The mass of the finite losses of all rounds.
         let finite = upper.moment(points.grid, 0.0) * (1.0 + slack) + upper.log_rest;
-        upper.infinite = finite.exp() * libm::expm1(self.infinite * (1.0 + slack)) * (1.0 + 1e-12);
+        let infinite = libm::expm1(total(|sums| sums.infinite) * (1.0 + slack));
+        upper.infinite = finite.exp() * infinite * (1.0 + 1e-12);
         let mut lower = Intensity {
-            atoms: atoms(self.lower, 1.0 - slack),
-            log_rest: self.lower_rest * (1.0 + slack),
+            atoms: atoms(|sums| &sums.lower, 1.0 - slack),
+            log_rest: total(|sums| sums.lower_rest) * (1.0 + slack),
             infinite: 0.0,
-            offset: self.offset * (1.0 + slack),
+            offset: total(|sums| sums.offset) * (1.0 + slack),
             twice_apart: 0.0,
-            twice: atoms(self.twice, (1.0 + slack) * (1.0 + 1e-9))
+            twice: atoms(|sums| &sums.twice, (1.0 + slack) * (1.0 + 1e-9))
                 .into_iter()
                 .map(|(index, mass)| (2 * index, mass))
                 .collect(),
         };
         let finite = lower.moment(points.grid, 0.0) + lower.log_rest;
-        lower.twice_apart = finite.exp() * self.twice_apart * (1.0 + slack) * (1.0 + 1e-9);
+        let twice_apart = total(|sums| sums.twice_apart);
+        lower.twice_apart = finite.exp() * twice_apart * (1.0 + slack) * (1.0 + 1e-9);
         [upper, lower]
     }
 }
@@ -312,12 +354,16 @@ struct Plan {
     grid: f64,
     /// The index of the first point after 0.
     near: i64,
-    chord: f64,
     /// The width of a cell at which a chord of a profile as steep as near epsilon is within tolerance.
     width: f64,
     /// The largest finite loss.
     last: f64,
     negligible: f64,
+    tilt: f64,
+    /// Epsilon and half of it, each with the sum of the profiles of all rounds there.
+    totals: [(f64, f64); 2],
+    /// Rounds whose [`share`](Self::share) is at most this are cheap.
+    cheap: f64,
 }
 
 impl Plan {
@@ -364,9 +410,29 @@ impl Plan {
         let near = (near / grid).round().clamp(1.0, FARTHEST) as i64;
         let chord = (CHORD.0 * tilt * epsilon).min(CHORD.1);
         let width = (2.0 * chord / (tilt * (1.0 + tilt))).sqrt();
-        let negligible = TRUNCATED * delta / composition.steps().len() as f64;
         let is_valid = grid > 0.0 && last > epsilon;
-        is_valid.then_some(Self { epsilon, grid, near, chord, width, last, negligible })
+        let totals = [epsilon, 0.5 * epsilon].map(|loss| (loss, sum_of_profiles(loss)));
+        let negligible = TRUNCATED * delta / composition.steps().len() as f64;
+        let mut plan =
+            Self { epsilon, grid, near, width, last, negligible, tilt, totals, cheap: 0.0 };
+        let share = |(step, n): &(Step, u64)| plan.share(*step, direction, *n as f64);
+        let mut shares: Vec<f64> = composition.steps().iter().step_by(every).map(share).collect();
+        shares.sort_by(f64::total_cmp);
+        let most = (CHEAP.0 * looseness).min(0.1) * shares.iter().sum::<f64>();
+        let mut sum = 0.0;
+        let is_cheap = |share: &f64| {
+            sum += share;
+            sum <= most
+        };
+        plan.cheap = shares.into_iter().take_while(is_cheap).last().unwrap_or(0.0);
+        is_valid.then_some(plan)
+    }
+
+    /// The estimated share of rounds in the cost: their share of profiles at the losses of `totals`.
+    fn share(&self, step: Step, direction: Direction, count: f64) -> f64 {
+        work::spend(2 * PROFILE);
+        let at = |(loss, total): &(f64, f64)| step_delta(step, direction, *loss).upper / total;
+        count * self.totals.iter().map(at).sum::<f64>()
     }
 
     /// The loss distributions of the upper and the lower bound, from every `every`-th distinct round (counted `every` times).
@@ -377,15 +443,19 @@ impl Plan {
         looseness: f64,
         every: usize,
     ) -> Option<[LossDistributions; 2]> {
-        let points = Points::new(self, looseness);
-        let (mut sums, mut profile) = (Sums::new(&points), Vec::new());
+        let points = [1.0, CHEAP.1].map(|factor| Points::new(self, looseness * factor));
+        let (mut all_sums, mut profile) = (points.each_ref().map(Sums::new), Vec::new());
+        let [expensive, cheap] = &mut all_sums;
         for (step, count) in composition.steps().iter().step_by(every) {
             if work::left() == 0 {
                 return None;
             }
-            sums.add(*step, direction, *count as f64 * every as f64, &mut profile)?;
+            let count = *count as f64;
+            let is_cheap = self.share(*step, direction, count) <= self.cheap;
+            let sums = if is_cheap { &mut *cheap } else { &mut *expensive };
+            sums.add(*step, direction, count * every as f64, &mut profile)?;
         }
-        Some(sums.finish(composition.steps().len()).map(|intensity| LossDistributions {
+        Some(Sums::finish(all_sums, composition.steps().len()).map(|intensity| LossDistributions {
             grid: self.grid,
             steps: Vec::new(),
             intensity: Some(intensity),
@@ -475,6 +545,42 @@ mod tests {
                 assert!(tight > 10, "{sampling:?} {z} {looseness} {tight}");
             }
         }
+    }
+
+    /// A lower profile at every loss, also at negative ones, is what makes the lower bound hold in any composition.
+    #[test]
+    fn the_measure_of_the_lower_bound_is_nowhere_above_the_profile() {
+        let (mut merged, mut left_out) = (0, 0);
+        for (q, z) in [(0.02, 0.1), (0.02, 0.3), (1e-3, 0.2), (1e-4, 0.5), (0.02, 1.0)] {
+            let one = composition(&[(poisson(q), z, 1)], Adjacency::ReplaceOne);
+            let step = one.steps()[0].0;
+            let question = ProfileQuestion::Delta(1e-6);
+            let plan = Plan::new(&one, Direction::Remove, question, 1.0).unwrap();
+            for looseness in [1.0, CHEAP.1] {
+                let points = Points::new(&plan, looseness);
+                let mut sums = Sums::new(&points);
+                sums.add(step, Direction::Remove, 1.0, &mut Vec::new()).unwrap();
+                assert!(sums.lower_rest < 0.0, "{q} {z}: nothing was added");
+                let rest = sums.lower_rest.exp();
+                *if sums.offset < 0.0 { &mut merged } else { &mut left_out } += 1;
+                for i in -200..=200 {
+                    let x = 0.02 * f64::from(i) * plan.epsilon;
+                    let exact = match x < 0.0 {
+                        true => {
+                            let mirrored = step_delta(step, Direction::Remove, -x).upper;
+                            -x.exp_m1() + x.exp() * mirrored
+                        }
+                        false => step_delta(step, Direction::Remove, x).upper,
+                    };
+                    let value = |loss: f64| (-(x - loss).exp_m1()).max(0.0);
+                    let atoms = points.losses.iter().zip(&sums.lower);
+                    let found = atoms.map(|(loss, mass)| rest * mass * value(loss.value));
+                    let found = found.sum::<f64>() + rest * value(sums.offset);
+                    assert!(found <= exact + 1e-14, "{q} {z} {looseness} {x}: {found} {exact}");
+                }
+            }
+        }
+        assert!(merged > 0 && left_out > 0, "{merged} {left_out}");
     }
 
     /// The reference is the lattice that composes the rounds one by one.
