@@ -70,7 +70,7 @@ impl<'a> Attack<'a> {
         // Only for thousands of distinct steps, whose transforms take long. Either value is sound.
         let is_hopeless = composition.sample().is_some_and(|sample| {
             let Jet { first, second, .. } = Cumulant::new(sample, Direction::Remove).at(1e-9);
-            first - 12.0 * second.sqrt() > LARGEST_EPSILON
+            first - 8.0 * second.sqrt() > LARGEST_EPSILON
         });
         let deltas = Deltas::new(composition, MOST_LATTICES, work::ATTACK);
         // The sum over all rounds, or the bound from Rényi divergences, which takes long: both are sound.

@@ -187,8 +187,12 @@ impl<'a> Sums<'a> {
         if !(least > 0.5) {
             return None;
         }
-        let weight = count / (least - 1e-14);
-        self.upper_rest += count * (most + 1e-14).ln().min(0.0);
+        // The exponential of all masses contains pairs of a loss before 0 and one after, which sum to 0: these need not be added.
+        let before = ((zero.lower - mirrored * one.upper) / fall - zero.upper).max(0.0);
+        let after = chord_mass(profile, &self.points.growth, 1, |found| (found.lower, found.upper));
+        let pairs = before * after?.max(0.0) / (most * most) * (1.0 - 1e-9);
+        let weight = count * (1.0 + pairs) / (least - 1e-14);
+        self.upper_rest += count * ((most + 1e-14).ln().min(0.0) - libm::log1p(pairs));
         self.infinite += weight * beyond;
         self.before += weight * ((zero.upper - mirrored * one.lower) / fall - zero.lower).max(0.0);
         for (j, sum) in self.upper.iter_mut().enumerate().take(profile.len()).skip(1) {
@@ -405,7 +409,7 @@ impl Plan {
         let tilt = (sum_of_profiles(0.95 * epsilon) / sum_of_profiles(1.05 * epsilon)).ln()
             / (0.1 * epsilon);
         // A compromise (docs/accounting.md): a near first point adds pairs of losses in one round, a far one adds variance.
-        let near = libm::cbrt(4.0 * squares / (tilt * tilt * total_at_zero));
+        let near = libm::cbrt(2.0 * squares / (tilt * tilt * total_at_zero));
         let grid = (epsilon / POINTS).max(last / LONGEST_LOSS * looseness.sqrt());
         let near = (near / grid).round().clamp(1.0, FARTHEST) as i64;
         let chord = (CHORD.0 * tilt * epsilon).min(CHORD.1);
@@ -581,6 +585,41 @@ mod tests {
             }
         }
         assert!(merged > 0 && left_out > 0, "{merged} {left_out}");
+    }
+
+    /// The exponential of the measure of the upper bound has at least the mass of the round at every point.
+    #[test]
+    fn the_exponential_of_the_measure_of_the_upper_bound_is_nowhere_below_the_round() {
+        for (q, z, adjacency) in [
+            (0.02, 0.3, Adjacency::ReplaceOne),
+            (1e-3, 0.7, Adjacency::ReplaceOne),
+            (1e-5, 0.4, Adjacency::ReplaceOne),
+            (1e-3, 0.7, Adjacency::AddRemove),
+        ] {
+            let one = composition(&[(poisson(q), z, 1)], adjacency);
+            let step = one.steps()[0].0;
+            let question = ProfileQuestion::Delta(1e-6);
+            let plan = Plan::new(&one, Direction::Remove, question, 1.0).unwrap();
+            let points = Points::new(&plan, 1.0);
+            let mut sums = Sums::new(&points);
+            sums.add(step, Direction::Remove, 1.0, &mut Vec::new()).unwrap();
+            let rest = sums.upper_rest.exp();
+            let at = |j: usize| step_delta(step, Direction::Remove, points.losses[j].value).upper;
+            let (growth, fall) = points.growth[0];
+            let mirrored = if adjacency == Adjacency::ReplaceOne { 1.0 - fall } else { 0.0 };
+            let before = (at(0) - mirrored * at(1)) / fall - at(0);
+            let at_zero = 1.0 - (at(0) - mirrored * at(1)) / fall - (at(0) - at(1)) / growth;
+            let pairs = sums.before * sums.upper[1];
+            // Up to second order; the rest of the exponential is not negative.
+            let found = [rest * (1.0 + pairs), rest * sums.before, rest * sums.upper[1]];
+            let after = (at(0) - at(1)) / fall - (at(1) - at(2)) / points.growth[1].0;
+            for (found, exact) in found.into_iter().zip([at_zero, before, after]) {
+                assert!(found >= exact * (1.0 - 1e-9), "{q} {z} {adjacency}: {found} {exact}");
+            }
+            // The mass at 0 is lower than that of the round alone.
+            let third_order = 2.0 * pairs * (sums.before + sums.upper[1]);
+            assert!(rest * (1.0 + pairs) <= at_zero * (1.0 + third_order) + 1e-9, "{q} {z}");
+        }
     }
 
     /// The reference is the lattice that composes the rounds one by one.
