@@ -249,7 +249,7 @@ impl Scattering {
 
     /// Averages the features of each image of [`pooled`](Self::pooled) with those of its mirror image (left and right swapped).
     /// The latter are not computed again: they are the mirrored channels of the mirrored orientations, up to the error
-    /// of subsampling: none for a sigma below 1, a few percent otherwise.
+    /// of subsampling: none for a sigma below 1; otherwise a few percent, a tenth for white noise.
     ///
     /// # Guarantee
     /// A function of one record alone: it costs no budget.
