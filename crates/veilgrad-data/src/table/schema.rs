@@ -106,7 +106,7 @@ pub enum Kind {
 pub struct Table {
     /// One row per example; NaN where a number is missing and has no replacement.
     pub inputs: Array,
-    /// The class index or the scaled number of each example; NaN where the label is none of the classes, or no number.
+    /// The class index or the scaled number of each example; NaN where the label is none of the classes, or not a number.
     pub labels: Vec<f32>,
     /// The user index of each example, if the schema names users; `None` where the row names no user.
     pub users: Option<Vec<Option<u32>>>,
