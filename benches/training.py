@@ -147,6 +147,11 @@ def peak_mb():
         return next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmHWM:"))
 
 
+def data_mb():
+    tensors = dataset.tensors if isinstance(dataset, TensorDataset) else [dataset.x, dataset.y]
+    return sum(tensor.nbytes for tensor in tensors) / 2**20
+
+
 def batches():
     while True:
         yield from loader
@@ -176,6 +181,7 @@ print(
             "per_second": round(batch * rounds / seconds),
             "per_cpu_second": round(batch * rounds / cpu),
             "peak_mb": peak_mb(),
+            "data_mb": data_mb(),
         }
     )
 )

@@ -57,6 +57,15 @@ impl Data {
         let labels = read("train-labels-idx1-ubyte.gz")?.split_off(8);
         Ok(Self::Images { pixels, labels })
     }
+
+    /// How much memory the records take, in MB.
+    fn megabytes(&self) -> f64 {
+        let bytes = match self {
+            Self::Images { pixels, labels } => pixels.len() + labels.len(),
+            Self::Features(_) => DISTINCT * FEATURES * size_of::<i16>(),
+        };
+        bytes as f64 / f64::from(1 << 20)
+    }
 }
 
 impl Records for Data {
@@ -182,10 +191,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let examples = (batch * rounds) as f64;
         println!(
             "{{\"model\": \"{model_name}\", \"mode\": \"{mode}\", \"threads\": {threads}, \"batch\": {batch}, \
-             \"per_second\": {:.0}, \"per_cpu_second\": {:.0}, \"peak_mb\": {:.0}}}",
+             \"per_second\": {:.0}, \"per_cpu_second\": {:.0}, \"peak_mb\": {:.1}, \
+             \"data_mb\": {:.1}}}",
             examples / seconds,
             examples / cpu,
-            peak_megabytes()
+            peak_megabytes(),
+            data.megabytes()
         );
     }
     Ok(())

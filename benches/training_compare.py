@@ -32,6 +32,11 @@ def best(results, key):
     return max(result[key] for result in results)
 
 
+def peak(results, without=None):
+    """The peak memory in MB, without what `without` names."""
+    return max(result["peak_mb"] - (result[without] if without else 0) for result in results)
+
+
 def ratio(found, case, others, key):
     """Our case over the best of the others, and which that is."""
     rivals = {other: best(found[other], key) for other in others}
@@ -80,9 +85,14 @@ for threads in [1] if burn else [1, 2]:
             beside = ratio(found, ours_private, peers, key)
             public = ratio(found, ours_private, [(False, "public")], key)
             print(f"  {name}: private training beside Opacus's best {beside}, beside our own {public}")
-        leanest = min(max(r["peak_mb"] for r in found[peer]) for peer in peers)
-        memory = max(result["peak_mb"] for result in found[ours_private])
-        print(f"  peak memory beside Opacus's leanest mode: {memory / leanest:.2f}", flush=True)
+        leanest = min(peers, key=lambda peer: peak(found[peer]))
+        with_data = peak(found[ours_private]) / peak(found[leanest])
+        without = peak(found[ours_private], "data_mb") / peak(found[leanest], "data_mb")
+        print(
+            f"  peak memory beside Opacus's leanest mode ({leanest[1]}): {with_data:.3f}, of both without the training "
+            f"data that they hold: {without:.3f}",
+            flush=True,
+        )
 for model in ["A", "B"]:
     threads = 1 if burn else 2
     small = run(False, model, "private", threads, 256, 10)["peak_mb"]

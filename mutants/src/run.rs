@@ -14,6 +14,10 @@ use crate::scratch::VARIABLE;
 /// A test that takes longer than this counts as hanging; no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Packages that take longest to compile, and whose tests are quick with little optimisation.
+const LITTLE_OPTIMISED: [&str; 5] =
+    ["veilgrad", "veilgrad-accounting", "veilgrad-cli", "veilgrad-data", "veilgrad-nn"];
+
 /// A compiled test target.
 #[derive(Debug, Clone)]
 struct Program {
@@ -40,12 +44,15 @@ fn compile(
 ) -> Result<String, Error> {
     let tests = targets.iter().filter(|target| !is_unit_test(target));
     let unit_tests = targets.iter().any(|target| is_unit_test(target));
+    let quick =
+        LITTLE_OPTIMISED.map(|package| format!("profile.dev.package.{package}.opt-level=1"));
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(scratch)
         .args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"])
         .args(unit_tests.then_some(["--lib", "--bins"]).into_iter().flatten())
         .args(tests.flat_map(|test| ["--test", test]))
         .args(packages.iter().flat_map(|package| ["--package", package]))
+        .args(quick.iter().flat_map(|setting| ["--config", setting.as_str()]))
         // Share compiled dependencies with the project; test programs get a separate directory.
         .env("CARGO_BUILD_BUILD_DIR", root.join("target"))
         .env("CARGO_TARGET_DIR", scratch.join("programs"))
