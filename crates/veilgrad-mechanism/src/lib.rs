@@ -68,7 +68,8 @@ pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
 pub use sample::{Sample, check_sampler};
 pub use sampler::{
-    AllRecords, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
+    AllRecords, AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler,
+    TruncatedPoissonSampler,
 };
 pub use selection::{SampleError, Sampler, Selection};
 pub use structure::{Structure, StructureError};

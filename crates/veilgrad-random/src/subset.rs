@@ -4,6 +4,7 @@
 //! the sample does not depend on the number of workers.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use veilgrad_events::{FixedBatch, SampleRate};
@@ -23,6 +24,7 @@ const BLOCKS: u16 = 0;
 const TRUNCATION: u16 = 1;
 const BATCH: u16 = 2;
 const SHUFFLE: u16 = 3;
+const ALLOCATION: u16 = 4;
 
 /// Poisson sampling: every record is taken independently, with probability exactly `rate`.
 ///
@@ -236,6 +238,59 @@ pub fn permutation(key: &RoundKey, records: u64) -> Result<Vec<u64>, RandomError
     Ok(order)
 }
 
+/// The rounds of one epoch of random allocation: every record is in one of them, uniformly and independently of the others.
+///
+/// # Guarantee
+/// All allocations of the records to the rounds are equally likely.
+///
+/// # Example
+/// ```
+/// use std::num::NonZeroU64;
+/// use veilgrad_random::{RoundKey, subset::EpochAllocation};
+///
+/// let epoch = EpochAllocation::draw(&RoundKey::from_os()?, 1000, NonZeroU64::new(10).unwrap())?;
+/// let sizes = (0..10).map(|round| epoch.round(round).map_or(0, <[u64]>::len));
+/// assert_eq!(sizes.sum::<usize>(), 1000); // every record once
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct EpochAllocation {
+    /// The records, ordered by round and id.
+    records: Vec<u64>,
+    /// Where the records of each round begin, and the end of the last.
+    starts: Vec<usize>,
+}
+
+impl EpochAllocation {
+    /// Draws an epoch of `rounds` rounds for the records `0..records`.
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub fn draw(key: &RoundKey, records: u64, rounds: NonZeroU64) -> Result<Self, RandomError> {
+        let streams = key.streams()?;
+        let mut slots = Vec::new();
+        for block in 0..records.div_ceil(BLOCK) {
+            let mut stream = streams.stream(Purpose::Sample, ALLOCATION, block);
+            let start = block.saturating_mul(BLOCK).min(records);
+            let end = start.saturating_add(BLOCK).min(records);
+            slots.extend((start..end).map(|record| (stream.below(rounds.get()), record)));
+        }
+        slots.sort_unstable();
+        let first_of = |round: u64| slots.partition_point(|(slot, _)| *slot < round);
+        // Beyond the last round that has a record, every round is empty.
+        let last = slots.last().map_or(0, |(slot, _)| slot.saturating_add(1));
+        let starts = (0..=last).map(first_of).collect();
+        Ok(Self { records: slots.into_iter().map(|(_, record)| record).collect(), starts })
+    }
+
+    /// The records of a round, in ascending order; `None` if it has none.
+    #[must_use]
+    pub fn round(&self, round: u64) -> Option<&[u64]> {
+        let index = usize::try_from(round).ok()?;
+        let (from, to) = (*self.starts.get(index)?, *self.starts.get(index.checked_add(1)?)?);
+        self.records.get(from..to)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,6 +325,36 @@ mod tests {
             let size = ids.len() as f64;
             // 8 more, because the tail is heavier than a normal one if the mean is small.
             assert!((size - mean).abs() <= 7.0 * sd + 8.0, "{q}: {size} is not {mean}");
+        }
+    }
+
+    #[test]
+    fn an_allocation_has_every_record_in_exactly_one_round() {
+        for (records, rounds) in [(0, 3), (1, 1), (1, 9), (1000, 7), (200_000, 13), (5, 1_000_000)]
+        {
+            let epoch =
+                EpochAllocation::draw(&key(), records, NonZeroU64::new(rounds).unwrap()).unwrap();
+            let mut all = Vec::new();
+            for round in 0..rounds {
+                let ids = epoch.round(round).unwrap_or(&[]);
+                assert!(ids.is_sorted_by(|a, b| a < b));
+                all.extend_from_slice(ids);
+            }
+            all.sort_unstable();
+            assert_eq!(all, (0..records).collect::<Vec<_>>());
+            assert!(epoch.round(rounds).is_none() && epoch.round(u64::MAX).is_none());
+        }
+    }
+
+    /// Sizes of the rounds of n = 2^18 records: within 7 standard deviations, false alarm below 3e-12 each.
+    #[test]
+    fn rounds_of_an_allocation_are_equally_likely() {
+        let (n, rounds) = (1u64 << 18, 10);
+        let epoch = EpochAllocation::draw(&key(), n, NonZeroU64::new(rounds).unwrap()).unwrap();
+        let (mean, q) = (n as f64 / rounds as f64, 1.0 / rounds as f64);
+        for round in 0..rounds {
+            let size = epoch.round(round).unwrap().len() as f64;
+            assert!((size - mean).abs() < 7.0 * (mean * (1.0 - q)).sqrt(), "{round}: {size}");
         }
     }
 

@@ -1,11 +1,15 @@
 //! Models, plans and optimizers from a configuration.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use veilgrad_events::{
     BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate, Sampling,
+    TruncatedPoisson,
 };
-use veilgrad_mechanism::{FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler};
+use veilgrad_mechanism::{
+    AllocationSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler,
+    TruncatedPoissonSampler,
+};
 use veilgrad_nn::{
     Adagrad, Adam, Clipping, Contribution, Loss, Model, Optimizer, Performance, RmsProp, Schedule,
     Sgd, Trainer, TrainingPlan, Unit,
@@ -150,6 +154,15 @@ pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
         },
         config::Sampling::Fixed => Sampling::Fixed(fixed()?),
         config::Sampling::Shuffle => Sampling::Shuffle(fixed()?),
+        config::Sampling::Truncated => {
+            let rate = SampleRate::new(batch / records as f64).map_err(Error::usage)?;
+            let policy = TruncatedPoisson::new(rate, all, config.max_batch());
+            Sampling::TruncatedPoisson(policy.map_err(Error::usage)?)
+        }
+        config::Sampling::Allocation => {
+            let rounds = NonZeroU64::new(config.rounds_per_epoch());
+            Sampling::Allocation { rounds_per_epoch: rounds.unwrap_or(NonZeroU64::MIN) }
+        }
     })
 }
 
@@ -188,6 +201,10 @@ pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
         Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),
         Sampling::Fixed(batch) => Ok(Box::new(FixedSampler::new(batch))),
         Sampling::Shuffle(batch) => Ok(Box::new(ShuffleSampler::new(batch))),
+        Sampling::TruncatedPoisson(policy) => Ok(Box::new(TruncatedPoissonSampler::new(policy))),
+        Sampling::Allocation { rounds_per_epoch } => {
+            Ok(Box::new(AllocationSampler::new(rounds_per_epoch)))
+        }
         _ => Err(Error::usage("train does not support this sampling")),
     }
 }

@@ -1,5 +1,7 @@
 //! Sampling policies: how the sample of a round is drawn.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 
 use super::unit::SampleRate;
@@ -7,7 +9,7 @@ use super::unit::SampleRate;
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///
 /// A policy says what really ran; the accountant decides which amplification applies. New policies, such as
-/// cyclic Poisson and random allocation, will be new variants. A reader must refuse a policy that it does not know.
+/// cyclic Poisson, will be new variants. A reader must refuse a policy that it does not know.
 ///
 /// Some policies need the number of records and store it. Under add/remove adjacency that number is private, so a
 /// run refuses those policies; use [`Sampling::Poisson`].
@@ -39,6 +41,13 @@ pub enum Sampling {
     /// Poisson sampling with a maximum batch size: each record is taken independently with probability `rate`; a
     /// sample larger than `maximum` is cut to a uniformly random subset of that size.
     TruncatedPoisson(TruncatedPoisson),
+    /// Random allocation: each record is put into one round of every epoch, uniformly and independently of all other
+    /// records and epochs. Epochs begin at multiples of `rounds_per_epoch`, counted from the first round of the run. The
+    /// number of records stays private.
+    Allocation {
+        /// The public number of rounds of an epoch.
+        rounds_per_epoch: NonZeroU64,
+    },
     /// Every record takes part.
     All {},
 }
@@ -48,7 +57,7 @@ impl Sampling {
     #[must_use]
     pub const fn records(self) -> Option<u64> {
         match self {
-            Self::Poisson { .. } | Self::All {} => None,
+            Self::Poisson { .. } | Self::Allocation { .. } | Self::All {} => None,
             Self::Fixed(batch) | Self::Shuffle(batch) => Some(batch.records),
             Self::TruncatedPoisson(truncated) => Some(truncated.batch.records),
         }
@@ -185,12 +194,17 @@ mod tests {
             Sampling::TruncatedPoisson(
                 TruncatedPoisson::new(SampleRate::new(0.1).unwrap(), 100, 30).unwrap(),
             ),
+            Sampling::Allocation { rounds_per_epoch: NonZeroU64::new(234).unwrap() },
             Sampling::All {},
         ] {
             let json = serde_json::to_string(&sampling).unwrap();
             assert_eq!(read(&json).unwrap(), sampling, "{json}");
         }
         assert_eq!(serde_json::to_string(&Sampling::All {}).unwrap(), r#"{"policy":"all"}"#);
+        let allocation = r#"{"policy":"allocation","rounds_per_epoch":100}"#;
+        let read = read(allocation).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), allocation);
+        assert_eq!(read.records(), None);
     }
 
     #[test]
@@ -207,6 +221,8 @@ mod tests {
             (r#"{"policy":"fixed","records":9,"batch":2,"replace":true}"#, "unknown field"),
             (r#"{"policy":"fixed","records":9,"batch":10}"#, "batch 10 is not between 1 and"),
             (r#"{"policy":"shuffle","records":9,"batch":0}"#, "batch 0 is not between 1 and"),
+            (r#"{"policy":"allocation","rounds_per_epoch":0}"#, "nonzero"),
+            (r#"{"policy":"allocation","rounds_per_epoch":9,"records":99}"#, "unknown field"),
             (r#"{"policy":"poisson","rate":1.5}"#, "sample rate 1.5 is not in (0, 1]"),
             (r#"{"rate":0.5}"#, "missing field `policy`"),
         ] {
