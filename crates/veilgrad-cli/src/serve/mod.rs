@@ -1,0 +1,142 @@
+//! `veilgrad serve`: a planner, and a read-only view of ledgers and reports, in the browser of this machine's user.
+//!
+//! # Guarantee
+//! The server listens on the loopback interface alone, answers only GET requests that name this host and carry the token
+//! of this start, and writes nothing. Requests name files by hashes of listed paths. Pages load nothing from elsewhere.
+
+mod api;
+mod guard;
+mod listing;
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use tiny_http::{Header, Request, Response, Server};
+use veilgrad_ledger::Options;
+
+use crate::argument::{Common, Serve};
+use crate::error::Error;
+use crate::output::{print_answer, say};
+use crate::train::hooks::interrupts;
+use api::Content;
+use guard::Guard;
+
+/// Threads that answer. Questions that take long wait for each other in some of them; others must not wait for these.
+const THREADS: usize = 16;
+/// How long a thread waits for a request before it looks whether to stop.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is served.
+struct Place<'a> {
+    directory: &'a Path,
+    options: Options,
+    common: &'a Common,
+    slow: Slow,
+}
+
+/// Lets one question at a time take long, and leaves out those that a later one has replaced.
+#[derive(Default)]
+struct Slow {
+    latest: AtomicU64,
+    turn: Mutex<()>,
+}
+
+impl Slow {
+    /// `None` if another question came while this one waited.
+    fn run<T>(&self, answer: impl FnOnce() -> T) -> Option<T> {
+        let ticket = self.latest.fetch_add(1, Ordering::Relaxed) + 1;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        (ticket == self.latest.load(Ordering::Relaxed)).then(answer)
+    }
+}
+
+pub(crate) fn run(arguments: &Serve, common: &Common) -> Result<(), Error> {
+    let directory = arguments.directory.as_path();
+    if !directory.is_dir() {
+        return Err(Error::Usage(format!("{} is not a directory", directory.display())));
+    }
+    let server = Server::http((Ipv4Addr::LOCALHOST, arguments.port))
+        .map_err(|cause| Error::Failure(format!("port {}: {cause}", arguments.port)))?;
+    let port = server.server_addr().to_ip().map_or(arguments.port, |address| address.port());
+    let guard = Guard::new(port).map_err(Error::failure)?;
+    let stop = match &common.watch {
+        Some(watch) => watch.stop_flag(),
+        None => interrupts()?,
+    };
+    let (url, shown) = (guard.url(), directory.display().to_string());
+    let document = json!({ "schema": 1, "url": url, "port": port, "directory": shown });
+    print_answer(common.json, &document, &format!("{url}\n"))?;
+    if !common.quiet {
+        say(&format!(
+            "planner, and ledgers and reports of {shown}, read-only; whoever has this address and this machine can open \
+             it; Ctrl-C ends it\n"
+        ));
+    }
+    let place = Place { directory, options: common.options(), common, slow: Slow::default() };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Ok(Some(request)) = server.recv_timeout(PATIENCE) {
+                        respond(request, &guard, &place);
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn respond(request: Request, guard: &Guard, place: &Place<'_>) {
+    let hosts = request.headers().iter().filter(|header| header.field.equiv("Host"));
+    let hosts: Vec<&str> = hosts.map(|header| header.value.as_str()).collect();
+    let content = match guard.check(request.method().as_str(), &hosts, request.url()) {
+        Ok(rest) => api::answer(rest, place),
+        Err(refused) => Content::text(refused.status(), refused.reason()),
+    };
+    let mut response = Response::from_string(content.text).with_status_code(content.status);
+    let headers = [
+        ("Content-Type", content.kind),
+        ("Content-Security-Policy", &content.policy),
+        ("Cache-Control", "no-store"),
+        ("Referrer-Policy", "no-referrer"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+        ("Cross-Origin-Opener-Policy", "same-origin"),
+    ];
+    for (name, value) in headers {
+        if let Ok(header) = Header::from_bytes(name, value) {
+            response.add_header(header);
+        }
+    }
+    // A browser that has left is not an error.
+    let _ = request.respond(response);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_a_later_one_replaced_is_left_out() {
+        let slow = Slow::default();
+        assert_eq!(slow.run(|| 1), Some(1));
+        std::thread::scope(|scope| {
+            let held = slow.turn.lock().unwrap();
+            let ask = |ticket: u64| {
+                let asked = scope.spawn(|| slow.run(|| 2));
+                while slow.latest.load(Ordering::Relaxed) < ticket {
+                    std::thread::yield_now();
+                }
+                asked
+            };
+            let (first, last) = (ask(2), ask(3));
+            drop(held);
+            assert_eq!((first.join().unwrap(), last.join().unwrap()), (None, Some(2)));
+        });
+    }
+}
