@@ -57,7 +57,9 @@ optimizer = { kind = "sgd", lr = 2.0, momentum = 0.5 }
 
 
 def veilgrad(*words):
-    return subprocess.run([COMMAND, *map(str, words)], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 def examples(rows):
@@ -184,7 +186,7 @@ class Pages(unittest.TestCase):
         self.assertLessEqual(self.value("epsilon"), 1.5)
         self.assertGreater(self.value("epsilon"), 1.49)
         self.assertIn("noise_multiplier = ", self.one("#toml").text)
-        self.assertIn("of 100 that are in it are found", self.text("#words"))
+        self.assertIn("of 100 that are in it are named", self.text("#words"))
         # Rounds, and the batch.
         for solved, name in (("steps", "steps"), ("rate", "batch")):
             before = self.text("#status")

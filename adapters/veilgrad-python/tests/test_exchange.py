@@ -53,7 +53,9 @@ categories = ["a", "b"]
 
 # The same table with embedded columns, and with a number as its label.
 EMBEDDED = TABLE.replace('"blue"]\n', '"blue"]\nembedding = 3\n').replace('categories = ["a", "b"]', 'categories = ["a", "b"]\nembedding = 2')
-NUMBER = EMBEDDED.replace('label = "class"\nclasses = ["no", "yes"]', 'label = "length"\nlabel_bounds = [-8, 8]')
+NUMBER, PLAIN_NUMBER = (
+    table.replace('label = "class"\nclasses = ["no", "yes"]', 'label = "length"\nlabel_bounds = [-8, 8]') for table in (EMBEDDED, TABLE)
+)
 
 IMAGES = """
 [data]
@@ -108,6 +110,12 @@ MODELS = {
         'colours = "opponent", grid = 3, pool_sigma = 1.5, mirror = true, norm_groups = 16 }',
         "",
     ),
+    "whitened-colours": (
+        "colours",
+        'kind = "linear"\nfeatures = "scattering"\ninput_norm = 20.0\n'
+        'scattering = { scales = 2, orientations = 3, colours = "opponent", grid = 3, pool_sigma = 1.5, norm_groups = 16 }',
+        "[privacy.precondition]\ndirections = 4\nrounds = 1",
+    ),
     "whitened-pixels": ("mnist", 'kind = "linear"\ninput_norm = 10.0', "[privacy.precondition]\ndirections = 4\nrounds = 1"),
     "whitened-mnist": (
         "mnist",
@@ -120,8 +128,8 @@ MODELS = {
 
 # Models whose label is a number.
 REGRESSIONS = {
-    "linear-number": ("number", 'kind = "linear"', ""),
-    "mlp-number": ("number", 'kind = "mlp"\nhidden = [6]\ninput_norm = 3.0', ""),
+    "linear-number": ("plain-number", 'kind = "linear"', ""),
+    "mlp-number": ("number", 'kind = "mlp"\nhidden = [6]', ""),
 }
 
 
@@ -178,7 +186,7 @@ def place(tmp_path_factory):
     return place
 
 
-TABLES = {"table": TABLE, "embedded": EMBEDDED, "number": NUMBER}
+TABLES = {"table": TABLE, "embedded": EMBEDDED, "number": NUMBER, "plain-number": PLAIN_NUMBER}
 
 
 def files(place, data):

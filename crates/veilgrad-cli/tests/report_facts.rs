@@ -58,7 +58,7 @@ fn the_report_has_date_sizes_hashes_and_configuration() {
         "100 expected",
         "rounds = 40",
         "<h2>What an attacker can learn</h2>",
-        "wrong accusation per 100 examples",
+        "1 of 100 examples that are not in it",
         "(private estimate)",
     ] {
         assert!(page.contains(shown), "{shown}: {page}");

@@ -140,7 +140,7 @@ impl Statement<'_> {
              adjacency. That is {}. Suppose that an attacker sees all of it, knows everything else, and must decide \
              whether {record} {}. An attacker who accuses wrongly in {} of cases is right about at most {} of \
              those that were in the data. For any attack, the true positive rate minus the false positive rate is \
-             at most {} (0 % is guessing, 100 % is certainty). Why this epsilon: {}. Computed by veilgrad \
+             at most {} (0.00 % is guessing, 100.00 % is certainty). Why this epsilon: {}. Computed by veilgrad \
              {}; epsilon is an upper bound that includes its own numerical error. The rounds charged so far cost {}.",
             self.dataset,
             up(claim.epsilon),

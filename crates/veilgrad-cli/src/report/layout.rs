@@ -16,11 +16,11 @@ h1{font-size:1.6rem;margin:.2em 0}h2{font-size:1.15rem;margin:2.2em 0 .5em}
 p,pre,table{max-width:48rem}p.lead{color:var(--soft);margin:.2em 0 1.4em}
 .numbers{display:grid;grid-template-columns:repeat(auto-fit,minmax(10rem,1fr));gap:.8rem}
 .number{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem}
-.number b{display:block;font-size:1.5rem;line-height:1.2}.number span{color:var(--soft);font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem 2rem}
+.number b{display:block;font-size:1.5rem;line-height:1.2}.number b small{display:block;font-size:.95rem;font-weight:400}.number span{color:var(--soft);font-size:.85rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem 2rem}
 figure{margin:0 0 1rem}p,td{overflow-wrap:anywhere}figcaption{font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
-svg{width:100%;height:auto;display:block}
-svg text{font:13px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
+a{color:var(--blue)}svg{width:100%;height:auto;display:block}
+svg text{font:14px system-ui,sans-serif;fill:var(--soft)}svg .name{fill:var(--ink)}
 svg .grid{stroke:var(--line)}svg .tick,svg .axis{stroke:var(--soft)}
 svg .line{fill:none;stroke:var(--blue);stroke-width:2.5}
 svg .beside{fill:none;stroke:var(--soft);stroke-dasharray:5 5}svg rect{fill:var(--blue)}svg .on{fill:var(--paper)}
@@ -51,12 +51,18 @@ pub(crate) fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Numbers in large type, with their names.
+/// Numbers in large type, with their names. What follows ± is smaller.
 pub(super) fn numbers(body: &mut String, cards: &[(String, String)]) {
     body.push_str("<div class=\"numbers\">\n");
     for (value, name) in cards {
+        let (value, error) = value.split_once(" ± ").unwrap_or((value, ""));
         let (value, name) = (escape(value), escape(name));
-        let _ = writeln!(body, "<div class=\"number\"><b>{value}</b><span>{name}</span></div>");
+        let error = match error {
+            "" => String::new(),
+            error => format!(" <small>± {}</small>", escape(error)),
+        };
+        let _ =
+            writeln!(body, "<div class=\"number\"><b>{value}{error}</b><span>{name}</span></div>");
     }
     body.push_str("</div>\n");
 }

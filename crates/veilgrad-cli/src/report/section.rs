@@ -19,9 +19,9 @@ pub(crate) fn attacker_words(attacker: &Attacker, records: &str) -> [String; 3] 
     let right = (0.5 + 0.5 * attacker.advantage).next_up().min(1.0);
     [
         format!(
-            "Suppose that somebody sees everything that is released, knows all other records, and accuses {records} of \
-             being in the data. With 1 wrong accusation per 100 {records} that are not in it, at most {found} of 100 that \
-             are in it are found."
+            "Suppose that somebody sees everything that is released, knows all other records, and names {records} that \
+             may be in the data. If 1 of 100 {records} that are not in it is named, at most {found} of 100 that are in it \
+             are named."
         ),
         format!(
             "If a coin decides whether a record is in the data, no attack is right about it in more than {} of cases; \
@@ -182,7 +182,7 @@ mod tests {
         let attacker = Attacker { advantage: 0.3001, true_positive_rate: 0.0701 };
         let [found, right, grade] = attacker_words(&attacker, "users");
         assert!(
-            found.contains("1 wrong accusation per 100 users")
+            found.contains("1 of 100 users that are not in it")
                 && found.contains("at most 8 of 100")
         );
         assert!(right.contains("more than 65.01 %") && right.contains("50.00 %"), "{right}");

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use veilgrad_accounting::display::{down, percent_up, up};
 use veilgrad_ledger::Ledger;
 
+use super::guard;
 use super::listing::{Found, Kind, Listing};
-use super::{Place, guard};
+use super::place::Place;
 use crate::argument::{Arguments, Command, Plan, RunOf};
 use crate::budget::BudgetStatus;
 use crate::error::{self, Error};

@@ -2,21 +2,20 @@
 //!
 //! # Guarantee
 //! The server listens on the loopback interface alone, answers only GET requests that name this host and carry the token
-//! of this start, and writes nothing. Requests name files by hashes of listed paths. Pages load nothing from elsewhere.
+//! of this start, and changes no ledger and no report. Requests name files by hashes of listed paths. Pages load nothing
+//! from elsewhere.
 
 mod api;
 mod guard;
 mod listing;
+mod place;
 
 use std::net::Ipv4Addr;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
 use tiny_http::{Header, Request, Response, Server};
-use veilgrad_ledger::Options;
 
 use crate::argument::{Common, Serve};
 use crate::error::Error;
@@ -24,35 +23,12 @@ use crate::output::{print_answer, say};
 use crate::train::hooks::interrupts;
 use api::Content;
 use guard::Guard;
+use place::{Place, Slow};
 
 /// Threads that answer. Questions that take long wait for each other in some of them; others must not wait for these.
 const THREADS: usize = 16;
 /// How long a thread waits for a request before it looks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
-
-/// What is served.
-struct Place<'a> {
-    directory: &'a Path,
-    options: Options,
-    common: &'a Common,
-    slow: Slow,
-}
-
-/// Lets one question at a time take long, and leaves out those that a later one has replaced.
-#[derive(Default)]
-struct Slow {
-    latest: AtomicU64,
-    turn: Mutex<()>,
-}
-
-impl Slow {
-    /// `None` if another question came while this one waited.
-    fn run<T>(&self, answer: impl FnOnce() -> T) -> Option<T> {
-        let ticket = self.latest.fetch_add(1, Ordering::Relaxed) + 1;
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        (ticket == self.latest.load(Ordering::Relaxed)).then(answer)
-    }
-}
 
 pub(crate) fn run(arguments: &Serve, common: &Common) -> Result<(), Error> {
     let directory = arguments.directory.as_path();
@@ -115,28 +91,4 @@ fn respond(request: Request, guard: &Guard, place: &Place<'_>) {
     }
     // A browser that has left is not an error.
     let _ = request.respond(response);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_question_that_a_later_one_replaced_is_left_out() {
-        let slow = Slow::default();
-        assert_eq!(slow.run(|| 1), Some(1));
-        std::thread::scope(|scope| {
-            let held = slow.turn.lock().unwrap();
-            let ask = |ticket: u64| {
-                let asked = scope.spawn(|| slow.run(|| 2));
-                while slow.latest.load(Ordering::Relaxed) < ticket {
-                    std::thread::yield_now();
-                }
-                asked
-            };
-            let (first, last) = (ask(2), ask(3));
-            drop(held);
-            assert_eq!((first.join().unwrap(), last.join().unwrap()), (None, Some(2)));
-        });
-    }
 }
