@@ -214,9 +214,9 @@ class Pages(unittest.TestCase):
         planned, privacy = toml.split("[privacy]", 1)
         privacy, train = privacy.split("[train]", 1)
         optimizer = [line for line in rest.splitlines() if line.startswith("optimizer")][0]
-        config = head + planned.replace("[data]", "") + columns + "[privacy]" + privacy + "[train]" + train + optimizer
+        config = head + planned.replace("[data]", "") + columns + "[privacy]" + privacy + "[train]" + train + "\n" + optimizer
         (self.here / "planned.toml").write_text(config)
-        self.assertIn("rounds", veilgrad("check", self.here / "planned.toml"))
+        self.assertIn("nothing is wrong", veilgrad("check", self.here / "planned.toml"))
 
     def test_the_keyboard_reaches_and_moves_everything(self):
         self.planner()
