@@ -92,6 +92,9 @@ pub(crate) enum Command {
     /// The report of a run as a self-contained HTML page.
     #[command(after_help = example::REPORT)]
     Report(ReportOf),
+    /// A planner page, and a read-only view of the ledgers and reports of a directory, for a browser on this machine.
+    #[command(after_help = example::SERVE)]
+    Serve(Serve),
     /// The privacy guarantee of a run in plain words, with its conditions.
     #[command(after_help = example::STATEMENT)]
     Statement(RunOf),
@@ -276,6 +279,17 @@ pub(crate) struct ReportOf {
     /// Where to write the page; stdout by default.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// A page for a browser on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The directory whose ledgers and reports are shown.
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub(crate) directory: PathBuf,
+    /// The port on the loopback interface; 0 is any that is free.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub(crate) port: u16,
 }
 
 #[derive(Debug, Args)]

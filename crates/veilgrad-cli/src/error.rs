@@ -41,6 +41,21 @@ impl Error {
         Self::Failure(why.to_string())
     }
 
+    /// The kind of error, for programs; each exit code has its own.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self.code() {
+            2 => "usage",
+            3 => "budget-exceeded",
+            4 => "ledger",
+            5 => "data",
+            6 => "busy",
+            7 => "no-answer",
+            8 => "audit-contradicts-claim",
+            130 => "interrupted",
+            _ => "failure",
+        }
+    }
+
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::File { .. } | Self::Failure(_) => 1,
@@ -54,6 +69,13 @@ impl Error {
             Self::Interrupted => 130,
         }
     }
+}
+
+/// What is wrong with arguments, without the usage that follows it.
+pub(crate) fn of_arguments(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let reason = text.trim_start_matches("error: ").split("\n\n").next();
+    reason.unwrap_or_default().trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub(crate) const REPORT: &str = examples!(
     "veilgrad report runs/mnist-eps3 -o report.html",
     "veilgrad report runs/mnist-eps3 --json",
 );
+pub(crate) const SERVE: &str =
+    examples!("veilgrad serve", "veilgrad serve runs --port 8000", "veilgrad serve runs --json",);
 pub(crate) const STATEMENT: &str = examples!(
     "veilgrad statement runs/mnist-eps3",
     "veilgrad statement runs/mnist-eps3 --ledger moved/ledger.db",

@@ -19,6 +19,8 @@ use crate::report::Start;
 /// A planned training run. Planning does not read the data.
 pub(crate) struct Job {
     pub(crate) config: Config,
+    /// The day in UTC, before the data is opened: how long a run takes depends on private sample sizes.
+    pub(crate) date: String,
     /// The model that the run starts from, if it is not a new one.
     pub(crate) start: Option<Start>,
     pub(crate) threads: usize,
@@ -37,6 +39,7 @@ pub(crate) struct Job {
 impl Job {
     /// Plans the run of a configuration. Fills in the name of its dataset if it has none.
     pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
+        let date = chrono::Utc::now().date_naive().to_string();
         config.data.dataset = Some(config.dataset());
         let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
         let declaration = config.declaration();
@@ -74,6 +77,7 @@ impl Job {
         };
         Ok(Self {
             config,
+            date,
             start,
             threads,
             delta,

@@ -8,7 +8,7 @@ pub(crate) mod data;
 mod estimate;
 mod fingerprint;
 pub(crate) mod finish;
-mod hooks;
+pub(crate) mod hooks;
 pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
