@@ -9,6 +9,7 @@
 //! command.
 
 mod account;
+mod advice;
 mod answer;
 mod argument;
 mod audit;
@@ -20,6 +21,7 @@ mod error;
 mod evaluate;
 mod example;
 mod export;
+mod init;
 pub mod input;
 mod ledger;
 mod ledger_place;
@@ -29,6 +31,7 @@ mod path;
 mod plan;
 mod predict;
 mod prediction;
+mod problem;
 mod report;
 mod train;
 mod trained;
@@ -113,6 +116,7 @@ pub fn run(
     arguments.common.watch = watch;
     disable_core_dumps();
     let outcome = match &arguments.command {
+        Command::Init(init) => init::run(init, &arguments.common),
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Audit(audit) => audit::run(audit, &arguments.common),

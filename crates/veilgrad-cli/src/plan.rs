@@ -8,6 +8,7 @@ use veilgrad_events::{
     SumQuery,
 };
 
+use crate::advice::{self, Settings};
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
@@ -30,7 +31,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         Ok((known, outcome)) => (known, Ok(outcome)),
         Err(reason) => (request.known.clone(), Err(reason)),
     };
-    let advice = match (&outcome, solve) {
+    let batches = match (&outcome, solve) {
         (Ok(_), Solve::Noise) => {
             with_notice("comparing other batch sizes", common.quiet, || request.batch_advice())
         }
@@ -52,6 +53,17 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
             // Given values are shown as given.
             Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
         },
+    };
+    let notes = match &answer.outcome {
+        Ok(outcome) => advice::on(&Settings {
+            epsilon: Some(outcome.guarantee.epsilon),
+            delta: arguments.delta.get(),
+            records: arguments.records,
+            batch: parameters.batch(arguments.records),
+            rounds: parameters.steps,
+            noise_multiplier: parameters.noise,
+        }),
+        Err(_) => Vec::new(),
     };
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
     if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
@@ -80,10 +92,12 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         let mut document = answer.json();
         document.insert("solved".to_owned(), json!(solved_key));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
-        document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
+        document.insert("batch_advice".to_owned(), json!(batches_json(&batches)));
+        document.insert("advice".to_owned(), json!(advice::json(&notes)));
         print_json(&Value::Object(document))?;
     } else {
-        print(&format!("{}{}", answer.table(solved_row), advice_table(&advice)))?;
+        let (table, batches) = (answer.table(solved_row), batches_table(&batches));
+        print(&format!("{table}{batches}{}", advice::table(&notes)))?;
     }
     answer.answered()
 }
@@ -367,12 +381,12 @@ struct Advice {
     ratio: f64,
 }
 
-fn advice_json(advice: &[Advice]) -> Vec<Value> {
+fn batches_json(advice: &[Advice]) -> Vec<Value> {
     let row = |Advice { batch, noise, ratio }: &Advice| json!({ "batch": batch, "noise_multiplier": noise, "noise_per_record": ratio });
     advice.iter().map(row).collect()
 }
 
-fn advice_table(advice: &[Advice]) -> String {
+fn batches_table(advice: &[Advice]) -> String {
     if advice.len() < 2 {
         return String::new();
     }
