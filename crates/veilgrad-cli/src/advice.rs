@@ -65,6 +65,8 @@ fn round_down(value: f64) -> f64 {
 pub(crate) struct Settings {
     pub(crate) epsilon: Option<f64>,
     pub(crate) delta: f64,
+    /// What the best attack on a record can do, if that is known better than by epsilon and delta.
+    pub(crate) attacker: Option<Attacker>,
     pub(crate) records: Option<u64>,
     pub(crate) batch: Option<f64>,
     pub(crate) rounds: Option<u64>,
@@ -83,7 +85,7 @@ pub(crate) fn on(settings: &Settings) -> Vec<Note> {
     let mut notes = Vec::new();
     let mut add = |about, text| notes.push(Note { about, text });
     if let Some(epsilon) = settings.epsilon {
-        add("epsilon", about_epsilon(epsilon, settings.delta));
+        add("epsilon", about_epsilon(epsilon, settings));
     }
     add("delta", about_delta(settings.delta, settings.records));
     if let (Some(batch), Some(records)) = (settings.batch, settings.records) {
@@ -108,16 +110,25 @@ pub(crate) fn on(settings: &Settings) -> Vec<Note> {
     notes
 }
 
-fn about_epsilon(epsilon: f64, delta: f64) -> String {
-    let grade = Attacker::allowed_by(epsilon, delta).protection().phrase();
+fn about_epsilon(epsilon: f64, settings: &Settings) -> String {
+    let by_itself = Attacker::allowed_by(epsilon, settings.delta).protection().phrase();
+    let grade = match settings.attacker {
+        Some(attacker) => {
+            format!(
+                "{} for this run, {by_itself} by the numbers alone",
+                attacker.protection().phrase()
+            )
+        }
+        None => format!("{by_itself} by the numbers alone"),
+    };
     let more = match epsilon {
         epsilon if epsilon <= STRONG => "",
         epsilon if epsilon <= WEAK => {
-            "; 1 or less is advised where records are sensitive, if accuracy allows it"
+            "; 1 or less is advised for sensitive records, if accuracy allows it"
         }
         _ => "; above 10 the guarantee by itself rules out almost no attack",
     };
-    format!("{} allows {grade} by itself{more}", up(epsilon))
+    format!("{}: {grade}{more}", up(epsilon))
 }
 
 fn about_delta(delta: f64, records: Option<u64>) -> String {
@@ -218,6 +229,7 @@ mod tests {
         let settings = Settings {
             epsilon: Some(12.0),
             delta: 1e-3,
+            attacker: None,
             records: Some(60_000),
             batch: Some(64.0),
             rounds: Some(10),
@@ -243,6 +255,9 @@ mod tests {
             noise_multiplier: Some(2.0),
             ..settings
         };
+        let attacker = Some(Attacker { advantage: 0.2, true_positive_rate: 0.05 });
+        let known = on(&Settings { attacker, epsilon: Some(3.0), ..good });
+        assert!(known[0].text.contains("strong protection for this run, weak protection by"));
         let texts: Vec<String> = on(&good).into_iter().map(|note| note.text).collect();
         assert!(texts[1].contains("as it should be") && texts[2].contains("large enough"));
     }

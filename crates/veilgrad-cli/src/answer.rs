@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
     pub(crate) guarantee: Guarantee,
     /// The mu of a Gaussian trade-off curve that dominates at every delta, if there is one.
     mu: Option<f64>,
-    attacker: Attacker,
+    pub(crate) attacker: Attacker,
 }
 
 impl Outcome {

@@ -118,6 +118,7 @@ fn advice_on(job: &Job) -> Vec<Note> {
     advice::on(&advice::Settings {
         epsilon: Some(job.guarantee.epsilon),
         delta: job.delta.get(),
+        attacker: None,
         records: Some(config.data.records),
         batch: Some(config.privacy.expected_batch),
         rounds: Some(job.rounds.count),

@@ -58,6 +58,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         Ok(outcome) => advice::on(&Settings {
             epsilon: Some(outcome.guarantee.epsilon),
             delta: arguments.delta.get(),
+            attacker: Some(outcome.attacker),
             records: arguments.records,
             batch: parameters.batch(arguments.records),
             rounds: parameters.steps,

@@ -86,6 +86,11 @@ pub(crate) fn similar<'a>(
 ) -> Option<&'a str> {
     /// Below this, words have little in common: `lr` and `rate`.
     const LEAST: f64 = 0.75;
+    /// Longer words are not mistyped keys, and comparing them would take long.
+    const LONGEST: usize = 64;
+    if unknown.len() > LONGEST {
+        return None;
+    }
     let similarity =
         |word: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &word.to_lowercase());
     let words = known.into_iter().map(|word| (similarity(word), word));

@@ -36,7 +36,8 @@ impl<R: BufRead> Answers<R> {
             return parse(default.ok_or_else(missing)?).map_err(usage);
         };
         loop {
-            let usual = default.map_or(String::new(), |default| format!(" [{default}]"));
+            let usual = default.filter(|default| !default.is_empty());
+            let usual = usual.map_or(String::new(), |usual| format!(" [{usual}]"));
             say(&format!("{text}{usual}: "));
             let mut line = String::new();
             let read = terminal.read_line(&mut line);

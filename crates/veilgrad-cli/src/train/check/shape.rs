@@ -33,15 +33,15 @@ pub(super) struct Shape {
 }
 
 /// Compares a configuration with the reference.
-pub(super) fn examine(text: &str, root: &DeTable<'_>) -> Shape {
-    let mut walk = Walk { text, shape: Shape::default() };
+pub(super) fn examine(index: &LineIndex, root: &DeTable<'_>) -> Shape {
+    let mut walk = Walk { index, shape: Shape::default() };
     walk.note_lines("", root);
     walk.root(root);
     walk.shape
 }
 
 struct Walk<'a> {
-    text: &'a str,
+    index: &'a LineIndex,
     shape: Shape,
 }
 
@@ -55,7 +55,7 @@ struct Found<'v, 'i> {
 
 impl Walk<'_> {
     fn line(&self, offset: usize) -> usize {
-        line_at(self.text, offset)
+        self.index.line(offset)
     }
 
     fn note_lines(&mut self, prefix: &str, found: &DeTable<'_>) {
@@ -111,7 +111,7 @@ impl Walk<'_> {
             let suggestion =
                 match tables().find(|table| table.keys.iter().any(|key| key.name == name)) {
                     Some(owner) if known.is_none() => {
-                        Some(format!("`{name}` is a key of {}", owner.label))
+                        Some(format!("`{name}` is a key of {}", owner.label.trim_end_matches(':')))
                     }
                     _ => Some(known.map_or_else(
                         || format!("tables are {}", listed(names)),
@@ -198,7 +198,7 @@ impl Walk<'_> {
         let owner = tables().find(|table| table.keys.iter().any(|key| key.name == name));
         let suggestion = match (known, owner) {
             (_, Some(owner)) if owner.label != label && known.is_none() => {
-                format!("`{name}` is a key of {}", owner.label)
+                format!("`{name}` is a key of {}", owner.label.trim_end_matches(':'))
             }
             (Some(known), _) => format!("did you mean `{known}`?"),
             (None, _) => format!("its keys are {}", listed(names.iter().copied())),
@@ -355,9 +355,19 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.join(", ")
 }
 
-/// The line of a byte of the text, counted from 1.
-pub(super) fn line_at(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+/// The lines of a text.
+pub(super) struct LineIndex(Vec<usize>);
+
+impl LineIndex {
+    pub(super) fn new(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self(ends.map(|(offset, _)| offset).collect())
+    }
+
+    /// The line of a byte of the text, counted from 1.
+    pub(super) fn line(&self, offset: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < offset)
+    }
 }
 
 /// A place, as it is written in problems.

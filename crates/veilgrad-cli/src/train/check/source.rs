@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::de::DeTable;
 
-use super::shape::{self, Repair, Step, line_at};
+use super::shape::{self, LineIndex, Repair, Step};
 use crate::error::Error;
 use crate::problem::{Lines, Problem, Problems, joined, line_of};
 use crate::train::config::Config;
@@ -42,6 +42,7 @@ impl Source {
     /// Checks the text of a configuration, whose paths are relative to this directory.
     fn examine(name: String, text: &str, directory: Option<&Path>) -> Self {
         let (tree, errors) = DeTable::parse_recoverable(text);
+        let index = LineIndex::new(text);
         let mut source = Self {
             name,
             lines: Lines::new(),
@@ -51,10 +52,10 @@ impl Source {
             missing_files: 0,
         };
         if !errors.is_empty() {
-            source.problems = errors.iter().map(|error| syntax(text, error)).collect();
+            source.problems = errors.iter().map(|error| syntax(&index, error)).collect();
             return source;
         }
-        let shape = shape::examine(text, tree.get_ref());
+        let shape = shape::examine(&index, tree.get_ref());
         (source.lines, source.doubtful) = (shape.lines, shape.doubtful);
         source.problems = shape.problems;
         source.config = match shape.repairs.as_slice() {
@@ -62,7 +63,7 @@ impl Source {
                 Ok(config) => Some(config),
                 // What the types of the reference do not say, such as which keys of a record go together.
                 Err(error) => {
-                    source.problems.push(syntax(text, &error));
+                    source.problems.push(syntax(&index, &error));
                     None
                 }
             },
@@ -150,8 +151,8 @@ impl Config {
 }
 
 /// An error of the TOML reader, without its picture of the line.
-fn syntax(text: &str, error: &toml::de::Error) -> Problem {
-    let line = error.span().map(|span| line_at(text, span.start));
+fn syntax(index: &LineIndex, error: &toml::de::Error) -> Problem {
+    let line = error.span().map(|span| index.line(span.start));
     let text = error.message().trim_end().replace('\n', "; ");
     Problem { line, key: String::new(), text, suggestion: None }
 }

@@ -111,7 +111,7 @@ pub(super) const TABLES: &[Table] = &[
                 "share",
                 Number,
                 "0.1",
-                Is("what others leave, equally"),
+                Is("an equal part of what others leave"),
                 "The fraction of a round's budget that it gets.",
                 "none in all: shares divide one budget",
             ),

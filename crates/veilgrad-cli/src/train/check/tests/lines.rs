@@ -111,3 +111,176 @@ fn values_in_lists_of_tables_are_found_at_their_own_lines() {
         );
     }
 }
+
+/// Asserts that a change is refused, at the line of `place`, with a message that says this.
+fn assert_at(base: &str, from: &str, to: &str, place: &str, what: &str) {
+    assert!(base.contains(from), "{from}");
+    let text = base.replacen(from, to, 1);
+    let (found, wanted) = (problems(&text), line(&text, place));
+    assert!(wanted.is_some(), "{place}");
+    let hit = found.iter().any(|(line, text)| *line == wanted && text.contains(what));
+    assert!(hit, "line {wanted:?}: {what}: {found:#?}");
+}
+
+#[test]
+fn rules_of_tables_are_named_at_their_lines() {
+    for (from, to, place, what) in [
+        (
+            "bounds = [0, 100]",
+            "bounds = [0, 100]\ncategories = [\"x\"]",
+            "[\"x\"]",
+            "has both bounds and categories",
+        ),
+        ("bounds = [0, 100]\n", "", "[[data.columns]]", "\"age\" needs bounds, or categories"),
+        (
+            "categories = [\"a\", \"b\"]",
+            "categories = []",
+            "[[data.columns]]\nname = \"ward\"",
+            "\"ward\" needs bounds, or",
+        ),
+        (
+            "epsilon = 3.0",
+            "noise_multiplier = -1.0",
+            "= -1.0",
+            "[privacy] noise multiplier -1 is not",
+        ),
+        (
+            "epsilon = 3.0",
+            "epsilon = 3.0\nnoise_multiplier = 1.0",
+            "noise_multiplier",
+            "has both epsilon and noise_multiplier",
+        ),
+        ("epsilon = 3.0\n", "", "[privacy]", "[privacy] needs epsilon, or noise_multiplier"),
+        (
+            "records = 100",
+            "records = 100\ntest_labels = \"t\"",
+            "test_labels",
+            "test_labels are those of [data] test",
+        ),
+        ("label = \"sick\"\n", "", "[data]", "[data] label is missing"),
+        (
+            "expected_batch = 10",
+            "expected_batch = 10\nclip = 1.0\ngroups = [{ vectors = [\"*\"], clip = 1.0 }]",
+            "clip = 1.0",
+            "both clip and groups",
+        ),
+        (
+            "expected_batch = 10",
+            "expected_batch = 10\ngroups = [{ vectors = [\"*\"], clip = 1.0, share = 2.0 }]",
+            "share",
+            "[[privacy.groups]] 1: budget share 2",
+        ),
+        ("rounds = 7\n", "", "[train]", "[train] needs rounds, or epochs"),
+        (
+            "{ kind = \"sgd\", lr = 0.6 }",
+            "{ kind = \"adamw\", lr = 0.6, weight_decay = -1.0 }",
+            "adamw",
+            "weight_decay -1 is not in [0, 1e6)",
+        ),
+        ("kind = \"linear\"", "kind = \"mlp\"", "mlp", "kind = \"mlp\" needs hidden"),
+        (
+            "kind = \"linear\"",
+            "kind = \"linear\"\nbatch_norm = true",
+            "batch_norm",
+            "batch_norm is not for this kind",
+        ),
+        (
+            "kind = \"linear\"",
+            "kind = \"linear\"\ninput_norm = 0.0",
+            "input_norm",
+            "input_norm 0 is not in",
+        ),
+        (
+            "kind = \"linear\"",
+            "kind = \"linear\"\naugment = { copies = 1 }",
+            "augment",
+            "[model.augment] needs images",
+        ),
+        (
+            "[model]",
+            "[audit]\ncanaries = 100001\n[model]",
+            "canaries",
+            "canaries must be 100000 or fewer",
+        ),
+        (
+            "{ user = \"who\", max_examples = 3 }",
+            "{ user = \"who\", microbatch = 3 }",
+            "microbatch",
+            "record is \"example\"",
+        ),
+    ] {
+        // A place of two lines is the first of them.
+        let place = place.lines().next().unwrap_or(place);
+        if what.starts_with("\"ward\"") {
+            let text = TABLE.replace(from, to);
+            let wanted = text.lines().enumerate().filter(|(_, line)| line.contains(place)).nth(1);
+            let wanted = wanted.map(|(number, _)| number + 1);
+            assert!(
+                problems(&text).iter().any(|(line, text)| *line == wanted && text.contains(what))
+            );
+            continue;
+        }
+        assert_at(TABLE, from, to, place, what);
+    }
+    if cfg!(not(feature = "parquet")) {
+        assert_at(
+            TABLE,
+            "visits.csv",
+            "visits.parquet",
+            "visits.parquet",
+            "needs a build with the feature `parquet`",
+        );
+    }
+}
+
+#[test]
+fn rules_of_images_are_named_at_their_lines() {
+    for (from, to, place, what) in [
+        ("kind = \"linear\"", "kind = \"cnn\"", "features", "features is not for this kind"),
+        (
+            "kind = \"linear\"",
+            "kind = \"cnn\"\nfilters = [99999999, 1]",
+            "filters",
+            "filters: widths must be 1 to",
+        ),
+        (
+            "kind = \"linear\"",
+            "kind = \"linear\"\naugment = { copies = 99, shift = 1 }",
+            "augment",
+            "[model.augment] copies must be 1 to",
+        ),
+        (
+            "kind = \"linear\"",
+            "kind = \"linear\"\naugment = { shift = 17 }",
+            "augment",
+            "[model.augment] shift must be 16 or less",
+        ),
+        (
+            "shape = [28, 28]",
+            "shape = [28, 28]\nlabel = \"y\"",
+            "label = ",
+            "label and columns are for tables",
+        ),
+        (
+            "shape = [28, 28]",
+            "shape = [28, 28]\ntest = \"t.npy\"",
+            "test = ",
+            "test_labels is missing",
+        ),
+        (
+            "classes = 10",
+            "classes = 10\nrecord = { microbatch = 2 }\n",
+            "copies",
+            "copies is for [data] record",
+        ),
+    ] {
+        let base = match place {
+            "copies" => EXAMPLE.replace(
+                "kind = \"linear\"",
+                "kind = \"linear\"\naugment = { copies = 2, shift = 1 }",
+            ),
+            _ => EXAMPLE.to_owned(),
+        };
+        assert_at(&base, from, to, place, what);
+    }
+}
