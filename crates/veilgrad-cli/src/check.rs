@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use veilgrad_accounting::Tightest;
+use veilgrad_accounting::claim::Attacker;
+use veilgrad_accounting::{Composition, Tightest};
 use veilgrad_events::{Folded, RunRounds};
 use veilgrad_ledger::{Ledger, StoreError};
 
@@ -115,10 +116,12 @@ fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(),
 /// Advice on the settings of a run.
 fn advice_on(job: &Job) -> Vec<Note> {
     let (config, noise) = (&job.config, job.trainer.plan().noise_multiplier());
+    let rounds = [job.before.as_slice(), std::slice::from_ref(&job.rounds)].concat();
+    let composition = Composition::fold(&rounds, config.privacy.adjacency);
     advice::on(&advice::Settings {
         epsilon: Some(job.guarantee.epsilon),
         delta: job.delta.get(),
-        attacker: None,
+        attacker: composition.ok().map(|composition| Attacker::of(&composition)),
         records: Some(config.data.records),
         batch: Some(config.privacy.expected_batch),
         rounds: Some(job.rounds.count),
