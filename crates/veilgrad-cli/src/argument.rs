@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod init;
 mod store;
 
 use std::num::NonZeroU64;
@@ -11,6 +12,7 @@ use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest, Tuning};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
 use veilgrad_ledger::{Options, Witness};
 
+pub(crate) use init::{Init, Words, bounds, words};
 pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
 };
@@ -62,6 +64,9 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Write a commented configuration from declarations, without opening the private data.
+    #[command(after_help = example::INIT)]
+    Init(Box<Init>),
     /// Train a model privately: writes a model, a ledger and a report.
     #[command(after_help = example::TRAIN)]
     Train(Train),
@@ -206,6 +211,9 @@ pub(crate) struct Check {
     /// owner of the data only.
     #[arg(long)]
     pub(crate) show_rows: bool,
+    /// The ledger whose budget the run must fit; by default as for `train`. It is only read.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -316,7 +324,7 @@ pub(crate) struct Completions {
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The command; by default the page of all commands.
+    /// The command; by default the page of all commands. `configuration` is the reference of configurations, in Markdown.
     pub(crate) command: Vec<String>,
 }
 

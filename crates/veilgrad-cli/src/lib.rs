@@ -10,6 +10,7 @@
 
 mod account;
 mod adjust;
+mod advice;
 mod answer;
 mod argument;
 mod audit;
@@ -22,6 +23,7 @@ mod evaluate;
 mod example;
 mod export;
 mod hash;
+mod init;
 pub mod input;
 mod ledger;
 mod ledger_place;
@@ -31,6 +33,7 @@ mod path;
 mod plan;
 mod predict;
 mod prediction;
+mod problem;
 mod report;
 mod serve;
 mod train;
@@ -134,6 +137,7 @@ pub fn run(
     arguments.common.watch = watch;
     disable_core_dumps();
     let outcome = match &arguments.command {
+        Command::Init(init) => init::run(init, &arguments.common),
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Audit(audit) => audit::run(audit, &arguments.common),

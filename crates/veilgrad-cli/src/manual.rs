@@ -9,6 +9,7 @@ use clap_mangen::roff::{Inline, Roff, line_break, roman};
 use crate::argument::Arguments;
 use crate::error::Error;
 use crate::output::print_bytes;
+use crate::train::reference;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
     let mut script = Vec::new();
@@ -17,7 +18,11 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
 }
 
 /// The manual page of a command: of `budget create` for these two words, of all commands for none.
+/// The keys of a configuration, in Markdown, for the word `configuration`.
 pub(crate) fn page(words: &[String]) -> Result<(), Error> {
+    if words == ["configuration"] {
+        return print_bytes(reference::page().as_bytes());
+    }
     let mut command = Arguments::command();
     // Gives every subcommand its full name and the global options.
     command.build();

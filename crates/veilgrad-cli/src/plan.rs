@@ -14,6 +14,7 @@ use veilgrad_events::{
 };
 
 use crate::adjust::Adjusted;
+use crate::advice::{self, Settings};
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
@@ -34,19 +35,24 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
 /// The epsilon of the solved plan, without output.
 pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
     let epsilon = |solved: &Solved<'_>| {
-        solved.answer.outcome.as_ref().map(|outcome| outcome.guarantee.epsilon).map_err(Clone::clone)
+        solved
+            .answer
+            .outcome
+            .as_ref()
+            .map(|outcome| outcome.guarantee.epsilon)
+            .map_err(Clone::clone)
     };
     Solved::with(arguments, true, epsilon).map_err(|error| error.to_string())?
 }
 
 fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
     let arguments = solved.request.arguments;
-    let advice = with_notice("comparing other batch sizes", common.quiet, || solved.advice());
+    let batches = with_notice("comparing other batch sizes", common.quiet, || solved.batches());
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
     if drawn && solved.answer.outcome.is_ok() {
         let curves = with_notice("drawing curves", common.quiet, || solved.curves())?;
         if let Some(path) = &arguments.html {
-            write_file(path, plan_page(&solved.page(), &curves, &advice_rows(&advice)).as_bytes())?;
+            write_file(path, plan_page(&solved.page(), &curves, &batch_rows(&batches)).as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
             let charts = privacy_charts(&curves, arguments.delta.get());
@@ -54,9 +60,10 @@ fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
         }
     }
     if common.json {
-        print_json(&Value::Object(solved.document(&advice)))?;
+        print_json(&Value::Object(solved.document(&batches)))?;
     } else {
-        print(&format!("{}{}", solved.table(), advice_table(&advice)))?;
+        let (batches, advice) = (batches_table(&batches), advice::table(&solved.advice()));
+        print(&format!("{}{batches}{advice}", solved.table()))?;
     }
     solved.answer.answered()
 }
@@ -93,7 +100,9 @@ impl<'a> Solved<'a> {
         }
         let drawn = arguments.html.is_some() || arguments.svg.is_some();
         if drawn && (!is_one_run || adjusted.group.get() > 1) {
-            return Err(Error::Usage("curves are drawn for one run and one record only".to_owned()));
+            return Err(Error::Usage(
+                "curves are drawn for one run and one record only".to_owned(),
+            ));
         }
         Ok(adjusted.with(one_record, |accountant, is_more| {
             let (accountant, group) = (Some((accountant, is_more)), adjusted.group);
@@ -137,7 +146,7 @@ impl<'a> Solved<'a> {
     }
 
     /// The answer for programs.
-    pub(crate) fn document(&self, advice: &[Advice]) -> Map<String, Value> {
+    pub(crate) fn document(&self, batches: &[Advice]) -> Map<String, Value> {
         let batch = self.known.batch(self.request.arguments.records);
         let mut document = self.answer.json();
         document.insert("solved".to_owned(), json!(names(self.solve).1));
@@ -147,16 +156,34 @@ impl<'a> Solved<'a> {
         document.insert("max_batch".to_owned(), json!(most));
         document.insert("rounds_per_epoch".to_owned(), json!(epoch));
         self.adjusted.describe(&mut document);
-        document.insert("batch_advice".to_owned(), json!(advice_json(advice)));
+        document.insert("batch_advice".to_owned(), json!(batches_json(batches)));
+        document.insert("advice".to_owned(), json!(advice::json(&self.advice())));
         document
     }
 
     /// Other batch sizes, if the noise was asked for.
-    pub(crate) fn advice(&self) -> Vec<Advice> {
+    pub(crate) fn batches(&self) -> Vec<Advice> {
         match (&self.answer.outcome, self.solve) {
             (Ok(_), Solve::Noise) => self.request.batch_advice(),
             _ => Vec::new(),
         }
+    }
+
+    /// Advice on the settings of the solved plan.
+    fn advice(&self) -> Vec<advice::Note> {
+        let arguments = self.request.arguments;
+        let on = |outcome: &Outcome| {
+            advice::on(&Settings {
+                epsilon: Some(outcome.guarantee.epsilon),
+                delta: arguments.delta.get(),
+                attacker: Some(outcome.attacker),
+                records: arguments.records,
+                batch: self.known.batch(arguments.records),
+                rounds: self.known.steps,
+                noise_multiplier: self.known.noise,
+            })
+        };
+        self.answer.outcome.as_ref().map_or_else(|_| Vec::new(), on)
     }
 
     /// Epsilon after every round, the privacy profile, and the best attack.
@@ -597,20 +624,20 @@ pub(crate) struct Advice {
     ratio: f64,
 }
 
-fn advice_json(advice: &[Advice]) -> Vec<Value> {
+fn batches_json(advice: &[Advice]) -> Vec<Value> {
     let row = |Advice { batch, noise, ratio }: &Advice| json!({ "batch": batch, "noise_multiplier": noise, "noise_per_record": ratio });
     advice.iter().map(row).collect()
 }
 
-/// The advice for people: batch, noise multiplier, and noise over batch.
-pub(crate) fn advice_rows(advice: &[Advice]) -> Vec<[String; 3]> {
+/// Other batch sizes for people: batch, noise multiplier, and noise over batch.
+pub(crate) fn batch_rows(advice: &[Advice]) -> Vec<[String; 3]> {
     let row = |Advice { batch, noise, ratio }: &Advice| {
         [batch.to_string(), required_noise_up(*noise), required_noise_up(*ratio)]
     };
     advice.iter().map(row).collect()
 }
 
-fn advice_table(advice: &[Advice]) -> String {
+fn batches_table(advice: &[Advice]) -> String {
     if advice.len() < 2 {
         return String::new();
     }
@@ -618,7 +645,7 @@ fn advice_table(advice: &[Advice]) -> String {
         "\nWith the same number of rounds, a larger batch has less noise in the average:\n"
             .to_owned();
     text.push_str("   batch   noise multiplier   noise/batch\n");
-    for [batch, noise, ratio] in advice_rows(advice) {
+    for [batch, noise, ratio] in batch_rows(advice) {
         text.push_str(&format!("{batch:>8}   {noise:>16}   {ratio:>11}\n"));
     }
     text

@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::argument::{Arguments, Command, Plan, RunOf};
 use crate::budget::BudgetStatus;
 use crate::error::{self, Error};
-use crate::plan::{Solved, advice_rows};
+use crate::plan::{Solved, batch_rows};
 use crate::report::chart::escape;
 use crate::report::layout::{STYLE, document};
 use crate::report::page::privacy_charts;
@@ -155,7 +155,7 @@ fn charts(solved: &Solved<'_>) -> Result<Value, Error> {
 }
 
 fn advice(solved: &Solved<'_>) -> Result<Value, Error> {
-    Ok(json!({ "advice": advice_rows(&solved.advice()) }))
+    Ok(json!({ "advice": batch_rows(&solved.batches()) }))
 }
 
 fn files(listing: &Listing) -> Value {

@@ -7,6 +7,7 @@ use veilgrad_accounting::{
 use veilgrad_events::{
     Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds, RunHeader, Sampling,
 };
+use veilgrad_ledger::StoreError;
 use veilgrad_mechanism::Sampler;
 use veilgrad_nn::{Model, Performance, PreconditionPlan, Preconditioning, Trainer, Whitening};
 
@@ -119,6 +120,27 @@ impl Job {
             mode: Mode::Planned,
             order: None,
         })
+    }
+
+    /// Refuses the budget of a dataset that is for another delta, unit or adjacency.
+    pub(crate) fn check_terms(&self, budget: &Budget) -> Result<(), Error> {
+        let (name, ours) = (&budget.dataset, self.budget()?);
+        if budget.delta != self.delta {
+            return Err(Error::Usage(format!(
+                "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
+                budget.delta.get(),
+                self.delta.get()
+            )));
+        }
+        if (budget.unit, budget.adjacency) != (ours.unit, ours.adjacency) {
+            let terms = |budget: &Budget| format!("{} ({})", budget.unit, budget.adjacency.name());
+            return Err(Error::Ledger(StoreError::Refused(format!(
+                "the budget of {name:?} is for {}, and the run is for {}",
+                terms(budget),
+                terms(&ours)
+            ))));
+        }
+        Ok(())
     }
 
     /// The header of a run with what is left of preconditioning and this many of the planned rounds of training.
