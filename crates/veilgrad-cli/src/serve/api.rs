@@ -20,7 +20,7 @@ use crate::report::{self, page};
 const PAGE: &str = include_str!("page.html");
 
 /// The options of `plan` that a request may set. None of them writes a file.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 19] = [
     "rate",
     "records",
     "batch",
@@ -31,8 +31,15 @@ const OPTIONS: [&str; 12] = [
     "noise-multiplier",
     "solve",
     "sampling",
+    "max-batch",
     "adjacency",
     "accountant",
+    "group",
+    "tuning-mean-runs",
+    "tuning-distribution",
+    "advantage",
+    "tpr",
+    "fpr",
 ];
 
 /// What is sent back.
