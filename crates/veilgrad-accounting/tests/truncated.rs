@@ -1,4 +1,6 @@
 //! Truncated Poisson samples, compared with the mechanism itself.
+// Tables are printed with `--nocapture`.
+#![allow(clippy::print_stdout)]
 
 use veilgrad_accounting::{Accountant, Composition, Pld, Tightest};
 use veilgrad_events::{
