@@ -1,4 +1,6 @@
 //! Random allocation: every record in one round of each epoch.
+// Tables are printed with `--nocapture`.
+#![allow(clippy::print_stdout)]
 
 use std::num::NonZeroU64;
 

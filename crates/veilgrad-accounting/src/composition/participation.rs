@@ -139,7 +139,7 @@ impl RunSoFar {
                 }
             }
             (Sampling::TruncatedPoisson(policy), adjacency) => {
-                match truncated_sample(policy, adjacency) {
+                match truncated_sample(policy, adjacency, z) {
                     Some(sample) => (sampled(Sampled::Truncated(sample), z), true),
                     // Without truncation this is a Poisson sample.
                     None => {

@@ -47,14 +47,16 @@ pub enum Sampled {
 pub struct TruncatedSample {
     /// The probability of a record before truncation.
     pub rate: f64,
-    /// Whether neighbours have different records in the place of one, and not one record less.
+    /// Whether neighbours have different records in the place of one, and not one record less or a zero.
     pub replaced: bool,
+    /// Whether neighbours have the same number of records: under zero-out and replace-one.
+    pub same_size: bool,
     /// The probability that the sample is not cut: a round with Poisson samples.
     pub untruncated: f64,
     /// The probability that it is cut and the record holds a slot: a round without sampling.
     pub held: f64,
-    /// The probability that it is cut and the record's slot goes to another record if the record is removed: a round with
-    /// Poisson samples, in which sums differ by at most 2.
+    /// The probability that it is cut, where it is not revealed whether the record or another one in its place holds a slot: a
+    /// sample at most at this rate, in which sums differ by at most 2.
     pub exchanged: f64,
     /// The probability that it is cut and the record holds no slot: the round shows nothing of it.
     pub absent: f64,
@@ -67,7 +69,7 @@ pub struct TruncatedSample {
 impl TruncatedSample {
     /// The rounds of the mixture with noise multiplier `z`, and their weights; [`absent`](Self::absent) has no round.
     pub(crate) fn parts(&self, z: f64) -> impl Iterator<Item = (f64, Step)> {
-        let Self { rate, replaced, untruncated, held, exchanged, .. } = *self;
+        let Self { rate, replaced, same_size, untruncated, held, exchanged, .. } = *self;
         let always = |z: f64| Step { sampled: Sampled::Always, z };
         let whole = if replaced { 0.5 * z } else { z };
         let poisson = |z: f64| match replaced {
@@ -75,8 +77,13 @@ impl TruncatedSample {
             true => Step { sampled: Sampled::PoissonReplaced(rate), z },
             false => Step { sampled: Sampled::Poisson(rate), z },
         };
-        let parts =
-            [(untruncated, poisson(z)), (held, always(whole)), (exchanged, poisson(0.5 * z))];
+        let exchanged_as = match same_size {
+            _ if rate >= 1.0 => Sampled::Always,
+            true => Sampled::FixedReplaced(rate),
+            false => Sampled::Poisson(rate),
+        };
+        let exchanged_step = Step { sampled: exchanged_as, z: 0.5 * z };
+        let parts = [(untruncated, poisson(z)), (held, always(whole)), (exchanged, exchanged_step)];
         parts.into_iter().filter(|(weight, _)| *weight > 0.0)
     }
 
@@ -169,8 +176,13 @@ impl Step {
             Sampled::PoissonGroup { rate, records } => [rate.to_bits(), records, 0, 0],
             _ => [0; 4],
         };
-        let replaced = matches!(self.sampled, Sampled::Truncated(sample) if sample.replaced);
+        let form = match self.sampled {
+            Sampled::Truncated(sample) => {
+                16 * u8::from(sample.replaced) + 32 * u8::from(sample.same_size)
+            }
+            _ => 0,
+        };
         let [a, b, c, d] = rest;
-        (kind + 16 * u8::from(replaced), [q, z, a, b, c, d])
+        (kind + form, [q, z, a, b, c, d])
     }
 }

@@ -6,11 +6,12 @@ use super::step::TruncatedSample;
 use crate::binomial::at_least;
 use crate::number::UNIT;
 
-/// The mixture that dominates a round whose Poisson sample is cut to a maximum size; `None` if it is never cut, or the rate is
-/// 1. The proof is in docs/accounting.md.
+/// The mixture that dominates a round with noise multiplier `z` whose Poisson sample is cut to a maximum size; `None` if it is never
+/// cut. The proof is in docs/accounting.md.
 pub(super) fn truncated_sample(
     policy: TruncatedPoisson,
     adjacency: Adjacency,
+    z: f64,
 ) -> Option<TruncatedSample> {
     let (rate, records, maximum) = (policy.rate().get(), policy.records(), policy.maximum());
     // Under add-remove adjacency there may be one record more than the policy says.
@@ -29,12 +30,26 @@ pub(super) fn truncated_sample(
     let held = share * at_least(maximum + 1, others + 1, rate);
     let untruncated = (1.0 - down(full)) * (1.0 + 2.0 * UNIT);
     let inclusion = down(rate * (1.0 - up(full)) + down(held));
-    let (held, exchanged, absent) = match adjacency {
-        Adjacency::AddRemove => (0.0, up(full), 0.0),
-        _ => (up(held), 0.0, (up(full) - down(held)).max(0.0)),
+    let (replaced, same_size) =
+        (adjacency == Adjacency::ReplaceOne, adjacency != Adjacency::AddRemove);
+    // Two mixtures dominate under zero-out. Both are sound; this is a guess at the smaller one, by second moments of losses.
+    let reveals_slot = adjacency == Adjacency::ZeroOut
+        && rate * libm::expm1((4.0 / (z * z)).min(700.0)) > libm::expm1((1.0 / (z * z)).min(700.0));
+    let (held, exchanged, absent) = match reveals_slot {
+        true => (up(held), 0.0, (up(full) - down(held)).max(0.0)),
+        false => (0.0, up(full), 0.0),
     };
-    let replaced = adjacency == Adjacency::ReplaceOne;
-    Some(TruncatedSample { rate, replaced, untruncated, held, exchanged, absent, inclusion, error })
+    Some(TruncatedSample {
+        rate,
+        replaced,
+        same_size,
+        untruncated,
+        held,
+        exchanged,
+        absent,
+        inclusion,
+        error,
+    })
 }
 
 #[cfg(test)]
@@ -49,7 +64,8 @@ mod tests {
             [(2u64, 0.5, 1u64), (6, 0.3, 2), (9, 0.9, 4), (30, 0.1, 5), (12, 0.05, 11)]
         {
             let policy = TruncatedPoisson::new(SampleRate::new(q).unwrap(), n, most).unwrap();
-            let found = truncated_sample(policy, Adjacency::ZeroOut).unwrap();
+            // With so little noise the slot is revealed.
+            let found = truncated_sample(policy, Adjacency::ZeroOut, 0.1).unwrap();
             let mut chance = (1.0 - q).powi(n as i32 - 1);
             let (mut full, mut held, mut inclusion) = (0.0, 0.0, 0.0);
             for drawn in 0..n {
@@ -71,6 +87,8 @@ mod tests {
                 "{found:?}"
             );
             assert!(found.inclusion <= q);
+            let exchanged = truncated_sample(policy, Adjacency::ReplaceOne, 0.1).unwrap();
+            assert!(near(exchanged.exchanged, full) && exchanged.held == 0.0, "{exchanged:?}");
         }
     }
 }

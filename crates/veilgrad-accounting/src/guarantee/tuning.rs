@@ -210,6 +210,7 @@ mod tests {
     }
 
     /// Prints its table with `--nocapture`.
+    #[allow(clippy::print_stdout)]
     #[test]
     fn tuned_epsilons_are_those_of_the_closed_formula() {
         let rows = [

@@ -31,6 +31,10 @@ impl GroupPair {
         Self { none, weights, some, z, direction }
     }
 
+    pub(crate) fn records(&self) -> u64 {
+        self.weights.len() as u64
+    }
+
     /// An upper bound on the error of losses by the rounding of the weights.
     pub(crate) fn loss_error(&self) -> f64 {
         (16.0 + 8.0 * self.weights.len() as f64) * UNIT

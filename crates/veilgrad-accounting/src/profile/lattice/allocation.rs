@@ -17,6 +17,8 @@ use crate::work;
 const POINTS: (usize, usize) = (2048, 1024);
 /// No law is computed if a likelihood ratio can exceed `e^LARGEST`: products of masses would underflow.
 const LARGEST: f64 = 500.0;
+/// No law is used if the relative errors of its masses may exceed this: beyond about 1e11 rounds.
+const MOST_ERROR: f64 = 0.1;
 /// This many laws are kept, because both directions and several questions need the same one.
 const KEPT: usize = 4;
 
@@ -75,7 +77,8 @@ impl EpochLaw {
         if let Some(law) = known {
             return law;
         }
-        let law = Self::compute(rounds, z, tail, rounded).map(Rc::new);
+        let points = Self::points(rounded);
+        let law = Self::compute(rounds, z, tail, rounded, points).map(Rc::new);
         LAWS.with_borrow_mut(|laws| {
             laws.truncate(KEPT - 1);
             laws.insert(0, (key, law.clone()));
@@ -96,11 +99,11 @@ impl EpochLaw {
         u64::from(64 - rounds.leading_zeros()) * points * points / (2 * work::PRODUCTS)
     }
 
-    fn compute(rounds: u64, z: f64, tail: f64, rounded: Rounded) -> Option<Self> {
+    fn compute(rounds: u64, z: f64, tail: f64, rounded: Rounded, points: usize) -> Option<Self> {
         let digits = 64 - rounds.leading_zeros();
         let tail = tail / (2.0 * f64::from(digits) + 2.0);
         let total = rounds as f64;
-        let first = Self::of_one_round(z, tail, tail / total, rounded)?;
+        let first = Self::of_one_round(z, (tail, tail / total), rounded, points)?;
         // From the highest binary digit on: the laws of m and, if needed, of m + 1 rounds.
         let bit = |digit: u32| (rounds >> digit) & 1 == 1;
         let needs_next = |digit: u32| (0..digit).any(bit);
@@ -114,7 +117,7 @@ impl EpochLaw {
         for digit in (0..digits - 1).rev() {
             let longest = law.masses.len().max(next.as_ref().map_or(0, |law| law.masses.len()));
             let mut refine = 1;
-            while 2 * refine as usize * longest <= Self::points(rounded) {
+            while 2 * refine as usize * longest <= points {
                 refine *= 2;
             }
             let (base, more) = match (bit(digit), &next) {
@@ -129,15 +132,20 @@ impl EpochLaw {
             };
             (law, next) = (base, following);
         }
-        Some(law)
+        // Errors add up only while they are small.
+        (law.mass_error < MOST_ERROR).then_some(law)
     }
 
     /// The law of W. Cells are narrow enough that the quadrature of the normal density in them is exact up to rounding.
-    fn of_one_round(z: f64, tail: f64, tail_low: f64, rounded: Rounded) -> Option<Self> {
+    fn of_one_round(
+        z: f64,
+        (tail, tail_low): (f64, f64),
+        rounded: Rounded,
+        points: usize,
+    ) -> Option<Self> {
         // P(y > r) <= exp(-r^2/2)/2 for r >= 0.
         let reach = |tail: f64| (-2.0 * (2.0 * tail).ln()).max(1.0).sqrt();
         let (low, high) = (-reach(tail_low), 1.0 / z + reach(tail));
-        let points = Self::points(rounded);
         let spacing = (high - low) / z / (points as f64 - 2.0);
         let centre = 0.5 / (z * z);
         if !(high / z < LARGEST && -low / z + centre < LARGEST && spacing > 1e-12) {
@@ -541,6 +549,30 @@ mod tests {
                 let what = format!("{z} {direction:?}: {lower} {exact} {upper}");
                 assert!(lower <= exact * (1.0 + 1e-5) && exact <= upper * (1.0 + 1e-5), "{what}");
                 assert!(upper < lower * 1.001, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_become_tighter_with_the_grid_and_never_cross() {
+        for (rounds, z, epsilon) in
+            [(7, 0.6, 2.0), (100, 1.0, 0.5), (1000, 0.8, 0.3), (37, 3.0, 0.1)]
+        {
+            for direction in [Direction::Remove, Direction::Add] {
+                let delta = |rounded, points| {
+                    let law = EpochLaw::compute(rounds, z, 1e-14, rounded, points).unwrap();
+                    law.delta(direction, epsilon)
+                };
+                let sizes = [256, 512, 1024, 2048];
+                let upper = sizes.map(|points| delta(Rounded::Up, points));
+                let lower = sizes.map(|points| delta(Rounded::Down, points));
+                let what = format!("{rounds} {z} {direction:?}: {lower:?} {upper:?}");
+                assert!(upper.windows(2).all(|pair| pair[1] < pair[0] * (1.0 + 1e-6)), "{what}");
+                assert!(
+                    lower.iter().all(|below| upper.iter().all(|above| below < above)),
+                    "{what}"
+                );
+                assert!(lower[0] < lower[3], "{what}");
             }
         }
     }

@@ -74,7 +74,11 @@ impl LossDistributions {
             (StepLoss::new(pair, grid, tail, density, rounded), *count)
         };
         let steps: Vec<_> = pairs.iter().map(on_grid).collect();
-        let atoms: u64 = steps.iter().map(|(loss, _)| loss.atoms.len() as u64).sum();
+        let atoms: u64 = steps
+            .iter()
+            .zip(pairs)
+            .map(|((loss, _), (pair, _))| loss.atoms.len() as u64 * pair.normals_per_cell())
+            .sum();
         work::spend(ATOM * atoms);
         Self { grid, steps, intensity: None, split: None }
     }

@@ -92,6 +92,15 @@ impl DominatingPair {
         Self::Fixed { remove: pair(Change::Remove), add: pair(Change::Add), rest }
     }
 
+    /// About how much more work a cell is than that of one sampled Gaussian. Cells of groups are found by Newton's method.
+    pub(super) fn normals_per_cell(&self) -> u64 {
+        match self {
+            Self::Pair(_) | Self::Fixed { .. } | Self::Epoch(_) => 1,
+            Self::Group(pair) => 4 * pair.records(),
+            Self::Mixture(mixture) => mixture.parts.len() as u64,
+        }
+    }
+
     /// An upper bound on delta of the step at `epsilon >= 0`; infinite where it cannot be computed.
     pub(crate) fn delta(&self, epsilon: f64) -> f64 {
         let delta = match self {
