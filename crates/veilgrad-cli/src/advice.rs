@@ -112,14 +112,11 @@ pub(crate) fn on(settings: &Settings) -> Vec<Note> {
 
 fn about_epsilon(epsilon: f64, settings: &Settings) -> String {
     let by_itself = Attacker::allowed_by(epsilon, settings.delta).protection().phrase();
-    let grade = match settings.attacker {
-        Some(attacker) => {
-            format!(
-                "{} for this run, {by_itself} by the numbers alone",
-                attacker.protection().phrase()
-            )
+    let grade = match settings.attacker.map(|attacker| attacker.protection().phrase()) {
+        Some(grade) if grade != by_itself => {
+            format!("{grade}, by the bound on attacks; epsilon and delta alone promise {by_itself}")
         }
-        None => format!("{by_itself} by the numbers alone"),
+        _ => by_itself.to_owned(),
     };
     let more = match epsilon {
         epsilon if epsilon <= STRONG => "",
