@@ -92,7 +92,8 @@ fn similar_file(file: &Path) -> Option<String> {
     Some(format!("did you mean {name}?"))
 }
 
-/// Whether the budget of the dataset covers the run, if the ledger has one. The ledger is only read.
+/// Whether the budget of the dataset covers the run beside those that are running now, if the ledger has one. The ledger is
+/// only read.
 fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(), Error> {
     let path = ledger_place::to_read(ledger)?;
     // A ledger that is not there has no budgets yet.
@@ -106,7 +107,7 @@ fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(),
     let rounds = job.before.iter().chain([&job.rounds]).map(Folded::try_from);
     let rounds = rounds.collect::<Result<Vec<_>, _>>().map_err(Error::failure)?;
     let plan = RunRounds { planned: true, rounds: &rounds };
-    dataset.covers(&Tightest, &[plan]).map_err(|why| {
+    dataset.covers(&Tightest, &[plan], &ledger.holding(&name)).map_err(|why| {
         let ledger = path.display();
         let why = format!("{why}, for {name:?} in {ledger}; nothing was charged");
         Error::Ledger(StoreError::BudgetExhausted(why))

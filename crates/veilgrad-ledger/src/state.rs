@@ -93,13 +93,32 @@ impl Dataset {
         pricing.price(&self.terms(pricing), &self.charges())
     }
 
-    /// Checks that all charges and these future runs stay within the budget.
+    /// Checks that all charges, the whole plans of the runs in `holding` (see
+    /// [`Ledger::holding`](crate::Ledger::holding)) and these future runs together stay within the budget.
     ///
     /// # Errors
-    /// Says what epsilon would be.
-    pub fn covers(&self, pricing: &dyn Pricing, more: &[RunRounds<'_>]) -> Result<(), String> {
-        let all = [self.charges().as_slice(), more].concat();
-        pricing.check(&self.terms(pricing), &all)
+    /// Says what epsilon would be, and whether the future runs would fit without the held plans.
+    pub fn covers(
+        &self,
+        pricing: &dyn Pricing,
+        more: &[RunRounds<'_>],
+        holding: &BTreeSet<u64>,
+    ) -> Result<(), String> {
+        let (terms, held) = (self.terms(pricing), self.plans_of(holding)?);
+        let check = |charges: Vec<RunRounds<'_>>| {
+            pricing.check(&terms, &[charges.as_slice(), more].concat())
+        };
+        let refused = match check(self.charges_with(&held)) {
+            Err(why) if !held.is_empty() => why,
+            result => return result,
+        };
+        Err(match check(self.charges()) {
+            Ok(()) => format!(
+                "{refused}, with what {} running plan(s) hold; it may fit when they have ended",
+                held.len()
+            ),
+            Err(why) => why,
+        })
     }
 
     /// The budget with the Rényi order for runs without a plan. The order follows from the terms with which the budget
@@ -175,18 +194,7 @@ impl Dataset {
         }
         let plans: Vec<_> =
             plans.iter().map(|(planned, rounds)| RunRounds { planned: *planned, rounds }).collect();
-        let all = [self.charges_with(&held).as_slice(), &plans].concat();
-        let refused = match pricing.check(&terms, &all) {
-            Err(why) if !held.is_empty() => why,
-            result => return result,
-        };
-        Err(match self.covers(pricing, &plans) {
-            Ok(()) => format!(
-                "{refused}, with what {} running plan(s) hold; it may fit when they have ended",
-                held.len()
-            ),
-            Err(why) => why,
-        })
+        self.covers(pricing, &plans, holding)
     }
 
     /// Why the dataset has no finite epsilon, if a run is marked insecure.
