@@ -7,6 +7,7 @@
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
 //! - [`PrivacyTarget`]: noise, rate or rounds that keep a budget.
+//! - [`Workload`]: the best strategy of noise that is correlated between rounds.
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
@@ -35,6 +36,7 @@ mod calibration;
 mod composition;
 mod cumulant;
 pub mod display;
+mod factorisation;
 mod guarantee;
 mod interval;
 mod number;
@@ -46,6 +48,7 @@ pub mod work;
 pub use adaptive::Envelope;
 pub use calibration::PrivacyTarget;
 pub use composition::{Composition, Sampled, Step, Unsupported};
+pub use factorisation::Workload;
 pub use guarantee::{
     Accountant, Guarantee, Pld, Profile, Rdp, Tightest, advantage, check_accountant, claim,
     of_ledger, spent, statement, true_positive_rate,
