@@ -4,6 +4,7 @@
 //! the sample does not depend on the number of workers.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use veilgrad_events::{FixedBatch, SampleRate};
@@ -23,6 +24,7 @@ const BLOCKS: u16 = 0;
 const TRUNCATION: u16 = 1;
 const BATCH: u16 = 2;
 const SHUFFLE: u16 = 3;
+const PARTITION: u16 = 5;
 
 /// Poisson sampling: every record is taken independently, with probability exactly `rate`.
 ///
@@ -236,6 +238,58 @@ pub fn permutation(key: &RoundKey, records: u64) -> Result<Vec<u64>, RandomError
     Ok(order)
 }
 
+/// A random partition of the records: every record is in one of the groups, uniformly and independently of the others.
+///
+/// # Guarantee
+/// All assignments of the records to the groups are equally likely.
+///
+/// # Example
+/// ```
+/// use std::num::NonZeroU64;
+/// use veilgrad_random::{RoundKey, subset::Partition};
+///
+/// let groups = NonZeroU64::new(10).ok_or("zero")?;
+/// let partition = Partition::draw(&RoundKey::from_os()?, 1000, groups)?;
+/// assert_eq!((0..10).map(|group| partition.group(group).len()).sum::<usize>(), 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Partition {
+    /// The records, ordered by group and id.
+    records: Vec<u64>,
+    /// Where the records of each group begin, and the end of the last group that has some.
+    starts: Vec<usize>,
+}
+
+impl Partition {
+    /// Draws a partition of the records `0..records`.
+    ///
+    /// # Errors
+    /// When another process drew the key.
+    pub fn draw(key: &RoundKey, records: u64, groups: NonZeroU64) -> Result<Self, RandomError> {
+        let streams = key.streams()?;
+        let mut members = Vec::new();
+        for block in 0..records.div_ceil(BLOCK) {
+            let mut stream = streams.stream(Purpose::Sample, PARTITION, block);
+            let start = block.saturating_mul(BLOCK).min(records);
+            let end = start.saturating_add(BLOCK).min(records);
+            members.extend((start..end).map(|record| (stream.below(groups.get()), record)));
+        }
+        members.sort_unstable();
+        let first_of = |group: u64| members.partition_point(|(of, _)| *of < group);
+        let groups_with_records = members.last().map_or(0, |(group, _)| group.saturating_add(1));
+        let starts = (0..=groups_with_records).map(first_of).collect();
+        Ok(Self { records: members.into_iter().map(|(_, record)| record).collect(), starts })
+    }
+
+    /// The records of a group, in ascending order.
+    #[must_use]
+    pub fn group(&self, group: u64) -> &[u64] {
+        let start = |group: u64| self.starts.get(usize::try_from(group).ok()?).copied();
+        let range = start(group).zip(group.checked_add(1).and_then(start));
+        range.and_then(|(from, to)| self.records.get(from..to)).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,6 +325,41 @@ mod tests {
             // 8 more, because the tail is heavier than a normal one if the mean is small.
             assert!((size - mean).abs() <= 7.0 * sd + 8.0, "{q}: {size} is not {mean}");
         }
+    }
+
+    #[test]
+    fn a_partition_has_every_record_in_exactly_one_group() {
+        for (records, groups) in [(0, 3), (1, 1), (1, 9), (1000, 7), (200_000, 13), (5, 1_000_000)]
+        {
+            let partition =
+                Partition::draw(&key(), records, NonZeroU64::new(groups).unwrap()).unwrap();
+            let mut all = Vec::new();
+            for group in 0..groups {
+                assert!(partition.group(group).is_sorted_by(|a, b| a < b));
+                all.extend_from_slice(partition.group(group));
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..records));
+            assert!(partition.group(groups).is_empty() && partition.group(u64::MAX).is_empty());
+        }
+    }
+
+    /// Sizes of the groups of n = 2^18 records, and of the pairs of neighbours in the same group: each within 7 standard
+    /// deviations, false alarm below 3e-12.
+    #[test]
+    fn groups_of_a_partition_are_equally_likely_and_independent() {
+        let (n, groups) = (1u64 << 18, 10u64);
+        let partition = Partition::draw(&key(), n, NonZeroU64::new(groups).unwrap()).unwrap();
+        let within = |count: usize, of: f64, q: f64| {
+            (count as f64 - of * q).abs() < 7.0 * (of * q * (1.0 - q)).sqrt()
+        };
+        let mut neighbours = 0;
+        for group in 0..groups {
+            let members = partition.group(group);
+            assert!(within(members.len(), n as f64, 0.1), "{group}: {}", members.len());
+            neighbours += members.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
+        }
+        assert!(within(neighbours, n as f64 - 1.0, 0.1), "{neighbours}");
     }
 
     #[test]
