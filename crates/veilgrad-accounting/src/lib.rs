@@ -7,7 +7,7 @@
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
 //! - [`PrivacyTarget`]: noise, rate or rounds that keep a budget.
-//! - [`Workload`]: the best strategy of noise that is correlated between rounds.
+//! - [`Workload`], [`NoiseChoice`]: the best strategy of noise that is correlated between rounds, and when plain noise is better.
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
@@ -48,7 +48,7 @@ pub mod work;
 pub use adaptive::Envelope;
 pub use calibration::PrivacyTarget;
 pub use composition::{Composition, Sampled, Step, Unsupported};
-pub use factorisation::Workload;
+pub use factorisation::{NoiseChoice, Workload, cyclic};
 pub use guarantee::{
     Accountant, Guarantee, Pld, Profile, Rdp, Tightest, advantage, check_accountant, claim,
     of_ledger, spent, statement, true_positive_rate,

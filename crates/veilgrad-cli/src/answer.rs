@@ -77,6 +77,7 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
         Sampling::Fixed(_) => "fixed",
         Sampling::Shuffle(_) => "shuffle",
         Sampling::TruncatedPoisson(_) => "truncated-poisson",
+        Sampling::CyclicPoisson { .. } => "cyclic-poisson",
         Sampling::All {} => "all",
         _ => "unknown",
     }
@@ -89,6 +90,7 @@ pub(crate) fn rate(sampling: Sampling) -> Option<f64> {
         Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
             Some(batch.batch() as f64 / batch.records() as f64)
         }
+        Sampling::CyclicPoisson { rate, groups, .. } => Some(rate.get() / groups.get() as f64),
         Sampling::All {} => Some(1.0),
         _ => None,
     }

@@ -1,8 +1,10 @@
 //! `veilgrad plan`: solves for the missing parameter of a run.
 
+pub(crate) mod correlated;
+
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
-use veilgrad_accounting::{Composition, PrivacyTarget, Profile, Unsupported, spent};
+use veilgrad_accounting::{Composition, NoiseChoice, PrivacyTarget, Profile, Unsupported, spent};
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
     SumQuery,
@@ -35,6 +37,12 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
             with_notice("comparing other batch sizes", common.quiet, || request.batch_advice())
         }
         _ => Vec::new(),
+    };
+    let correlated = match (&outcome, solve) {
+        (Ok(_), Solve::Noise) => {
+            with_notice("comparing correlated noise", common.quiet, || request.correlated())
+        }
+        _ => None,
     };
     let answer = Answer {
         parameters: Parameters {
@@ -81,9 +89,11 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         document.insert("solved".to_owned(), json!(solved_key));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
         document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
+        document.insert("correlated".to_owned(), correlated::as_json(correlated.as_ref()));
         print_json(&Value::Object(document))?;
     } else {
-        print(&format!("{}{}", answer.table(solved_row), advice_table(&advice)))?;
+        let correlated = correlated::as_text(correlated.as_ref());
+        print(&format!("{}{}{correlated}", answer.table(solved_row), advice_table(&advice)))?;
     }
     answer.answered()
 }
@@ -331,6 +341,15 @@ impl<'a> Request<'a> {
         let composition_for =
             |z: NoiseMultiplier| self.composition(&Known { noise: Some(z.get()), ..known.clone() });
         self.target()?.noise_multiplier(composition_for)
+    }
+
+    /// The best of plain noise and noise that is correlated between rounds, for Poisson samples.
+    fn correlated(&self) -> Option<NoiseChoice> {
+        let (rate, rounds) = (self.known.rate?, self.known.steps?);
+        if self.arguments.sampling != Sampler::Poisson {
+            return None;
+        }
+        correlated::best(&self.target().ok()?, rate, rounds, self.arguments.view.adjacency())
     }
 
     /// The noise that other batch sizes need with the same number of rounds. The noise in the average gradient is the noise

@@ -66,13 +66,18 @@ impl RunState {
 }
 
 /// Rounds that cost at least as much as these at any position in a run: shuffled epochs may begin at any of them, and
-/// a record is in one round of each epoch.
+/// a record is in one round of each epoch; cyclic rounds do not continue others.
 fn at_any_position(charge: Folded) -> Folded {
     match charge.sampling {
         Sampling::Shuffle(batch) => {
             let length = batch.records() / batch.batch();
             let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
             Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
+        }
+        // Among consecutive rounds no group has more turns than this, wherever they begin.
+        Sampling::CyclicPoisson { rate, groups, .. } => {
+            let sampling = Sampling::Poisson { rate };
+            Folded { count: charge.count.div_ceil(groups.get()), sampling, ..charge }
         }
         _ => charge,
     }

@@ -25,10 +25,7 @@ fn moved(a: &[f64], factor: f64, b: &[f64]) -> Vec<f64> {
 
 /// A point near `start` where the function (given with its gradient) is nearly as small as possible. The function never
 /// increases on the way.
-pub(super) fn minimise(
-    start: Vec<f64>,
-    function: impl Fn(&[f64]) -> (f64, Vec<f64>),
-) -> Vec<f64> {
+pub(super) fn minimise(start: Vec<f64>, function: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Vec<f64> {
     let mut point = start;
     let (mut value, mut gradient) = function(&point);
     let mut memory: VecDeque<Pair> = VecDeque::new();
@@ -48,7 +45,8 @@ pub(super) fn minimise(
             length *= 0.5;
             Some((is_enough, next, found, gradient))
         });
-        let Some((_, next, found, next_gradient)) = found.take(40).find(|(is_enough, ..)| *is_enough)
+        let Some((_, next, found, next_gradient)) =
+            found.take(40).find(|(is_enough, ..)| *is_enough)
         else {
             return point;
         };

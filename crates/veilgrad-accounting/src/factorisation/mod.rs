@@ -9,10 +9,12 @@
 //! Dividing by a series of b terms takes O(T b) operations. The derivatives are
 //! `d |B|_F^2 / d c_i = -2 sum_j (T - j) s_j v_{j-i}` with `v = s / c`: one more division.
 
+mod choice;
 mod minimise;
 
 use veilgrad_events::{BandedStrategy, StrategyError};
 
+pub use choice::{NoiseChoice, cyclic};
 use minimise::minimise;
 
 /// Entries are multiples of 2^-12: finer ones change no ratio of errors in its first four digits.
@@ -220,10 +222,10 @@ mod tests {
     #[test]
     fn the_error_is_that_of_the_dense_matrices() {
         let rounds = 40;
-        for (bands, momentum, decay) in [(1, 0.0, 0.0), (3, 0.0, 0.0), (5, 0.9, 0.0), (40, 0.5, 0.1)]
+        for (bands, momentum, decay) in
+            [(1, 0.0, 0.0), (3, 0.0, 0.0), (5, 0.9, 0.0), (40, 0.5, 0.1)]
         {
-            let workload =
-                Workload::prefix_sums(rounds).with_momentum(momentum).with_decay(decay);
+            let workload = Workload::prefix_sums(rounds).with_momentum(momentum).with_decay(decay);
             let strategy = workload.strategy(bands).unwrap();
             let c: Vec<f64> = strategy.entries().iter().map(|m| f64::from(*m) / 4096.0).collect();
             // Parameters theta and velocity v of SGD: v = beta v + y, theta = (1 - decay) theta + v.

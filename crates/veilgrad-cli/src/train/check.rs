@@ -6,7 +6,9 @@ mod refuse;
 
 use std::path::Path;
 
-use super::config::{Classes, Config, Kind, Named, Optimizer, Precondition, Record, Sampling};
+use super::config::{
+    Bands, Classes, Config, Correlated, Kind, Named, Optimizer, Precondition, Record, Sampling,
+};
 use crate::error::Error;
 use crate::output::check_name;
 use refuse::refuse;
@@ -15,6 +17,8 @@ use refuse::refuse;
 const MOST_CANARIES: u32 = 100_000;
 /// More rounds are taken for mistakes.
 const MOST_ROUNDS: f64 = 1e12;
+/// As many as a strategy may have.
+const MOST_BANDS: usize = veilgrad_events::BandedStrategy::MAX_BANDS;
 const LARGEST_WEIGHT: f32 = 1e6;
 
 impl Config {
@@ -76,7 +80,42 @@ impl Config {
             self.copies() > 1 && !example,
             "[model.augment] copies is for [data] record = \"example\"",
         )])?;
-        self.check_precondition()
+        self.check_precondition()?;
+        self.check_correlated()
+    }
+
+    fn check_correlated(&self) -> Result<(), String> {
+        let Some(Correlated { bands }) = self.privacy.correlated else { return Ok(()) };
+        let privacy = &self.privacy;
+        refuse([
+            (
+                privacy.sampling != Sampling::Poisson,
+                "[privacy.correlated] is for sampling = \"poisson\", which it makes cyclic",
+            ),
+            (
+                privacy.precondition.is_some(),
+                "[privacy.correlated] cannot follow [privacy.precondition]: its groups of records are drawn for the first \
+                 round of a run",
+            ),
+            (
+                self.canaries() > 0,
+                "[privacy.correlated] cannot be audited by canaries, whose scores assume independent rounds",
+            ),
+            (
+                matches!(bands, Bands::Named(_)) && privacy.epsilon.is_none(),
+                "[privacy.correlated] bands = \"auto\" needs [privacy] epsilon: the best number of bands depends on it",
+            ),
+        ])?;
+        let Bands::Number(bands) = bands else { return Ok(()) };
+        let most = (self.data.records as f64 / privacy.expected_batch) as usize;
+        let most = most.min(MOST_BANDS).min(usize::try_from(self.rounds()).unwrap_or(usize::MAX));
+        match (1..=most).contains(&bands) {
+            true => Ok(()),
+            false => Err(format!(
+                "[privacy.correlated] bands {bands} is not between 1 and {most}: there are at most {MOST_BANDS}, no more \
+                 than rounds, and each of as many groups of records has at least an expected batch"
+            )),
+        }
     }
 
     fn check_precondition(&self) -> Result<(), String> {

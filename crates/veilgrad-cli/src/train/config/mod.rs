@@ -14,7 +14,7 @@ use crate::output::say;
 pub(crate) use data::{Classes, Column, Data, Microbatch, Named, Record, User, UserIds};
 pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, Scattering};
 use pair::pair;
-pub(crate) use privacy::{Precondition, Privacy, Sampling};
+pub(crate) use privacy::{Bands, Correlated, Precondition, Privacy, Sampling};
 pub(crate) use train::{Optimizer, Schedule, Train};
 
 /// A training run. Unknown keys are errors.
