@@ -14,8 +14,9 @@ use crate::Check;
 
 /// Draws `rounds` samples from `records` records and tests them against the law of the sampler's policy: how
 /// often every record is sampled, how sizes are distributed, how often pairs of records are sampled together, and whether
-/// rounds are independent. For shuffled epochs, it tests independence between batches with the same number in
-/// consecutive epochs, and that no record is in two batches of one epoch.
+/// rounds are independent. For shuffled epochs and random allocation, it tests independence between batches with the same
+/// number in consecutive epochs, and that no record is in two batches of one epoch; for random allocation also that none is in
+/// no round of an epoch.
 ///
 /// # Errors
 /// When the sampler fails, a record is in two batches of an epoch, or the law of the policy is not implemented.
@@ -29,6 +30,7 @@ pub fn of_sampler(
     // Rounds per epoch; the batches of one epoch are disjoint.
     let epoch = match policy {
         Sampling::Shuffle(batch) => (batch.records() / batch.batch()) as usize,
+        Sampling::Allocation { rounds_per_epoch } => rounds_per_epoch.get() as usize,
         _ => 1,
     };
     let query = SumQuery::new("law", ClipNorm::new(1.0)?, NoiseStd::new(1.0)?);
@@ -44,6 +46,10 @@ pub fn of_sampler(
         seen.sort_unstable();
         if seen.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err("a record is in two batches of one epoch".into());
+        }
+        let is_complete = batches.len() == epoch && seen.len() as u64 == records;
+        if matches!(policy, Sampling::Allocation { .. }) && batches.len() == epoch && !is_complete {
+            return Err("a record is in no round of an epoch".into());
         }
     }
     let mut checks = Vec::new();
@@ -79,6 +85,8 @@ fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error:
     Ok(match policy {
         Sampling::All {} => always(records),
         Sampling::Poisson { rate } => binomial(rate.get()),
+        // Between epochs, round i of an epoch is a Poisson sample.
+        Sampling::Allocation { rounds_per_epoch } => binomial(1.0 / rounds_per_epoch.get() as f64),
         Sampling::TruncatedPoisson(truncated) => {
             let mut sizes = binomial(truncated.rate().get());
             let most = truncated.maximum() as usize;

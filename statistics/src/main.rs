@@ -2,11 +2,14 @@
 //! samples by default.
 #![allow(clippy::print_stdout)]
 
+use std::num::NonZeroU64;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use veilgrad_events::{FixedBatch, IntegerGrid, SampleRate, TruncatedPoisson};
-use veilgrad_mechanism::{FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler};
+use veilgrad_mechanism::{
+    AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
+};
 use veilgrad_random::{RoundKey, gaussian};
 use veilgrad_statistics::{ALPHA, Check, karney::Karney, law, noise::Battery, release, sample};
 
@@ -46,6 +49,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     checks.extend(law::of_sampler(&mut TruncatedPoissonSampler::new(truncated), 200, rounds)?);
     checks.extend(law::of_sampler(&mut FixedSampler::new(batch), 200, rounds)?);
     checks.extend(law::of_sampler(&mut ShuffleSampler::new(batch), 200, rounds)?);
+    let rounds_per_epoch = NonZeroU64::new(10).ok_or("an epoch has rounds")?;
+    checks.extend(law::of_sampler(&mut AllocationSampler::new(rounds_per_epoch), 200, rounds)?);
     // With 1e6 releases, 0.99 of the noise in a single number is 14 standard deviations of its variance.
     checks.extend(release::law(samples / 1000, 1.0)?);
     for threads in [1, 2] {

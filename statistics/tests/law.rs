@@ -1,9 +1,11 @@
 //! Every sampler has the distribution of its event, and the tests detect wrong samplers.
 
+use std::num::NonZeroU64;
+
 use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_mechanism::{
-    AllRecords, FixedSampler, PoissonSampler, SampleError, Sampler, Selection, ShuffleSampler,
-    TruncatedPoissonSampler,
+    AllRecords, AllocationSampler, FixedSampler, PoissonSampler, SampleError, Sampler, Selection,
+    ShuffleSampler, TruncatedPoissonSampler,
 };
 use veilgrad_random::{RoundKey, subset};
 use veilgrad_statistics::law::of_sampler;
@@ -51,6 +53,13 @@ fn batches_of_a_fixed_size_are_drawn_as_their_events_say() {
 fn shuffled_epochs_are_drawn_as_their_events_say() {
     for (records, batch) in [(100, 10), (50, 25), (23, 5)] {
         holds(ShuffleSampler::new(FixedBatch::new(records, batch).unwrap()), records);
+    }
+}
+
+#[test]
+fn allocated_epochs_are_drawn_as_their_events_say() {
+    for (records, rounds) in [(100, 10), (50, 2), (23, 5)] {
+        holds(AllocationSampler::new(NonZeroU64::new(rounds).unwrap()), records);
     }
 }
 
@@ -123,5 +132,27 @@ fn wrong_samplers_are_noticed() {
     is_noticed("one order for all epochs", shuffle, |round| {
         let first = round % (RECORDS / 20) * 20;
         (first..first + 20).collect()
+    });
+    let length = NonZeroU64::new(10).unwrap();
+    let allocation = Sampling::Allocation { rounds_per_epoch: length };
+    let mut wrong = Wrong { policy: allocation, draw: |_| draw(0.1).unwrap() };
+    let error = of_sampler(&mut wrong, RECORDS, ROUNDS).unwrap_err().to_string();
+    assert!(error.contains("of one epoch") || error.contains("of an epoch"), "{error}");
+    let epoch = || {
+        let key = RoundKey::from_os().unwrap();
+        subset::Partition::draw(&key, RECORDS, length).unwrap()
+    };
+    let once = epoch();
+    is_noticed("one allocation for all epochs", allocation, |round| {
+        once.group(round % 10).to_vec()
+    });
+    let mut order = Vec::new();
+    is_noticed("a shuffle that is called an allocation", allocation, |round| {
+        if round % 10 == 0 {
+            order = subset::permutation(&RoundKey::from_os().unwrap(), RECORDS).unwrap();
+        }
+        let mut ids = order[(round % 10 * 20) as usize..][..20].to_vec();
+        ids.sort_unstable();
+        ids
     });
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
 
-use crate::guarantee::{Accountant, Guarantee, Rdp};
+use crate::guarantee::{Accountant, Guarantee, Rdp, advantage, true_positive_rate};
 use crate::profile::Method;
 use crate::work::{self, Allowance};
 use crate::{Composition, Unsupported};
@@ -51,7 +51,7 @@ pub struct PrivacyTarget<'a> {
 
 impl PrivacyTarget<'_> {
     /// By how much a composition exceeds the budget; infinite if the accountant fails.
-    fn excess(
+    fn excess_over_budget(
         &self,
         composition: Result<Composition, Unsupported>,
         least_tolerance: f64,
@@ -99,11 +99,6 @@ impl PrivacyTarget<'_> {
         }
     }
 
-    /// The same target with the RDP accountant, which takes microseconds and gives the starting point.
-    fn quick(&self) -> PrivacyTarget<'static> {
-        PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp }
-    }
-
     /// The smallest noise multiplier that keeps the budget.
     ///
     /// # Guarantee
@@ -117,10 +112,7 @@ impl PrivacyTarget<'_> {
         &self,
         with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
     ) -> Result<NoiseMultiplier, Unsupported> {
-        let multiplier = |log: f64| NoiseMultiplier::new(log.exp()).map_err(Unsupported::from);
-        let with = |log: f64| multiplier(log).and_then(&with);
-        let none = || format!("no noise multiplier up to {:e}", NOISE.1);
-        multiplier(self.search(with, 0.0, 0.0, (NOISE.0.ln(), NOISE.1.ln()), none)?)
+        solve_noise(self, with)
     }
 
     /// The largest sampling rate that keeps the budget.
@@ -134,31 +126,7 @@ impl PrivacyTarget<'_> {
         &self,
         with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
     ) -> Result<SampleRate, Unsupported> {
-        // The search variable is x = -log q, so that epsilon decreases in x.
-        let rate = |x: f64| SampleRate::new((-x).exp().min(1.0)).map_err(Unsupported::from);
-        let with = |x: f64| rate(x).and_then(&with);
-        let none = || format!("no rate down to {LEAST_RATE:e}");
-        rate(self.search(with, -0.5f64.ln(), 4.0, (0.0, -LEAST_RATE.ln()), none)?)
-    }
-
-    /// The smallest x in `ends` at which the budget is kept; starts at the answer of the RDP accountant.
-    fn search(
-        &self,
-        with: impl Fn(f64) -> Result<Composition, Unsupported>,
-        typical: f64,
-        begin: f64,
-        ends: (f64, f64),
-        none: impl Fn() -> String,
-    ) -> Result<f64, Unsupported> {
-        // Unsupported rounds are an error right away, not a failed search.
-        let steps = with(typical)?.steps().len();
-        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), steps);
-        let begin =
-            self.quick().smallest(&with, begin, 1.0, ends, GUESS_TOLERANCE).unwrap_or(begin);
-        self.smallest(&with, begin, FIRST_STRIDE, ends, TOLERANCE).ok_or_else(|| {
-            let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
-            Unsupported::new(format!("{} keeps epsilon {epsilon} at delta {delta:e}", none()))
-        })
+        solve_rate(self, with)
     }
 
     /// The largest number of rounds that keeps the budget; 0 if one round exceeds it. If `with` appends the rounds to
@@ -174,98 +142,311 @@ impl PrivacyTarget<'_> {
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
     ) -> Result<u64, Unsupported> {
-        let one = with(1)?;
-        let _allowance = Allowance::for_steps(self.share_of(work::SEARCH), one.steps().len());
-        let begin = self.quick().most_rounds(&with, 1, GUESS_TOLERANCE).unwrap_or(1);
-        self.most_rounds(&with, begin.max(1), TOLERANCE)
-            .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
+        solve_rounds(self, with)
+    }
+}
+
+/// A target for the worst attacker: finds the noise multiplier, sampling rate or number of rounds that keeps any membership
+/// inference attack on one record within it.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Composition, RiskTarget, advantage};
+/// use veilgrad_events::{Adjacency, SampleRate};
+///
+/// let rate = SampleRate::new(0.01)?;
+/// let rounds = |noise| Composition::poisson(rate, noise, 1000, Adjacency::AddRemove);
+/// let noise = RiskTarget::advantage(0.2)?.noise_multiplier(rounds)?;
+/// assert!(advantage(&rounds(noise)?) <= 0.2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RiskTarget {
+    /// The false positive rate at which the true positive rate is limited; `None` limits the advantage.
+    false_positive_rate: Option<f64>,
+    /// The largest true positive rate or advantage.
+    most: f64,
+}
+
+impl RiskTarget {
+    /// Limits the advantage: the true positive rate of any attack minus its false positive rate.
+    ///
+    /// # Errors
+    /// When it is not in (0, 1).
+    pub fn advantage(most: f64) -> Result<Self, Unsupported> {
+        match most > 0.0 && most < 1.0 {
+            true => Ok(Self { false_positive_rate: None, most }),
+            false => Err(Unsupported::new(format!("advantage {most} is not in (0, 1)"))),
+        }
     }
 
-    /// The search of [`rounds`](Self::rounds) from a first guess; `None` if any number fits.
-    fn most_rounds(
+    /// Limits the true positive rate of any attack with this false positive rate.
+    ///
+    /// # Errors
+    /// When the rates are not in (0, 1), or guessing at random exceeds the limit.
+    pub fn true_positive_rate(most: f64, false_positive_rate: f64) -> Result<Self, Unsupported> {
+        match 0.0 < false_positive_rate && false_positive_rate < most && most < 1.0 {
+            true => Ok(Self { false_positive_rate: Some(false_positive_rate), most }),
+            false => Err(Unsupported::new(format!(
+                "true positive rate {most} at false positive rate {false_positive_rate}: both must be in (0, 1) and \
+                 the first one larger, since guessing at random attains equality"
+            ))),
+        }
+    }
+
+    /// What the worst attacker achieves, rounded up: the advantage or the true positive rate.
+    pub fn risk(&self, composition: &Composition) -> f64 {
+        match self.false_positive_rate {
+            None => advantage(composition),
+            Some(rate) => true_positive_rate(composition, rate),
+        }
+    }
+
+    /// The smallest noise multiplier that keeps the target.
+    ///
+    /// # Guarantee
+    /// The risk at the answer is at most the target. It is within about a relative 1e-4 of the smallest such multiplier. The risk
+    /// of `with` must decrease with the noise.
+    ///
+    /// # Errors
+    /// When no multiplier keeps the target, or the rounds are not supported.
+    pub fn noise_multiplier(
+        &self,
+        with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
+    ) -> Result<NoiseMultiplier, Unsupported> {
+        solve_noise(self, with)
+    }
+
+    /// The largest sampling rate that keeps the target.
+    ///
+    /// # Errors
+    /// When no rate keeps the target, or the rounds are not supported.
+    pub fn rate(
+        &self,
+        with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
+    ) -> Result<SampleRate, Unsupported> {
+        solve_rate(self, with)
+    }
+
+    /// The largest number of rounds that keeps the target; 0 if one round exceeds it.
+    ///
+    /// # Errors
+    /// When the rounds are not supported, or no number of rounds reaches the target.
+    pub fn rounds(
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
-        begin: u64,
+    ) -> Result<u64, Unsupported> {
+        solve_rounds(self, with)
+    }
+}
+
+/// The tolerance of searches for a risk: that of its upper bounds.
+const RISK_TOLERANCE: f64 = 1e-4;
+
+/// What a search must keep. Methods other than `excess` decide only how long it takes.
+trait Goal {
+    /// By how much a composition exceeds the goal; infinite if that cannot be computed.
+    fn excess(&self, composition: Result<Composition, Unsupported>, least_tolerance: f64)
+    -> Excess;
+
+    /// The work that the search may take.
+    fn work(&self) -> u64;
+
+    /// The goal in words, after "keeps".
+    fn words(&self) -> String;
+
+    /// A goal that is quicker to check and gives a starting point, if there is one.
+    fn quick(&self) -> Option<PrivacyTarget<'static>>;
+}
+
+impl Goal for PrivacyTarget<'_> {
+    fn excess(
+        &self,
+        composition: Result<Composition, Unsupported>,
         least_tolerance: f64,
-    ) -> Option<u64> {
-        let evaluate = |rounds: u64| (rounds, self.excess(with(rounds), least_tolerance));
-        let mut low = evaluate(begin);
-        let mut high = low;
-        let mut factor: f64 = 1.05;
-        while high.1.value <= 0.0 {
-            if high.0 >= UNLIMITED_ROUNDS {
-                return None;
+    ) -> Excess {
+        self.excess_over_budget(composition, least_tolerance)
+    }
+
+    fn work(&self) -> u64 {
+        self.share_of(work::SEARCH)
+    }
+
+    fn words(&self) -> String {
+        format!("epsilon {} at delta {:e}", self.epsilon.get(), self.delta.get())
+    }
+
+    fn quick(&self) -> Option<PrivacyTarget<'static>> {
+        // The RDP accountant takes microseconds.
+        Some(PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp })
+    }
+}
+
+impl Goal for RiskTarget {
+    fn excess(
+        &self,
+        composition: Result<Composition, Unsupported>,
+        least_tolerance: f64,
+    ) -> Excess {
+        let risk = composition.map_or(f64::INFINITY, |composition| self.risk(&composition));
+        let value = if risk.is_nan() { f64::INFINITY } else { risk - self.most };
+        Excess { value, tolerance: RISK_TOLERANCE.max(least_tolerance) }
+    }
+
+    fn work(&self) -> u64 {
+        work::SEARCH
+    }
+
+    fn words(&self) -> String {
+        match self.false_positive_rate {
+            None => format!("the advantage within {}", self.most),
+            Some(rate) => {
+                format!("the true positive rate within {} at false positive rate {rate}", self.most)
             }
-            low = high;
-            high = evaluate(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
-            factor = (factor * factor).min(64.0);
-        }
-        factor = 1.05;
-        while low.1.value > 0.0 {
-            if low.0 <= 1 {
-                return Some(0);
-            }
-            high = low;
-            low = evaluate(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
-            factor = (factor * factor).min(64.0);
-        }
-        let mut halve = false;
-        loop {
-            let gap = high.0 - low.0;
-            let tolerance = high.1.tolerance.max(low.1.tolerance);
-            let rough = tolerance > TOLERANCE;
-            let allowed_gap = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
-            if gap <= allowed_gap.max(1) {
-                return Some(low.0);
-            }
-            let secant = -low.1.value / (high.1.value - low.1.value);
-            let usable = !halve && secant.is_finite();
-            let fraction = if usable { secant.clamp(0.0, 1.0) } else { 0.5 };
-            // Slightly past the secant point, so that both ends of the bracket move.
-            let sign = if fraction < 0.5 { 1.0 } else { -1.0 };
-            let margin = if rough { 0.3 * allowed_gap as f64 / gap as f64 } else { 0.0 };
-            let fraction = fraction + sign * margin;
-            let next = evaluate(low.0 + ((gap as f64 * fraction) as u64).clamp(1, gap - 1));
-            if next.1.value <= 0.0 {
-                low = next
-            } else {
-                high = next
-            }
-            halve = high.0 - low.0 > gap / 2;
         }
     }
 
-    /// The smallest x in `[first, last]` at which the budget is kept, bracketed from a first guess in growing strides;
-    /// `None` if even `last` exceeds the budget.
-    fn smallest(
-        &self,
-        with: impl Fn(f64) -> Result<Composition, Unsupported>,
-        begin: f64,
-        stride: f64,
-        (first, last): (f64, f64),
-        least_tolerance: f64,
-    ) -> Option<f64> {
-        let evaluate = |x: f64| End { x, excess: self.excess(with(x), least_tolerance) };
-        let mut high = evaluate(begin.clamp(first, last));
-        let mut low = high;
-        let mut step = stride;
-        while high.excess.value > 0.0 {
-            if high.x >= last {
-                return None;
-            }
-            (low, high) = (high, evaluate((high.x + step).min(last)));
-            step *= 2.0;
-        }
-        step = stride;
-        while low.excess.value <= 0.0 {
-            if low.x <= first {
-                return Some(low.x);
-            }
-            (low, high) = (evaluate((low.x - step).max(first)), low);
-            step *= 2.0;
-        }
-        Some(shrink(evaluate, low, high))
+    fn quick(&self) -> Option<PrivacyTarget<'static>> {
+        // An advantage of a means epsilon 0 at delta a; a true positive rate allows a little more.
+        let delta = Delta::new(0.9 * (self.most - self.false_positive_rate.unwrap_or(0.0))).ok()?;
+        Some(PrivacyTarget { epsilon: Epsilon::new(0.0).ok()?, delta, accountant: &Rdp })
     }
+}
+
+fn solve_noise(
+    goal: &dyn Goal,
+    with: impl Fn(NoiseMultiplier) -> Result<Composition, Unsupported>,
+) -> Result<NoiseMultiplier, Unsupported> {
+    let multiplier = |log: f64| NoiseMultiplier::new(log.exp()).map_err(Unsupported::from);
+    let with = |log: f64| multiplier(log).and_then(&with);
+    let none = || format!("no noise multiplier up to {:e}", NOISE.1);
+    multiplier(search(goal, with, 0.0, 0.0, (NOISE.0.ln(), NOISE.1.ln()), none)?)
+}
+
+fn solve_rate(
+    goal: &dyn Goal,
+    with: impl Fn(SampleRate) -> Result<Composition, Unsupported>,
+) -> Result<SampleRate, Unsupported> {
+    // The search variable is x = -log q, so that epsilon decreases in x.
+    let rate = |x: f64| SampleRate::new((-x).exp().min(1.0)).map_err(Unsupported::from);
+    let with = |x: f64| rate(x).and_then(&with);
+    let none = || format!("no rate down to {LEAST_RATE:e}");
+    rate(search(goal, with, -0.5f64.ln(), 4.0, (0.0, -LEAST_RATE.ln()), none)?)
+}
+
+fn solve_rounds(
+    goal: &dyn Goal,
+    with: impl Fn(u64) -> Result<Composition, Unsupported>,
+) -> Result<u64, Unsupported> {
+    let one = with(1)?;
+    let _allowance = Allowance::for_steps(goal.work(), one.steps().len());
+    let quick = goal.quick().and_then(|quick| most_rounds(&quick, &with, 1, GUESS_TOLERANCE));
+    most_rounds(goal, &with, quick.unwrap_or(1).max(1), TOLERANCE)
+        .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
+}
+
+/// The smallest x in `ends` at which the budget is kept; starts at the answer of the RDP accountant.
+fn search(
+    goal: &dyn Goal,
+    with: impl Fn(f64) -> Result<Composition, Unsupported>,
+    typical: f64,
+    begin: f64,
+    ends: (f64, f64),
+    none: impl Fn() -> String,
+) -> Result<f64, Unsupported> {
+    // Unsupported rounds are an error right away, not a failed search.
+    let steps = with(typical)?.steps().len();
+    let _allowance = Allowance::for_steps(goal.work(), steps);
+    let guess = |quick| smallest(&quick, &with, begin, 1.0, ends, GUESS_TOLERANCE);
+    let begin = goal.quick().and_then(guess).unwrap_or(begin);
+    smallest(goal, &with, begin, FIRST_STRIDE, ends, TOLERANCE)
+        .ok_or_else(|| Unsupported::new(format!("{} keeps {}", none(), goal.words())))
+}
+
+/// The search of rounds from a first guess; `None` if any number fits.
+fn most_rounds(
+    goal: &dyn Goal,
+    with: impl Fn(u64) -> Result<Composition, Unsupported>,
+    begin: u64,
+    least_tolerance: f64,
+) -> Option<u64> {
+    let evaluate = |rounds: u64| (rounds, goal.excess(with(rounds), least_tolerance));
+    let mut low = evaluate(begin);
+    let mut high = low;
+    let mut factor: f64 = 1.05;
+    while high.1.value <= 0.0 {
+        if high.0 >= UNLIMITED_ROUNDS {
+            return None;
+        }
+        low = high;
+        high = evaluate(((low.0 as f64 * factor) as u64).clamp(low.0 + 1, UNLIMITED_ROUNDS));
+        factor = (factor * factor).min(64.0);
+    }
+    factor = 1.05;
+    while low.1.value > 0.0 {
+        if low.0 <= 1 {
+            return Some(0);
+        }
+        high = low;
+        low = evaluate(((high.0 as f64 / factor) as u64).clamp(1, high.0 - 1));
+        factor = (factor * factor).min(64.0);
+    }
+    let mut halve = false;
+    loop {
+        let gap = high.0 - low.0;
+        let tolerance = high.1.tolerance.max(low.1.tolerance);
+        let rough = tolerance > TOLERANCE;
+        let allowed_gap = if rough { (tolerance * low.0 as f64) as u64 } else { 0 };
+        if gap <= allowed_gap.max(1) {
+            return Some(low.0);
+        }
+        let secant = -low.1.value / (high.1.value - low.1.value);
+        let usable = !halve && secant.is_finite();
+        let fraction = if usable { secant.clamp(0.0, 1.0) } else { 0.5 };
+        // Slightly past the secant point, so that both ends of the bracket move.
+        let sign = if fraction < 0.5 { 1.0 } else { -1.0 };
+        let margin = if rough { 0.3 * allowed_gap as f64 / gap as f64 } else { 0.0 };
+        let fraction = fraction + sign * margin;
+        let next = evaluate(low.0 + ((gap as f64 * fraction) as u64).clamp(1, gap - 1));
+        if next.1.value <= 0.0 {
+            low = next
+        } else {
+            high = next
+        }
+        halve = high.0 - low.0 > gap / 2;
+    }
+}
+
+/// The smallest x in `[first, last]` at which the budget is kept, bracketed from a first guess in growing strides;
+/// `None` if even `last` exceeds the budget.
+fn smallest(
+    goal: &dyn Goal,
+    with: impl Fn(f64) -> Result<Composition, Unsupported>,
+    begin: f64,
+    stride: f64,
+    (first, last): (f64, f64),
+    least_tolerance: f64,
+) -> Option<f64> {
+    let evaluate = |x: f64| End { x, excess: goal.excess(with(x), least_tolerance) };
+    let mut high = evaluate(begin.clamp(first, last));
+    let mut low = high;
+    let mut step = stride;
+    while high.excess.value > 0.0 {
+        if high.x >= last {
+            return None;
+        }
+        (low, high) = (high, evaluate((high.x + step).min(last)));
+        step *= 2.0;
+    }
+    step = stride;
+    while low.excess.value <= 0.0 {
+        if low.x <= first {
+            return Some(low.x);
+        }
+        (low, high) = (evaluate((low.x - step).max(first)), low);
+        step *= 2.0;
+    }
+    Some(shrink(evaluate, low, high))
 }
 
 /// By how much a budget is exceeded, and the tolerance of the search there.

@@ -6,7 +6,8 @@
 //! - [`profile`]: the privacy profile itself, between certified bounds; [`rdp`]: Rényi differential
 //!   privacy at any real order, and its filter.
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
-//! - [`PrivacyTarget`]: noise, rate or rounds that keep a budget.
+//! - [`PrivacyTarget`], [`RiskTarget`]: noise, rate or rounds that keep a budget, or limit an attacker.
+//! - [`Tuned`]: the cost of a choice among many runs; [`Composition::of_group`]: that of several records of one person.
 //! - [`Workload`], [`NoiseChoice`]: the best strategy of noise that is correlated between rounds, and when plain noise is better.
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
@@ -32,6 +33,7 @@ pub mod proof {}
 
 pub mod adaptive;
 pub mod audit;
+mod binomial;
 mod calibration;
 mod composition;
 mod cumulant;
@@ -46,11 +48,11 @@ pub mod rdp;
 pub mod work;
 
 pub use adaptive::Envelope;
-pub use calibration::PrivacyTarget;
-pub use composition::{Composition, Sampled, Step, Unsupported};
+pub use calibration::{PrivacyTarget, RiskTarget};
+pub use composition::{Composition, Sampled, Step, TruncatedSample, Unsupported};
 pub use factorisation::{NoiseChoice, Workload, cyclic};
 pub use guarantee::{
-    Accountant, Guarantee, Pld, Profile, Rdp, Tightest, advantage, check_accountant, claim,
-    of_ledger, spent, statement, true_positive_rate,
+    Accountant, ByTriangle, Guarantee, Pld, Profile, Rdp, RunLaw, Tightest, Tuned, Tuning,
+    advantage, check_accountant, claim, of_ledger, spent, statement, true_positive_rate,
 };
 pub use interval::Interval;

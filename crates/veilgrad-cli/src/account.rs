@@ -3,16 +3,18 @@
 use serde_json::json;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::claimed_noise_down;
-use veilgrad_accounting::{Composition, Guarantee, Tightest, Unsupported, rdp};
+use veilgrad_accounting::{Guarantee, Tightest, Unsupported, rdp};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile};
 use veilgrad_ledger::Ledger;
 
+use crate::adjust::Adjusted;
 use crate::answer::{Answer, Outcome, Parameters, rate, sampling_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 use crate::output::{print, print_json, table, with_notice};
 
 pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
+    let adjusted = Adjusted::new(&arguments.view)?;
     let source = read(arguments, common)?;
     let adjacency = match (arguments.view.adjacency, &source.budget) {
         (None, Some(budget)) => budget.adjacency,
@@ -29,13 +31,15 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     let accountant = arguments.view.accountant();
     let asked = arguments.view.accountant.map(|_| accountant.name());
     let what = "computing what these rounds cost";
-    let outcome = with_notice(what, common.quiet, || outcome(arguments, &source, adjacency));
+    let outcome =
+        with_notice(what, common.quiet, || outcome(arguments, &adjusted, &source, adjacency));
     let all: Vec<Folded> = source.runs.concat();
     let mut parameters = parameters(&all, adjacency);
     parameters.delta = arguments.delta.map(|delta| delta.get());
     let answer = Answer { parameters, outcome, asked, show_noise: claimed_noise_down };
     if common.json {
         let mut document = answer.json();
+        adjusted.describe(&mut document);
         document.insert("mode".to_owned(), json!(source.mode));
         document.insert("mode_assumed".to_owned(), json!(source.assumed));
         if let Some(claim) = &source.claim {
@@ -50,7 +54,7 @@ pub(crate) fn run(arguments: &Account, common: &Common) -> Result<(), Error> {
     } else {
         let table = answer.table(if arguments.delta.is_some() { "epsilon" } else { "delta" });
         let claim = source.claim.as_ref().map_or(String::new(), claim_table);
-        print(&format!("{table}{}{claim}", mode_row(&source)))?;
+        print(&format!("{table}{}{}{claim}", adjusted.rows(), mode_row(&source)))?;
     }
     answer.answered()
 }
@@ -90,17 +94,24 @@ struct Source {
     claim: Option<Result<Claim, NoClaim>>,
 }
 
-fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result<Outcome, String> {
+fn outcome(
+    arguments: &Account,
+    adjusted: &Adjusted,
+    source: &Source,
+    adjacency: Adjacency,
+) -> Result<Outcome, String> {
     if let Some(reason) = &source.insecure {
         return Err(format!("a run protects nothing: {reason}"));
     }
     let text = |error: Unsupported| error.to_string();
-    let runs = source.runs.iter().map(|rounds| rounds.iter().copied());
-    let composition = Composition::of_runs(runs, adjacency).map_err(text)?;
+    let runs = || source.runs.iter().map(|rounds| rounds.iter().copied()).collect();
+    let (composition, one_record) = adjusted.compose(runs, adjacency).map_err(text)?;
     // Rounds that may have been chosen from earlier outputs are bounded at an order that was fixed before the first.
     match (arguments.delta, arguments.epsilon, source.mode) {
         (Some(delta), _, Mode::Adaptive)
             if arguments.view.accountant != Some(Accounting::Pld)
+                && !one_record
+                && !adjusted.is_tuned()
                 && let Some(order) = source.order =>
         {
             let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
@@ -118,13 +129,17 @@ fn outcome(arguments: &Account, source: &Source, adjacency: Adjacency) -> Result
                  order that was fixed before the first round bounds, for a delta"
                 .to_owned())
         }
-        (Some(delta), _, Mode::Planned) => Outcome::new(&composition, || {
-            arguments.view.accountant().epsilon(&composition, delta).map_err(text)
+        (delta, epsilon, Mode::Planned) => adjusted.with(one_record, |accountant, is_more| {
+            let guarantee = || match (delta, epsilon) {
+                (Some(delta), _) => accountant.epsilon(&composition, delta).map_err(text),
+                (None, Some(epsilon)) => Ok(accountant.delta(&composition, epsilon)),
+                (None, None) => Err("neither delta nor epsilon is given".to_owned()),
+            };
+            match is_more {
+                true => Ok(Outcome::adjusted(&composition, accountant, guarantee()?)),
+                false => Outcome::new(&composition, guarantee),
+            }
         }),
-        (None, Some(epsilon), Mode::Planned) => Outcome::new(&composition, || {
-            Ok(arguments.view.accountant().delta(&composition, epsilon))
-        }),
-        (None, None, Mode::Planned) => Err("neither delta nor epsilon is given".to_owned()),
     }
 }
 

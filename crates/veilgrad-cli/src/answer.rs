@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{down, up};
 use veilgrad_accounting::profile::Method;
-use veilgrad_accounting::{Composition, Guarantee};
+use veilgrad_accounting::{Accountant, Composition, Guarantee};
 use veilgrad_events::{RecordUnit, Sampling};
 
 use crate::error::Error;
@@ -41,6 +41,21 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// What an accountant says of more than its composition: of a choice among runs, or of several records.
+    pub(crate) fn adjusted(
+        composition: &Composition,
+        accountant: &dyn Accountant,
+        guarantee: Guarantee,
+    ) -> Self {
+        let claimed = Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
+        let found = Attacker::by(accountant, composition);
+        let attacker = Attacker {
+            advantage: found.advantage.min(claimed.advantage),
+            true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
+        };
+        Self { guarantee, mu: None, attacker }
+    }
+
     /// The attacker's bounds are computed beside the guarantee: of thousands of distinct rounds both take seconds.
     pub(crate) fn new<E>(
         composition: &Composition,
@@ -76,8 +91,9 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
         Sampling::Poisson { .. } => "poisson",
         Sampling::Fixed(_) => "fixed",
         Sampling::Shuffle(_) => "shuffle",
-        Sampling::TruncatedPoisson(_) => "truncated-poisson",
         Sampling::CyclicPoisson { .. } => "cyclic-poisson",
+        Sampling::TruncatedPoisson(_) => "truncated",
+        Sampling::Allocation { .. } => "allocation",
         Sampling::All {} => "all",
         _ => "unknown",
     }
@@ -91,6 +107,8 @@ pub(crate) fn rate(sampling: Sampling) -> Option<f64> {
             Some(batch.batch() as f64 / batch.records() as f64)
         }
         Sampling::CyclicPoisson { rate, groups, .. } => Some(rate.get() / groups.get() as f64),
+        Sampling::TruncatedPoisson(truncated) => Some(truncated.rate().get()),
+        Sampling::Allocation { rounds_per_epoch } => Some(1.0 / rounds_per_epoch.get() as f64),
         Sampling::All {} => Some(1.0),
         _ => None,
     }

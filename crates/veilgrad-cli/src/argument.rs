@@ -2,11 +2,12 @@
 
 mod store;
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest};
+use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest, Tuning};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
 use veilgrad_ledger::{Options, Witness};
 
@@ -14,6 +15,7 @@ pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
 };
 
+use crate::error::Error;
 use crate::example;
 use crate::watch::Watch;
 
@@ -314,7 +316,7 @@ pub(crate) struct Plan {
     /// Number of records.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records: Option<u64>,
-    /// Batch size: expected for poisson, exact for fixed and shuffle.
+    /// Batch size: expected for poisson, truncated and allocation, exact for fixed and shuffle.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch: Option<u64>,
     /// Number of rounds.
@@ -338,6 +340,18 @@ pub(crate) struct Plan {
     /// How batches are drawn.
     #[arg(long, value_enum, default_value_t = Sampler::Poisson)]
     pub(crate) sampling: Sampler,
+    /// The largest batch of truncated sampling; by default the expected one plus six times its square root.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_batch: Option<u64>,
+    /// In place of epsilon: the largest advantage of an attacker, true positive rate minus false positive rate.
+    #[arg(long, value_name = "A", value_parser = open_probability, conflicts_with_all = ["epsilon", "tpr"])]
+    pub(crate) advantage: Option<f64>,
+    /// In place of epsilon: the largest true positive rate of an attacker, at the false positive rate of --fpr.
+    #[arg(long, value_name = "T", value_parser = open_probability, requires = "fpr", conflicts_with = "epsilon")]
+    pub(crate) tpr: Option<f64>,
+    /// The false positive rate for --tpr.
+    #[arg(long, value_name = "F", value_parser = open_probability, requires = "tpr")]
+    pub(crate) fpr: Option<f64>,
     #[command(flatten)]
     pub(crate) view: View,
     /// Write the privacy curves to this file, as an HTML page.
@@ -376,6 +390,57 @@ pub(crate) struct View {
     /// The accountant; by default the one with the smallest sound bound.
     #[arg(long, value_enum)]
     pub(crate) accountant: Option<Accounting>,
+    /// The cost for a person with this many records.
+    #[arg(long, value_name = "K", default_value_t = NonZeroU64::MIN)]
+    pub(crate) group: NonZeroU64,
+    /// The cost of releasing only the best of a random number of such runs, with this mean.
+    #[arg(long, value_name = "K", value_parser = positive)]
+    pub(crate) tuning_mean_runs: Option<f64>,
+    /// How that number is distributed: geometric, logarithmic, poisson, or the eta of a truncated negative binomial.
+    #[arg(long, value_name = "DISTRIBUTION", requires = "tuning_mean_runs", default_value = "logarithmic", value_parser = distribution)]
+    pub(crate) tuning_distribution: Distribution,
+}
+
+/// The distribution of the number of runs of a tuning.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Distribution {
+    /// Truncated negative binomial with this eta.
+    NegativeBinomial(f64),
+    Poisson,
+}
+
+impl Distribution {
+    pub(crate) fn tuning(self, mean_runs: f64) -> Result<Tuning, Error> {
+        let tuning = match self {
+            Self::NegativeBinomial(eta) => Tuning::negative_binomial(eta, mean_runs),
+            Self::Poisson => Tuning::poisson(mean_runs),
+        };
+        tuning.map_err(|error| Error::Usage(error.to_string()))
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::NegativeBinomial(1.0) => "geometric".to_owned(),
+            Self::NegativeBinomial(0.0) => "logarithmic".to_owned(),
+            Self::NegativeBinomial(eta) => eta.to_string(),
+            Self::Poisson => "poisson".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn distribution(text: &str) -> Result<Distribution, String> {
+    match text {
+        "geometric" => Ok(Distribution::NegativeBinomial(1.0)),
+        "logarithmic" => Ok(Distribution::NegativeBinomial(0.0)),
+        "poisson" => Ok(Distribution::Poisson),
+        _ => match text.parse::<f64>() {
+            Ok(eta) if eta > -1.0 && eta.is_finite() => Ok(Distribution::NegativeBinomial(eta)),
+            Ok(eta) => Err(format!("eta {eta} is not above -1")),
+            Err(_) => {
+                Err(format!("{text:?} is not geometric, logarithmic, poisson or a number (eta)"))
+            }
+        },
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -391,6 +456,10 @@ pub(crate) enum Sampler {
     Poisson,
     Fixed,
     Shuffle,
+    /// Poisson with a largest batch, for batches of a fixed shape.
+    Truncated,
+    /// Every record in one round of each epoch, drawn independently: once per epoch, with amplification.
+    Allocation,
     All,
 }
 
@@ -440,6 +509,20 @@ fn probability(text: &str) -> Result<f64, String> {
     match number(text)? {
         rate if (0.0..=1.0).contains(&rate) => Ok(rate),
         rate => Err(format!("rate {rate} is not in [0, 1]")),
+    }
+}
+
+fn open_probability(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        rate if rate > 0.0 && rate < 1.0 => Ok(rate),
+        rate => Err(format!("{rate} is not in (0, 1)")),
+    }
+}
+
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        value if value.is_finite() && value > 0.0 => Ok(value),
+        value => Err(format!("{value} is not a finite number above 0")),
     }
 }
 

@@ -57,6 +57,9 @@ pub(crate) const STATEMENT: &str = examples!(
 pub(crate) const PLAN: &str = examples!(
     "veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3",
     "veilgrad plan --rate 0.01 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --html plan.html",
+    "veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3 --sampling allocation",
+    "veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --advantage 0.1",
+    "veilgrad plan --records 60000 --batch 256 --epochs 60 --delta 1e-5 --epsilon 3 --tuning-mean-runs 10",
 );
 pub(crate) const ACCOUNT: &str = examples!(
     "veilgrad account mnist.db --delta 1e-5",

@@ -9,6 +9,7 @@
 //! command.
 
 mod account;
+mod adjust;
 mod answer;
 mod argument;
 mod audit;

@@ -2,29 +2,80 @@
 
 pub(crate) mod correlated;
 
+use std::num::NonZeroU64;
+
 use serde_json::{Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
-use veilgrad_accounting::{Composition, NoiseChoice, PrivacyTarget, Profile, Unsupported, spent};
+use veilgrad_accounting::{
+    Accountant, Composition, NoiseChoice, PrivacyTarget, Profile, RiskTarget, Unsupported, spent,
+};
 use veilgrad_events::{
-    ClipNorm, Epsilon, FixedBatch, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate, Sampling,
-    SumQuery,
+    ClipNorm, Epsilon, FixedBatch, Folded, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate,
+    Sampling, SumQuery, TruncatedPoisson,
 };
 
+use crate::adjust::Adjusted;
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
-use crate::output::{print, print_json, with_notice, write_file};
+use crate::output::{print, print_json, table, with_notice, write_file};
 use crate::report::Curves;
 use crate::report::chart::picture;
 use crate::report::page::{plan_page, privacy_charts};
+
+/// What people who shuffle should use.
+pub(crate) const SHUFFLE_ADVICE: &str = "sampling by allocation also takes every record once per epoch, and its randomness counts as protection";
 
 /// Points of the epsilon curve and of the privacy profile.
 const CURVE: u64 = 48;
 const PROFILE: usize = 48;
 
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
+    with_request(arguments, |adjusted, request, solve| {
+        answer(arguments, common, adjusted, request, solve)
+    })?
+}
+
+/// The epsilon of the solved plan, without output.
+pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
+    let solved = with_request(arguments, |_, request, solve| request.solve(solve));
+    let (_, outcome) = solved.map_err(|error| error.to_string())??;
+    Ok(outcome.guarantee.epsilon)
+}
+
+/// Calls `with` with the request, its accountant and what to solve for.
+fn with_request<T>(
+    arguments: &Plan,
+    with: impl FnOnce(&Adjusted, &Request<'_>, Solve) -> T,
+) -> Result<T, Error> {
     let solve = solve(arguments)?;
+    let adjusted = Adjusted::new(&arguments.view)?;
     let request = Request::new(arguments, solve)?;
+    let one_record = request.one_record(&adjusted);
+    let is_one_run = !adjusted.is_tuned() && !one_record;
+    if request.risk.is_some() && !is_one_run {
+        let why = "an attacker's rates can be limited for one run and one record, or for a group of records with \
+                   Poisson samples";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    let drawn = arguments.html.is_some() || arguments.svg.is_some();
+    if drawn && (!is_one_run || adjusted.group.get() > 1) {
+        return Err(Error::Usage("curves are drawn for one run and one record only".to_owned()));
+    }
+    Ok(adjusted.with(one_record, |accountant, is_more| {
+        let (accountant, group) = (Some((accountant, is_more)), adjusted.group);
+        let request = Request { accountant, group, one_record, ..request };
+        with(&adjusted, &request, solve)
+    }))
+}
+
+fn answer(
+    arguments: &Plan,
+    common: &Common,
+    adjusted: &Adjusted,
+    request: &Request<'_>,
+    solve: Solve,
+) -> Result<(), Error> {
     let (_, solved_key, solved_row) = names(solve);
     let what = format!("solving for the {solved_row}");
     let solution = with_notice(&what, common.quiet, || request.solve(solve));
@@ -39,7 +90,7 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         _ => Vec::new(),
     };
     let correlated = match (&outcome, solve) {
-        (Ok(_), Solve::Noise) => {
+        (Ok(_), Solve::Noise) if !adjusted.is_tuned() && adjusted.group.get() == 1 => {
             with_notice("comparing correlated noise", common.quiet, || request.correlated())
         }
         _ => None,
@@ -65,9 +116,8 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
     if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
         let rounds = request.rounds(&parameters).map_err(Error::failure)?;
         let adjacency = arguments.view.adjacency();
-        let accountant = arguments.view.accountant();
         let curve = with_notice("drawing curves", common.quiet, || {
-            spent(&rounds, adjacency, arguments.delta, accountant, CURVE)
+            spent(&rounds, adjacency, arguments.delta, request.accountant(), CURVE)
         });
         let curve = curve.map_err(Error::failure)?;
         let table = answer.table(solved_row);
@@ -88,22 +138,21 @@ pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
         let mut document = answer.json();
         document.insert("solved".to_owned(), json!(solved_key));
         document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
+        document.insert("max_batch".to_owned(), json!(request.max_batch(&parameters)));
+        document
+            .insert("rounds_per_epoch".to_owned(), json!(request.rounds_per_epoch(&parameters)));
+        adjusted.describe(&mut document);
         document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
         document.insert("correlated".to_owned(), correlated::as_json(correlated.as_ref()));
         print_json(&Value::Object(document))?;
     } else {
+        let policy = table(&request.policy_rows(&parameters));
+        let table = answer.table(solved_row);
         let correlated = correlated::as_text(correlated.as_ref());
-        print(&format!("{}{}{correlated}", answer.table(solved_row), advice_table(&advice)))?;
+        let advice = advice_table(&advice);
+        print(&format!("{table}{policy}{}{advice}{correlated}", adjusted.rows()))?;
     }
     answer.answered()
-}
-
-/// The epsilon of the solved plan, without output.
-pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
-    let solve = solve(arguments).map_err(|error| error.to_string())?;
-    let request = Request::new(arguments, solve).map_err(|error| error.to_string())?;
-    let (_, outcome) = request.solve(solve)?;
-    Ok(outcome.guarantee.epsilon)
 }
 
 /// The parameter to solve for: the one that `--solve` names, else the missing one.
@@ -117,7 +166,7 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
     let missing: Vec<Solve> = [
         (rate, Solve::Rate),
         (arguments.steps.is_some() || arguments.epochs.is_some(), Solve::Steps),
-        (arguments.epsilon.is_some(), Solve::Epsilon),
+        (arguments.epsilon.is_some() || has_risk(arguments), Solve::Epsilon),
         (arguments.noise_multiplier.is_some(), Solve::Noise),
     ]
     .into_iter()
@@ -139,12 +188,17 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
     }
 }
 
+/// Whether an attacker's rates are the target.
+const fn has_risk(arguments: &Plan) -> bool {
+    arguments.advantage.is_some() || arguments.tpr.is_some()
+}
+
 /// The option that sets a parameter, its key in JSON, and its row in tables.
 fn names(solve: Solve) -> (&'static str, &'static str, &'static str) {
     match solve {
         Solve::Rate => ("--rate (or --records and --batch)", "rate", "rate"),
         Solve::Steps => ("--steps (or --epochs)", "steps", "rounds"),
-        Solve::Epsilon => ("--epsilon", "epsilon", "epsilon"),
+        Solve::Epsilon => ("--epsilon (or --advantage, or --tpr and --fpr)", "epsilon", "epsilon"),
         Solve::Noise => ("--noise-multiplier", "noise_multiplier", "noise multiplier"),
     }
 }
@@ -167,6 +221,13 @@ impl Known {
 struct Request<'a> {
     arguments: &'a Plan,
     known: Known,
+    /// What an attacker may achieve, if that is the target.
+    risk: Option<RiskTarget>,
+    /// The accountant, and whether it accounts for more than its composition says; `None` for the one that was asked for.
+    accountant: Option<(&'a dyn Accountant, bool)>,
+    /// How many records a person has, and whether compositions are of one of them all the same.
+    group: NonZeroU64,
+    one_record: bool,
 }
 
 impl<'a> Request<'a> {
@@ -195,6 +256,17 @@ impl<'a> Request<'a> {
             _ => None,
         };
         let rate = rate.filter(|_| solve != Solve::Rate);
+        // An epoch of random allocation has a whole number of rounds.
+        let rate = match arguments.sampling {
+            Sampler::Allocation => rate.map(|rate| 1.0 / (1.0 / rate).round().max(1.0)),
+            _ => rate,
+        };
+        let risk = match (arguments.advantage, arguments.tpr, arguments.fpr) {
+            (Some(advantage), _, _) => Some(RiskTarget::advantage(advantage)),
+            (None, Some(tpr), Some(fpr)) => Some(RiskTarget::true_positive_rate(tpr, fpr)),
+            _ => None,
+        };
+        let risk = risk.transpose().map_err(Error::usage)?;
         let sized = matches!(arguments.sampling, Sampler::Fixed | Sampler::Shuffle);
         if let (true, Some(rate), Some(records)) = (sized, rate, arguments.records) {
             let batch = rate * records as f64;
@@ -207,9 +279,20 @@ impl<'a> Request<'a> {
         require(rate.is_none(), Solve::Rate)?;
         require(arguments.steps.is_none() && arguments.epochs.is_none(), Solve::Steps)?;
         require(arguments.noise_multiplier.is_none(), Solve::Noise)?;
-        require(arguments.epsilon.is_none(), Solve::Epsilon)?;
-        if sized && arguments.records.is_none() {
-            return Err(Error::Usage("fixed and shuffled batches need --records".to_owned()));
+        require(arguments.epsilon.is_none() && risk.is_none(), Solve::Epsilon)?;
+        let needs_records = sized || arguments.sampling == Sampler::Truncated;
+        if needs_records && arguments.records.is_none() {
+            let why = "fixed, shuffled and truncated batches need --records";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        if arguments.max_batch.is_some() && arguments.sampling != Sampler::Truncated {
+            return Err(Error::Usage("--max-batch is for --sampling truncated".to_owned()));
+        }
+        if let (Some(most), Some(records)) = (arguments.max_batch, arguments.records)
+            && most > records
+        {
+            let why = format!("max-batch {most} is larger than the number of records, {records}");
+            return Err(Error::Usage(why));
         }
         if solve == Solve::Rate && arguments.sampling == Sampler::All {
             return Err(Error::Usage("--sampling all has rate 1".to_owned()));
@@ -227,7 +310,47 @@ impl<'a> Request<'a> {
             )));
         }
         let noise = arguments.noise_multiplier.map(|z| z.get()).filter(|_| solve != Solve::Noise);
-        Ok(Self { arguments, known: Known { rate, steps, noise } })
+        let (known, group) = (Known { rate, steps, noise }, NonZeroU64::MIN);
+        Ok(Self { arguments, known, risk, accountant: None, group, one_record: false })
+    }
+
+    fn accountant(&self) -> &dyn Accountant {
+        self.accountant.map_or(self.arguments.view.accountant(), |(accountant, _)| accountant)
+    }
+
+    /// Whether the policy has no analysis of groups, so that compositions are of one record.
+    fn one_record(&self, adjusted: &Adjusted) -> bool {
+        let typical =
+            Known { rate: Some(self.known.rate.unwrap_or(0.1)), steps: Some(1), noise: Some(1.0) };
+        let Ok(rounds) = self.rounds(&typical) else { return false };
+        let folded: Result<Vec<_>, _> = rounds.iter().map(Folded::try_from).collect();
+        let Ok(folded) = folded else { return false };
+        let adjacency = self.arguments.view.adjacency();
+        adjusted.compose(|| vec![folded.clone()], adjacency).is_ok_and(|(_, one)| one)
+    }
+
+    /// The largest batch of truncated sampling: as given, or the expected one plus six times its square root, at which truncation
+    /// costs hardly anything.
+    fn max_batch(&self, known: &Known) -> Option<u64> {
+        let records = self.arguments.records?;
+        let batch = known.rate? * records as f64;
+        let proposed = (batch + 6.0 * batch.sqrt()).ceil() as u64;
+        let most = self.arguments.max_batch.unwrap_or(proposed).clamp(1, records);
+        (self.arguments.sampling == Sampler::Truncated).then_some(most)
+    }
+
+    /// The rounds of an epoch of random allocation.
+    fn rounds_per_epoch(&self, known: &Known) -> Option<u64> {
+        let rounds = (1.0 / known.rate?).round().max(1.0);
+        (self.arguments.sampling == Sampler::Allocation && rounds < 1e18).then_some(rounds as u64)
+    }
+
+    fn policy_rows(&self, known: &Known) -> Vec<(&'static str, String)> {
+        let most = self.max_batch(known).map(|most| ("largest batch", most.to_string()));
+        let epoch = self.rounds_per_epoch(known).map(|t| ("rounds per epoch", t.to_string()));
+        let instead = (self.arguments.sampling == Sampler::Shuffle)
+            .then(|| ("instead", SHUFFLE_ADVICE.to_owned()));
+        most.into_iter().chain(epoch).chain(instead).collect()
     }
 
     fn sampling_name(&self) -> &'static str {
@@ -235,6 +358,8 @@ impl<'a> Request<'a> {
             Sampler::Poisson => "poisson",
             Sampler::Fixed => "fixed",
             Sampler::Shuffle => "shuffle",
+            Sampler::Truncated => "truncated",
+            Sampler::Allocation => "allocation",
             Sampler::All => "all",
         }
     }
@@ -251,7 +376,18 @@ impl<'a> Request<'a> {
         let sampling = match self.arguments.sampling {
             Sampler::All => Sampling::All {},
             Sampler::Poisson => Sampling::Poisson { rate: SampleRate::new(rate)? },
-            sampler => {
+            Sampler::Truncated => {
+                let most = self.max_batch(known).unwrap_or(records);
+                let policy = TruncatedPoisson::new(SampleRate::new(rate)?, records, most);
+                let policy = policy.map_err(|error| Unsupported::new(error.to_string()))?;
+                Sampling::TruncatedPoisson(policy)
+            }
+            Sampler::Allocation => {
+                let rounds = self.rounds_per_epoch(known).and_then(NonZeroU64::new);
+                let too_long = || Unsupported::new(format!("rate {rate}: an epoch is too long"));
+                Sampling::Allocation { rounds_per_epoch: rounds.ok_or_else(too_long)? }
+            }
+            sampler @ (Sampler::Fixed | Sampler::Shuffle) => {
                 let batch = (rate * records as f64).round() as u64;
                 let batch = FixedBatch::new(records, batch)
                     .map_err(|error| Unsupported::new(error.to_string()))?;
@@ -273,17 +409,22 @@ impl<'a> Request<'a> {
             (Sampler::Fixed | Sampler::Shuffle, Some(records)) => {
                 (rate * records as f64 * (1.0 + 1e-12)).floor().max(1.0) / records as f64
             }
+            // Lowered to one over a whole number of rounds.
+            (Sampler::Allocation, _) => 1.0 / (1.0 / rate * (1.0 - 1e-12)).ceil().max(1.0),
             _ => rate,
         }
     }
 
     fn composition(&self, known: &Known) -> Result<Composition, Unsupported> {
-        Composition::fold(&self.rounds(known)?, self.arguments.view.adjacency())
+        let rounds = self.rounds(known)?;
+        let folded: Vec<Folded> = rounds.iter().map(Folded::try_from).collect::<Result<_, _>>()?;
+        let group = if self.one_record { NonZeroU64::MIN } else { self.group };
+        Composition::of_group([folded], self.arguments.view.adjacency(), group)
     }
 
-    fn target(&self) -> Result<PrivacyTarget<'static>, Unsupported> {
+    fn target(&self) -> Result<PrivacyTarget<'_>, Unsupported> {
         let epsilon = self.arguments.epsilon.map_or_else(|| Epsilon::new(0.0), Ok)?;
-        let (delta, accountant) = (self.arguments.delta, self.arguments.view.accountant());
+        let (delta, accountant) = (self.arguments.delta, self.accountant());
         Ok(PrivacyTarget { epsilon, delta, accountant })
     }
 
@@ -299,8 +440,11 @@ impl<'a> Request<'a> {
                 if known.rate == Some(0.0) {
                     return Err("at rate 0 any number of rounds keeps the budget".to_owned());
                 }
-                let target = self.target().map_err(text)?;
-                let steps = target.rounds(composition_for).map_err(text)?;
+                let steps = match self.risk {
+                    Some(risk) => risk.rounds(composition_for),
+                    None => self.target().map_err(text)?.rounds(composition_for),
+                };
+                let steps = steps.map_err(text)?;
                 if steps == 0 {
                     return Err(self.not_one_round());
                 }
@@ -315,38 +459,51 @@ impl<'a> Request<'a> {
                     Known { rate: Some(rate), steps, ..self.known.clone() }
                 };
                 let composition_for = |rate: SampleRate| self.composition(&known_at(rate.get()));
-                let target = self.target().map_err(text)?;
-                known = known_at(target.rate(composition_for).map_err(text)?.get());
+                let rate = match self.risk {
+                    Some(risk) => risk.rate(composition_for),
+                    None => self.target().map_err(text)?.rate(composition_for),
+                };
+                known = known_at(rate.map_err(text)?.get());
             }
         }
         let composition = self.composition(&known).map_err(text)?;
-        let accountant = self.arguments.view.accountant();
-        let outcome =
-            Outcome::new(&composition, || accountant.epsilon(&composition, self.arguments.delta));
-        Ok((known, outcome.map_err(text)?))
+        let accountant = self.accountant();
+        let guarantee = || accountant.epsilon(&composition, self.arguments.delta).map_err(text);
+        let outcome = match self.accountant {
+            Some((_, true)) => Outcome::adjusted(&composition, accountant, guarantee()?),
+            _ => Outcome::new(&composition, guarantee)?,
+        };
+        Ok((known, outcome))
     }
 
     /// Why not even one round keeps the target.
     fn not_one_round(&self) -> String {
         let one = self.composition(&Known { steps: Some(1), ..self.known.clone() });
-        let accountant = self.arguments.view.accountant();
         let cost = one
-            .and_then(|one| accountant.epsilon(&one, self.arguments.delta))
+            .and_then(|one| self.accountant().epsilon(&one, self.arguments.delta))
             .map_or("unknown".to_owned(), |found| up(found.epsilon));
         let target = self.arguments.epsilon.map_or(0.0, Epsilon::get);
-        format!("not one round fits: its epsilon alone is {cost}, and {target} is allowed")
+        match self.risk {
+            Some(_) => format!("not one round fits: its epsilon alone is {cost}"),
+            None => {
+                format!("not one round fits: its epsilon alone is {cost}, and {target} is allowed")
+            }
+        }
     }
 
     fn noise(&self, known: &Known) -> Result<NoiseMultiplier, Unsupported> {
         let composition_for =
             |z: NoiseMultiplier| self.composition(&Known { noise: Some(z.get()), ..known.clone() });
-        self.target()?.noise_multiplier(composition_for)
+        match self.risk {
+            Some(risk) => risk.noise_multiplier(composition_for),
+            None => self.target()?.noise_multiplier(composition_for),
+        }
     }
 
     /// The best of plain noise and noise that is correlated between rounds, for Poisson samples.
     fn correlated(&self) -> Option<NoiseChoice> {
         let (rate, rounds) = (self.known.rate?, self.known.steps?);
-        if self.arguments.sampling != Sampler::Poisson {
+        if self.arguments.sampling != Sampler::Poisson || self.risk.is_some() {
             return None;
         }
         correlated::best(&self.target().ok()?, rate, rounds, self.arguments.view.adjacency())

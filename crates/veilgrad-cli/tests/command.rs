@@ -193,12 +193,12 @@ fn what_has_no_answer_has_exit_code_7_and_says_why_to_people_and_programs() {
     assert_eq!(found["steps"], Value::Null, "{found}");
     let reason = found["reason"].as_str().unwrap();
     assert!(reason.contains("0.1 is allowed"), "{reason}");
-    let truncated = LINES.replace(
+    let shuffled = LINES.replace(
         r#"{"policy": "poisson", "rate": 0.004266666666666667}"#,
-        r#"{"policy": "truncated-poisson", "rate": 0.01, "records": 1000, "maximum": 20}"#,
+        r#"{"policy": "shuffle", "records": 1000, "batch": 20}"#,
     );
-    no_answer(&account(&truncated, &["--delta", "1e-5", "--json"]), "unsupported");
-    assert_eq!(account(&truncated, &["--delta", "1e-5"]).status.code(), Some(7));
+    no_answer(&account(&shuffled, &["--delta", "1e-5", "--json"]), "unsupported");
+    assert_eq!(account(&shuffled, &["--delta", "1e-5"]).status.code(), Some(7));
 }
 
 #[test]

@@ -5,12 +5,13 @@
 
 mod common;
 
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use common::{Directory, ok};
 use serde_json::Value;
 use veilgrad_cli::Trained;
-use veilgrad_events::{FixedBatch, SampleRate, Sampling};
+use veilgrad_events::{FixedBatch, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_ledger::{Ledger, Options};
 
 const LEARNING_RATE: f32 = 1e-3;
@@ -107,6 +108,33 @@ fn a_shuffled_epoch_takes_every_record_once_and_is_charged_as_one() {
     assert_eq!((planned, charged), (vec![shuffle], vec![(shuffle, rounds)]));
     assert_eq!(report["sampling"], sampling);
     assert!(uses.iter().all(|uses| uses.round() == 1.0), "{uses:?}");
+}
+
+#[test]
+fn an_allocated_epoch_takes_every_record_once_and_is_charged_as_one() {
+    let (file, declared, batch, rounds) = (57, 60, 10, 6);
+    let (noise, sampling, adjacency) = (0.01, "allocation", "add-remove");
+    let setting = Setting { file, declared, batch, rounds, noise, sampling, adjacency };
+    let Outcome { uses, planned, charged, report } = train("allocation", &setting);
+    let allocation = Sampling::Allocation { rounds_per_epoch: NonZeroU64::new(6).unwrap() };
+    assert_eq!((planned, charged), (vec![allocation], vec![(allocation, rounds)]));
+    assert_eq!(report["sampling"], sampling);
+    assert!(uses.iter().all(|uses| uses.round() == 1.0), "{uses:?}");
+}
+
+#[test]
+fn truncated_samples_are_drawn_and_charged_so() {
+    let (file, declared, batch, rounds) = (60, 60, 10, 6);
+    let (noise, sampling, adjacency) = (0.01, "truncated", "replace-one");
+    let setting = Setting { file, declared, batch, rounds, noise, sampling, adjacency };
+    let Outcome { uses, planned, charged, report } = train("truncated", &setting);
+    let rate = SampleRate::new(10.0 / 60.0).unwrap();
+    let truncated = Sampling::TruncatedPoisson(TruncatedPoisson::new(rate, 60, 29).unwrap());
+    assert_eq!((planned, charged), (vec![truncated], vec![(truncated, rounds)]));
+    assert_eq!(report["sampling"], sampling);
+    // 360 draws at rate 1/6: beyond 8 standard deviations of 7 once in 10^14 runs.
+    let total = uses.iter().map(|uses| uses.round()).sum::<f32>();
+    assert!((total - 60.0).abs() < 57.0, "{uses:?}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
 pub use sample::{Sample, check_sampler};
 pub use sampler::{
-    AllRecords, CyclicSampler, FixedSampler, PoissonSampler, ShuffleSampler,
+    AllRecords, AllocationSampler, CyclicSampler, FixedSampler, PoissonSampler, ShuffleSampler,
     TruncatedPoissonSampler,
 };
 pub use selection::{SampleError, Sampler, Selection};

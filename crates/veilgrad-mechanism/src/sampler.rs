@@ -133,8 +133,69 @@ impl Sampler for FixedSampler {
     }
 }
 
+/// Random allocation: puts each record into one round of every epoch, uniformly and independently, so that it takes part
+/// exactly once per epoch. Batches have different sizes, which are private.
+///
+/// # Guarantee
+/// Round t of a run is round `t mod E` of epoch `t div E`, where an epoch has E rounds. The allocation of an epoch is drawn
+/// with a fresh key, kept in memory only, and never shown. A sampler that did not draw the first round of an epoch of this run
+/// refuses the others: a run that is interrupted leaves its epoch unfinished, and the ledger charges all of it.
+///
+/// # Example
+/// ```
+/// use std::num::NonZeroU64;
+/// use veilgrad_mechanism::{AllocationSampler, check_sampler};
+///
+/// check_sampler(&mut AllocationSampler::new(NonZeroU64::new(4).unwrap()), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AllocationSampler {
+    rounds_per_epoch: NonZeroU64,
+    epoch: Option<AllocatedEpoch>,
+}
+
+struct AllocatedEpoch {
+    allocation: subset::Partition,
+    run: u64,
+    next_round: u64,
+}
+
+impl AllocatedEpoch {
+    fn is_next(&self, run: u64, round: u64) -> bool {
+        self.run == run && self.next_round == round
+    }
+}
+
+impl AllocationSampler {
+    /// A sampler for epochs of this many rounds.
+    #[must_use]
+    pub const fn new(rounds_per_epoch: NonZeroU64) -> Self {
+        Self { rounds_per_epoch, epoch: None }
+    }
+}
+
+impl Sampler for AllocationSampler {
+    fn policy(&self) -> Sampling {
+        Sampling::Allocation { rounds_per_epoch: self.rounds_per_epoch }
+    }
+
+    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
+        let (run, round) = (permit.run(), permit.number());
+        let index = round % self.rounds_per_epoch;
+        if index == 0 {
+            let key = RoundKey::from_os()?;
+            let allocation = subset::Partition::draw(&key, records, self.rounds_per_epoch)?;
+            self.epoch = Some(AllocatedEpoch { allocation, run, next_round: round });
+        }
+        let epoch = self.epoch.as_mut().filter(|epoch| epoch.is_next(run, round));
+        let epoch = epoch.ok_or(SampleError::EpochOrder)?;
+        epoch.next_round += 1;
+        Ok(Selection::ids(epoch.allocation.group(index).to_vec()))
+    }
+}
+
 /// Shuffled epochs: permutes the records once per epoch and takes disjoint batches. An incomplete last batch is
-/// dropped.
+/// dropped. Accountants give it no amplification; [`AllocationSampler`] takes every record once per epoch with amplification.
 ///
 /// # Guarantee
 /// Round t of a run gets batch `t mod E` of epoch `t div E`, where an epoch has `E = records/batch`

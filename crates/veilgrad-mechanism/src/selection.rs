@@ -92,8 +92,8 @@ pub enum SampleError {
     /// The number of records in the ledger is not that of the data.
     #[error("the policy was charged for another number of records than there are")]
     RecordCount,
-    /// A batch of a shuffled epoch was drawn out of order or by another sampler than the first batch.
-    #[error("a shuffled epoch must be drawn in order by one sampler, from its first round on")]
+    /// A round of an epoch (of a shuffle or a random allocation) was drawn out of order or by another sampler than the first.
+    #[error("an epoch must be drawn in order by one sampler, from its first round on")]
     EpochOrder,
     /// A round of cyclic sampling was drawn out of order or by another sampler than the first of its segment.
     #[error(

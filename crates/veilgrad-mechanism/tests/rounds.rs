@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use common::*;
 use veilgrad_events::{
@@ -11,9 +12,9 @@ use veilgrad_events::{
 };
 use veilgrad_mechanism::insecure::{no_noise, seeded_noise};
 use veilgrad_mechanism::{
-    AllRecords, Allocation, FixedSampler, Group, LearningRate, Noise, PlanError, PoissonSampler,
-    Quantile, ReleaseError, RoundPlan, Sample, SampleError, Sampler, Selection, ShuffleSampler,
-    Structure, SumError, TruncatedPoissonSampler, check_sampler,
+    AllRecords, Allocation, AllocationSampler, FixedSampler, Group, LearningRate, Noise, PlanError,
+    PoissonSampler, Quantile, ReleaseError, RoundPlan, Sample, SampleError, Sampler, Selection,
+    ShuffleSampler, Structure, SumError, TruncatedPoissonSampler, check_sampler,
 };
 
 /// A sampler that always selects the same records.
@@ -387,6 +388,50 @@ fn batches_of_a_shuffled_epoch_are_disjoint_and_cover_it() {
         }
         assert_eq!(seen.len(), 9);
     }
+}
+
+#[test]
+fn an_allocated_epoch_has_every_record_once_and_is_drawn_afresh() {
+    let mut sampler = AllocationSampler::new(NonZeroU64::new(3).unwrap());
+    let mut permits = public_count_permits(&sampler, 60);
+    let mut epochs = HashSet::new();
+    for _epoch in 0..20 {
+        let rounds: Vec<Vec<u64>> = (0..3)
+            .map(|_| {
+                let sample = Sample::draw(permits.next().unwrap(), &mut sampler, 40).unwrap();
+                // The size of a round is private.
+                assert!(sample.slots().is_none());
+                sample.ids().collect()
+            })
+            .collect();
+        let mut all = rounds.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..40).collect::<Vec<_>>());
+        epochs.insert(rounds);
+    }
+    // Two equal ones by chance once in 10^16 runs.
+    assert_eq!(epochs.len(), 20);
+    check_sampler(&mut AllocationSampler::new(NonZeroU64::new(7).unwrap()), 100).unwrap();
+}
+
+#[test]
+fn an_allocated_epoch_cannot_be_entered_in_the_middle() {
+    let length = NonZeroU64::new(3).unwrap();
+    let mut sampler = AllocationSampler::new(length);
+    let mut permits = public_count_permits(&sampler, 100);
+    Sample::draw(permits.next().unwrap(), &mut sampler, 10).unwrap();
+    // A new sampler, as after a crash, would allocate records of the first round again.
+    let mut fresh = AllocationSampler::new(length);
+    let error = Sample::draw(permits.next().unwrap(), &mut fresh, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
+    let error = Sample::draw(permits.next().unwrap(), &mut sampler, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
+    // It may begin the next epoch, and no epoch of another run continues it.
+    assert!(Sample::draw(permits.next().unwrap(), &mut fresh, 10).is_ok());
+    let mut others = public_count_permits(&sampler, 5);
+    let late = others.nth(4).unwrap();
+    let error = Sample::draw(late, &mut fresh, 10).err().unwrap();
+    assert_eq!(error, SampleError::EpochOrder);
 }
 
 #[test]

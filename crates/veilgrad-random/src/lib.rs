@@ -24,6 +24,7 @@ mod bernoulli;
 mod bigexp;
 pub mod gaussian;
 mod key;
+pub mod run_count;
 pub mod subset;
 // For the other crates of this workspace.
 #[doc(hidden)]

@@ -24,7 +24,7 @@ const BLOCKS: u16 = 0;
 const TRUNCATION: u16 = 1;
 const BATCH: u16 = 2;
 const SHUFFLE: u16 = 3;
-const PARTITION: u16 = 5;
+const PARTITION: u16 = 4;
 
 /// Poisson sampling: every record is taken independently, with probability exactly `rate`.
 ///

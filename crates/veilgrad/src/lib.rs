@@ -105,8 +105,8 @@ pub mod prelude {
         TruncatedPoisson, WeightBound,
     };
     pub use veilgrad_mechanism::{
-        AllRecords, Allocation, CanaryLane, ClippedSum, Estimates, FixedSampler, Group,
-        LearningRate, Metric, Noise, PoissonSampler, Private, Quantile, Released, RoundPlan,
+        AllRecords, Allocation, AllocationSampler, CanaryLane, ClippedSum, Estimates, FixedSampler,
+        Group, LearningRate, Metric, Noise, PoissonSampler, Private, Quantile, Released, RoundPlan,
         Sample, Sampler, ShuffleSampler, Structure, TruncatedPoissonSampler,
     };
 }

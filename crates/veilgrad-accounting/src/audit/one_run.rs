@@ -68,7 +68,7 @@ pub fn contradicts(guesses: Guesses, curve: &Curve, confidence: Confidence) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::binomial::at_least;
+    use crate::binomial::at_least;
 
     /// The least number of right guesses that contradicts a curve; `made + 1` if none does.
     fn least_right(canaries: u64, made: u64, curve: &Curve, confidence: Confidence) -> u64 {

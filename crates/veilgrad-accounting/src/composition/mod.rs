@@ -1,17 +1,21 @@
 //! Compositions: the rounds of runs, each folded to one Gaussian.
 
+use std::num::NonZeroU64;
+
 use veilgrad_events::{Adjacency, Folded, NoiseMultiplier, Rounds, SampleRate, Sampling};
 
 mod error;
 pub(crate) mod grouping;
 pub(crate) mod participation;
 mod step;
+mod truncation;
 
 pub use error::Unsupported;
-pub use step::{Sampled, Step};
+pub(crate) use step::StepKey;
+pub use step::{Sampled, Step, TruncatedSample};
 
 use grouping::{Grouped, join, largest};
-use participation::{Cost, RunSoFar};
+use participation::{Cost, Neighbours, RunSoFar};
 
 /// With more distinct steps than this, methods whose time grows with every distinct step (lattices, smoothed contours)
 /// use compositions of at most FEW_STEPS groups of similar steps.
@@ -42,8 +46,8 @@ pub struct Composition {
 struct Surrogates {
     above: Composition,
     below: Composition,
-    /// A composition of typical steps that is about as expensive (not a bound). `None` if `above` and `below` have more than
-    /// FEW_STEPS groups; then they have surrogates of their own.
+    /// A composition of typical steps that is about as expensive (not a bound). `None` if `above` and `below` are used in
+    /// place of this one by all methods: they may have surrogates of their own.
     sample: Option<Composition>,
 }
 
@@ -87,11 +91,28 @@ impl Composition {
         runs: impl IntoIterator<Item = R>,
         adjacency: Adjacency,
     ) -> Result<Self, Unsupported> {
+        Self::of_group(runs, adjacency, NonZeroU64::MIN)
+    }
+
+    /// Composes several runs for neighbours that differ in `records` records: what they cost a person with that many.
+    ///
+    /// # Guarantee
+    /// With Poisson samples, under add-remove and zero-out, the privacy loss of the worst such neighbours (docs/accounting.md).
+    ///
+    /// # Errors
+    /// As for [`fold`](Self::fold), and for several records where a policy has no analysis of groups; then
+    /// [`ByTriangle`](crate::ByTriangle) bounds their cost.
+    pub fn of_group<R: IntoIterator<Item = Folded>>(
+        runs: impl IntoIterator<Item = R>,
+        adjacency: Adjacency,
+        records: NonZeroU64,
+    ) -> Result<Self, Unsupported> {
+        let neighbours = Neighbours { adjacency, records };
         let mut fold = Fold::default();
         for rounds in runs {
             let mut run = RunSoFar::default();
             for rounds in rounds {
-                fold.add(run.add(&rounds, adjacency)?);
+                fold.add(run.add(&rounds, neighbours)?);
             }
         }
         Ok(fold.finish())
@@ -151,6 +172,21 @@ impl Composition {
         }
     }
 
+    /// One Gaussian that costs at least as much, if there is random allocation and otherwise no sampling: an epoch costs at most
+    /// as much as one round without sampling.
+    pub(crate) fn without_allocation(&self) -> Option<Self> {
+        let is_allocated = |step: &Step| matches!(step.sampled, Sampled::Allocated(_));
+        if !self.steps.iter().any(|(step, _)| is_allocated(step)) {
+            return None;
+        }
+        let mut fold = Fold { not_attained: true, ..Fold::default() };
+        for (step, count) in &self.steps {
+            let sampled = if is_allocated(step) { Sampled::Always } else { step.sampled };
+            fold.step(Step { sampled, ..*step }, *count);
+        }
+        Some(fold.finish()).filter(|found| found.mu().is_some())
+    }
+
     /// The steps with a property, and all others.
     pub(crate) fn split(&self, holds: impl Fn(&Step) -> bool) -> (Self, Self) {
         let (mut some, mut others) = (Fold::default(), Fold::default());
@@ -200,8 +236,13 @@ impl Composition {
         self.attained
     }
 
+    /// Whether adding a record costs as much as removing one.
     pub(crate) fn is_symmetric(&self) -> bool {
-        self.steps.iter().all(|(step, _)| !matches!(step.sampled, Sampled::Poisson(_)))
+        self.steps.iter().all(|(step, _)| match step.sampled {
+            Sampled::Always | Sampled::PoissonReplaced(_) | Sampled::FixedReplaced(_) => true,
+            Sampled::Truncated(sample) => sample.replaced,
+            Sampled::Poisson(_) | Sampled::Allocated(_) | Sampled::PoissonGroup { .. } => false,
+        })
     }
 
     pub(crate) fn rounds(&self) -> f64 {
@@ -268,19 +309,39 @@ impl Fold {
             // A larger slack would exceed the margin of lower bounds.
             self.not_attained |= slack > 1e-9;
         }
-        compose(self.steps, always, !self.not_attained, MANY_STEPS)
+        let attained = !self.not_attained;
+        let (steps, mut others): (Vec<_>, Vec<_>) =
+            self.steps.into_iter().partition(|(step, _)| step.has_two_parameters());
+        others.extend(always);
+        let is_truncated = |(step, _): &(Step, u64)| matches!(step.sampled, Sampled::Truncated(_));
+        if !others.iter().any(is_truncated) {
+            return compose(steps, &others, attained, MANY_STEPS);
+        }
+        let below = |(step, count): &(Step, u64)| match step.sampled {
+            Sampled::Truncated(sample) => (Step { sampled: sample.below(), ..*step }, *count),
+            _ => (*step, *count),
+        };
+        let cheaper = steps.iter().chain(&others).map(below);
+        let (plain, rest): (Vec<_>, Vec<_>) = cheaper
+            .partition(|(step, _)| step.has_two_parameters() && step.sampled != Sampled::Always);
+        let below = compose(plain, &rest, attained, MANY_STEPS);
+        let above = compose(steps, &others, attained, MANY_STEPS);
+        let steps = above.steps.clone();
+        let surrogates = Some(Box::new(Surrogates { above, below, sample: None }));
+        Composition { steps, attained, surrogates }
     }
 }
 
-/// Composes steps with one that is always sampled. Above `many` distinct steps, tight groups are tried as surrogates.
+/// Composes steps of two parameters with others, which are never grouped. Above `many` distinct steps, tight groups are tried as
+/// surrogates.
 fn compose(
     mut steps: Vec<(Step, u64)>,
-    always: Option<(Step, u64)>,
+    others: &[(Step, u64)],
     attained: bool,
     many: usize,
 ) -> Composition {
     let without_surrogates = |mut steps: Vec<(Step, u64)>| {
-        steps.extend(always);
+        steps.extend_from_slice(others);
         Composition { steps, attained, surrogates: None }
     };
     let surrogates = if steps.len() > MOST_STEPS {
@@ -288,7 +349,7 @@ fn compose(
         match tight {
             Some(Grouped { above, below }) => {
                 let [above, below] =
-                    [above, below].map(|steps| compose(steps, always, attained, usize::MAX));
+                    [above, below].map(|steps| compose(steps, others, attained, usize::MAX));
                 Some(Surrogates { above, below, sample: None })
             }
             None => join(&steps, FEW_STEPS, f64::INFINITY).map(|Grouped { above, below }| {
@@ -300,7 +361,7 @@ fn compose(
     } else {
         None
     };
-    steps.extend(always);
+    steps.extend_from_slice(others);
     Composition { steps, attained, surrogates: surrogates.map(Box::new) }
 }
 

@@ -5,7 +5,24 @@ use std::num::NonZeroU64;
 
 use veilgrad_events::{Adjacency, FixedBatch, Folded, Sampling};
 
+use super::truncation::truncated_sample;
 use crate::{Sampled, Step, Unsupported};
+
+/// Larger groups of one person's records get no amplification by sampling.
+const MOST_RECORDS: u64 = 10_000;
+
+/// Which datasets are neighbours: those that differ in up to this many records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Neighbours {
+    pub(crate) adjacency: Adjacency,
+    pub(crate) records: NonZeroU64,
+}
+
+impl From<Adjacency> for Neighbours {
+    fn from(adjacency: Adjacency) -> Self {
+        Self { adjacency, records: NonZeroU64::MIN }
+    }
+}
 
 /// The cost of rounds: the sampled Gaussians of the worst case.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +40,17 @@ pub(crate) struct RunSoFar {
     rounds: u64,
     /// The last shuffled epoch, for every batch size.
     epochs: HashMap<FixedBatch, Epoch>,
+    /// The last epoch of random allocation, for every number of rounds per epoch.
+    allocations: HashMap<NonZeroU64, AllocationEpoch>,
     /// The last segment of cyclic sampling.
     segment: Option<Segment>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AllocationEpoch {
+    number: u64,
+    /// The noise multiplier at which the epoch is paid for.
+    z: f64,
 }
 
 /// Consecutive rounds of one run with the same cyclic sampling and noise.
@@ -53,8 +79,9 @@ impl RunSoFar {
     pub(crate) fn add(
         &mut self,
         rounds: &Folded,
-        adjacency: Adjacency,
+        neighbours: impl Into<Neighbours>,
     ) -> Result<(Cost, bool), Unsupported> {
+        let Neighbours { adjacency, records } = neighbours.into();
         if rounds.count == 0 {
             return Ok((Cost::Nothing, true));
         }
@@ -77,11 +104,46 @@ impl RunSoFar {
         };
         let is_cyclic = sampling != rounds.sampling;
         let whole = z / f64::from(adjacency.sensitivity());
+        // All records of a group may be in the same round.
+        let whole = whole / records.get() as f64;
+        let is_group = records.get() > 1;
         let always = |z: f64| Cost::Always(count as f64 / z / z);
         let sampled = |sampled: Sampled, z: f64| Cost::Sampled(Step { sampled, z }, count);
         let (cost, attained) = match (sampling, adjacency) {
             (Sampling::All {}, _) => (always(whole), true),
             (Sampling::Poisson { rate }, _) if rate.get() >= 1.0 => (always(whole), true),
+            // Records of one person may be in different groups, whose turns overlap in the rounds that measure them.
+            (Sampling::Poisson { .. }, adjacency) if is_group && is_cyclic => {
+                return Err(Unsupported::new(format!(
+                    "cyclic sampling under {adjacency} adjacency has no analysis of groups of records here"
+                )));
+            }
+            (Sampling::Poisson { rate }, Adjacency::AddRemove | Adjacency::ZeroOut) if is_group => {
+                let (rate, records) = (rate.get(), records.get());
+                // Of so many records hardly ever is none sampled, and weights of mixtures would underflow.
+                match records as f64 * libm::log1p(-rate) < -500.0 || records > MOST_RECORDS {
+                    true => (always(whole), false),
+                    false => (sampled(Sampled::PoissonGroup { rate, records }, z), true),
+                }
+            }
+            (Sampling::Shuffle(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
+                (Cost::Always(self.shuffle(batch, first, count, whole)), false)
+            }
+            (Sampling::Shuffle(_), Adjacency::AddRemove) => {
+                return Err(Unsupported::new(
+                    "shuffled batches under add-remove adjacency: how many batches an epoch has \
+                     depends on how many records there are; use zero-out or replace-one, or sampling by \
+                     allocation, which also takes every record once per epoch",
+                ));
+            }
+            (Sampling::Allocation { rounds_per_epoch }, _) => {
+                self.allocation(rounds_per_epoch, first, count, z, whole, adjacency, is_group)?
+            }
+            (policy, adjacency) if is_group => {
+                return Err(Unsupported::new(format!(
+                    "{policy:?} under {adjacency} adjacency has no analysis of groups of records here"
+                )));
+            }
             (Sampling::Poisson { rate }, Adjacency::AddRemove | Adjacency::ZeroOut) => {
                 (sampled(Sampled::Poisson(rate.get()), z), true)
             }
@@ -107,14 +169,18 @@ impl RunSoFar {
                     _ => (always(whole), false),
                 }
             }
-            (Sampling::Shuffle(batch), Adjacency::ZeroOut | Adjacency::ReplaceOne) => {
-                (Cost::Always(self.shuffle(batch, first, count, whole)), false)
-            }
-            (Sampling::Shuffle(_), Adjacency::AddRemove) => {
-                return Err(Unsupported::new(
-                    "shuffled batches under add-remove adjacency: how many batches an epoch has \
-                     depends on how many records there are; use zero-out or replace-one",
-                ));
+            (Sampling::TruncatedPoisson(policy), adjacency) => {
+                match truncated_sample(policy, adjacency, z) {
+                    Some(sample) => (sampled(Sampled::Truncated(sample), z), true),
+                    // Without truncation this is a Poisson sample.
+                    None => {
+                        let rate = policy.rate();
+                        self.rounds = first;
+                        let untruncated =
+                            Folded { sampling: Sampling::Poisson { rate }, ..*rounds };
+                        self.add(&untruncated, adjacency)?
+                    }
+                }
             }
             (policy, adjacency) => {
                 return Err(Unsupported::new(format!(
@@ -137,6 +203,47 @@ impl RunSoFar {
         let (rounds, end) = (before + rounds.count, first + rounds.count);
         self.segment = Some(Segment { sampling, z, rounds, end });
         rounds.div_ceil(groups.get()) - before.div_ceil(groups.get())
+    }
+
+    /// The cost of `count` rounds of random allocation from round number `first` on: all epochs that they touch and that are
+    /// not paid for, each whole. Rounds of an epoch that have less noise than it was paid at pay for a further epoch.
+    #[expect(clippy::too_many_arguments, reason = "the facts about the rounds, used once")]
+    fn allocation(
+        &mut self,
+        length: NonZeroU64,
+        first: u64,
+        count: u64,
+        z: f64,
+        whole: f64,
+        adjacency: Adjacency,
+        is_group: bool,
+    ) -> Result<(Cost, bool), Unsupported> {
+        let (first_epoch, last_epoch) = (first / length, (first + (count - 1)) / length);
+        let paid = self.allocations.get(&length);
+        let is_paid = paid.is_some_and(|epoch| epoch.number == first_epoch && epoch.z <= z);
+        let z_of_last = match (is_paid && first_epoch == last_epoch, paid) {
+            (true, Some(epoch)) => epoch.z,
+            _ => z,
+        };
+        self.allocations.insert(length, AllocationEpoch { number: last_epoch, z: z_of_last });
+        let epochs = (last_epoch - first_epoch).saturating_add(u64::from(!is_paid));
+        if epochs == 0 {
+            return Ok((Cost::Nothing, true));
+        }
+        let unsampled = Cost::Always(epochs as f64 / whole / whole);
+        Ok(match adjacency {
+            _ if length.get() == 1 => (unsampled, true),
+            Adjacency::AddRemove | Adjacency::ZeroOut if !is_group => {
+                let sampled = Sampled::Allocated(length.get());
+                (Cost::Sampled(Step { sampled, z }, epochs), true)
+            }
+            // Whatever the allocation, the records are in one round each, at worst all in the same.
+            Adjacency::AddRemove | Adjacency::ZeroOut | Adjacency::ReplaceOne => (unsampled, false),
+            other => {
+                let why = format!("random allocation under {other} adjacency has no analysis here");
+                return Err(Unsupported::new(why));
+            }
+        })
     }
 
     /// The increase of the sum of 1/z^2 by `count` shuffled rounds from round number `first` on.

@@ -28,9 +28,14 @@ impl ClosedBound {
             (Sampled::Poisson(q), Direction::Remove) => Self::Remove { q, z: step.z },
             (Sampled::Poisson(q), Direction::Add) => Self::Add { largest: -libm::log1p(-q) },
             (Sampled::PoissonReplaced(q), _) => Self::Replace { q, z: step.z },
-            (Sampled::Always | Sampled::FixedReplaced(_), _) => {
-                Self::Always { z: step.without_sampling() }
-            }
+            (
+                Sampled::Always
+                | Sampled::FixedReplaced(_)
+                | Sampled::Allocated(_)
+                | Sampled::Truncated(_)
+                | Sampled::PoissonGroup { .. },
+                _,
+            ) => Self::Always { z: step.without_sampling() },
         }
     }
 

@@ -2,6 +2,7 @@
 //! real tilts t.
 
 mod closed_bound;
+mod group_bound;
 mod jet;
 mod moments;
 mod panels;
@@ -14,6 +15,7 @@ pub(crate) use moments::{Moments, Scratch, moments};
 pub(crate) use quadrature::LEAST_NOISE;
 
 use closed_bound::ClosedBound;
+use group_bound::GroupBound;
 use jet::gaussian_jet;
 use moments::quick_jet;
 use panels::Panels;
@@ -151,10 +153,25 @@ enum StepCumulant {
     Analytic(Nodes),
     Fixed(Panels),
     Truncated(Truncated),
+    /// The log of a weighted sum of moments, and the weight of rounds without a loss.
+    Mixture(Vec<(f64, Self)>, f64),
+    Group(GroupBound),
 }
 
 impl StepCumulant {
     fn new(step: Step, direction: Direction, tail: f64) -> Self {
+        match step.sampled {
+            Sampled::Truncated(sample) => {
+                let part = |(weight, step)| (weight, Self::new(step, direction, tail));
+                return Self::Mixture(sample.parts(step.z).map(part).collect(), sample.absent);
+            }
+            Sampled::PoissonGroup { rate, records } => {
+                return Self::Group(GroupBound::new(rate, records, step.z));
+            }
+            // Moments are jointly convex in both distributions, so an epoch has at most those of a round without sampling.
+            Sampled::Allocated(_) => return Self::Gaussian(step.z),
+            _ => {}
+        }
         if step.z < LEAST_NOISE {
             return Self::ClosedBound(ClosedBound::new(step, direction));
         }
@@ -177,8 +194,33 @@ impl StepCumulant {
             Self::Analytic(nodes) => nodes.at(tilt),
             Self::Fixed(panels) => panels.at(tilt),
             Self::Truncated(pair) => pair.jet(tilt),
+            Self::Mixture(parts, rest) => mixed(parts, *rest, tilt),
+            Self::Group(bound) => bound.at(tilt),
         }
     }
+}
+
+/// The cumulant of a mixture, from those of its parts.
+fn mixed(parts: &mut [(f64, StepCumulant)], rest: f64, tilt: f64) -> Jet {
+    let jets: Vec<(f64, Jet)> = parts.iter_mut().map(|(w, part)| (*w, part.at(tilt))).collect();
+    let top = jets.iter().map(|(_, jet)| jet.value).fold(0.0, f64::max);
+    if !top.is_finite() {
+        return Jet { value: f64::INFINITY, first: f64::INFINITY, second: f64::INFINITY };
+    }
+    // Without cancellation where all moments are close to 1: the weights sum to 1, rounded up.
+    let weights = rest + jets.iter().map(|(weight, _)| weight).sum::<f64>();
+    let (mut excess, mut total) = ((weights - 1.0).max(0.0), rest * (-top).exp());
+    let (mut first, mut second) = (0.0, 0.0);
+    for (weight, jet) in &jets {
+        excess += weight * libm::expm1(jet.value);
+        let mass = weight * (jet.value - top).exp();
+        total += mass;
+        first += mass * jet.first;
+        second += mass * (jet.second + jet.first * jet.first);
+    }
+    let value = if top < 1.0 { libm::log1p(excess) } else { top + total.ln() };
+    let rounding = 32.0 * UNIT * if top < 1.0 { value + UNIT } else { 1.0 + top };
+    Jet::of_moments(value + rounding, total, first, second)
 }
 
 /// An upper bound on `K(tilt)` and approximate derivatives, in one pass over all distinct steps without grouping them.

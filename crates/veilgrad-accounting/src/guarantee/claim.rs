@@ -219,6 +219,20 @@ impl Attacker {
         Self { advantage, true_positive_rate: attack.true_positive_rate(FALSE_POSITIVE_RATE) }
     }
 
+    /// The bounds that follow from what an accountant says at several deltas, for accountants of more than the composition
+    /// itself: of a choice among runs, or of several records.
+    pub fn by(accountant: &dyn Accountant, composition: &Composition) -> Self {
+        let mut best = Self { advantage: 1.0, true_positive_rate: 1.0 };
+        for delta in [1e-6, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4] {
+            let Ok(delta) = Delta::new(delta) else { continue };
+            let Ok(found) = accountant.epsilon(composition, delta) else { continue };
+            let allowed = Self::allowed_by(found.epsilon, found.delta);
+            best.advantage = best.advantage.min(allowed.advantage);
+            best.true_positive_rate = best.true_positive_rate.min(allowed.true_positive_rate);
+        }
+        best
+    }
+
     /// The bounds that follow from (epsilon, delta) alone: Kairouz, Oh, Viswanath (2015), theorem 2.1.
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
         let fpr = FALSE_POSITIVE_RATE;

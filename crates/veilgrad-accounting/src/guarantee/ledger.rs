@@ -65,9 +65,10 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
         mode: Mode::Planned,
         order: Some(order_without_budget(delta)),
     };
-    if seen.mixed && seen.has_shuffles() {
+    if seen.mixed && seen.has_epochs() {
         return Err(NoClaim(
-            "charges of several open runs are mixed, and shuffled epochs cannot be told apart"
+            "charges of several open runs are mixed, and shuffled epochs or those of random allocation cannot be \
+             told apart"
                 .to_owned(),
         ));
     }
@@ -93,9 +94,11 @@ struct SeenRun {
 }
 
 impl Seen {
-    fn has_shuffles(&self) -> bool {
+    fn has_epochs(&self) -> bool {
         let mut charges = self.runs.iter().flat_map(|run| &run.charges);
-        charges.any(|charge| matches!(charge.sampling, Sampling::Shuffle(_)))
+        charges.any(|charge| {
+            matches!(charge.sampling, Sampling::Shuffle(_) | Sampling::Allocation { .. })
+        })
     }
 
     fn take(&mut self, event: &Event) -> Result<(), String> {

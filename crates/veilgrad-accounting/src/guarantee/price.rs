@@ -119,7 +119,7 @@ impl Cells {
 
     fn divergence(&mut self, step: Step, order: f64) -> f64 {
         self.steps += 1;
-        if self.steps <= Self::EXACT_LOOKUPS {
+        if self.steps <= Self::EXACT_LOOKUPS || !step.has_two_parameters() {
             return rdp::step_divergence(step, order);
         }
         let ((kind, q, z), corner) = corner(step, Self::WIDTH);

@@ -215,6 +215,16 @@ impl Statement<'_> {
                  (cyclic Poisson sampling; every record was put into a group at random, and no one was told which)",
                 up(rate.get())
             ),
+            Some(Sampling::TruncatedPoisson(truncated)) => format!(
+                "each record was chosen by itself at rate {}, and never more than {} of them (truncated Poisson \
+                 sampling)",
+                up(truncated.rate().get()),
+                truncated.maximum()
+            ),
+            Some(Sampling::Allocation { rounds_per_epoch }) => format!(
+                "each record took part if it had been put there: into one of {rounds_per_epoch} rounds of every epoch, by \
+                 itself and at random (random allocation)"
+            ),
             Some(Sampling::All {}) => "all records were used in every round".to_owned(),
             Some(other) => format!("samples were drawn as the ledger says ({other:?})"),
             None => {

@@ -91,7 +91,7 @@ impl Pair {
     }
 
     /// The privacy loss at the output y.
-    pub(crate) fn loss(&self, y: f64) -> f64 {
+    pub(super) fn loss_at(&self, y: f64) -> f64 {
         match self.change {
             Change::Remove => self.log_ratio(y),
             Change::Add => -self.log_ratio(y),
@@ -99,12 +99,8 @@ impl Pair {
         }
     }
 
-    /// The inverse of [`loss`](Self::loss): the output with this loss; infinite if no output has it.
-    ///
-    /// The masses of cells of a lattice are computed from their actual ends, so that their bounds do not depend on its rounding:
-    /// outputs only have to be ordered like their losses (reversed for addition and replacement). A profile at one loss
-    /// depends on the square of its error, because the outputs with larger losses are the worst set of outputs.
-    pub(crate) fn output(&self, loss: &Loss) -> f64 {
+    /// The output with this loss; infinite if no output has it.
+    pub(super) fn output_at(&self, loss: &Loss) -> f64 {
         match self.change {
             Change::Remove => self.inverse_log_ratio(loss.value, loss.growth_less_one),
             Change::Add => self.inverse_log_ratio(-loss.value, libm::expm1(-loss.value)),

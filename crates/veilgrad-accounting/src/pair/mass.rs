@@ -1,38 +1,9 @@
 //! Probabilities of intervals of outputs with bounds on their rounding errors, and the privacy profile of one step.
 
 use super::likelihood::{Change, Direction, Loss, Pair};
-use crate::number::{UNIT, upper_tail};
+use super::output::{Mass, OutputPair, Outputs, ROUNDING, weighted_difference};
+use crate::number::upper_tail;
 use crate::{Interval, Sampled, Step};
-
-/// A generous bound on the rounding error of a mass, relative to the larger of the two tails whose difference it is: that of
-/// the error function, of its argument, and of the difference.
-const ROUNDING: f64 = 4e-15;
-
-/// A probability, and the scale of its rounding error.
-#[derive(Clone, Copy)]
-pub(crate) struct Mass {
-    pub(crate) value: f64,
-    scale: f64,
-}
-
-impl Mass {
-    /// An upper bound on the true probability.
-    pub(crate) fn up(self) -> f64 {
-        self.value + ROUNDING * self.scale
-    }
-
-    /// A lower bound on the true probability.
-    pub(crate) fn down(self) -> f64 {
-        self.value - ROUNDING * self.scale
-    }
-}
-
-/// Bounds on delta of a single step at `epsilon >= 0`.
-pub(crate) fn step_delta(step: Step, direction: Direction, epsilon: f64) -> Interval {
-    let delta = Pair::of_profile(step, direction).delta(epsilon);
-    let upper = if delta.upper.is_nan() { f64::INFINITY } else { delta.upper };
-    Interval { lower: delta.lower, upper }
-}
 
 impl Pair {
     /// The pair whose profile at losses from 0 on is that of a step.
@@ -41,44 +12,6 @@ impl Pair {
         match step.sampled {
             Sampled::FixedReplaced(_) => Self::new(step, Direction::Remove),
             _ => Self::new(step, direction),
-        }
-    }
-
-    /// The smallest and the largest loss of outputs within `reach` of the mean of a round, with or without the record. The
-    /// largest is lowered to the loss at which delta of the step falls to `tail`.
-    pub(crate) fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
-        let right = 1.0 / self.z + reach;
-        let (lowest, (mut low, mut high)) = match self.change {
-            Change::Remove => (-reach, (0.0, right)),
-            Change::Add => (right, (0.0, -reach)),
-            Change::Replace => (right, (0.0, -right)),
-        };
-        // An accuracy of 0.01 in the output is enough.
-        for _ in 0..64 {
-            if (high - low).abs() <= 0.01 {
-                break;
-            }
-            let middle = 0.5 * (low + high);
-            if self.delta(self.loss(middle)).upper <= tail { high = middle } else { low = middle }
-        }
-        (self.loss(lowest), self.loss(high))
-    }
-
-    /// The (infinite) output with the largest loss.
-    pub(crate) const fn highest(&self) -> f64 {
-        match self.change {
-            Change::Remove => f64::INFINITY,
-            Change::Add | Change::Replace => f64::NEG_INFINITY,
-        }
-    }
-
-    /// The loss of about the likeliest output.
-    pub(crate) fn bulk(&self) -> f64 {
-        let shift = if self.q > 0.5 { 1.0 / self.z } else { 0.0 };
-        match self.change {
-            Change::Remove => self.loss(shift),
-            Change::Add => self.loss(0.0),
-            Change::Replace => self.loss(-shift),
         }
     }
 
@@ -115,30 +48,6 @@ impl Pair {
         Mass { value, scale: mix(without.scale, sampled.scale) }
     }
 
-    /// The probability, under the distribution that ran, of losses below that at `y`.
-    pub(crate) fn mass_below(&self, y: f64) -> Mass {
-        self.mass(match self.change {
-            Change::Remove => self.masses(f64::NEG_INFINITY, y),
-            Change::Add | Change::Replace => self.masses(y, f64::INFINITY),
-        })
-    }
-
-    /// Splits the mass of a cell of losses `[low, low + width)` between its ends so that both distributions keep their mass.
-    /// Returns the share of the upper end and the whole mass, both rounded up.
-    pub(crate) fn split(&self, below: f64, above: f64, low: f64, width: f64) -> (f64, f64) {
-        let (from, to) = if below < above { (below, above) } else { (above, below) };
-        let masses = self.masses(from, to);
-        let mass = self.mass(masses);
-        let (difference, rounding) = self.difference(masses, &Loss::from(low));
-        let upper = (difference + rounding) / -libm::expm1(-width) * (1.0 + 1e-15);
-        // Not `clamp`, which panics at NaN.
-        let whole = mass.up();
-        // e^low overflows above 700.
-        let upper = if low > 700.0 { whole } else { upper };
-        let upper = if upper < 0.0 { 0.0 } else { upper };
-        (if upper > whole { whole } else { upper }, whole)
-    }
-
     /// `P - e^loss Q` of an interval of outputs, computed without large cancellation, and a bound on its rounding error.
     pub(crate) fn difference(&self, masses: [Mass; 3], loss: &Loss) -> (f64, f64) {
         let Loss { growth, growth_less_one, .. } = *loss;
@@ -149,19 +58,12 @@ impl Pair {
         };
         // The size of the terms of the first factor, which may cancel.
         let formed = growth_less_one.abs() + growth.max(1.0) * self.q;
-        let [without, _, _] = masses;
-        let mut difference = 0.0;
-        let mut rounding = 8.0 * UNIT * formed * without.value;
-        for (factor, mass) in factors.into_iter().zip(masses) {
-            difference += factor * mass.value;
-            rounding += ROUNDING * factor.abs() * (mass.scale + mass.value);
-        }
-        (difference, rounding)
+        weighted_difference(masses, factors, formed)
     }
 
     /// The masses of all outputs with larger losses.
     fn masses_above(&self, loss: &Loss) -> [Mass; 3] {
-        let y = self.output(loss);
+        let y = self.output_at(loss);
         match self.change {
             Change::Remove => self.masses(y, f64::INFINITY),
             Change::Add | Change::Replace => self.masses(f64::NEG_INFINITY, y),
@@ -182,17 +84,43 @@ impl Pair {
         };
         (profile, slope)
     }
+}
 
-    /// Bounds on delta of this one step: the mass of losses above epsilon minus `e^epsilon` times that under the neighbour.
-    fn delta(&self, epsilon: f64) -> Interval {
-        let loss = Loss::from(epsilon);
-        let masses = self.masses_above(&loss);
-        if epsilon > 700.0 {
-            // e^epsilon overflows; the mass alone is an upper bound.
-            return Interval { lower: 0.0, upper: self.mass(masses).up() };
+impl OutputPair for Pair {
+    fn loss(&self, y: f64) -> f64 {
+        self.loss_at(y)
+    }
+
+    fn output(&self, loss: &Loss) -> f64 {
+        self.output_at(loss)
+    }
+
+    fn increases(&self) -> bool {
+        self.change == Change::Remove
+    }
+
+    fn ends(&self, reach: f64) -> (f64, f64) {
+        let right = 1.0 / self.z + reach;
+        match self.change {
+            Change::Remove => (-reach, right),
+            Change::Add => (right, -reach),
+            Change::Replace => (right, -right),
         }
-        let (value, rounding) = self.difference(masses, &loss);
-        Interval { lower: value - 4.0 * rounding, upper: value + 4.0 * rounding }
+    }
+
+    fn bulk(&self) -> f64 {
+        let shift = if self.q > 0.5 { 1.0 / self.z } else { 0.0 };
+        match self.change {
+            Change::Remove => self.loss_at(shift),
+            Change::Add => self.loss_at(0.0),
+            Change::Replace => self.loss_at(-shift),
+        }
+    }
+
+    fn interval(&self, from: f64, to: f64, loss: &Loss) -> Outputs {
+        let masses = self.masses(from, to);
+        let (difference, rounding) = self.difference(masses, loss);
+        Outputs { mass: self.mass(masses), difference, rounding }
     }
 }
 
@@ -270,16 +198,5 @@ mod tests {
             }
         }
         assert!(tight > 50, "{tight}");
-    }
-
-    /// The reference value was computed with 50 digits.
-    #[test]
-    fn replacement_under_huge_noise_is_not_underestimated() {
-        let step = Step {
-            sampled: Sampled::PoissonReplaced(0.016_357_015_085_041_438),
-            z: 763_489_202_175_905.9,
-        };
-        let delta = step_delta(step, Direction::Remove, 1.350_104_894_148_826_5e-16);
-        assert!(delta.lower <= 9.51e-21 && delta.upper >= 9.5e-21, "{delta:?}");
     }
 }

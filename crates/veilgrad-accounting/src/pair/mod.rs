@@ -3,8 +3,14 @@
 //! with bounds on their rounding errors.
 
 mod analytic;
+mod group;
 mod likelihood;
 mod mass;
+mod output;
+mod step_profile;
 
+pub(crate) use group::GroupPair;
 pub(crate) use likelihood::{Change, Direction, EquallySpaced, Loss, Pair, Point};
-pub(crate) use mass::{normal_mass, step_delta};
+pub(crate) use mass::normal_mass;
+pub(crate) use output::OutputPair;
+pub(crate) use step_profile::step_delta;

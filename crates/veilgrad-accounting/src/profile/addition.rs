@@ -20,6 +20,9 @@ impl Addition {
     ) -> bool {
         let largest = |(step, count): &(Step, u64)| match step.sampled {
             Sampled::Poisson(q) => -libm::log1p(-q) * *count as f64 * (1.0 + 1e-14),
+            Sampled::PoissonGroup { rate, records } => {
+                -libm::log1p(-rate) * records as f64 * *count as f64 * (1.0 + 1e-14)
+            }
             _ => f64::INFINITY,
         };
         let steps = composition.steps();

@@ -3,7 +3,7 @@
 use super::certified::DeltaBounds;
 use crate::number::{UNIT, upper_tail};
 use crate::pair::{Direction, step_delta};
-use crate::{Composition, Interval, Step};
+use crate::{Composition, Interval, Sampled, Step};
 
 /// The profile of a composition in one direction, where it has a closed form.
 pub(crate) enum ClosedForm {
@@ -16,6 +16,8 @@ impl ClosedForm {
     pub(crate) fn new(composition: &Composition, direction: Direction) -> Option<Self> {
         match (composition.mu(), composition.steps()) {
             (Some(mu), _) => Some(Self::Gaussian(mu)),
+            // The profile of an epoch of random allocation has no closed form.
+            (None, [(Step { sampled: Sampled::Allocated(_), .. }, 1)]) => None,
             (None, [(step, 1)]) => Some(Self::OneStep(*step, direction)),
             (None, _) => None,
         }

@@ -48,6 +48,17 @@ use one_direction::{FINE, MOST_EPSILON, delta_towards, epsilon_towards};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Unsupported> {
+    let found = epsilon_of_steps(composition, delta);
+    match composition.without_allocation() {
+        Some(gaussian) => {
+            let bound = epsilon_of_steps(&gaussian, delta)?.with_lower(0.0);
+            Ok(found.map_or(bound, |found| found.and(bound)))
+        }
+        None => found,
+    }
+}
+
+fn epsilon_of_steps(composition: &Composition, delta: Delta) -> Result<Certified, Unsupported> {
     if let Some((above, below)) = composition.enclosing() {
         let lower = match composition.attained() {
             true => epsilon(below, delta).map_or(0.0, |found| found.bounds.lower),
@@ -55,7 +66,7 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
         };
         return epsilon(above, delta).map(|found| found.with_lower(lower));
     }
-    let _allowance = Allowance::for_steps(work::QUESTION, composition.steps().len());
+    let _allowance = Allowance::for_steps(question_work(composition), composition.steps().len());
     // Delta at epsilon 0 is the total variation distance, which is at most the sum of the distances of all steps.
     let delta_at_zero = |direction: Direction| -> f64 {
         let steps = composition.steps().iter();
@@ -79,7 +90,10 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
     if ClosedForm::new(composition, Direction::Remove).is_none() {
         beyond_transforms(composition)?;
     }
-    let mut found = epsilon_towards(composition, Direction::Remove, delta.get());
+    let mut found = {
+        let _allowance = allowance_for_removal(composition);
+        epsilon_towards(composition, Direction::Remove, delta.get())
+    };
     // Addition is computed only where it may need a larger epsilon.
     if found.bounds.upper.is_finite()
         && !Addition::default().costs_at_most(composition, found.bounds.lower, delta.get())
@@ -97,10 +111,18 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
 /// # Guarantee
 /// As for [`epsilon`].
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
+    let found = delta_of_steps(composition, epsilon);
+    match composition.without_allocation() {
+        Some(gaussian) => found.and(delta_of_steps(&gaussian, epsilon).with_lower(0.0)),
+        None => found,
+    }
+}
+
+fn delta_of_steps(composition: &Composition, epsilon: Epsilon) -> Certified {
     if let Some((above, below)) = composition.enclosing() {
         return delta(above, epsilon).with_lower(delta(below, epsilon).bounds.lower);
     }
-    let _allowance = Allowance::for_steps(work::QUESTION, composition.steps().len());
+    let _allowance = Allowance::for_steps(question_work(composition), composition.steps().len());
     let trivial = Certified::new(0.0, ever_sampled(composition), Method::ClosedForm);
     if let Some((rest, sampled)) = without_tiny_noise(composition) {
         let Certified { bounds, method } = delta(&rest, epsilon);
@@ -111,7 +133,10 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
     if !closed && (epsilon > MOST_EPSILON || beyond_transforms(composition).is_err()) {
         return trivial;
     }
-    let mut found = delta_towards(composition, Direction::Remove, epsilon, FINE).0;
+    let mut found = {
+        let _allowance = allowance_for_removal(composition);
+        delta_towards(composition, Direction::Remove, epsilon, FINE).0
+    };
     if !Addition::default().costs_at_most(composition, epsilon, found.bounds.lower) {
         found = found.larger(delta_towards(composition, Direction::Add, epsilon, FINE).0);
     }
@@ -119,4 +144,20 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
     let upper = found.bounds.upper.max(trivial.bounds.upper.min(f64::MIN_POSITIVE));
     let bounds = Interval { lower: found.bounds.lower.max(0.0), upper };
     Certified { bounds, ..found }.and(trivial)
+}
+
+/// Whether only a lattice can compose some steps, so that both directions need one.
+fn needs_lattices(composition: &Composition) -> bool {
+    !composition.steps().iter().all(|(step, _)| step.has_two_parameters())
+}
+
+/// The work for one question: twice as much where both directions need a lattice.
+fn question_work(composition: &Composition) -> u64 {
+    if needs_lattices(composition) { 2 * work::QUESTION } else { work::QUESTION }
+}
+
+/// The allowance for removal: half of what is left where addition needs as much.
+fn allowance_for_removal(composition: &Composition) -> Allowance {
+    let both = needs_lattices(composition) && !composition.is_symmetric();
+    Allowance::open(if both { work::left() / 2 } else { work::left() })
 }

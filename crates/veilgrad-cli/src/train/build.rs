@@ -1,13 +1,14 @@
 //! Models, plans and optimizers from a configuration.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use veilgrad_events::{
     BandedStrategy, BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate,
-    Sampling,
+    Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::{
-    CyclicSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler,
+    AllocationSampler, CyclicSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler,
+    ShuffleSampler, TruncatedPoissonSampler,
 };
 use veilgrad_nn::{
     Adagrad, Adam, Clipping, Contribution, Loss, Model, Optimizer, Performance, RmsProp, Schedule,
@@ -157,6 +158,15 @@ pub(crate) fn sampling(config: &Config) -> Result<Sampling, Error> {
         },
         config::Sampling::Fixed => Sampling::Fixed(fixed()?),
         config::Sampling::Shuffle => Sampling::Shuffle(fixed()?),
+        config::Sampling::Truncated => {
+            let rate = SampleRate::new(batch / records as f64).map_err(Error::usage)?;
+            let policy = TruncatedPoisson::new(rate, all, config.max_batch());
+            Sampling::TruncatedPoisson(policy.map_err(Error::usage)?)
+        }
+        config::Sampling::Allocation => {
+            let rounds = NonZeroU64::new(config.rounds_per_epoch());
+            Sampling::Allocation { rounds_per_epoch: rounds.unwrap_or(NonZeroU64::MIN) }
+        }
     })
 }
 
@@ -197,6 +207,10 @@ pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
         Sampling::Shuffle(batch) => Ok(Box::new(ShuffleSampler::new(batch))),
         Sampling::CyclicPoisson { rate, groups, first_round } => {
             Ok(Box::new(CyclicSampler::new(rate, groups, first_round)))
+        }
+        Sampling::TruncatedPoisson(policy) => Ok(Box::new(TruncatedPoissonSampler::new(policy))),
+        Sampling::Allocation { rounds_per_epoch } => {
+            Ok(Box::new(AllocationSampler::new(rounds_per_epoch)))
         }
         _ => Err(Error::usage("train does not support this sampling")),
     }

@@ -73,8 +73,19 @@ impl Config {
                 privacy.expected_batch, data.records
             ));
         }
-        let whole = privacy.sampling == Sampling::Poisson || privacy.expected_batch.fract() == 0.0;
-        refuse([(!whole, "[privacy] expected_batch must be whole for batches of a fixed size")])?;
+        let sized = matches!(privacy.sampling, Sampling::Fixed | Sampling::Shuffle);
+        let whole = !sized || privacy.expected_batch.fract() == 0.0;
+        refuse([
+            (!whole, "[privacy] expected_batch must be whole for batches of a fixed size"),
+            (
+                privacy.max_batch.is_some() && privacy.sampling != Sampling::Truncated,
+                "[privacy] max_batch is for sampling = \"truncated\"",
+            ),
+            (
+                privacy.max_batch.is_some_and(|most| most == 0 || most > data.records),
+                "[privacy] max_batch must be between 1 and the declared [data] records",
+            ),
+        ])?;
         let example = matches!(data.record, Record::Named(Named::Example));
         refuse([(
             self.copies() > 1 && !example,
@@ -151,8 +162,8 @@ impl Config {
                 "[privacy.precondition] is for [data] record = \"example\"",
             ),
             (
-                self.privacy.sampling == Sampling::Shuffle,
-                "[privacy.precondition] is for sampling = \"poisson\" or \"fixed\": epochs of a shuffle begin at \
+                matches!(self.privacy.sampling, Sampling::Shuffle | Sampling::Allocation),
+                "[privacy.precondition] is for sampling = \"poisson\", \"truncated\" or \"fixed\": epochs begin at \
                  the first round of a run",
             ),
             (

@@ -227,7 +227,11 @@ fn train(config: &Config) -> Result<Examples, Error> {
         // NaN stays NaN, so that its record contributes zero.
         examples.labels.iter_mut().for_each(|label| *label = label.clamp(-1.0, 1.0));
     }
-    if config.privacy.sampling != config::Sampling::Poisson {
+    let needs_count = !matches!(
+        config.privacy.sampling,
+        config::Sampling::Poisson | config::Sampling::Allocation
+    );
+    if needs_count {
         examples.complete(config)?;
     }
     Ok(examples)

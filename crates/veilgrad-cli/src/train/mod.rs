@@ -36,6 +36,7 @@ use crate::argument::{Common, RunOptions};
 use crate::error::Error;
 use crate::ledger_place;
 use crate::output::{create_directory, print_json, say, table};
+use crate::plan::SHUFFLE_ADVICE;
 use config::{Audit, Config};
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
@@ -72,6 +73,9 @@ pub(crate) fn run(
     };
     if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
         say(&format!("{} threads are used: the machine has no more\n", job.threads));
+    }
+    if job.config.privacy.sampling == config::Sampling::Shuffle && !common.quiet {
+        say(&format!("sampling = \"shuffle\": {SHUFFLE_ADVICE}\n"));
     }
     if !arguments.resume {
         create_directory(&place.0)?;

@@ -41,6 +41,13 @@ pub enum Sampling {
     /// Poisson sampling with a maximum batch size: each record is taken independently with probability `rate`; a
     /// sample larger than `maximum` is cut to a uniformly random subset of that size.
     TruncatedPoisson(TruncatedPoisson),
+    /// Random allocation: each record is put into one round of every epoch, uniformly and independently of all other
+    /// records and epochs. Epochs begin at multiples of `rounds_per_epoch`, counted from the first round of the run. The
+    /// number of records stays private.
+    Allocation {
+        /// The public number of rounds of an epoch.
+        rounds_per_epoch: NonZeroU64,
+    },
     /// Every record is put into one of `groups` groups, uniformly and independently, before the first of these rounds. Round
     /// t of a run takes each record of group `(t - first_round) mod groups` independently with probability `rate`. A record
     /// thus takes part at most once in any `groups` consecutive rounds, as correlated noise needs.
@@ -70,7 +77,10 @@ impl Sampling {
     #[must_use]
     pub const fn records(self) -> Option<u64> {
         match self {
-            Self::Poisson { .. } | Self::CyclicPoisson { .. } | Self::All {} => None,
+            Self::Poisson { .. }
+            | Self::Allocation { .. }
+            | Self::CyclicPoisson { .. }
+            | Self::All {} => None,
             Self::Fixed(batch) | Self::Shuffle(batch) => Some(batch.records),
             Self::TruncatedPoisson(truncated) => Some(truncated.batch.records),
         }
@@ -207,6 +217,7 @@ mod tests {
             Sampling::TruncatedPoisson(
                 TruncatedPoisson::new(SampleRate::new(0.1).unwrap(), 100, 30).unwrap(),
             ),
+            Sampling::Allocation { rounds_per_epoch: NonZeroU64::new(234).unwrap() },
             Sampling::CyclicPoisson {
                 rate: SampleRate::new(0.3).unwrap(),
                 groups: NonZeroU64::new(16).unwrap(),
@@ -218,6 +229,10 @@ mod tests {
             assert_eq!(read(&json).unwrap(), sampling, "{json}");
         }
         assert_eq!(serde_json::to_string(&Sampling::All {}).unwrap(), r#"{"policy":"all"}"#);
+        let allocation = r#"{"policy":"allocation","rounds_per_epoch":100}"#;
+        let read = read(allocation).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), allocation);
+        assert_eq!(read.records(), None);
     }
 
     #[test]
@@ -234,6 +249,8 @@ mod tests {
             (r#"{"policy":"fixed","records":9,"batch":2,"replace":true}"#, "unknown field"),
             (r#"{"policy":"fixed","records":9,"batch":10}"#, "batch 10 is not between 1 and"),
             (r#"{"policy":"shuffle","records":9,"batch":0}"#, "batch 0 is not between 1 and"),
+            (r#"{"policy":"allocation","rounds_per_epoch":0}"#, "nonzero"),
+            (r#"{"policy":"allocation","rounds_per_epoch":9,"records":99}"#, "unknown field"),
             (r#"{"policy":"cyclic-poisson","rate":0.5,"groups":0,"first_round":0}"#, "nonzero"),
             (r#"{"policy":"cyclic-poisson","rate":0.5,"groups":2}"#, "missing field"),
             (r#"{"policy":"poisson","rate":1.5}"#, "sample rate 1.5 is not in (0, 1]"),

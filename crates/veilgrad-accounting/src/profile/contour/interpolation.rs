@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use super::inversion::{Contour, Line, MOST_CUT_OFF, MOST_FREQUENCIES, period, wrap};
 use super::step::TiltedStep;
+use crate::composition::StepKey;
 use crate::cumulant::{
     Cumulant, LEAST_NOISE, Moments, Scratch, Smoothing, cumulant_of_step, moments,
 };
@@ -164,7 +165,7 @@ struct MomentCache {
     /// Errors are about e^-digits.
     digits: f64,
     scratch: Scratch,
-    known: HashMap<(u8, u64, u64), Moments>,
+    known: HashMap<StepKey, Moments>,
 }
 
 impl MomentCache {
@@ -429,7 +430,7 @@ fn cumulant_bound(cells: &[Cell], corners: &[(Step, f64)], direction: Direction,
 /// The steps that stand for all steps, with their (fractional) counts: the corners of interpolated cells and the members of
 /// all others.
 fn corners(cells: &[Cell]) -> Vec<(Step, f64)> {
-    let mut sums: HashMap<(u8, u64, u64), (Step, f64)> = HashMap::new();
+    let mut sums: HashMap<StepKey, (Step, f64)> = HashMap::new();
     let mut add = |step: Step, weight: f64| {
         sums.entry(step.key()).or_insert((step, 0.0)).1 += weight;
     };

@@ -5,14 +5,15 @@ use std::ops::RangeInclusive;
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex64;
 
-use super::discretisation::{Rounded, StepLoss};
+use super::discretisation::StepLoss;
+use super::dominating::DominatingPair;
+use super::grid::Rounded;
 use super::intensity::{Intensity, moment};
 use super::inversion::{ComposedLoss, Sum};
 use super::spectrum::SpectrumProduct;
 use crate::cumulant::payoff;
 use crate::number::{UNIT, golden_section};
-use crate::pair::Direction;
-use crate::{Composition, Step, work};
+use crate::work;
 
 /// A generous bound on the rounding error of a Fourier transform per level, relative to its norm and in unit roundoffs
 /// (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2).
@@ -64,17 +65,20 @@ pub(crate) struct LossDistributions {
 
 impl LossDistributions {
     pub(crate) fn new(
-        composition: &Composition,
-        direction: Direction,
+        pairs: &[(DominatingPair, f64)],
         (grid, density): (f64, i64),
         tail: f64,
         rounded: Rounded,
     ) -> Self {
-        let on_grid = |(step, count): &(Step, u64)| {
-            (StepLoss::new(*step, direction, grid, tail, density, rounded), *count as f64)
+        let on_grid = |(pair, count): &(DominatingPair, f64)| {
+            (StepLoss::new(pair, grid, tail, density, rounded), *count)
         };
-        let steps: Vec<_> = composition.steps().iter().map(on_grid).collect();
-        let atoms: u64 = steps.iter().map(|(loss, _)| loss.atoms.len() as u64).sum();
+        let steps: Vec<_> = pairs.iter().map(on_grid).collect();
+        let atoms: u64 = steps
+            .iter()
+            .zip(pairs)
+            .map(|((loss, _), (pair, _))| loss.atoms.len() as u64 * pair.normals_per_cell())
+            .sum();
         work::spend(ATOM * atoms);
         Self { grid, steps, intensity: None, split: None }
     }

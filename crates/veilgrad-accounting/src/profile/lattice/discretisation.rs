@@ -1,16 +1,10 @@
 //! Discretisation: the privacy loss distribution of one step on a grid, rounded up (connect-the-dots) for upper bounds
 //! on delta and rounded down (merged outputs) for lower bounds.
 
-use crate::number::bisect;
-use crate::pair::{Change, Direction, Pair, normal_mass};
-use crate::{Sampled, Step};
-
-/// The direction in which losses are rounded to the grid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rounded {
-    Up,
-    Down,
-}
+use super::dominating::{CellMass, DominatingPair, Epoch};
+use super::grid::{Grid, Rounded};
+use crate::number::UNIT;
+use crate::pair::{Direction, OutputPair, Pair, normal_mass};
 
 /// A discretised privacy loss distribution: atoms at `index * step + offset`, and an atom at infinity.
 ///
@@ -32,27 +26,127 @@ impl StepLoss {
     /// The loss distribution of a step on multiples of `grid`; the largest losses, of probability about `tail`, count as
     /// infinite.
     pub(crate) fn new(
-        step: Step,
-        direction: Direction,
+        dominating: &DominatingPair,
         grid: f64,
         tail: f64,
         density: i64,
         rounded: Rounded,
     ) -> Self {
-        let dominating = DominatingPair::new(step, direction);
         let grid = Grid { step: grid, density, centre: dominating.bulk() };
-        match (rounded, &dominating) {
+        match (rounded, dominating) {
             (Rounded::Up, DominatingPair::Fixed { remove, add, .. }) => {
                 Self::fixed_size(remove, add, grid, tail).checked()
             }
-            (Rounded::Up, DominatingPair::Pair(pair)) => {
-                let (from, to) = pair.range(normal_reach(tail), tail);
-                Self::between(pair, grid, grid.index_below(from), grid.index_above(to))
-                    .with_outputs_above(pair, grid)
+            (Rounded::Up, DominatingPair::Pair(pair)) => Self::connected(pair, grid, tail),
+            (Rounded::Up, DominatingPair::Group(pair)) => {
+                Self { offset: pair.loss_error(), ..Self::connected(pair, grid, tail) }
+            }
+            (_, DominatingPair::Epoch(epoch)) => Self::of_epoch(epoch, grid, rounded),
+            (Rounded::Up, DominatingPair::Mixture(mixture)) => {
+                let part = |(weight, pair): &(f64, DominatingPair)| {
+                    let Grid { step, density, .. } = grid;
+                    (*weight, Self::new(pair, step, tail, density, rounded))
+                };
+                Self::mixed(mixture.parts.iter().map(part).collect(), mixture.rest, grid.step)
                     .checked()
             }
-            (Rounded::Down, dominating) => Self::merged(dominating, grid, tail),
+            (Rounded::Down, DominatingPair::Mixture(mixture)) => {
+                let (weights, rest) = &mixture.least;
+                let part = |(weight, (_, pair)): (&f64, &(f64, DominatingPair))| {
+                    (*weight, Self::new(pair, grid.step, tail, density, rounded))
+                };
+                let parts = weights.iter().zip(&mixture.parts).map(part).collect();
+                Self::mixed(parts, *rest, grid.step)
+            }
+            (Rounded::Down, dominating) => {
+                let merged = Self::merged(dominating, grid, tail);
+                let error = match dominating {
+                    DominatingPair::Group(pair) => pair.loss_error(),
+                    _ => 0.0,
+                };
+                Self { offset: merged.offset - error, ..merged }
+            }
         }
+    }
+
+    /// Connect-the-dots for a pair whose loss is monotone in its output.
+    fn connected(pair: &impl OutputPair, grid: Grid, tail: f64) -> Self {
+        let (from, to) = pair.range(normal_reach(tail), tail);
+        Self::between(pair, grid, grid.index_below(from), grid.index_above(to))
+            .with_outputs_above(pair, grid)
+            .checked()
+    }
+
+    /// An epoch of random allocation: losses are logs of its likelihood ratio, or minus them.
+    fn of_epoch(epoch: &Epoch, grid: Grid, rounded: Rounded) -> Self {
+        let none = || Self { atoms: Vec::new(), infinite: 0.0, offset: 0.0 };
+        let law = match rounded {
+            Rounded::Up => Some(&epoch.upper),
+            Rounded::Down => epoch.lower.as_ref(),
+        };
+        let Some(law) = law else { return none() };
+        let (low, high) = law.range();
+        let (first, last) = (grid.index_below(low) - 1, grid.index_above(high) + 1);
+        // A lower law needs equal distances, and far fewer points than an index could hold.
+        if rounded == Rounded::Down && (last - first) as f64 > MOST_MERGED {
+            return none();
+        }
+        let indices = match rounded {
+            Rounded::Up => grid.indices(first, last),
+            Rounded::Down => (first..=last).collect(),
+        };
+        let (loss_error, mass_error) = law.errors();
+        let loss_error = loss_error + 64.0 * UNIT * (1.0 + low.abs() + high.abs());
+        let side = if rounded == Rounded::Up { 1.0 } else { -1.0 };
+        let scale = 1.0 + side * (2.0 * mass_error + loss_error + 1e-14);
+        let atoms = law.on_indices(&indices, grid.step, rounded);
+        let infinite = match (rounded, epoch.direction) {
+            (Rounded::Up, Direction::Remove) => law.infinite(),
+            (Rounded::Up, Direction::Add) => law.zero(),
+            (Rounded::Down, _) => 0.0,
+        };
+        let mut atoms: Vec<(i64, f64)> = match epoch.direction {
+            Direction::Remove => {
+                let with = |(index, mass): (i64, f64)| {
+                    (index, scale * mass * libm::exp(index as f64 * grid.step))
+                };
+                atoms.into_iter().map(with).collect()
+            }
+            Direction::Add => {
+                atoms.into_iter().rev().map(|(index, mass)| (-index, scale * mass)).collect()
+            }
+        };
+        atoms.retain(|(_, mass)| *mass > 0.0);
+        let offset = side * loss_error;
+        let found = Self { atoms, infinite: infinite * scale, offset };
+        if rounded == Rounded::Up { found.checked() } else { found }
+    }
+
+    /// A mixture of which both neighbours choose the same part, with the same weights; `rest` is the weight of rounds without
+    /// a loss. Losses are moved down to the grid of the first part: parts that are rounded up have no offsets.
+    fn mixed(parts: Vec<(f64, Self)>, rest: f64, step: f64) -> Self {
+        let offset = parts.first().map_or(0.0, |(_, part)| part.offset);
+        let down = |from: f64| {
+            let shift = (from - offset) / step;
+            // Despite rounding, no loss is moved up.
+            if shift == 0.0 { 0 } else { (shift - 1e-6).floor().clamp(-1e9, 1e9) as i64 }
+        };
+        let (mut atoms, mut infinite) = (vec![(down(0.0), rest)], 0.0);
+        for (weight, part) in &parts {
+            let shift = down(part.offset);
+            atoms.extend(part.atoms.iter().map(|(index, mass)| (*index + shift, weight * mass)));
+            infinite += weight * part.infinite;
+        }
+        atoms.retain(|(_, mass)| *mass > 0.0);
+        atoms.sort_unstable_by_key(|(index, _)| *index);
+        atoms.dedup_by(|(index, mass), (known, sum)| {
+            let is_same = index == known;
+            if is_same {
+                *sum += *mass;
+            }
+            is_same
+        });
+        Self { atoms, infinite, offset }
     }
 
     /// Merges outputs into cells, one around each grid point, and moves the loss of each cell down to its point: neither
@@ -150,7 +244,7 @@ impl StepLoss {
 
     /// The atoms of a pair at grid points from `first` to `last`. All losses below the first count as there; those above the
     /// last are left out.
-    fn between(pair: &Pair, grid: Grid, first: i64, last: i64) -> Self {
+    fn between(pair: &impl OutputPair, grid: Grid, first: i64, last: i64) -> Self {
         let indices = grid.indices(first, last);
         let grid = grid.step;
         let mut atoms: Vec<(i64, f64)> = indices.iter().map(|index| (*index, 0.0)).collect();
@@ -175,7 +269,7 @@ impl StepLoss {
     }
 
     /// Adds the outputs above the last atom, divided between it and infinity so that both distributions keep their mass.
-    fn with_outputs_above(mut self, pair: &Pair, grid: Grid) -> Self {
+    fn with_outputs_above(mut self, pair: &impl OutputPair, grid: Grid) -> Self {
         if let Some((last, mass)) = self.atoms.last_mut() {
             let loss = *last as f64 * grid.step;
             let (infinite, total) =
@@ -197,211 +291,12 @@ impl StepLoss {
     }
 }
 
-/// A grid of multiples of a step: all of them near the centre, where a step with a small sampling rate has most of its mass,
-/// and with a spacing in proportion to the distance further out. Any choice is sound; this one is nearly as tight as all
-/// multiples.
-#[derive(Clone, Copy)]
-struct Grid {
-    step: f64,
-    density: i64,
-    centre: f64,
-}
-
-impl Grid {
-    /// Indices stay in the range where an f64 is exact.
-    const LAST: f64 = 9e15;
-
-    fn index_below(&self, loss: f64) -> i64 {
-        (loss / self.step).floor().clamp(-Self::LAST, Self::LAST) as i64
-    }
-
-    fn index_above(&self, loss: f64) -> i64 {
-        (loss / self.step).ceil().clamp(-Self::LAST, Self::LAST) as i64
-    }
-
-    fn centre_index(&self) -> i64 {
-        (self.centre / self.step).round().clamp(-Self::LAST, Self::LAST) as i64
-    }
-
-    fn indices(&self, first: i64, last: i64) -> Vec<i64> {
-        let centre = self.centre_index();
-        let mut indices = Vec::new();
-        let mut index = first;
-        while index < last {
-            indices.push(index);
-            let stride = ((index - centre).abs() / self.density).max(1);
-            // No cell crosses the centre.
-            let next = index.saturating_add(stride);
-            index = if index < centre && next > centre { centre } else { next };
-        }
-        indices.push(last);
-        indices
-    }
-}
-
-/// The pair of distributions that dominates a step.
-enum DominatingPair {
-    /// A Gaussian, Poisson-sampled or not.
-    Pair(Pair),
-    /// A fixed-size sample (docs/accounting.md): losses above zero are those of removal, losses below zero those of addition,
-    /// and the rest is at zero.
-    Fixed { remove: Pair, add: Pair, rest: f64 },
-}
+/// Beyond this many grid points an epoch has no lower bound.
+const MOST_MERGED: f64 = 4e6;
 
 /// Adds the mass of a cell at a grid point; no mass if the loss of the cell may be below that of the point.
 fn push_cell(atoms: &mut Vec<(i64, f64)>, index: i64, cell: CellMass) {
     atoms.push((index, if cell.excess >= 0.0 { cell.mass } else { 0.0 }));
-}
-
-/// The probability of a cell of outputs under both distributions P and Q.
-struct CellMass {
-    /// A lower bound on its probability under P.
-    mass: f64,
-    /// A lower bound on `P - e^loss Q`: if it is not negative, the merged cell has at least this `loss`.
-    excess: f64,
-}
-
-impl DominatingPair {
-    fn new(step: Step, direction: Direction) -> Self {
-        let Sampled::FixedReplaced(q) = step.sampled else {
-            return Self::Pair(Pair::new(step, direction));
-        };
-        let pair = |change| Pair { q, z: step.z, change };
-        let kink = 0.5 / step.z;
-        let rest = (1.0 - q) * normal_mass(-kink, kink, 0.0).down();
-        Self::Fixed { remove: pair(Change::Remove), add: pair(Change::Add), rest }
-    }
-
-    fn range(&self, reach: f64, tail: f64) -> (f64, f64) {
-        match self {
-            Self::Pair(pair) => pair.range(reach, tail),
-            Self::Fixed { remove, add, .. } => {
-                (add.range(reach, tail).0, remove.range(reach, tail).1)
-            }
-        }
-    }
-
-    fn bulk(&self) -> f64 {
-        match self {
-            Self::Pair(pair) => pair.bulk(),
-            Self::Fixed { .. } => 0.0,
-        }
-    }
-
-    /// The losses of the first cell, from which the others are built: at the end where losses are dense, if there is one,
-    /// else around the bulk.
-    fn first_cell(&self, grid: Grid) -> (f64, f64) {
-        // A standard normal output is below this with probability 1e-3.
-        const QUANTILE: f64 = -3.1;
-        match self {
-            Self::Pair(pair) if pair.q < 1.0 && pair.change == Change::Remove => {
-                let bottom = libm::log1p(-pair.q) + 0.5 * grid.step;
-                (f64::NEG_INFINITY, pair.loss(QUANTILE).max(bottom))
-            }
-            Self::Pair(pair) if pair.q < 1.0 && pair.change == Change::Add => {
-                let top = -libm::log1p(-pair.q) - 0.5 * grid.step;
-                (pair.loss(QUANTILE).min(top), f64::INFINITY)
-            }
-            _ => {
-                let centre = (self.bulk() / grid.step).round();
-                ((centre - 0.5) * grid.step, (centre + 0.5) * grid.step)
-            }
-        }
-    }
-
-    /// A lower bound on the loss of the merged cell `[low, high)`, and its mass.
-    fn merged(&self, low: f64, high: f64, step: f64) -> Option<(f64, f64)> {
-        let near = if low.is_finite() { low } else { high };
-        let CellMass { mass, excess } = self.cell_mass(low, high, near);
-        // The log of P/Q is near - log(1 - (P - e^near Q)/P); then lowered until the bound holds despite rounding.
-        let mut loss = near - libm::log1p(-excess / mass);
-        let mut decrement = 1e-12 * step;
-        while !(self.cell_mass(low, high, loss).excess >= 0.0) {
-            loss -= decrement;
-            decrement *= 4.0;
-            if !(decrement < step) {
-                return None;
-            }
-        }
-        (loss.is_finite() && mass > 0.0).then_some((loss, mass))
-    }
-
-    /// The end, above `loss`, of a cell that begins at `from` and whose loss is `loss` or slightly more.
-    fn cell_end(&self, from: f64, loss: f64, step: f64) -> f64 {
-        // Symmetric around `loss`, as for a constant density; then Newton's method.
-        let mut end = 2.0 * loss - from;
-        for _ in 0..4 {
-            let CellMass { mass, excess } = self.cell_mass(from, end, loss);
-            let slope = mass / (end - from) * (end - loss).max(0.01 * (loss - from));
-            if excess >= 0.0 && excess <= slope * 1e-3 * (loss - from) {
-                return end;
-            }
-            // Overshoots a little: a cell that ends too early has a loss below its point and is useless.
-            let next = end - (excess / slope) + 1e-4 * (loss - from);
-            if !(next < loss + 2.0 * step) {
-                break;
-            }
-            end = next.max(loss);
-        }
-        // Newton's method fails where masses fall fast: widens the cell and bisects.
-        let is_valid = |end: f64| self.cell_mass(from, end, loss).excess >= 0.0;
-        let (mut low, mut high) = (loss, end.max(loss + 0.5 * step));
-        for _ in 0..10 {
-            if is_valid(high) {
-                break;
-            }
-            (low, high) = (high, loss + 1.5 * (high - loss));
-        }
-        bisect((low, high), 8, |end| !is_valid(end)).1
-    }
-
-    /// The begin, below `loss`, of a cell that ends at `to` and whose loss is `loss` or slightly more.
-    fn cell_begin(&self, to: f64, loss: f64, step: f64) -> f64 {
-        let mut begin = 2.0 * loss - to;
-        for _ in 0..4 {
-            let CellMass { mass, excess } = self.cell_mass(begin, to, loss);
-            let slope = mass / (to - begin) * (loss - begin).max(0.01 * (to - loss));
-            if excess >= 0.0 && excess <= slope * 1e-3 * (to - loss) {
-                return begin;
-            }
-            let next = begin - (excess / slope) + 1e-4 * (to - loss);
-            if !(next > loss - 2.0 * step) {
-                break;
-            }
-            begin = next.min(loss);
-        }
-        // The same fallback; where there is no more mass, the cell extends far down.
-        let is_valid = |begin: f64| self.cell_mass(begin, to, loss).excess >= 0.0;
-        let (mut low, mut high) = (begin.min(loss - 0.5 * step), loss);
-        for _ in 0..60 {
-            if !is_valid(low) {
-                break;
-            }
-            (high, low) = (low, loss - 1.5 * (loss - low));
-        }
-        bisect((low, high), 8, |begin| !is_valid(begin)).1
-    }
-
-    /// The mass of the outputs with losses in `[from, to)`, and their excess at `loss`.
-    fn cell_mass(&self, from: f64, to: f64, loss: f64) -> CellMass {
-        let of_pair = |pair: &Pair, from: f64, to: f64| {
-            let (a, b) = (pair.output(&from.into()), pair.output(&to.into()));
-            let masses = pair.masses(a.min(b), a.max(b));
-            let (excess, rounding) = pair.difference(masses, &loss.into());
-            CellMass { mass: pair.mass(masses).down(), excess: excess - rounding }
-        };
-        match self {
-            Self::Pair(pair) => of_pair(pair, from, to),
-            Self::Fixed { remove, .. } if from >= 0.0 => of_pair(remove, from, to),
-            Self::Fixed { add, .. } if to <= 0.0 => of_pair(add, from, to),
-            Self::Fixed { remove, add, rest } => {
-                let (below, above) = (of_pair(add, from, 0.0), of_pair(remove, 0.0, to));
-                // P and Q have the same mass at loss 0.
-                let excess = below.excess + above.excess - libm::expm1(loss) * rest;
-                CellMass { mass: below.mass + above.mass + rest, excess }
-            }
-        }
-    }
 }
 
 /// A distance that a standard normal variable exceeds with probability at most `tail`.
@@ -413,10 +308,12 @@ fn normal_reach(tail: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Sampled, Step};
 
     fn losses(sampled: Sampled, z: f64, grid: f64) -> [StepLoss; 2] {
         [Direction::Remove, Direction::Add].map(|direction| {
-            StepLoss::new(Step { sampled, z }, direction, grid, 1e-20, 512, Rounded::Up)
+            let pair = DominatingPair::new(Step { sampled, z }, direction, 1e-20);
+            StepLoss::new(&pair, grid, 1e-20, 512, Rounded::Up)
         })
     }
 

@@ -4,8 +4,11 @@
 //! Upper bounds come from connect-the-dots, lower bounds from merged outputs. The error of both is of second order in the
 //! step of the lattice, which is refined until the bounds agree.
 
+mod allocation;
 mod convolution;
 mod discretisation;
+mod dominating;
+mod grid;
 mod intensity;
 mod inversion;
 mod rare;
@@ -16,12 +19,13 @@ pub(crate) use rare::lattice as rare_lattice;
 
 use crate::cumulant::payoff;
 use crate::number::{bisect, grow};
-use crate::pair::{Direction, step_delta};
+use crate::pair::Direction;
 use crate::profile::certified::DeltaBounds;
-use crate::{Composition, Interval, work};
+use crate::{Composition, Interval, Step, work};
 
 use convolution::{LossDistributions, Split, TRANSFORM, TRUNCATED_SHARE, Window};
-use discretisation::Rounded;
+use dominating::DominatingPair;
+use grid::Rounded;
 use inversion::ComposedLoss;
 
 /// The longest Fourier transform, in lattice points.
@@ -68,12 +72,13 @@ impl Lattice {
         if !is_affordable(SHORTEST) {
             return None;
         }
-        let mut plan = Plan::new(composition, direction, question, None)?;
+        let pairs = pairs(composition, direction, question);
+        let mut plan = Plan::new(&pairs, question, None)?;
         let mut points = SHORTEST;
         let mut last_gap = f64::INFINITY;
         let mut coarser_lower: Option<ComposedLoss> = None;
         loop {
-            let mut lattice = plan.lattice(composition, direction, points);
+            let mut lattice = plan.lattice(&pairs, points);
             let mut epsilon = plan.epsilon;
             if let ProfileQuestion::Delta(delta) = question {
                 epsilon = lattice.crossing(delta, epsilon);
@@ -98,7 +103,7 @@ impl Lattice {
             last_gap = if as_planned { gap } else { f64::INFINITY };
             coarser_lower = Some(lattice.lower);
             if is_finite && !as_planned {
-                plan = Plan::new(composition, direction, question, Some(epsilon)).unwrap_or(plan);
+                plan = Plan::new(&pairs, question, Some(epsilon)).unwrap_or(plan);
             }
             plan.epsilon = epsilon;
             // The gap shrinks with the square of the number of points.
@@ -125,6 +130,27 @@ impl DeltaBounds for Lattice {
     }
 }
 
+/// Extreme outputs that laws of epochs leave out, where delta is not known.
+const TINY: f64 = 1e-30;
+
+/// The dominating pairs of all steps, with their counts.
+fn pairs(
+    composition: &Composition,
+    direction: Direction,
+    question: ProfileQuestion,
+) -> Vec<(DominatingPair, f64)> {
+    let tail = match question {
+        // The epochs of all steps share a small part of delta.
+        ProfileQuestion::Delta(delta) => {
+            (delta * TRUNCATED_SHARE / composition.rounds()).max(1e-290)
+        }
+        ProfileQuestion::Epsilon(_) => TINY,
+    };
+    let pair =
+        |(step, count): &(Step, u64)| (DominatingPair::new(*step, direction, tail), *count as f64);
+    composition.steps().iter().map(pair).collect()
+}
+
 /// Parameters of a lattice: tilt, window, split and truncated tail. They decide how tight the bounds are, never whether
 /// they hold.
 struct Plan {
@@ -139,17 +165,14 @@ struct Plan {
 impl Plan {
     /// `known` is a better estimate of the epsilon at a delta, if there is one.
     fn new(
-        composition: &Composition,
-        direction: Direction,
+        pairs: &[(DominatingPair, f64)],
         question: ProfileQuestion,
         known: Option<f64>,
     ) -> Option<Self> {
-        let rounds = composition.rounds();
+        let rounds: f64 = pairs.iter().map(|(_, n)| n).sum();
         // Delta if only one step had a large loss: a rough estimate.
-        let sum_of_deltas = |epsilon: f64| -> f64 {
-            let steps = composition.steps().iter();
-            steps.map(|(step, n)| *n as f64 * step_delta(*step, direction, epsilon).upper).sum()
-        };
+        let sum_of_deltas =
+            |epsilon: f64| -> f64 { pairs.iter().map(|(pair, n)| n * pair.delta(epsilon)).sum() };
         let (rough_delta, rough_epsilon) = match question {
             ProfileQuestion::Delta(delta) => {
                 (delta, known.unwrap_or_else(|| crossing(sum_of_deltas, delta)))
@@ -157,7 +180,7 @@ impl Plan {
             ProfileQuestion::Epsilon(epsilon) => (sum_of_deltas(epsilon).min(1.0), epsilon),
         };
         let tail = (rough_delta * TRUNCATED_SHARE / rounds).max(1e-290);
-        let mut sketch = LossDistributions::new(composition, direction, SKETCH, tail, Rounded::Up);
+        let mut sketch = LossDistributions::new(pairs, SKETCH, tail, Rounded::Up);
         let question = match (question, known) {
             (ProfileQuestion::Delta(_), Some(epsilon)) => ProfileQuestion::Epsilon(epsilon),
             _ => question,
@@ -178,12 +201,12 @@ impl Plan {
         Some(Self { tail, tilt, epsilon: epsilon.max(0.0), window, split: sketch.split })
     }
 
-    fn lattice(&self, composition: &Composition, direction: Direction, points: usize) -> Lattice {
+    fn lattice(&self, pairs: &[(DominatingPair, f64)], points: usize) -> Lattice {
         // Moving losses to the lattice widens the window slightly.
         let step = (self.window.high - self.window.low) / (points as f64 - 8.0) * 1.001;
         let grid = (step, DENSITY);
         let losses = |rounded| {
-            let losses = LossDistributions::new(composition, direction, grid, self.tail, rounded);
+            let losses = LossDistributions::new(pairs, grid, self.tail, rounded);
             LossDistributions { split: self.split, ..losses }
         };
         let compose = |losses: LossDistributions| losses.compose(self.tilt, &self.window, points);
@@ -236,9 +259,10 @@ mod tests {
     /// more than a factor of `least_width`: otherwise the change had no effect and the check is void.
     fn check_enclosure(change: impl Fn(&mut Plan), points: usize, least_width: f64) {
         let question = ProfileQuestion::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
+        let pairs = pairs(&rounds(), Direction::Remove, question);
+        let mut plan = Plan::new(&pairs, question, None).unwrap();
         change(&mut plan);
-        let lattice = plan.lattice(&rounds(), Direction::Remove, points);
+        let lattice = plan.lattice(&pairs, points);
         let mut widest: f64 = 1.0;
         for i in 0..60 {
             let epsilon = 0.05 * f64::from(i);
@@ -277,9 +301,10 @@ mod tests {
             plan.tail = 1e-25;
         };
         let question = ProfileQuestion::Delta(DELTA);
-        let mut plan = Plan::new(&rounds(), Direction::Remove, question, None).unwrap();
+        let pairs = pairs(&rounds(), Direction::Remove, question);
+        let mut plan = Plan::new(&pairs, question, None).unwrap();
         shallow(&mut plan);
-        let lattice = plan.lattice(&rounds(), Direction::Remove, 1 << 14);
+        let lattice = plan.lattice(&pairs, 1 << 14);
         let mut wide = 0;
         for i in 0..80 {
             let epsilon = 4.0 + 0.05 * f64::from(i);

@@ -480,6 +480,9 @@ pub(crate) fn lattice(
     if direction == Direction::Add && !composition.is_symmetric() {
         return None;
     }
+    if !composition.steps().iter().all(|(step, _)| step.has_two_parameters()) {
+        return None;
+    }
     let plan = Plan::new(composition, direction, question, looseness)?;
     let every = composition.steps().len() / SAMPLE + 1;
     let [sketch, _] = plan.losses(composition, direction, 50.0, every)?;

@@ -85,8 +85,23 @@ impl Config {
     /// The number of rounds of training, from declared numbers alone. A part of a round counts as one.
     pub(crate) fn rounds(&self) -> u64 {
         let epochs = self.train.epochs.unwrap_or(0.0);
-        let rounds = epochs * self.data.records as f64 / self.privacy.expected_batch;
+        let rounds = match self.privacy.sampling {
+            Sampling::Allocation => epochs * self.rounds_per_epoch() as f64,
+            _ => epochs * self.data.records as f64 / self.privacy.expected_batch,
+        };
         self.train.rounds.unwrap_or(rounds.ceil() as u64)
+    }
+
+    /// The rounds of an epoch, from declared numbers alone.
+    pub(crate) fn rounds_per_epoch(&self) -> u64 {
+        (self.data.records as f64 / self.privacy.expected_batch).round().max(1.0) as u64
+    }
+
+    /// The largest sample of truncated sampling.
+    pub(crate) fn max_batch(&self) -> u64 {
+        let batch = self.privacy.expected_batch;
+        let proposed = (batch + 6.0 * batch.sqrt()).ceil() as u64;
+        self.privacy.max_batch.unwrap_or(proposed.min(self.data.records))
     }
 
     /// The paths of all files that are named.

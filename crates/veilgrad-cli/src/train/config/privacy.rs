@@ -17,6 +17,9 @@ pub(crate) struct Privacy {
     pub(crate) sampling: Sampling,
     /// The expected batch size, which is also the public denominator of averages.
     pub(crate) expected_batch: f64,
+    /// The largest sample, for `sampling = "truncated"`; by default the expected batch plus six times its square root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_batch: Option<u64>,
     #[serde(default = "default_adjacency")]
     pub(crate) adjacency: Adjacency,
     /// The clip norm of all parameters together, if no groups are declared.
@@ -83,7 +86,12 @@ pub(crate) enum Sampling {
     #[default]
     Poisson,
     Fixed,
+    /// Every record once per epoch, in a random order; no amplification. `allocation` has it.
     Shuffle,
+    /// Poisson samples of at most `max_batch` records.
+    Truncated,
+    /// Every record in one round of each epoch, chosen independently.
+    Allocation,
 }
 
 /// Parameters by name, or one of `accuracy`, `loss`, `classes`, `statistics`.

@@ -1,0 +1,94 @@
+//! Truncated Poisson samples as mixtures of simpler rounds.
+
+use veilgrad_events::{Adjacency, TruncatedPoisson};
+
+use super::step::TruncatedSample;
+use crate::binomial::at_least;
+use crate::number::UNIT;
+
+/// The mixture that dominates a round with noise multiplier `z` whose Poisson sample is cut to a maximum size; `None` if it is never
+/// cut. The proof is in docs/accounting.md.
+pub(super) fn truncated_sample(
+    policy: TruncatedPoisson,
+    adjacency: Adjacency,
+    z: f64,
+) -> Option<TruncatedSample> {
+    let (rate, records, maximum) = (policy.rate().get(), policy.records(), policy.maximum());
+    // Under add-remove adjacency there may be one record more than the policy says.
+    let others = if adjacency == Adjacency::AddRemove { records } else { records - 1 };
+    if others < maximum {
+        return None;
+    }
+    // The relative error of tails: the logarithms of factorials lose digits.
+    let log_factorial = libm::lgamma(records as f64 + 2.0);
+    let error = 1e-9 + 64.0 * UNIT * log_factorial;
+    let up = |p: f64| (p * (1.0 + error) + f64::MIN_POSITIVE).min(1.0);
+    let down = |p: f64| (p * (1.0 - error)).max(0.0);
+    // All slots are taken by other records; and, of all records, too many are drawn and the record keeps a slot.
+    let full = at_least(maximum, others, rate);
+    let share = maximum as f64 / (others + 1) as f64;
+    let held = share * at_least(maximum + 1, others + 1, rate);
+    let untruncated = (1.0 - down(full)) * (1.0 + 2.0 * UNIT);
+    let inclusion = down(rate * (1.0 - up(full)) + down(held));
+    let (replaced, same_size) =
+        (adjacency == Adjacency::ReplaceOne, adjacency != Adjacency::AddRemove);
+    // Two mixtures dominate under zero-out. Both are sound; this is a guess at the smaller one, by second moments of losses.
+    let reveals_slot = adjacency == Adjacency::ZeroOut
+        && rate * libm::expm1((4.0 / (z * z)).min(700.0)) > libm::expm1((1.0 / (z * z)).min(700.0));
+    let (held, exchanged, absent) = match reveals_slot {
+        true => (up(held), 0.0, (up(full) - down(held)).max(0.0)),
+        false => (0.0, up(full), 0.0),
+    };
+    Some(TruncatedSample {
+        rate,
+        replaced,
+        same_size,
+        untruncated,
+        held,
+        exchanged,
+        absent,
+        inclusion,
+        error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use veilgrad_events::SampleRate;
+
+    /// Probabilities by enumeration of how many of the other records are drawn.
+    #[test]
+    fn weights_are_those_of_an_enumeration_and_never_below() {
+        for (n, q, most) in
+            [(2u64, 0.5, 1u64), (6, 0.3, 2), (9, 0.9, 4), (30, 0.1, 5), (12, 0.05, 11)]
+        {
+            let policy = TruncatedPoisson::new(SampleRate::new(q).unwrap(), n, most).unwrap();
+            // With so little noise the slot is revealed.
+            let found = truncated_sample(policy, Adjacency::ZeroOut, 0.1).unwrap();
+            let mut chance = (1.0 - q).powi(n as i32 - 1);
+            let (mut full, mut held, mut inclusion) = (0.0, 0.0, 0.0);
+            for drawn in 0..n {
+                if drawn >= most {
+                    full += chance;
+                    held += chance * q * most as f64 / (drawn + 1) as f64;
+                } else {
+                    inclusion += chance * q;
+                }
+                chance *= (n - 1 - drawn) as f64 / (drawn + 1) as f64 * q / (1.0 - q);
+            }
+            inclusion += held;
+            let near =
+                |found: f64, exact: f64| found >= exact * (1.0 - 1e-12) && found <= exact + 1e-7;
+            assert!(near(found.untruncated, 1.0 - full) && near(found.held, held), "{found:?}");
+            assert!(near(found.absent, full - held), "{found:?} {full} {held}");
+            assert!(
+                found.inclusion <= inclusion && found.inclusion > inclusion - 1e-7,
+                "{found:?}"
+            );
+            assert!(found.inclusion <= q);
+            let exchanged = truncated_sample(policy, Adjacency::ReplaceOne, 0.1).unwrap();
+            assert!(near(exchanged.exchanged, full) && exchanged.held == 0.0, "{exchanged:?}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Private tuning: the cost of a random number of runs of which only the best one is released.
+
+use veilgrad_events::{Delta, Epsilon};
+
+use super::accountant::{Accountant, Guarantee};
+use crate::number::bisect;
+use crate::profile::Deltas;
+use crate::{Composition, Unsupported, work};
+
+/// The distribution of the number of runs. It is public; the number itself is secret.
+///
+/// # Example
+/// ```
+/// use veilgrad_accounting::{Accountant, Composition, Tightest, Tuned, Tuning};
+/// use veilgrad_events::{Adjacency, Delta, NoiseMultiplier, SampleRate};
+///
+/// let (rate, noise) = (SampleRate::new(0.01)?, NoiseMultiplier::new(1.0)?);
+/// let one_run = Composition::poisson(rate, noise, 1000, Adjacency::AddRemove)?;
+/// let tuning = Tuning::logarithmic(10.0)?;
+/// let best_of_ten = Tuned { inner: &Tightest, tuning }.epsilon(&one_run, Delta::new(1e-5)?)?;
+/// // One run costs 1.83; ten of them, each released, would cost 6.96.
+/// assert!(best_of_ten.epsilon > 2.0 && best_of_ten.epsilon < 3.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tuning {
+    law: RunLaw,
+    mean: f64,
+}
+
+/// The family of a distribution of the number of runs, with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum RunLaw {
+    /// The truncated negative binomial distribution: K = 1, 2, ... with probability in proportion to
+    /// `(1 - gamma)^k` times the product of `(l + eta)/(l + 1)` over `l = 0, ..., k - 1` (for `eta = 0`: to `(1 - gamma)^k / k`).
+    NegativeBinomial {
+        /// The shape, above -1: 1 for the geometric distribution, 0 for the logarithmic one.
+        eta: f64,
+        /// In (0, 1].
+        gamma: f64,
+    },
+    /// The Poisson distribution. There may be no run at all, and then nothing is released.
+    Poisson,
+}
+
+impl Tuning {
+    /// The truncated negative binomial distribution with this shape and mean.
+    ///
+    /// # Errors
+    /// When eta is not above -1 or the mean not at least 1, or either is so large that the distribution is out of range.
+    pub fn negative_binomial(eta: f64, mean: f64) -> Result<Self, Unsupported> {
+        if !(eta > -1.0 && eta <= 1000.0) {
+            return Err(Unsupported::new(format!("eta {eta} is not above -1 and at most 1000")));
+        }
+        if !(1.0..=1e9).contains(&mean) {
+            return Err(Unsupported::new(format!(
+                "a mean of {mean} runs is not between 1 and 1e9: at least one run takes place"
+            )));
+        }
+        // The mean decreases with gamma, from infinity at 0 to 1 at 1.
+        let is_above = |log: f64| expected_runs(eta, log.exp()) > mean;
+        let (_, log) = bisect((-700.0, 0.0), 200, is_above);
+        let gamma = if mean == 1.0 { 1.0 } else { log.exp() };
+        let law = RunLaw::NegativeBinomial { eta, gamma };
+        // What counts is the mean at this gamma.
+        let mean = if gamma == 1.0 { 1.0 } else { expected_runs(eta, gamma) };
+        Ok(Self { law, mean })
+    }
+
+    /// The geometric distribution with this mean.
+    ///
+    /// # Errors
+    /// When the mean is below 1.
+    pub fn geometric(mean: f64) -> Result<Self, Unsupported> {
+        Self::negative_binomial(1.0, mean)
+    }
+
+    /// The logarithmic distribution with this mean.
+    ///
+    /// # Errors
+    /// When the mean is below 1.
+    pub fn logarithmic(mean: f64) -> Result<Self, Unsupported> {
+        Self::negative_binomial(0.0, mean)
+    }
+
+    /// The Poisson distribution with this mean.
+    ///
+    /// # Errors
+    /// When the mean is not positive.
+    pub fn poisson(mean: f64) -> Result<Self, Unsupported> {
+        match mean > 0.0 && mean <= 1e9 {
+            true => Ok(Self { law: RunLaw::Poisson, mean }),
+            false => Err(Unsupported::new(format!("a mean of {mean} runs is not in (0, 1e9]"))),
+        }
+    }
+
+    /// The expected number of runs.
+    #[must_use]
+    pub const fn mean_runs(&self) -> f64 {
+        self.mean
+    }
+
+    /// The distribution.
+    #[must_use]
+    pub const fn law(&self) -> RunLaw {
+        self.law
+    }
+
+    /// What the choice adds to the epsilon of one run at `delta / mean`, rounded up.
+    fn choice(&self, one_run: &Composition) -> f64 {
+        let mut deltas = Deltas::new(one_run, LATTICES, work::PROFILE);
+        match self.law {
+            RunLaw::Poisson => self.mean * deltas.at(0.0) * ROUNDED,
+            RunLaw::NegativeBinomial { gamma: 1.0, .. } => 0.0,
+            RunLaw::NegativeBinomial { eta, gamma } => {
+                let odds = (1.0 - gamma) / gamma * ROUNDED;
+                // Any epsilon gives a bound; the best one is where both terms of the maximum are equal.
+                let mut ratio = |epsilon: f64| libm::log1p(odds * deltas.at(epsilon)) * ROUNDED;
+                let at_zero = ratio(0.0);
+                let (mut low, mut high, mut best) = (0.0, at_zero, at_zero);
+                for _ in 0..HALVINGS {
+                    let middle = 0.5 * (low + high);
+                    let found = ratio(middle);
+                    best = f64::min(best, found.max(middle));
+                    if found > middle { low = middle } else { high = middle }
+                }
+                (1.0 + eta) * best * ROUNDED
+            }
+        }
+    }
+}
+
+/// Lattices in each direction for the profile of one run.
+const LATTICES: usize = 3;
+/// Halvings of the interval in which the best epsilon of a choice lies.
+const HALVINGS: u32 = 24;
+/// Covers the rounding errors of a few operations.
+const ROUNDED: f64 = 1.0 + 1e-13;
+
+/// The mean of the truncated negative binomial distribution.
+fn expected_runs(eta: f64, gamma: f64) -> f64 {
+    let log = gamma.ln();
+    let factor = if eta == 0.0 { -1.0 / log } else { -eta / libm::expm1(eta * log) };
+    (1.0 - gamma) / gamma * factor
+}
+
+/// The accountant of a tuning: for compositions of one run it gives the cost of releasing the best of a random number of
+/// such runs.
+///
+/// # Guarantee
+/// An upper bound on the epsilon of everything that leaves the tuning, if only the output of the run with the best score does,
+/// every run is independent of the others, the number of runs is drawn from the distribution and stays secret, and scores
+/// come from public data or from the run itself (docs/accounting.md).
+#[derive(Clone, Copy)]
+pub struct Tuned<'a> {
+    /// The accountant of one run.
+    pub inner: &'a dyn Accountant,
+    /// How many runs there are.
+    pub tuning: Tuning,
+}
+
+impl Accountant for Tuned<'_> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
+        let share = delta.get() / (self.tuning.mean * ROUNDED).max(f64::MIN_POSITIVE);
+        // A delta of 1 or more would be no guarantee at all.
+        let share = Delta::new(if share < 0.5 { share } else { 0.5 })?;
+        let found = self.inner.epsilon(composition, share)?;
+        let epsilon = (found.epsilon + self.tuning.choice(composition)) * ROUNDED;
+        Ok(Guarantee { epsilon, epsilon_lower: None, delta: delta.get(), ..found })
+    }
+
+    fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
+        let delta = smallest_delta(|delta| Ok(self.epsilon(composition, delta)?.epsilon), epsilon);
+        let (epsilon, accountant) = (epsilon.get(), self.name());
+        Guarantee { epsilon, epsilon_lower: None, delta, accountant, method: None }
+    }
+}
+
+/// The smallest delta, to a relative 1 %, at which `epsilon_at`, which decreases, is at most `epsilon`; 1 if there is none.
+pub(super) fn smallest_delta(
+    epsilon_at: impl Fn(Delta) -> Result<f64, Unsupported>,
+    epsilon: Epsilon,
+) -> f64 {
+    let is_above = |log: f64| {
+        let found = Delta::new(log.exp()).map_err(Unsupported::from).and_then(&epsilon_at);
+        !found.is_ok_and(|found| found <= epsilon.get())
+    };
+    let last = 0.5f64.ln();
+    if is_above(last) {
+        return 1.0;
+    }
+    bisect((-120.0, last), 14, is_above).1.exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tightest;
+    use veilgrad_events::{Adjacency, NoiseMultiplier, SampleRate};
+
+    fn base() -> Composition {
+        let (rate, noise) =
+            (SampleRate::new(256.0 / 60000.0).unwrap(), NoiseMultiplier::new(1.1).unwrap());
+        Composition::poisson(rate, noise, 14040, Adjacency::AddRemove).unwrap()
+    }
+
+    /// Prints its table with `--nocapture`.
+    #[allow(clippy::print_stdout)]
+    #[test]
+    fn tuned_epsilons_are_those_of_the_closed_formula() {
+        let rows = [
+            (0.0, [2.958, 3.478, 3.892]),
+            (-0.5, [2.885, 3.302, 3.632]),
+            (1.0, [3.026, 3.714, 4.315]),
+        ];
+        let delta = Delta::new(1e-5).unwrap();
+        for (eta, expected) in rows {
+            for (mean, expected) in [3.0, 10.0, 30.0].into_iter().zip(expected) {
+                let tuning = Tuning::negative_binomial(eta, mean).unwrap();
+                assert!((tuning.mean_runs() / mean - 1.0).abs() < 1e-9);
+                let found = Tuned { inner: &Tightest, tuning }.epsilon(&base(), delta).unwrap();
+                println!("eta {eta:>4}, mean {mean:>2}: {:.4}, expected {expected}", found.epsilon);
+                assert!((found.epsilon - expected).abs() < 1.5e-3, "{eta} {mean}: {found:?}");
+            }
+        }
+    }
+
+    /// The mean from the probabilities of the distribution.
+    #[test]
+    fn means_are_those_of_the_probabilities() {
+        for (eta, mean) in [(0.0, 3.0), (1.0, 10.0), (-0.5, 2.5), (2.0, 7.0), (0.5, 1.2)] {
+            let tuning = Tuning::negative_binomial(eta, mean).unwrap();
+            let RunLaw::NegativeBinomial { gamma, .. } = tuning.law() else { panic!() };
+            let (mut weight, mut total, mut first) = (1.0, 0.0, 0.0);
+            for k in 1..200_000 {
+                let k = f64::from(k);
+                total += weight;
+                first += k * weight;
+                weight *= (1.0 - gamma) * (k + eta) / (k + 1.0);
+            }
+            assert!((first / total - mean).abs() < 1e-8 * mean, "{eta} {mean}: {}", first / total);
+        }
+        assert_eq!(Tuning::geometric(1.0).unwrap().mean_runs(), 1.0);
+        for (eta, mean) in [(-1.0, 3.0), (f64::NAN, 3.0), (0.0, 0.9), (0.0, f64::NAN)] {
+            assert!(Tuning::negative_binomial(eta, mean).is_err(), "{eta} {mean}");
+        }
+        assert!(Tuning::poisson(0.0).is_err() && Tuning::poisson(0.1).is_ok());
+    }
+
+    /// A mechanism with two outputs, and the exact law of the best of K of them.
+    #[test]
+    fn no_tuned_randomised_response_exceeds_the_bound() {
+        // Randomised response with epsilon 1 has a profile of tanh(1/2)-like closed form; its best-of-K law is explicit.
+        for (eta, mean) in [(0.0, 5.0), (1.0, 4.0), (-0.5, 3.0)] {
+            let tuning = Tuning::negative_binomial(eta, mean).unwrap();
+            let RunLaw::NegativeBinomial { gamma, .. } = tuning.law() else { panic!() };
+            let e = 1f64.exp();
+            let (p, q) = (e / (1.0 + e), 1.0 / (1.0 + e));
+            // P(K runs all give the worse output): the generating function at its probability.
+            let all_worse = |worse: f64| {
+                let (mut weight, mut total, mut sum, mut power) = (1.0, 0.0, 0.0, worse);
+                for k in 1..100_000 {
+                    let k = f64::from(k);
+                    total += weight;
+                    sum += weight * power;
+                    power *= worse;
+                    weight *= (1.0 - gamma) * (k + eta) / (k + 1.0);
+                }
+                sum / total
+            };
+            let (with, without) = (1.0 - all_worse(q), 1.0 - all_worse(p));
+            // The formula with the profile (p - e^x q)_+ of randomised response.
+            let profile = |x: f64| (p - x.exp() * q).max(0.0);
+            let odds = 1.0 / gamma - 1.0;
+            let (low, high) = bisect((0.0, 5.0), 60, |x| x.exp_m1() < odds * profile(x));
+            let choice = (1.0 + eta) * high.max(low);
+            for delta in [0.01, 0.05, 0.2] {
+                let share = delta / tuning.mean_runs();
+                let (_, one) = bisect((0.0, 1.0), 60, |x| profile(x) > share);
+                let bound = choice + one;
+                for (a, b) in [(with, without), (1.0 - without, 1.0 - with)] {
+                    let exact = a - bound.exp() * b;
+                    assert!(exact <= delta + 1e-12, "{eta} {mean} {delta}: {exact}");
+                }
+            }
+        }
+    }
+}

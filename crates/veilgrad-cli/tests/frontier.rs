@@ -1,0 +1,126 @@
+//! `plan` and `account` for truncated samples, random allocation, groups of records, tuning, and attackers' rates.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn veilgrad(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_veilgrad")).args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = veilgrad(&[arguments, &["--json", "-q"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn account(lines: &str, arguments: &[&str]) -> Value {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
+        .args([&["account", "-", "--json", "-q"], arguments].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn plan(words: &str) -> Value {
+    json(&[&["plan"], words.split(' ').collect::<Vec<_>>().as_slice()].concat())
+}
+
+#[test]
+fn random_allocation_is_planned_in_whole_epochs_and_costs_less_than_poisson() {
+    let base = "--records 5800 --batch 100 --epochs 5 --delta 1e-5 --noise-multiplier 0.823";
+    let found = plan(&format!("{base} --sampling allocation"));
+    assert_eq!(
+        (found["rounds_per_epoch"].as_u64(), found["steps"].as_u64()),
+        (Some(58), Some(290))
+    );
+    assert_eq!(found["sampling"], "allocation");
+    let epsilon = number(&found["epsilon"]);
+    assert!((epsilon - 2.7071).abs() < 1e-3, "{found}");
+    assert!(number(&found["epsilon_lower"]) <= epsilon);
+    assert!(number(&plan(base)["epsilon"]) > epsilon + 0.2);
+    // The same from a file; a last epoch that is only begun counts whole.
+    let line = |rounds: u64| {
+        let query = r#"[{"group":"g","clip":1.0,"noise":0.823}]"#;
+        let sampling = r#"{"policy":"allocation","rounds_per_epoch":58}"#;
+        format!("{{\"rounds\":{rounds},\"sampling\":{sampling},\"queries\":{query}}}\n")
+    };
+    for rounds in [290, 4 * 58 + 1] {
+        let read = account(&line(rounds), &["--delta", "1e-5"]);
+        assert!((number(&read["epsilon"]) - epsilon).abs() < 1e-6, "{read}");
+        assert_eq!(read["sampling"], "allocation");
+    }
+    let noise = plan(
+        "--records 5800 --batch 100 --epochs 5 --delta 1e-5 --epsilon 3 --sampling allocation",
+    );
+    assert!(
+        number(&noise["epsilon"]) <= 3.0 && number(&noise["noise_multiplier"]) < 0.8,
+        "{noise}"
+    );
+}
+
+#[test]
+fn truncated_samples_have_a_public_maximum_that_is_proposed() {
+    let base = "--records 60000 --batch 256 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --adjacency zero-out";
+    let found = plan(&format!("{base} --sampling truncated"));
+    assert_eq!((found["max_batch"].as_u64(), &found["sampling"]), (Some(352), &"truncated".into()));
+    let (poisson, epsilon) = (number(&plan(base)["epsilon"]), number(&found["epsilon"]));
+    assert!(epsilon >= poisson && epsilon < poisson * 1.01, "{found} {poisson}");
+    let small = plan(&format!("{base} --sampling truncated --max-batch 300"));
+    assert!(number(&small["epsilon"]) > epsilon, "{small}");
+    for wrong in ["--sampling truncated --max-batch 60001", "--max-batch 300"] {
+        let words: Vec<&str> = base.split(' ').chain(wrong.split(' ')).collect();
+        assert_eq!(veilgrad(&[&["plan"], words.as_slice()].concat()).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn groups_and_tuning_cost_more_than_one_record_and_one_run() {
+    let base = "--rate 0.004266666666666667 --steps 14040 --delta 1e-5 --noise-multiplier 1.1";
+    let tuned = plan(&format!("{base} --tuning-mean-runs 10 --tuning-distribution logarithmic"));
+    assert!((number(&tuned["epsilon"]) - 3.478).abs() < 2e-3, "{tuned}");
+    assert_eq!(tuned["tuning"]["distribution"], "logarithmic");
+    assert!(tuned["mu"].is_null());
+    let other = plan(&format!("{base} --tuning-mean-runs 10 --tuning-distribution -0.5"));
+    assert!((number(&other["epsilon"]) - 3.302).abs() < 2e-3, "{other}");
+    let one = plan(base);
+    assert!(number(&tuned["attacker"]["advantage"]) >= number(&one["attacker"]["advantage"]));
+    let group = plan("--rate 0.01 --steps 200 --delta 1e-5 --noise-multiplier 1 --group 3");
+    let alone = plan("--rate 0.01 --steps 200 --delta 1e-5 --noise-multiplier 1");
+    assert!(number(&group["epsilon"]) > 1.5 * number(&alone["epsilon"]), "{group} {alone}");
+    assert_eq!(group["group"], 3);
+    let all = plan("--sampling all --steps 1 --delta 1e-5 --noise-multiplier 3 --group 3");
+    assert!((number(&all["epsilon"]) - 4.377_178_1).abs() < 1e-5, "{all}");
+    // A target that the tuned runs together keep.
+    let solved = plan("--rate 0.01 --steps 500 --delta 1e-5 --epsilon 3 --tuning-mean-runs 5");
+    assert!(number(&solved["epsilon"]) <= 3.0 && number(&solved["epsilon"]) > 2.95, "{solved}");
+}
+
+#[test]
+fn noise_is_solved_for_an_attackers_rates() {
+    let base = "--rate 0.01 --steps 1000 --delta 1e-5";
+    let found = plan(&format!("{base} --advantage 0.1"));
+    let advantage = number(&found["attacker"]["advantage"]);
+    assert!(advantage <= 0.1 && advantage > 0.099, "{found}");
+    let found = plan(&format!("{base} --tpr 0.05 --fpr 0.01"));
+    let rate = number(&found["attacker"]["tpr_at_fpr_1e-2"]);
+    assert!(rate <= 0.0501 && rate > 0.049, "{found}");
+    assert_eq!(found["solved"], "noise_multiplier");
+    for wrong in
+        ["--advantage 1.5", "--tpr 0.05", "--tpr 0.01 --fpr 0.05", "--advantage 0.1 --epsilon 2"]
+    {
+        let words: Vec<&str> = base.split(' ').chain(wrong.split(' ')).collect();
+        let code = veilgrad(&[&["plan"], words.as_slice()].concat()).status.code();
+        assert_eq!(code, Some(2), "{wrong}");
+    }
+}
