@@ -51,6 +51,12 @@ name = "word"
 categories = ["a", "b"]
 """
 
+# The same table with embedded columns, and with a number as its label.
+EMBEDDED = TABLE.replace('"blue"]\n', '"blue"]\nembedding = 3\n').replace('categories = ["a", "b"]', 'categories = ["a", "b"]\nembedding = 2')
+NUMBER, PLAIN_NUMBER = (
+    table.replace('label = "class"\nclasses = ["no", "yes"]', 'label = "length"\nlabel_bounds = [-8, 8]') for table in (EMBEDDED, TABLE)
+)
+
 IMAGES = """
 [data]
 train = "{train}"
@@ -61,7 +67,7 @@ shape = {shape}
 bounds = [0, 255]
 """
 
-# Name, data, model, groups of parameters.
+# Name, data, model, groups of parameters. A model whose label is a number is not among them.
 MODELS = {
     "linear-table": ("table", 'kind = "linear"', ""),
     "mlp-table": ("table", 'kind = "mlp"\nhidden = [7, 5]\ninput_norm = 2.0', ""),
@@ -71,6 +77,7 @@ MODELS = {
         '[[privacy.groups]]\nvectors = ["linear*", "batch_norm1.s*"]\nclip = 1.0\n'
         '[[privacy.groups]]\nvectors = ["statistics"]\nclip = 2.0\nshare = 0.2',
     ),
+    "embedded-table": ("embedded", 'kind = "mlp"\nhidden = [6]', ""),
     "linear-mnist": ("mnist", 'kind = "linear"', ""),
     "cnn-mnist": ("mnist", 'kind = "cnn"', ""),
     "cnn-colours": ("colours", 'kind = "cnn"\nfilters = [4, 5]\nhidden = [8]', ""),
@@ -85,6 +92,30 @@ MODELS = {
         'kind = "mlp"\nhidden = [9]\nfeatures = "scattering"\nscattering = { scales = 1, orientations = 3, norm_groups = 5 }',
         "",
     ),
+    "opponent-colours": (
+        "colours",
+        'kind = "linear"\nfeatures = "scattering"\ninput_norm = 10.0\n'
+        'scattering = { scales = 2, orientations = 4, colours = "opponent", norm_groups = 9 }',
+        "",
+    ),
+    "mirror-colours": (
+        "colours",
+        'kind = "linear"\nfeatures = "scattering"\ninput_norm = 10.0\n'
+        'scattering = { scales = 2, orientations = 4, grid = 4, pool_sigma = 1.5, mirror = true, norm_groups = 25 }',
+        "",
+    ),
+    "opponent-mirror-colours": (
+        "colours",
+        'kind = "linear"\nfeatures = "scattering"\ninput_norm = 10.0\nscattering = { scales = 2, orientations = 3, '
+        'colours = "opponent", grid = 3, pool_sigma = 1.5, mirror = true, norm_groups = 16 }',
+        "",
+    ),
+    "whitened-colours": (
+        "colours",
+        'kind = "linear"\nfeatures = "scattering"\ninput_norm = 20.0\n'
+        'scattering = { scales = 2, orientations = 3, colours = "opponent", grid = 3, pool_sigma = 1.5, norm_groups = 16 }',
+        "[privacy.precondition]\ndirections = 4\nrounds = 1",
+    ),
     "whitened-pixels": ("mnist", 'kind = "linear"\ninput_norm = 10.0', "[privacy.precondition]\ndirections = 4\nrounds = 1"),
     "whitened-mnist": (
         "mnist",
@@ -92,6 +123,13 @@ MODELS = {
         "scattering = { scales = 3, orientations = 6, grid = 7, pool_sigma = 1.8, norm_groups = 127 }",
         "[privacy.precondition]\ndirections = 4\nrounds = 1",
     ),
+}
+
+
+# Models whose label is a number.
+REGRESSIONS = {
+    "linear-number": ("plain-number", 'kind = "linear"', ""),
+    "mlp-number": ("number", 'kind = "mlp"\nhidden = [6]', ""),
 }
 
 
@@ -109,14 +147,16 @@ def veilgrad(place, *words):
 
 def write_table(path, seed, count):
     random = np.random.default_rng(seed)
-    rows = ["id,x,colour,year,word,class"]
+    rows = ["id,x,colour,year,word,length,class"]
     for number in range(count):
         x, year = random.normal(0.5, 1.5), random.uniform(1890, 2040)
         colour = random.choice(["red", "green", "blue", "mauve"])
         word = random.choice(["a", "b", "c"])
         shown = "" if random.random() < 0.05 else f"{x:.6f}"
         label = "yes" if x + (colour == "red") + (word == "a") > 1 else "no"
-        rows.append(f"n{number},{shown},{colour},{year:.3f},{word},{label}")
+        # In 64ths, which single precision has exactly.
+        length = round(64 * (x + 2 * (colour == "red") + (word == "a"))) / 64
+        rows.append(f"n{number},{shown},{colour},{year:.3f},{word},{length},{label}")
     path.write_text("\n".join(rows) + "\n")
 
 
@@ -146,9 +186,12 @@ def place(tmp_path_factory):
     return place
 
 
+TABLES = {"table": TABLE, "embedded": EMBEDDED, "number": NUMBER, "plain-number": PLAIN_NUMBER}
+
+
 def files(place, data):
     """The public examples of some data, and options that name their labels."""
-    if data == "table":
+    if data in TABLES:
         return place / "public.csv", []
     return place / f"{data}-public.npy", ["--labels", place / f"{data}-public-labels.npy"]
 
@@ -160,13 +203,13 @@ def trained(place):
     def train(name):
         model = place / f"runs/{name}/model.safetensors"
         if not model.exists():
-            data, kind, groups = MODELS[name]
-            text = TABLE if data == "table" else IMAGES.format(
+            data, kind, groups = MODELS.get(name) or REGRESSIONS[name]
+            text = TABLES[data] if data in TABLES else IMAGES.format(
                 train=f"{data}-train.npy",
                 labels=f"{data}-train-labels.npy",
                 shape="[28, 28]" if data == "mnist" else "[14, 14, 3]",
             )
-            privacy = PRIVACY.format(groups=groups, rounds=20, lr=0.3 if data == "table" else 1.0)
+            privacy = PRIVACY.format(groups=groups, rounds=20, lr=0.3 if data in TABLES else 1.0)
             if "precondition" in groups:
                 privacy = privacy.replace("noise_multiplier = 0.6", "epsilon = 50.0")
             config = f'{text}\n[model]\n{kind}\n{privacy}'.replace("[data]", f'[data]\ndataset = "{name}"')
@@ -184,7 +227,7 @@ def predictions(place, model, data):
 
 def onnx_inputs(place, data, described):
     """The public examples as the input of an exported model, as the documentation says."""
-    if data != "table":
+    if data not in TABLES:
         return np.load(files(place, data)[0])
     rows = [line.split(",") for line in files(place, data)[0].read_text().splitlines()]
     header, rows = rows[0], rows[1:]
@@ -222,6 +265,42 @@ def test_onnx_runtime_gives_the_same_probabilities(place, trained, name):
     assert np.abs(alone - found[:1]).max() < 1e-5
 
 
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_onnx_runtime_gives_the_same_numbers(place, trained, name):
+    runtime = pytest.importorskip("onnxruntime")
+    data, model = REGRESSIONS[name][0], trained(name)
+    described = json.loads(veilgrad(place, "export", model, "--to", "onnx", "-o", f"{name}.onnx", "--json"))
+    session = runtime.InferenceSession(str(place / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+    examples = onnx_inputs(place, data, described)
+    (found,) = session.run(["value"], {session.get_inputs()[0].name: examples})
+    assert found.shape == (len(examples), 1)
+    predicted = json.loads(veilgrad(place, "predict", model, files(place, data)[0], "--json"))
+    expected = np.array([row["value"] for row in predicted["predictions"]])
+    assert expected.std() > 0.05
+    difference = np.abs(found[:, 0] - expected).max()
+    print(f"\n{name}: values differ by {difference:.2e} of {np.abs(expected).max():.1f}")
+    assert difference < 1e-5 * 16
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_errors_of_numbers_are_those_of_scikit_learn(place, trained, name):
+    metrics = pytest.importorskip("sklearn.metrics")
+    data, model = REGRESSIONS[name][0], trained(name)
+    public = files(place, data)[0]
+    found = json.loads(veilgrad(place, "evaluate", model, public, "--json"))
+    predicted = json.loads(veilgrad(place, "predict", model, public, "--json"))
+    expected = np.array([row["value"] for row in predicted["predictions"]])
+    truth = np.array([float(row["length"]) for row in csv.DictReader(public.open())])
+    pairs = {
+        "mean_absolute_error": metrics.mean_absolute_error(truth, expected),
+        "root_mean_squared_error": metrics.mean_squared_error(truth, expected) ** 0.5,
+        "r2": metrics.r2_score(truth, expected),
+    }
+    differences = {key: abs(found[key] - value) for key, value in pairs.items()}
+    print(f"\n{name}: largest difference {max(differences.values()):.2e}")
+    assert max(differences.values()) < 1e-9, differences
+
+
 @pytest.mark.parametrize("name", ["linear-table", "cnn-mnist"])
 def test_an_example_that_is_not_a_number_has_no_prediction(place, trained, name):
     runtime = pytest.importorskip("onnxruntime")
@@ -235,7 +314,7 @@ def test_an_example_that_is_not_a_number_has_no_prediction(place, trained, name)
     assert np.isnan(found[0]).all() and np.isfinite(found[1]).all()
 
 
-@pytest.mark.parametrize("name", ["linear-table", "batch-norm-table", "cnn-mnist", "scattering-mnist"])
+@pytest.mark.parametrize("name", ["linear-table", "batch-norm-table", "embedded-table", "cnn-mnist", "scattering-mnist"])
 def test_metrics_are_those_of_scikit_learn(place, trained, name):
     metrics = pytest.importorskip("sklearn.metrics")
     calibration = pytest.importorskip("sklearn.calibration")
@@ -243,7 +322,7 @@ def test_metrics_are_those_of_scikit_learn(place, trained, name):
     public, labels = files(place, data)
     found = json.loads(veilgrad(place, "evaluate", model, public, *labels, "--json"))
     expected = predictions(place, model, data)
-    if data == "table":
+    if data in TABLES:
         rows = [line.split(",") for line in public.read_text().splitlines()[1:]]
         truth = np.array([["no", "yes"].index(row[-1]) for row in rows])
     else:
@@ -295,7 +374,7 @@ def test_the_loader_for_torch_in_the_documentation_gives_the_same_probabilities(
     data, path = MODELS[name][0], trained(name)
     model, network = namespace["load"](path)
     public = files(place, data)[0]
-    if data == "table":
+    if data in TABLES:
         with open(public) as file:
             examples = namespace["encode"](network, list(csv.DictReader(file)))
     else:

@@ -25,6 +25,28 @@ pub fn required_noise_up(noise: f64) -> String {
     up(noise)
 }
 
+/// A measured share as a percentage. All percentages have two decimals.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+/// An upper bound on a share, as a percentage.
+pub fn percent_up(share: f64) -> String {
+    let below = (10_000.0 * share).floor();
+    // The product was rounded: 0.07 is no more than 7.00 %, the next number is.
+    hundredths(if below / 10_000.0 < share { below + 1.0 } else { below })
+}
+
+/// A lower bound on a share, such as a confidence, as a percentage.
+pub fn percent_down(share: f64) -> String {
+    let above = (10_000.0 * share).ceil();
+    hundredths(if above / 10_000.0 > share { above - 1.0 } else { above })
+}
+
+fn hundredths(of_a_percent: f64) -> String {
+    format!("{:.2} %", of_a_percent / 100.0)
+}
+
 fn rounded(value: f64, round: fn(f64) -> f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
@@ -57,6 +79,28 @@ mod tests {
         for value in [1.1, 0.1 + 0.2, 1e-7, 123_456.789, 9.999_999, 4.377_178_095_68] {
             assert!(up(value).parse::<f64>().unwrap() >= value, "{value}");
             assert!(down(value).parse::<f64>().unwrap() <= value, "{value}");
+        }
+    }
+
+    #[test]
+    fn percentages_have_two_decimals_and_bounds_stay_bounds() {
+        assert_eq!((percent(0.98244), percent(1.0)), ("98.24 %".into(), "100.00 %".into()));
+        assert_eq!((percent_up(0.01), percent_up(0.07)), ("1.00 %".into(), "7.00 %".into()));
+        assert_eq!(
+            (percent_up(0.123_401), percent_down(0.123_499)),
+            ("12.35 %".into(), "12.34 %".into())
+        );
+        assert_eq!(
+            (percent_up(1e-9), percent_down(0.999_999_9)),
+            ("0.01 %".into(), "99.99 %".into())
+        );
+        for i in 0..=10_000 {
+            let share = f64::from(i) / 10_000.0;
+            assert_eq!((percent_up(share), percent_down(share)), (percent(share), percent(share)));
+            let (above, below) = (share.next_up(), share.next_down());
+            let shown = |text: String| text.trim_end_matches(" %").parse::<f64>().unwrap() / 100.0;
+            assert!(shown(percent_up(above)) > share, "{share}");
+            assert!(shown(percent_down(below)) < share || share == 0.0, "{share}");
         }
     }
 

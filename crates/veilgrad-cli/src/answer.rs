@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
-use veilgrad_accounting::display::{down, up};
+use veilgrad_accounting::display::{down, percent, percent_up, up};
 use veilgrad_accounting::profile::Method;
 use veilgrad_accounting::{Accountant, Composition, Guarantee};
 use veilgrad_events::{RecordUnit, Sampling};
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
     pub(crate) guarantee: Guarantee,
     /// The mu of a Gaussian trade-off curve that dominates at every delta, if there is one.
     mu: Option<f64>,
-    attacker: Attacker,
+    pub(crate) attacker: Attacker,
 }
 
 impl Outcome {
@@ -186,11 +186,11 @@ impl Answer {
                     let curve = "the Gaussian trade-off curve dominates at every delta";
                     rows.push(("mu", format!("{}   ({curve})", up(mu))));
                 }
-                let advantage = up(100.0 * outcome.attacker.advantage);
-                let found = up(100.0 * outcome.attacker.true_positive_rate);
+                let advantage = percent_up(outcome.attacker.advantage);
+                let found = percent_up(outcome.attacker.true_positive_rate);
                 rows.push(("attacker", format!(
-                    "advantage at most {advantage} %; true positive rate at most {found} % at {} % false positives",
-                    100.0 * FALSE_POSITIVE_RATE
+                    "advantage at most {advantage}; true positive rate at most {found} at {} false positives",
+                    percent(FALSE_POSITIVE_RATE)
                 )));
             }
             Err(reason) => {

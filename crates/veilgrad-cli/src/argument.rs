@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod init;
 mod store;
 
 use std::num::NonZeroU64;
@@ -11,6 +12,7 @@ use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest, Tuning};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
 use veilgrad_ledger::{Options, Witness};
 
+pub(crate) use init::{Init, Words, bounds, words};
 pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
 };
@@ -62,6 +64,9 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Write a commented configuration from declarations, without opening the private data.
+    #[command(after_help = example::INIT)]
+    Init(Box<Init>),
     /// Train a model privately: writes a model, a ledger and a report.
     #[command(after_help = example::TRAIN)]
     Train(Train),
@@ -92,6 +97,9 @@ pub(crate) enum Command {
     /// The report of a run as a self-contained HTML page.
     #[command(after_help = example::REPORT)]
     Report(ReportOf),
+    /// A planner page, and a read-only view of the ledgers and reports of a directory, for a browser on this machine.
+    #[command(after_help = example::SERVE)]
+    Serve(Serve),
     /// The privacy guarantee of a run in plain words, with its conditions.
     #[command(after_help = example::STATEMENT)]
     Statement(RunOf),
@@ -203,6 +211,9 @@ pub(crate) struct Check {
     /// owner of the data only.
     #[arg(long)]
     pub(crate) show_rows: bool,
+    /// The ledger whose budget the run must fit; by default as for `train`. It is only read.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +289,17 @@ pub(crate) struct ReportOf {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// A page for a browser on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The directory whose ledgers and reports are shown.
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub(crate) directory: PathBuf,
+    /// The port on the loopback interface; 0 is any that is free.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub(crate) port: u16,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunOf {
     /// The directory of a run, its report.json, or the ledger of any run.
@@ -302,7 +324,7 @@ pub(crate) struct Completions {
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The command; by default the page of all commands.
+    /// The command; by default the page of all commands. `configuration` is the reference of configurations, in Markdown.
     pub(crate) command: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
 use veilgrad_accounting::claim::{Claim, NoClaim};
-use veilgrad_accounting::display::{down, up};
+use veilgrad_accounting::display::{down, percent_up, up};
 use veilgrad_events::{Mode, Pricing};
 use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
 
@@ -130,14 +130,14 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
 }
 
 /// A dataset with what may be claimed about it and what is left of its budget.
-struct BudgetStatus<'a> {
+pub(crate) struct BudgetStatus<'a> {
     dataset: &'a Dataset,
     claim: Result<Claim, NoClaim>,
     reserved: Option<f64>,
 }
 
 impl<'a> BudgetStatus<'a> {
-    fn new(ledger: &Ledger, dataset: &'a Dataset) -> Self {
+    pub(crate) fn new(ledger: &Ledger, dataset: &'a Dataset) -> Self {
         let claim = crate::claim::of(dataset);
         let spent = claim.as_ref().ok().map(|claim| claim.spent);
         let reserved = spent.and_then(|spent| crate::claim::reserved(ledger, dataset, spent));
@@ -154,7 +154,7 @@ impl<'a> BudgetStatus<'a> {
         Some(if used == 0.0 { self.cap() } else { (self.cap() - used).next_down().max(0.0) })
     }
 
-    fn document(&self) -> Value {
+    pub(crate) fn document(&self) -> Value {
         let budget = &self.dataset.budget;
         let runs: Vec<Value> = self
             .dataset
@@ -241,5 +241,5 @@ pub(crate) fn bar(spent: f64, cap: f64) -> String {
     // Rounded up: spending must not look smaller than it is.
     let filled = ((share * WIDTH as f64).ceil() as usize).min(WIDTH);
     let bar = "#".repeat(filled) + &".".repeat(WIDTH - filled);
-    format!("[{bar}] {:.0} %", (share * 100.0).ceil())
+    format!("[{bar}] {}", percent_up(share))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
-use veilgrad_accounting::display::{claimed_noise_down, up};
+use veilgrad_accounting::display::{claimed_noise_down, percent, up};
 use veilgrad_events::{Pricing, RunRounds, Sampling};
 use veilgrad_ledger::{Dataset, RunState};
 
@@ -14,7 +14,7 @@ use crate::argument::{Common, Compare, RunOf};
 use crate::error::Error;
 use crate::output::{print_answer, write_file};
 use crate::report::chart::{bars, escape};
-use crate::report::page::{document, figure};
+use crate::report::layout::{document, figure};
 use crate::report::{self, Report};
 
 const NO_LEDGER: &str = "the ledger is not where the results say: what is stored with them was not checked, and what they added to the \
@@ -118,10 +118,7 @@ impl Row {
 
     /// The expected batch size, from the rate and the declared number of records.
     fn batch(&self) -> Option<f64> {
-        // The rate was computed from both: a whole number comes back as one.
-        let batch = self.rate()? * self.report.records? as f64;
-        let whole = batch.round();
-        Some(if (batch - whole).abs() < 1e-6 * whole.max(1.0) { whole } else { batch })
+        Some(report::whole(self.rate()? * self.report.records? as f64))
     }
 
     fn notes(&self) -> Vec<String> {
@@ -172,9 +169,7 @@ impl Row {
         let shown = |value: Option<f64>| value.map_or_else(unknown, up);
         [
             self.name.clone(),
-            report
-                .test_accuracy
-                .map_or("none".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
+            report.test_accuracy.map_or("none".to_owned(), percent),
             report.shown_epsilon(),
             format!("{:e}", report.delta),
             shown(self.cost.map(|cost| cost.added())),
@@ -248,7 +243,7 @@ fn page(rows: &[Row]) -> String {
     };
     let accuracy = chart("Accuracy of every run", &|row| {
         let accuracy = row.report.test_accuracy?;
-        Some((accuracy, format!("{:.2} %", 100.0 * accuracy)))
+        Some((accuracy, percent(accuracy)))
     });
     figure(&mut body, "Accuracy on the public test set", &accuracy);
     let added = chart("What every run added to the budget", &|row| {

@@ -2,12 +2,17 @@
 
 use veilgrad_ledger::StoreError;
 
+use crate::problem::Problem;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
     /// The arguments contradict each other or are out of range.
     #[error("{0}")]
     Usage(String),
+    /// A configuration is not valid, or files that it names are not there.
+    #[error("{}", configuration(path, problems))]
+    Configuration { path: String, problems: Vec<Problem>, files_only: bool },
     /// A file is not what it should be.
     #[error("{path}: {cause}")]
     Data { path: String, cause: String },
@@ -41,17 +46,50 @@ impl Error {
         Self::Failure(why.to_string())
     }
 
+    /// The kind of error, for programs; each exit code has its own.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self.code() {
+            2 => "usage",
+            3 => "budget-exceeded",
+            4 => "ledger",
+            5 => "data",
+            6 => "busy",
+            7 => "no-answer",
+            8 => "audit-contradicts-claim",
+            130 => "interrupted",
+            _ => "failure",
+        }
+    }
+
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::File { .. } | Self::Failure(_) => 1,
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::Configuration { files_only: false, .. } => 2,
             Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
             Self::Busy(_) | Self::Ledger(StoreError::Busy(_)) => 6,
             Self::Ledger(_) => 4,
-            Self::Data { .. } => 5,
+            Self::Data { .. } | Self::Configuration { files_only: true, .. } => 5,
             Self::NoAnswer(_) => 7,
             Self::Contradicted(_) => 8,
             Self::Interrupted => 130,
+        }
+    }
+}
+
+/// What is wrong with arguments, without the usage that follows it.
+pub(crate) fn of_arguments(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let reason = text.trim_start_matches("error: ").split("\n\n").next();
+    reason.unwrap_or_default().trim_end().to_owned()
+}
+
+/// The problems of a configuration: in its line if there is one, else each in a line of its own.
+fn configuration(path: &str, problems: &[Problem]) -> String {
+    match problems {
+        [one] => format!("{path}: {one}"),
+        all => {
+            let lines: Vec<String> = all.iter().map(|problem| format!("\n  {problem}")).collect();
+            format!("{path}: {} problems{}", all.len(), lines.concat())
         }
     }
 }

@@ -16,6 +16,10 @@ pub(crate) const ALL: &str = concat!(
     "damaged; 5 a data file is malformed as a whole; 6 the ledger is busy, nothing is lost; 7 no answer, with the reason\n",
     "(also with --json); 8 an audit contradicts the claim; 130 interrupted, ledger and checkpoint in order.",
 );
+pub(crate) const INIT: &str = examples!(
+    "veilgrad init visits.csv --public-sample public.csv --label readmitted --records 500 --epsilon 4",
+    "veilgrad init visits.csv --label readmitted --classes no,yes --numeric age=0..100 --records 500 --epsilon 4 -o visits.toml",
+);
 pub(crate) const TRAIN: &str = examples!(
     "veilgrad train examples/mnist-eps3.toml",
     "veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db",
@@ -49,6 +53,8 @@ pub(crate) const REPORT: &str = examples!(
     "veilgrad report runs/mnist-eps3 -o report.html",
     "veilgrad report runs/mnist-eps3 --json",
 );
+pub(crate) const SERVE: &str =
+    examples!("veilgrad serve", "veilgrad serve runs --port 8000", "veilgrad serve runs --json",);
 pub(crate) const STATEMENT: &str = examples!(
     "veilgrad statement runs/mnist-eps3",
     "veilgrad statement runs/mnist-eps3 --ledger moved/ledger.db",
@@ -73,8 +79,11 @@ pub(crate) const LEDGER: &str =
     examples!("veilgrad ledger list mnist.db", "veilgrad ledger verify mnist.db",);
 pub(crate) const COMPLETIONS: &str =
     examples!("veilgrad completions bash > ~/.local/share/bash-completion/completions/veilgrad",);
-pub(crate) const MAN: &str =
-    examples!("veilgrad man > veilgrad.1", "veilgrad man budget create | man -l -",);
+pub(crate) const MAN: &str = examples!(
+    "veilgrad man > veilgrad.1",
+    "veilgrad man budget create | man -l -",
+    "veilgrad man configuration",
+);
 pub(crate) const BUDGET_CREATE: &str = examples!(
     "veilgrad budget create mnist --epsilon 3 --delta 1e-5 --ledger mnist.db",
     "veilgrad budget create visits --epsilon 4 --delta 1e-4 --unit user --ledger visits.db",

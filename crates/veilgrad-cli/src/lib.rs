@@ -10,6 +10,7 @@
 
 mod account;
 mod adjust;
+mod advice;
 mod answer;
 mod argument;
 mod audit;
@@ -21,6 +22,8 @@ mod error;
 mod evaluate;
 mod example;
 mod export;
+mod hash;
+mod init;
 pub mod input;
 mod ledger;
 mod ledger_place;
@@ -30,7 +33,9 @@ mod path;
 mod plan;
 mod predict;
 mod prediction;
+mod problem;
 mod report;
+mod serve;
 mod train;
 mod trained;
 mod watch;
@@ -50,9 +55,15 @@ pub use watch::Watch;
 /// Runs the command of this process's arguments and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    match run(std::env::args_os(), None) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    match run(words, None) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if json && failure.code() != 0 && !output::is_written() {
+                // An error while printing an error leaves nothing to do.
+                let _ = output::print_json(&failure.document());
+            }
             failure.print();
             ExitCode::from(failure.code())
         }
@@ -78,6 +89,18 @@ impl Failure {
             Cause::Arguments(error) => u8::try_from(error.exit_code()).unwrap_or(1),
             Cause::Command(error) => error.code(),
         }
+    }
+
+    /// The error for programs: what `--json` prints if the command has printed nothing else.
+    fn document(&self) -> serde_json::Value {
+        let (error, reason) = match &self.0 {
+            Cause::Arguments(error) => ("usage", error::of_arguments(error)),
+            Cause::Command(error) => (error.name(), error.to_string()),
+        };
+        let code = self.code();
+        serde_json::json!({
+            "schema": 1, "valid": false, "error": error, "reason": reason, "exit_code": code,
+        })
     }
 
     /// Prints what the command prints: help to stdout, errors to stderr.
@@ -114,6 +137,7 @@ pub fn run(
     arguments.common.watch = watch;
     disable_core_dumps();
     let outcome = match &arguments.command {
+        Command::Init(init) => init::run(init, &arguments.common),
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Audit(audit) => audit::run(audit, &arguments.common),
@@ -123,6 +147,7 @@ pub fn run(
         Command::Export(export) => export::run(export, &arguments.common),
         Command::Compare(compare) => compare::run(compare, &arguments.common),
         Command::Report(report) => report::run(report, &arguments.common),
+        Command::Serve(serve) => serve::run(serve, &arguments.common),
         Command::Statement(of) => report::say(of, &arguments.common),
         Command::Plan(plan) => plan::run(plan, &arguments.common),
         Command::Account(account) => account::run(account, &arguments.common),

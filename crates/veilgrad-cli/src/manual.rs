@@ -1,11 +1,15 @@
 //! `veilgrad completions` and `veilgrad man`, generated from the argument declarations.
 
 use clap::CommandFactory;
+use clap::builder::Resettable;
 use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, line_break, roman};
 
 use crate::argument::Arguments;
 use crate::error::Error;
 use crate::output::print_bytes;
+use crate::train::reference;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
     let mut script = Vec::new();
@@ -14,7 +18,11 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Error> {
 }
 
 /// The manual page of a command: of `budget create` for these two words, of all commands for none.
+/// The keys of a configuration, in Markdown, for the word `configuration`.
 pub(crate) fn page(words: &[String]) -> Result<(), Error> {
+    if words == ["configuration"] {
+        return print_bytes(reference::page().as_bytes());
+    }
     let mut command = Arguments::command();
     // Gives every subcommand its full name and the global options.
     command.build();
@@ -24,9 +32,27 @@ pub(crate) fn page(words: &[String]) -> Result<(), Error> {
             .find_subcommand(word)
             .ok_or_else(|| Error::Usage(format!("there is no command {:?}", words.join(" "))))?;
     }
-    let mut page = Vec::new();
-    clap_mangen::Man::new(found.clone())
-        .render(&mut page)
-        .map_err(|cause| Error::File { path: "the page".to_owned(), cause })?;
+    let page = render(found).map_err(|cause| Error::File { path: "the page".to_owned(), cause })?;
     print_bytes(&page)
+}
+
+/// The page of a command. What follows its options in `--help` has the headings of manual pages.
+fn render(command: &clap::Command) -> std::io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command.clone().after_help(Resettable::Reset)).render(&mut page)?;
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, codes) = help.split_once("\n\nExit codes: ").unwrap_or((&help, ""));
+    page.extend(section("EXIT STATUS", codes.replace('\n', " ").split("; ")).bytes());
+    page.extend(section("EXAMPLES", examples.lines().skip(1).map(str::trim)).bytes());
+    Ok(page)
+}
+
+/// A section with a line for every text; nothing without any.
+fn section<'a>(heading: &str, lines: impl Iterator<Item = &'a str>) -> String {
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let text: Vec<Inline> = lines.iter().flat_map(|line| [roman(*line), line_break()]).collect();
+    Roff::new().control("SH", [heading]).text(text).to_roff()
 }

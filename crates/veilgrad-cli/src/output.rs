@@ -6,8 +6,17 @@
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
+
+/// Whether this process has written anything to stdout.
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether stdout has something already, so that an error must not add a second JSON document.
+pub(crate) fn is_written() -> bool {
+    WRITTEN.load(Ordering::Relaxed)
+}
 
 /// Writes text to stdout, with hidden characters escaped. A closed stdout is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
@@ -39,6 +48,7 @@ pub(crate) fn print_exact(text: &str) -> Result<(), Error> {
 
 /// Writes bytes to stdout as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    WRITTEN.store(true, Ordering::Relaxed);
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),

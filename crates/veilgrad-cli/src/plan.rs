@@ -4,7 +4,8 @@ pub(crate) mod correlated;
 
 use std::num::NonZeroU64;
 
-use serde_json::{Value, json};
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
 use veilgrad_accounting::{
     Accountant, Composition, NoiseChoice, PrivacyTarget, Profile, RiskTarget, Unsupported, spent,
@@ -15,13 +16,15 @@ use veilgrad_events::{
 };
 
 use crate::adjust::Adjusted;
+use crate::advice::{self, Settings};
 use crate::answer::{Answer, Outcome, Parameters};
 use crate::argument::{Common, Plan, Sampler, Solve};
 use crate::error::Error;
 use crate::output::{print, print_json, table, with_notice, write_file};
-use crate::report::Curves;
 use crate::report::chart::picture;
-use crate::report::page::{plan_page, privacy_charts};
+use crate::report::page::privacy_charts;
+use crate::report::plan_page::{PlanPage, plan_page};
+use crate::report::{Curves, whole};
 
 /// What people who shuffle should use.
 pub(crate) const SHUFFLE_ADVICE: &str = "sampling by allocation also takes every record once per epoch, and its randomness counts as protection";
@@ -31,128 +34,231 @@ const CURVE: u64 = 48;
 const PROFILE: usize = 48;
 
 pub(crate) fn run(arguments: &Plan, common: &Common) -> Result<(), Error> {
-    with_request(arguments, |adjusted, request, solve| {
-        answer(arguments, common, adjusted, request, solve)
-    })?
+    Solved::with(arguments, common.quiet, |solved| print_solved(solved, common))?
 }
 
 /// The epsilon of the solved plan, without output.
 pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
-    let solved = with_request(arguments, |_, request, solve| request.solve(solve));
-    let (_, outcome) = solved.map_err(|error| error.to_string())??;
-    Ok(outcome.guarantee.epsilon)
+    let epsilon = |solved: &Solved<'_>| {
+        solved
+            .answer
+            .outcome
+            .as_ref()
+            .map(|outcome| outcome.guarantee.epsilon)
+            .map_err(Clone::clone)
+    };
+    Solved::with(arguments, true, epsilon).map_err(|error| error.to_string())?
 }
 
-/// Calls `with` with the request, its accountant and what to solve for.
-fn with_request<T>(
-    arguments: &Plan,
-    with: impl FnOnce(&Adjusted, &Request<'_>, Solve) -> T,
-) -> Result<T, Error> {
-    let solve = solve(arguments)?;
-    let adjusted = Adjusted::new(&arguments.view)?;
-    let request = Request::new(arguments, solve)?;
-    let one_record = request.one_record(&adjusted);
-    let is_one_run = !adjusted.is_tuned() && !one_record;
-    if request.risk.is_some() && !is_one_run {
-        let why = "an attacker's rates can be limited for one run and one record, or for a group of records with \
-                   Poisson samples";
-        return Err(Error::Usage(why.to_owned()));
-    }
+fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
+    let arguments = solved.request.arguments;
+    let batches = with_notice("comparing other batch sizes", common.quiet, || solved.batches());
+    let best = with_notice("comparing correlated noise", common.quiet, || solved.correlated());
+    let correlated = correlated::as_text(best.as_ref());
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
-    if drawn && (!is_one_run || adjusted.group.get() > 1) {
-        return Err(Error::Usage("curves are drawn for one run and one record only".to_owned()));
-    }
-    Ok(adjusted.with(one_record, |accountant, is_more| {
-        let (accountant, group) = (Some((accountant, is_more)), adjusted.group);
-        let request = Request { accountant, group, one_record, ..request };
-        with(&adjusted, &request, solve)
-    }))
-}
-
-fn answer(
-    arguments: &Plan,
-    common: &Common,
-    adjusted: &Adjusted,
-    request: &Request<'_>,
-    solve: Solve,
-) -> Result<(), Error> {
-    let (_, solved_key, solved_row) = names(solve);
-    let what = format!("solving for the {solved_row}");
-    let solution = with_notice(&what, common.quiet, || request.solve(solve));
-    let (parameters, outcome) = match solution {
-        Ok((known, outcome)) => (known, Ok(outcome)),
-        Err(reason) => (request.known.clone(), Err(reason)),
-    };
-    let advice = match (&outcome, solve) {
-        (Ok(_), Solve::Noise) => {
-            with_notice("comparing other batch sizes", common.quiet, || request.batch_advice())
-        }
-        _ => Vec::new(),
-    };
-    let correlated = match (&outcome, solve) {
-        (Ok(_), Solve::Noise) if !adjusted.is_tuned() && adjusted.group.get() == 1 => {
-            with_notice("comparing correlated noise", common.quiet, || request.correlated())
-        }
-        _ => None,
-    };
-    let answer = Answer {
-        parameters: Parameters {
-            noise_multiplier: parameters.noise,
-            rate: parameters.rate,
-            steps: parameters.steps,
-            sampling: request.sampling_name(),
-            adjacency: arguments.view.adjacency().name(),
-            delta: Some(arguments.delta.get()),
-        },
-        outcome,
-        asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
-        show_noise: match solve {
-            Solve::Noise => required_noise_up,
-            // Given values are shown as given.
-            Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
-        },
-    };
-    let drawn = arguments.html.is_some() || arguments.svg.is_some();
-    if let (true, Ok(outcome)) = (drawn, &answer.outcome) {
-        let rounds = request.rounds(&parameters).map_err(Error::failure)?;
-        let adjacency = arguments.view.adjacency();
-        let curve = with_notice("drawing curves", common.quiet, || {
-            spent(&rounds, adjacency, arguments.delta, request.accountant(), CURVE)
-        });
-        let curve = curve.map_err(Error::failure)?;
-        let table = answer.table(solved_row);
-        let composition = request.composition(&parameters).map_err(Error::failure)?;
-        let last = Epsilon::new(outcome.guarantee.epsilon).map_err(Error::failure)?;
-        let profile = with_notice("drawing the profile", common.quiet, || {
-            Profile::new(&composition, last, PROFILE)
-        });
-        let (curves, delta) = (Curves::new(&curve, &profile), arguments.delta.get());
+    if drawn && solved.answer.outcome.is_ok() {
+        let curves = with_notice("drawing curves", common.quiet, || solved.curves())?;
         if let Some(path) = &arguments.html {
-            write_file(path, plan_page(&curves, delta, &table).as_bytes())?;
+            let page = plan_page(&solved.page(), &curves, &batch_rows(&batches), &correlated);
+            write_file(path, page.as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
-            write_file(path, picture(&privacy_charts(&curves, delta)).as_bytes())?;
+            let charts = privacy_charts(&curves, arguments.delta.get());
+            write_file(path, picture(&charts).as_bytes())?;
         }
     }
     if common.json {
-        let mut document = answer.json();
-        document.insert("solved".to_owned(), json!(solved_key));
-        document.insert("batch".to_owned(), json!(parameters.batch(arguments.records)));
-        document.insert("max_batch".to_owned(), json!(request.max_batch(&parameters)));
-        document
-            .insert("rounds_per_epoch".to_owned(), json!(request.rounds_per_epoch(&parameters)));
-        adjusted.describe(&mut document);
-        document.insert("batch_advice".to_owned(), json!(advice_json(&advice)));
-        document.insert("correlated".to_owned(), correlated::as_json(correlated.as_ref()));
-        print_json(&Value::Object(document))?;
+        print_json(&Value::Object(solved.document(&batches, best.as_ref())))?;
     } else {
-        let policy = table(&request.policy_rows(&parameters));
-        let table = answer.table(solved_row);
-        let correlated = correlated::as_text(correlated.as_ref());
-        let advice = advice_table(&advice);
-        print(&format!("{table}{policy}{}{advice}{correlated}", adjusted.rows()))?;
+        let (batches, advice) = (batches_table(&batches), advice::table(&solved.advice()));
+        let correlated = correlated::as_paragraph(&correlated);
+        print(&format!("{}{batches}{correlated}{advice}", solved.table()))?;
     }
-    answer.answered()
+    solved.answer.answered()
+}
+
+/// A plan with its solution, or the reason why there is none.
+pub(crate) struct Solved<'a> {
+    request: &'a Request<'a>,
+    adjusted: &'a Adjusted,
+    solve: Solve,
+    /// All parameters, if there is a solution.
+    known: Known,
+    answer: Answer,
+}
+
+impl<'a> Solved<'a> {
+    /// Solves a plan and calls `with` with it.
+    ///
+    /// # Errors
+    /// When the arguments contradict each other. A plan without a solution has a reason instead of an outcome.
+    pub(crate) fn with<T>(
+        arguments: &Plan,
+        quiet: bool,
+        with: impl FnOnce(&Solved<'_>) -> T,
+    ) -> Result<T, Error> {
+        let solve = solve(arguments)?;
+        let adjusted = Adjusted::new(&arguments.view)?;
+        let request = Request::new(arguments, solve)?;
+        let one_record = request.one_record(&adjusted);
+        let is_one_run = !adjusted.is_tuned() && !one_record;
+        if request.risk.is_some() && !is_one_run {
+            let why = "an attacker's rates can be limited for one run and one record, or for a group of records with \
+                       Poisson samples";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        let drawn = arguments.html.is_some() || arguments.svg.is_some();
+        if drawn && (!is_one_run || adjusted.group.get() > 1) {
+            return Err(Error::Usage(
+                "curves are drawn for one run and one record only".to_owned(),
+            ));
+        }
+        Ok(adjusted.with(one_record, |accountant, is_more| {
+            let (accountant, group) = (Some((accountant, is_more)), adjusted.group);
+            let request = Request { accountant, group, one_record, ..request };
+            with(&Solved::new(&request, &adjusted, solve, quiet))
+        }))
+    }
+
+    fn new(request: &'a Request<'a>, adjusted: &'a Adjusted, solve: Solve, quiet: bool) -> Self {
+        let what = format!("solving for the {}", names(solve).2);
+        let (known, outcome) = match with_notice(&what, quiet, || request.solve(solve)) {
+            Ok((known, outcome)) => (known, Ok(outcome)),
+            Err(reason) => (request.known.clone(), Err(reason)),
+        };
+        let arguments = request.arguments;
+        let answer = Answer {
+            parameters: Parameters {
+                noise_multiplier: known.noise,
+                rate: known.rate,
+                steps: known.steps,
+                sampling: request.sampling_name(),
+                adjacency: arguments.view.adjacency().name(),
+                delta: Some(arguments.delta.get()),
+            },
+            outcome,
+            asked: arguments.view.accountant.map(|_| arguments.view.accountant().name()),
+            show_noise: match solve {
+                Solve::Noise => required_noise_up,
+                // Given values are shown as given.
+                Solve::Rate | Solve::Steps | Solve::Epsilon => |noise| noise.to_string(),
+            },
+        };
+        Self { request, adjusted, solve, known, answer }
+    }
+
+    /// The answer as a table.
+    fn table(&self) -> String {
+        let answer = self.answer.table(names(self.solve).2);
+        let policy = table(&self.request.policy_rows(&self.known));
+        format!("{answer}{policy}{}", self.adjusted.rows())
+    }
+
+    /// The answer for programs.
+    pub(crate) fn document(
+        &self,
+        batches: &[Advice],
+        correlated: Option<&NoiseChoice>,
+    ) -> Map<String, Value> {
+        let batch = self.known.batch(self.request.arguments.records);
+        let mut document = self.answer.json();
+        document.insert("solved".to_owned(), json!(names(self.solve).1));
+        document.insert("batch".to_owned(), json!(batch));
+        let (most, epoch) =
+            (self.request.max_batch(&self.known), self.request.rounds_per_epoch(&self.known));
+        document.insert("max_batch".to_owned(), json!(most));
+        document.insert("rounds_per_epoch".to_owned(), json!(epoch));
+        self.adjusted.describe(&mut document);
+        document.insert("batch_advice".to_owned(), json!(batches_json(batches)));
+        document.insert("correlated".to_owned(), correlated::as_json(correlated));
+        document.insert("advice".to_owned(), json!(advice::json(&self.advice())));
+        document
+    }
+
+    /// Other batch sizes, if the noise was asked for.
+    pub(crate) fn batches(&self) -> Vec<Advice> {
+        match (&self.answer.outcome, self.solve) {
+            (Ok(_), Solve::Noise) => self.request.batch_advice(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Advice on the settings of the solved plan.
+    fn advice(&self) -> Vec<advice::Note> {
+        let arguments = self.request.arguments;
+        let on = |outcome: &Outcome| {
+            advice::on(&Settings {
+                epsilon: Some(outcome.guarantee.epsilon),
+                delta: arguments.delta.get(),
+                attacker: Some(outcome.attacker),
+                records: arguments.records,
+                batch: self.known.batch(arguments.records),
+                rounds: self.known.steps,
+                noise_multiplier: self.known.noise,
+            })
+        };
+        self.answer.outcome.as_ref().map_or_else(|_| Vec::new(), on)
+    }
+
+    /// Epsilon after every round, the privacy profile, and the best attack.
+    pub(crate) fn curves(&self) -> Result<Curves, Error> {
+        let reason = |reason: &String| Error::NoAnswer(reason.clone());
+        let outcome = self.answer.outcome.as_ref().map_err(reason)?;
+        let Plan { view, delta, .. } = self.request.arguments;
+        let rounds = self.request.rounds(&self.known).map_err(Error::failure)?;
+        let curve = spent(&rounds, view.adjacency(), *delta, self.request.accountant(), CURVE);
+        let composition = self.request.composition(&self.known).map_err(Error::failure)?;
+        let last = Epsilon::new(outcome.guarantee.epsilon).map_err(Error::failure)?;
+        let profile = Profile::new(&composition, last, PROFILE);
+        Ok(Curves::new(&curve.map_err(Error::failure)?, &profile))
+    }
+
+    /// The answer for people.
+    pub(crate) fn page(&self) -> PlanPage {
+        let Plan { records, delta, .. } = self.request.arguments;
+        let p = &self.answer.parameters;
+        let outcome = self.answer.outcome.as_ref().ok();
+        PlanPage {
+            solved: names(self.solve).2,
+            delta: delta.get(),
+            epsilon: outcome.map(|outcome| outcome.guarantee.epsilon),
+            noise: p.noise_multiplier.map(self.answer.show_noise),
+            rounds: p.steps,
+            batch: self.known.batch(*records).map(whole),
+            records: *records,
+            attacker: outcome.map(|outcome| outcome.attacker),
+            reason: self.answer.outcome.as_ref().err().cloned(),
+            table: self.table(),
+            toml: self.toml(),
+        }
+    }
+
+    /// The part of a configuration for `train` that says the same, if the number of records is known. What was solved for
+    /// is not repeated where `train` computes it.
+    fn toml(&self) -> Option<String> {
+        let Plan { records, delta, epsilon, sampling, view, .. } = self.request.arguments;
+        let (records, steps) = ((*records)?, self.known.steps?);
+        let batch = whole(self.known.batch(Some(records))?);
+        let promise = match (self.solve, epsilon, self.known.noise) {
+            (Solve::Epsilon, _, Some(noise)) | (_, None, Some(noise)) => {
+                format!("noise_multiplier = {noise:?}")
+            }
+            (_, Some(epsilon), _) => format!("epsilon = {:?}", epsilon.get()),
+            _ => return None,
+        };
+        let sampling = match sampling {
+            // Every record in every round.
+            Sampler::All => Sampler::Poisson,
+            other => *other,
+        };
+        let sampling = sampling.to_possible_value()?.get_name().to_owned();
+        Some(format!(
+            "[data]\nrecords = {records}\n\n[privacy]\n{promise}\ndelta = {:?}\nsampling = \"{sampling}\"\n\
+             expected_batch = {batch:?}\nadjacency = \"{}\"\n\n[train]\nrounds = {steps}\n",
+            delta.get(),
+            view.adjacency().name()
+        ))
+    }
 }
 
 /// The parameter to solve for: the one that `--solve` names, else the missing one.
@@ -330,7 +436,7 @@ impl<'a> Request<'a> {
     }
 
     /// The largest batch of truncated sampling: as given, or the expected one plus six times its square root, at which truncation
-    /// costs hardly anything.
+    /// adds almost nothing to epsilon.
     fn max_batch(&self, known: &Known) -> Option<u64> {
         let records = self.arguments.records?;
         let batch = known.rate? * records as f64;
@@ -500,15 +606,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The best of plain noise and noise that is correlated between rounds, for Poisson samples.
-    fn correlated(&self) -> Option<NoiseChoice> {
-        let (rate, rounds) = (self.known.rate?, self.known.steps?);
-        if self.arguments.sampling != Sampler::Poisson || self.risk.is_some() {
-            return None;
-        }
-        correlated::best(&self.target().ok()?, rate, rounds, self.arguments.view.adjacency())
-    }
-
     /// The noise that other batch sizes need with the same number of rounds. The noise in the average gradient is the noise
     /// multiplier divided by the batch size.
     fn batch_advice(&self) -> Vec<Advice> {
@@ -537,18 +634,26 @@ fn steps_of(epochs: f64, rate: f64) -> Option<u64> {
 }
 
 /// A batch size, the noise multiplier that it needs, and the noise in the average gradient.
-struct Advice {
+pub(crate) struct Advice {
     batch: f64,
     noise: f64,
     ratio: f64,
 }
 
-fn advice_json(advice: &[Advice]) -> Vec<Value> {
+fn batches_json(advice: &[Advice]) -> Vec<Value> {
     let row = |Advice { batch, noise, ratio }: &Advice| json!({ "batch": batch, "noise_multiplier": noise, "noise_per_record": ratio });
     advice.iter().map(row).collect()
 }
 
-fn advice_table(advice: &[Advice]) -> String {
+/// Other batch sizes for people: batch, noise multiplier, and noise over batch.
+pub(crate) fn batch_rows(advice: &[Advice]) -> Vec<[String; 3]> {
+    let row = |Advice { batch, noise, ratio }: &Advice| {
+        [batch.to_string(), required_noise_up(*noise), required_noise_up(*ratio)]
+    };
+    advice.iter().map(row).collect()
+}
+
+fn batches_table(advice: &[Advice]) -> String {
     if advice.len() < 2 {
         return String::new();
     }
@@ -556,8 +661,7 @@ fn advice_table(advice: &[Advice]) -> String {
         "\nWith the same number of rounds, a larger batch has less noise in the average:\n"
             .to_owned();
     text.push_str("   batch   noise multiplier   noise/batch\n");
-    for Advice { batch, noise, ratio } in advice {
-        let (noise, ratio) = (required_noise_up(*noise), required_noise_up(*ratio));
+    for [batch, noise, ratio] in batch_rows(advice) {
         text.push_str(&format!("{batch:>8}   {noise:>16}   {ratio:>11}\n"));
     }
     text

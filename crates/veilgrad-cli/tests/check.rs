@@ -34,14 +34,25 @@ fn all_that_is_wrong_is_named_with_the_exit_code_of_training() {
     let wrong = text.replace("expected_batch = 100", "expected_batch = 999");
     let wrong = wrong.replace("rounds = 5", "rounds = 0").replace("[0, 1]", "[1, 0]");
     std::fs::write(&path, wrong).unwrap();
-    for what in ["expected_batch 999", "rounds must be", "bounds must ascend"] {
+    for what in ["expected_batch 999", "rounds: expected a whole number", "bounds must ascend"] {
         refused(&["check", &path], 2, what);
     }
     let output = veilgrad(&["check", &path, "--json"]);
     assert_eq!(output.status.code(), Some(2));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["valid"], false);
-    assert!(document["problems"][0].as_str().unwrap().contains("expected_batch 999"), "{document}");
+    let problems = document["problems"].as_array().unwrap();
+    let lines: Vec<u64> = problems.iter().map(|found| found["line"].as_u64().unwrap()).collect();
+    assert!(problems.len() >= 4 && lines.is_sorted(), "{document}");
+    let batch = problems.iter().find(|found| found["key"] == "privacy.expected_batch").unwrap();
+    assert!(batch["text"].as_str().unwrap().contains("expected_batch 999"), "{document}");
+    // `train` says the same.
+    let error = |command: &str| {
+        let output = veilgrad(&[command, &path, "--ledger", &directory.file("none.db")]);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(error("check"), error("train"));
     refused(&["check", &directory.file("none.toml")], 1, "No such file");
 }
 
@@ -118,4 +129,59 @@ optimizer = {{ kind = "sgd", lr = 0.1 }}
     let shown = ok(&["check", &path, "--show-rows"]);
     assert!(shown.contains("labels: row 2: is none of the declared classes"), "{shown}");
     assert_eq!(shown.lines().count(), 2, "{shown}");
+}
+
+#[test]
+fn all_files_that_are_missing_are_named_with_similar_names() {
+    let directory = Directory::new("check-files");
+    let path = config(&directory, 5, "calibration = \"calib.csv\"");
+    std::fs::write(directory.file("dota.csv"), "").unwrap();
+    let error = refused(&["check", &path], 5, "[data] train: ");
+    for what in ["data.csv: No such file", "did you mean dota.csv?", "[data] calibration: "] {
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    let line = |text: &str| {
+        let config = std::fs::read_to_string(&path).unwrap();
+        config.lines().position(|line| line.starts_with(text)).unwrap() + 1
+    };
+    for key in ["train", "calibration"] {
+        assert!(error.contains(&format!("line {}: [data] {key}", line(key))), "{error}");
+    }
+}
+
+#[test]
+fn a_budget_that_would_be_exceeded_is_exit_code_3_and_nothing_is_charged() {
+    let directory = Directory::new("check-budget");
+    table(&directory.file("data.csv"), 400);
+    let (path, ledger) = (config(&directory, 5, ""), directory.file("ledger.db"));
+    ok(&["check", &path, "--ledger", &ledger]);
+    assert!(!std::path::Path::new(&ledger).exists());
+    ok(&["budget", "create", "toy", "--epsilon", "1", "--delta", "1e-5", "--ledger", &ledger]);
+    let before = std::fs::read(&ledger).unwrap();
+    refused(&["check", &path, "--ledger", &ledger], 3, "nothing was charged");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("epsilon = 2.0", "epsilon = 0.9")).unwrap();
+    let said = ok(&["check", &path, "--ledger", &ledger]);
+    assert!(said.contains("Advice") && said.contains("delta"), "{said}");
+    std::fs::write(&path, text.replace("delta = 1e-5", "delta = 1e-6")).unwrap();
+    refused(&["check", &path, "--ledger", &ledger], 2, "is for delta 1e-5");
+    let users = text.replace("records = 400", "records = 400\nrecord = { microbatch = 2 }");
+    std::fs::write(&path, users).unwrap();
+    refused(&["check", &path, "--ledger", &ledger], 4, "the budget of \"toy\" is for");
+    assert_eq!(std::fs::read(&ledger).unwrap(), before);
+}
+
+#[test]
+fn problems_of_the_plan_have_lines_too() {
+    let directory = Directory::new("check-plan");
+    table(&directory.file("data.csv"), 400);
+    let path = config(&directory, 5, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let frozen = text.replace("kind = \"linear\"", "kind = \"linear\"\nfrozen = [\"nothing\"]");
+    std::fs::write(&path, &frozen).unwrap();
+    let line = frozen.lines().position(|line| line.starts_with("frozen")).unwrap() + 1;
+    let error = refused(&["check", &path], 2, "[model] frozen");
+    assert!(error.contains(&format!("line {line}: ")), "{error}");
+    let trained = veilgrad(&["train", &path, "--out", &directory.file("out")]);
+    assert_eq!(String::from_utf8(trained.stderr).unwrap(), error);
 }

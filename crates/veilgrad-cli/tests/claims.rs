@@ -186,7 +186,10 @@ fn words_follow_the_numbers() {
     assert!(!hopeless.contains("hardly tell"), "{hopeless}");
     let strong = statement("b.db", "3", "1e-5", 1.1, 14_040);
     assert!(strong.contains("That is strong protection."), "{strong}");
-    assert!(strong.contains("accuses wrongly in 1 % of cases is right about at most"), "{strong}");
+    assert!(
+        strong.contains("accuses wrongly in 1.00 % of cases is right about at most"),
+        "{strong}"
+    );
     assert!(!strong.contains("WARNING"), "{strong}");
     // The ledger does not know the number of records, and the statement says what delta must be below.
     assert!(strong.contains("well below one over the number of records"), "{strong}");

@@ -83,6 +83,35 @@ fn plain_noise_is_used_where_it_is_as_good() {
 }
 
 #[test]
+fn a_plan_says_which_noise_has_less_error() {
+    let plan = |batch: &str, rest: &[&str]| {
+        let words = ["plan", "--records", "60000", "--batch", batch, "--steps", "300", "--delta"];
+        ok(&[&words[..], &["1e-5"], rest].concat())
+    };
+    let choice = |batch, rest: &[&str]| read(&plan(batch, &[rest, &["--json"]].concat()));
+    let found = &choice("256", &["--epsilon", "3"])["correlated"];
+    assert!(found["bands"].as_u64().unwrap() > 1, "{found}");
+    assert!(found["error_ratio"].as_f64().unwrap() < 0.6, "{found}");
+    let found = choice("8192", &["--epsilon", "1"]);
+    assert_eq!(found["correlated"]["bands"], 1);
+    assert_eq!(found["correlated"]["noise_multiplier"], found["noise_multiplier"]);
+    assert!(plan("8192", &["--epsilon", "1"]).contains("Use plain noise"));
+    // There is nothing to compare if the noise is given, samples are not Poisson's, or the best of many runs is planned.
+    for rest in [
+        &["--noise-multiplier", "1"][..],
+        &["--epsilon", "3", "--sampling", "fixed"],
+        &["--epsilon", "3", "--tuning-mean-runs", "10"],
+        &["--epsilon", "3", "--group", "2"],
+    ] {
+        assert_eq!(choice("256", rest)["correlated"], Value::Null, "{rest:?}");
+    }
+    let page = Directory::new("correlated-plan").file("plan.html");
+    plan("256", &["--epsilon", "3", "--html", &page]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2>Correlated noise</h2>") && page.contains("of the error of plain"));
+}
+
+#[test]
 fn what_cannot_be_correlated_is_refused_by_name() {
     let directory = Directory::new("correlated-refused");
     let path = correlated(&directory, 200, "16");
@@ -91,7 +120,7 @@ fn what_cannot_be_correlated_is_refused_by_name() {
         ("bands = 16", "bands = 0", "bands 0 is not between 1 and 40"),
         ("bands = 16", "bands = 41", "bands 41 is not between 1 and 40"),
         ("bands = 16", "bands = \"best\"", "bands"),
-        ("bands = 16", "bands = 16\nwidth = 2", "unknown field"),
+        ("bands = 16", "bands = 16\nwidth = 2", "has no key `width`"),
         ("rounds = 200", "rounds = 15", "bands 16 is not between 1 and 15"),
         ("delta = 1e-5", "delta = 1e-5\nsampling = \"fixed\"", "is for sampling = \"poisson\""),
         ("[train]", "[audit]\ncanaries = 10\n[train]", "canaries"),

@@ -160,7 +160,7 @@ fn a_budget_shows_what_is_spent_and_left() {
     assert!((found["left"].as_f64().unwrap() - (3.0 - spent)).abs() < 1e-9);
     assert_eq!(found["runs"][0]["rounds"], 14_040);
     let table = ok(&["budget", "show", "mnist", "--ledger", &ledger]);
-    assert!(table.contains("2.3796 of 3 spent") && table.contains("80 %"), "{table}");
+    assert!(table.contains("2.3796 of 3 spent") && table.contains("] 79.32 %"), "{table}");
     // Spent is rounded up, left is rounded down, and each run is shown.
     assert!(table.contains("guarantee         epsilon 2.3796 at delta 1e-5\n"), "{table}");
     assert!(table.contains("declared all of its rounds before the first"), "{table}");

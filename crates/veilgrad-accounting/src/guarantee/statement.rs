@@ -4,7 +4,7 @@ use veilgrad_events::{Adjacency, NoiseMultiplier, Numerics, RecordUnit, Sampling
 
 use super::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, warnings};
 use super::verdict::RunVerdict;
-use crate::display::{claimed_noise_down, down, up};
+use crate::display::{claimed_noise_down, down, percent, percent_down, percent_up, up};
 
 /// A privacy statement: a claim with the facts and conditions that a reader needs to judge it. All of it is public.
 #[derive(Debug, Clone)]
@@ -138,9 +138,9 @@ impl Statement<'_> {
             "What is promised. Everything that training on {:?} released (the model, and the numbers in this report \
              that are marked as private estimates) is ({}, {:e})-differentially private for {record}, under {} \
              adjacency. That is {}. Suppose that an attacker sees all of it, knows everything else, and must decide \
-             whether {record} {}. An attacker who accuses wrongly in {} % of cases is right about at most {} % of \
-             those that were in the data. For any attack, the true positive rate exceeds the false positive rate by at \
-             most {} percentage points (0 is guessing, 100 is certainty). Why this epsilon: {}. Computed by veilgrad \
+             whether {record} {}. An attacker who accuses wrongly in {} of cases is right about at most {} of \
+             those that were in the data. For any attack, the true positive rate minus the false positive rate is \
+             at most {} (0.00 % is guessing, 100.00 % is certainty). Why this epsilon: {}. Computed by veilgrad \
              {}; epsilon is an upper bound that includes its own numerical error. The rounds charged so far cost {}.",
             self.dataset,
             up(claim.epsilon),
@@ -148,9 +148,9 @@ impl Statement<'_> {
             self.adjacency,
             attacker.protection().phrase(),
             self.difference(),
-            100.0 * FALSE_POSITIVE_RATE,
-            up(100.0 * attacker.true_positive_rate),
-            up(100.0 * attacker.advantage),
+            percent(FALSE_POSITIVE_RATE),
+            percent_up(attacker.true_positive_rate),
+            percent_up(attacker.advantage),
             claim.why(),
             env!("CARGO_PKG_VERSION"),
             up(claim.spent)
@@ -326,12 +326,12 @@ impl Statement<'_> {
 fn audited(audit: &RunVerdict) -> String {
     let found = format!(
         "{} of {} guesses about {} canaries were right, which contradicts every epsilon below {} for rounds of this kind \
-         ({} % confidence); {} is claimed for them",
+         ({} confidence); {} is claimed for them",
         audit.correct,
         audit.guesses,
         audit.canaries,
         down(audit.epsilon_lower),
-        100.0 * audit.confidence,
+        percent_down(audit.confidence),
         up(audit.claimed)
     );
     let verdict = match audit.contradicted {

@@ -1,6 +1,7 @@
 //! The metrics of a model with the file that they were computed from: as JSON and as a table.
 
 use serde_json::{Value, json};
+use veilgrad_accounting::display::percent;
 
 use super::metrics::{Judged, Metrics};
 use crate::output::table;
@@ -125,7 +126,7 @@ impl Evaluation {
         let error = number(metrics.calibration.error);
         vec![
             ("examples", format!("{}{left_out}", self.examples)),
-            ("accuracy", format!("{:.2} %", 100.0 * metrics.accuracy)),
+            ("accuracy", percent(metrics.accuracy)),
             ("AUC", auc),
             ("log loss", number(metrics.log_loss)),
             ("Brier score", number(metrics.brier)),
@@ -140,7 +141,6 @@ impl Evaluation {
             "\n{:<width$}  {:>9}  {:>9}  {:>9}  {:>9}\n",
             "class", "precision", "recall", "F1", "examples"
         ));
-        let percent = |value: f64| format!("{:.2} %", 100.0 * value);
         for (name, class) in self.classes.iter().zip(&self.metrics.classes) {
             text.push_str(&format!(
                 "{name:<width$}  {:>9}  {:>9}  {:>9}  {:>9}\n",

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use veilgrad_accounting::display::percent;
+
 use super::evaluation::{Evaluation, NOTICE};
 use crate::report::chart::{Line, Scale, escape, matrix};
-use crate::report::page::{document, figure};
+use crate::report::layout::{document, figure};
 
 /// How many classes a confusion matrix is drawn for: more would be too small to read.
 const MOST_DRAWN: usize = 30;
@@ -71,12 +73,12 @@ pub(super) fn page(evaluation: &Evaluation) -> String {
     for (name, class) in evaluation.classes.iter().zip(&evaluation.metrics.classes) {
         let _ = writeln!(
             body,
-            "<tr><td>{}</td><td class=\"n\">{:.2} %</td><td class=\"n\">{:.2} %</td><td class=\"n\">{:.2} %</td>\
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td></tr>",
             escape(name),
-            100.0 * class.precision,
-            100.0 * class.recall,
-            100.0 * class.f1,
+            percent(class.precision),
+            percent(class.recall),
+            percent(class.f1),
             class.support
         );
     }

@@ -97,7 +97,9 @@ pub(super) fn inputs(
                 graph.reshape(&features, &[colours * width])
             }
             InputStep::GroupNorm { width, groups, epsilon } => {
-                group_norm(graph, (*width, *groups), *epsilon, &value)
+                let normal = group_norm(graph, (*width, *groups), *epsilon, &value);
+                // The colours of an example are one row again: later norms are those of the whole row.
+                graph.reshape(&normal, &[colours_of(steps) * width])
             }
             InputStep::Whiten { .. } => {
                 let whitening =
@@ -236,6 +238,15 @@ fn shifted(
         .collect();
     let all = graph.concat(&all, 0);
     graph.reshape(&all, &[rows * columns * colours])
+}
+
+/// The number of colours that features are computed of.
+fn colours_of(steps: &[InputStep]) -> usize {
+    let colours = steps.iter().find_map(|step| match step {
+        InputStep::Scattering { shape: [_, _, colours], .. } => Some(*colours),
+        _ => None,
+    });
+    colours.unwrap_or(1).max(1)
 }
 
 /// Normalises groups of consecutive numbers, in parts of `width`.

@@ -131,7 +131,7 @@ const CAPTION: f64 = 30.0;
 const PICTURE_STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}.name,.caption{fill:#1b1f24}\
     .caption{font-weight:600}.paper{fill:#fff}.grid{stroke:#d0d7de}.tick,.axis{stroke:#57606a}\
     .line{fill:none;stroke:#1f5fbf;stroke-width:2.5}.beside{fill:none;stroke:#57606a;stroke-dasharray:5 5}\
-    .cell{fill:#1f5fbf}.on{fill:#fff}";
+    .cell{fill:#1f5fbf}.on{fill:#fff}.whisker{stroke:#1b1f24;stroke-width:1.5}";
 
 /// Charts side by side in one SVG file, each below its caption.
 pub(crate) fn picture(charts: &[(String, String)]) -> String {
@@ -157,11 +157,18 @@ pub(crate) fn picture(charts: &[(String, String)]) -> String {
     svg
 }
 
-/// Horizontal bars: name, size and label of each.
+/// Horizontal bars from zero: name, size and label of each.
 pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
+    let bar =
+        |(name, value, text): &(String, f64, String)| (name.clone(), *value, 0.0, text.clone());
+    bars_with_errors(title, &bars.iter().map(bar).collect::<Vec<_>>())
+}
+
+/// Horizontal bars from zero with error bars: name, size, error and label of each.
+pub(crate) fn bars_with_errors(title: &str, bars: &[(String, f64, f64, String)]) -> String {
     const ROW: f64 = 34.0;
     const NAME: f64 = 100.0;
-    let most = bars.iter().map(|(_, value, _)| *value).fold(0.0, f64::max);
+    let most = bars.iter().map(|(_, value, error, _)| value + error.max(0.0)).fold(0.0, f64::max);
     if !(most > 0.0 && most.is_finite()) {
         return String::new();
     }
@@ -170,9 +177,10 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
         escape(title)
     );
-    for (row, (name, value, text)) in bars.iter().enumerate() {
+    for (row, (name, value, error, text)) in bars.iter().enumerate() {
         let top = ROW * row as f64;
-        let width = (value / most).max(0.0) * (WIDTH - NAME - 160.0);
+        let length = |value: f64| (value / most).max(0.0) * (WIDTH - NAME - 160.0);
+        let (width, end) = (length(*value), length(value + error.max(0.0)));
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
@@ -182,10 +190,18 @@ pub(crate) fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
             top + 22.0,
             escape(&short(name)),
             top + 8.0,
-            NAME + width + 8.0,
+            NAME + end + 8.0,
             top + 22.0,
             escape(text)
         );
+        if *error > 0.0 {
+            let (left, right) = (NAME + length(value - error), NAME + end);
+            let (y, above, below) = (top + 17.0, top + 12.0, top + 22.0);
+            let _ = writeln!(
+                svg,
+                "<path class=\"whisker\" d=\"M{left:.1} {y}H{right:.1}M{left:.1} {above}V{below}M{right:.1} {above}V{below}\"/>"
+            );
+        }
     }
     svg.push_str("</svg>\n");
     svg
@@ -276,9 +292,9 @@ fn ticks(values: impl Iterator<Item = f64>, scale: Scale) -> Vec<f64> {
         low = low.min(value);
         high = high.max(value);
     }
-    // A linear axis begins at zero where that is near; a logarithmic one has no zero.
-    if scale == Scale::Linear && low > 0.0 && low < 0.5 * high {
-        low = 0.0;
+    // A linear axis has its zero, so that lengths compare as values do; a logarithmic one has none.
+    if scale == Scale::Linear {
+        (low, high) = (low.min(0.0), high.max(0.0));
     }
     let span = if high > low { high - low } else { 1.0 };
     let rough = span / 6.0;
@@ -329,6 +345,8 @@ mod tests {
         for (low, high) in [(0.0, 1.0), (0.3, 2.38), (-7.2, -1.1), (3.0, 3.0), (1.0, 14_040.0)] {
             let found = ticks([low, high].into_iter(), Scale::Linear);
             assert!(found[0] <= low && *found.last().unwrap() >= high, "{found:?}");
+            // Zero is on the axis, and begins it where no value is negative.
+            assert!(found.contains(&0.0) && (low < 0.0 || found[0] == 0.0), "{found:?}");
             assert!((1..=13).contains(&found.len()), "{found:?}");
         }
         assert_eq!(ticks([0.0, 2.4].into_iter(), Scale::Linear).len(), 6);
@@ -353,6 +371,16 @@ mod tests {
         // Too many to label.
         let many: Vec<String> = (0..20).map(|i| i.to_string()).collect();
         assert!(!matrix("t", &many, &vec![vec![5; 20]; 20]).contains(">5<"));
+    }
+
+    #[test]
+    fn error_bars_reach_as_far_as_the_error_and_not_below_zero() {
+        let bar =
+            |value, error| bars_with_errors("t", &[("a".to_owned(), value, error, String::new())]);
+        // The longest bar with its error has 220 units, from 100.
+        assert!(bar(8.0, 3.0).contains("M200.0 17H320.0"), "{}", bar(8.0, 3.0));
+        assert!(bar(1.0, 3.0).contains("M100.0 17H320.0"), "{}", bar(1.0, 3.0));
+        assert!(!bars("t", &[("a".to_owned(), 1.0, String::new())]).contains("whisker"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
 use veilgrad_accounting::statement::{self, Done, LedgerHead, ReleasedGroup, Statement};
@@ -14,6 +15,7 @@ use super::document::{
 };
 use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
+use crate::hash::sha256;
 use crate::path;
 
 const POINTS: u64 = 64;
@@ -38,8 +40,11 @@ pub(crate) struct Facts<'a> {
     /// The model that the results started from, if it was not a new one.
     pub(crate) start: Option<Start>,
     pub(crate) metrics: Vec<(String, Vec<f64>)>,
-    /// The number of parameters of the model.
-    pub(crate) model: Option<usize>,
+    pub(crate) model: Option<Model>,
+    /// The day on which the command that made the results began.
+    pub(crate) date: Option<String>,
+    /// The configuration without paths, as the ledger has its hash.
+    pub(crate) configuration: Option<Value>,
     /// The verdict, if the run was an audit.
     pub(crate) audit: Option<RunVerdict>,
 }
@@ -92,8 +97,21 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     .text();
     let warnings =
         claimed.map_or_else(Vec::new, |claim| warnings(claim.epsilon, claim.delta, records));
+    let rate = sampling_rate(&done);
+    let declared_batch = facts.configuration.as_ref().and_then(|configuration| {
+        configuration.pointer("/privacy/expected_batch").and_then(Value::as_f64)
+    });
+    let expected_batch = declared_batch.or_else(|| Some(whole(rate? * records? as f64)));
+    let all_groups = all_groups(&rounds, &last.round);
+    let metric = |(name, values): &(String, Vec<f64>)| Metric {
+        name: name.clone(),
+        values: values.clone(),
+        standard_error: standard_error(&all_groups, name, declared_batch),
+    };
+    let metrics = facts.metrics.iter().map(metric).collect();
     Ok(Report {
         schema: 1,
+        date: facts.date.clone(),
         epsilon: claimed.map(|claim| claim.epsilon),
         delta: budget.delta.get(),
         valid: claim.is_ok(),
@@ -114,24 +132,20 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         adjacency: budget.adjacency.name().to_owned(),
         unit: unit_name(budget.unit),
         sampling: done.sampling.map_or("mixed", sampling_name).to_owned(),
-        // Using all records is not sampling.
-        rate: done.sampling.filter(|sampling| *sampling != Sampling::All {}).and_then(rate),
+        rate,
+        expected_batch,
         numerics: if unverified { "unverified" } else { "exact" }.to_owned(),
         insecure: dataset.insecure().is_some(),
         rounds: facts.done.map_or(done.rounds, |rounds| rounds.min(done.rounds)),
         charged: done.rounds,
         uniform: done.uniform,
         noise_multiplier: done.noise_multiplier.get(),
-        groups: all_groups(&rounds, &last.round),
+        groups: all_groups,
         test_accuracy: facts.test_accuracy,
         test_mean_absolute_error: facts.test_mean_absolute_error,
         temperature: facts.temperature,
         start: facts.start.clone(),
-        metrics: facts
-            .metrics
-            .iter()
-            .map(|(name, values)| Metric { name: name.clone(), values: values.clone() })
-            .collect(),
+        metrics,
         seconds: None,
         dataset: facts.dataset.to_owned(),
         records,
@@ -142,13 +156,35 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
             path: facts.directory.map(|directory| path::relative(directory, facts.ledger.path())),
         },
         newer: facts.newer.clone(),
-        model: facts
-            .model
-            .map(|parameters| Model { file: "model.safetensors".to_owned(), parameters }),
+        model: facts.model.clone(),
+        configuration_sha256: facts.configuration.as_ref().map(|value| sha256(value.to_string())),
+        configuration: facts.configuration.clone(),
         audit: facts.audit.map(Audit::from),
         statement,
         curves: curves.map_err(Error::failure)?,
     })
+}
+
+/// The rate of all rounds, if they have one. Using all records is not sampling.
+fn sampling_rate(done: &Done<'_>) -> Option<f64> {
+    done.sampling.filter(|sampling| *sampling != Sampling::All {}).and_then(rate)
+}
+
+/// A batch size that was computed from its rate: a whole number comes back as one.
+pub(crate) fn whole(batch: f64) -> f64 {
+    let whole = batch.round();
+    if (batch - whole).abs() < 1e-6 * whole.max(1.0) { whole } else { batch }
+}
+
+/// The standard deviation of a private estimate, from the ledger's noise and the public batch size B. Counts are those of
+/// the sample, so that the noise is their only error. An average over a sample of about B records, each within `clip` of
+/// the middle, has a standard deviation of at most `clip / sqrt(B)` in addition.
+fn standard_error(groups: &[Group], name: &str, batch: Option<f64>) -> Option<f64> {
+    let group = groups.iter().find(|group| group.name == name)?;
+    match name {
+        "classes" => Some(group.noise),
+        _ => batch.map(|batch| (group.noise / batch).hypot(group.clip / batch.sqrt())),
+    }
 }
 
 /// A summary of the rounds that the ledger charged.

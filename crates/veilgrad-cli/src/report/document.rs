@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use veilgrad_accounting::Profile;
 use veilgrad_accounting::audit::RunVerdict;
-use veilgrad_accounting::display::{down, up};
+use veilgrad_accounting::display::{down, percent_down, up};
 
 use crate::error::Error;
 
@@ -13,6 +14,10 @@ use crate::error::Error;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
+    /// The day, in UTC, on which the command that made the results began. It is taken before the data is opened: how long a
+    /// run takes depends on private sample sizes.
+    #[serde(default)]
+    pub(crate) date: Option<String>,
     /// The epsilon that may be claimed; none if nothing may be claimed, with the reason below.
     pub(crate) epsilon: Option<f64>,
     pub(crate) delta: f64,
@@ -35,6 +40,9 @@ pub(crate) struct Report {
     pub(crate) unit: String,
     pub(crate) sampling: String,
     pub(crate) rate: Option<f64>,
+    /// The declared batch size, which averages are divided by.
+    #[serde(default)]
+    pub(crate) expected_batch: Option<f64>,
     pub(crate) numerics: String,
     pub(crate) insecure: bool,
     /// The number of rounds done; fewer than charged if an interrupted run left some unused.
@@ -71,6 +79,11 @@ pub(crate) struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) newer: Option<Newer>,
     pub(crate) model: Option<Model>,
+    /// The configuration without paths, and its SHA-256, which the ledger has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) configuration: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) configuration_sha256: Option<String>,
     /// The verdict, if the run was an audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) audit: Option<Audit>,
@@ -103,6 +116,9 @@ pub(crate) struct Group {
 pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) values: Vec<f64>,
+    /// The standard deviation of each value: of the noise and, for averages, of the choice of the sample, at most.
+    #[serde(default)]
+    pub(crate) standard_error: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +159,9 @@ pub(crate) struct Newer {
 pub(crate) struct Model {
     pub(crate) file: String,
     pub(crate) parameters: usize,
+    /// SHA-256 of the file.
+    #[serde(default)]
+    pub(crate) sha256: Option<String>,
 }
 
 /// The verdict of an audit.
@@ -181,9 +200,9 @@ impl Audit {
     /// The outcome in one line.
     pub(crate) fn line(&self) -> String {
         format!(
-            "epsilon is at least {} ({} % confidence; {} of {} guesses about {} canaries were right), the claim is {}",
+            "epsilon is at least {} ({} confidence; {} of {} guesses about {} canaries were right), the claim is {}",
             down(self.epsilon_lower),
-            100.0 * self.confidence,
+            percent_down(self.confidence),
             self.correct,
             self.guesses,
             self.canaries,

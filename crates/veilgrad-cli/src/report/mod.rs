@@ -3,19 +3,23 @@
 pub(crate) mod chart;
 mod compute;
 mod document;
+pub(crate) mod layout;
 pub(crate) mod page;
+pub(crate) mod plan_page;
+mod section;
 mod source;
 
 use std::path::Path;
 
 use serde_json::json;
+use veilgrad_accounting::display::percent;
 
 use crate::argument::{Common, ReportOf, RunOf};
 use crate::error::Error;
 use crate::output::{print, print_answer, print_json, write_file};
 
-pub(crate) use compute::{Facts, of_run};
-pub(crate) use document::{Curves, Head, Report, Start};
+pub(crate) use compute::{Facts, of_run, whole};
+pub(crate) use document::{Curves, Head, Model, Report, Start};
 pub(crate) use source::{has_ledger, read, read_with_ledger};
 
 pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(), Error> {
@@ -29,7 +33,7 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
     }
     let mut text = String::new();
     if let Some(accuracy) = report.test_accuracy {
-        text.push_str(&format!("test accuracy     {:.2} %\n", 100.0 * accuracy));
+        text.push_str(&format!("test accuracy     {}\n", percent(accuracy)));
     }
     if let Some(error) = report.test_mean_absolute_error {
         text.push_str(&format!("test mean error   {error:.6} (mean absolute error)\n"));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_events::{Event, Insecure};
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
@@ -11,6 +12,7 @@ use super::compute::{Facts, of_run};
 use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report, Start};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
+use crate::hash::sha256;
 
 /// What is read from `report.json`: which ledger, dataset and runs, and facts that do not affect the guarantee.
 #[derive(Deserialize)]
@@ -28,6 +30,8 @@ struct Stored {
     #[serde(default)]
     metrics: Vec<Metric>,
     model: Option<Model>,
+    date: Option<String>,
+    configuration: Option<Value>,
     audit: Option<Audit>,
 }
 
@@ -93,8 +97,9 @@ pub(crate) fn read_with_ledger(
     let ledger = Ledger::read(&find_ledger(&stored, &name, directory, of)?, common.options())?;
     ledger.contains(&written)?;
     check_runs(&ledger, &stored, &name)?;
+    let other_model = other_model(&stored, directory);
     let newer = newer(&ledger, &stored.dataset, written.sequence)?;
-    let report = of_run(&Facts {
+    let mut report = of_run(&Facts {
         ledger: &ledger,
         dataset: &stored.dataset,
         runs: &stored.run_ids,
@@ -107,9 +112,12 @@ pub(crate) fn read_with_ledger(
         temperature: stored.temperature,
         start: stored.start,
         metrics: stored.metrics.into_iter().map(|metric| (metric.name, metric.values)).collect(),
-        model: stored.model.map(|model| model.parameters),
+        model: stored.model,
+        date: stored.date,
+        configuration: stored.configuration,
         audit: stored.audit.map(RunVerdict::from),
     })?;
+    report.warnings.extend(other_model);
     Ok((report, Some(ledger)))
 }
 
@@ -137,6 +145,8 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<(Report, Option
         start: None,
         metrics: Vec::new(),
         model: None,
+        date: None,
+        configuration: None,
         audit: None,
     })?;
     Ok((report, Some(ledger)))
@@ -169,17 +179,40 @@ fn named_ledger(stored: &Stored, directory: &Path) -> PathBuf {
     directory.join(stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db")))
 }
 
-/// Refuses results of runs that the ledger does not have on this dataset.
+/// A warning if the model beside a report is not the one that the report was written with.
+fn other_model(stored: &Stored, directory: &Path) -> Option<String> {
+    let Model { sha256: written, .. } = stored.model.as_ref()?;
+    let bytes = std::fs::read(directory.join("model.safetensors")).ok()?;
+    let differs = *written.as_ref()? != sha256(bytes);
+    differs.then(|| {
+        "model.safetensors in this directory is not the file that the report was written with: the promise is about \
+         that one"
+            .to_owned()
+    })
+}
+
+/// Refuses results of runs that the ledger does not have on this dataset, or has with another configuration.
 fn check_runs(ledger: &Ledger, stored: &Stored, name: &str) -> Result<(), Error> {
     let dataset = ledger.state().datasets().get(&stored.dataset);
-    let known = |run: &&String| {
-        dataset.is_some_and(|dataset| dataset.runs.values().any(|known| known.id == **run))
+    let find = |run: &String| {
+        dataset.and_then(|dataset| dataset.runs.values().find(|known| known.id == *run))
     };
-    let Some(run) = stored.run_ids.iter().find(|run| !known(run)) else { return Ok(()) };
-    Err(Error::Ledger(StoreError::Refused(format!(
-        "{name} names run {run} on dataset {:?}, which the ledger does not have",
-        stored.dataset
-    ))))
+    let refused = |why: String| Err(Error::Ledger(StoreError::Refused(why)));
+    let hash = stored.configuration.as_ref().map(|configuration| sha256(configuration.to_string()));
+    for run in &stored.run_ids {
+        let Some(known) = find(run) else {
+            return refused(format!(
+                "{name} names run {run} on dataset {:?}, which the ledger does not have",
+                stored.dataset
+            ));
+        };
+        if hash.is_some() && hash != known.header.plan_hash {
+            return refused(format!(
+                "{name} has another configuration than the one that run {run} was opened with"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The changes to a dataset after a row of the ledger; `None` if it is the last row.

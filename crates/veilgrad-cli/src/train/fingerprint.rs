@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::config::Config;
+use crate::hash::sha256;
 
 /// Keys that a resumed run may change: paths, public examples, and how rounds are charged and saved.
 const MAY_DIFFER: [(&str, &str); 9] = [
@@ -35,9 +36,7 @@ impl Config {
 
     /// SHA-256 of the fingerprint, which the ledger stores.
     pub(crate) fn hash(&self) -> Result<String, String> {
-        use sha2::{Digest, Sha256};
-        let text = self.fingerprint()?.to_string();
-        Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(sha256(self.fingerprint()?.to_string()))
     }
 }
 

@@ -17,6 +17,7 @@ use super::model_file;
 use super::place::Place;
 use crate::argument::{Common, Finish};
 use crate::error::Error;
+use crate::hash::sha256;
 use crate::output::{say, write_file};
 use crate::report;
 
@@ -141,7 +142,7 @@ pub(crate) fn complete(
             test_accuracy = Some(test.accuracy(&declaration, &model, whitening, threads)?);
         }
     }
-    let report = report::of_run(&report::Facts {
+    let mut report = report::of_run(&report::Facts {
         ledger,
         dataset: &job.config.dataset(),
         runs: &account.runs,
@@ -154,11 +155,18 @@ pub(crate) fn complete(
         temperature,
         start: job.start.clone(),
         metrics: account.metrics,
-        model: Some(job.trainer.model().size()),
+        model: None,
+        date: Some(job.date.clone()),
+        configuration: Some(job.config.fingerprint().map_err(Error::Failure)?),
         audit: job.audit()?,
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);
     let bytes = model_file::write(&model, whitening.as_ref(), declaration, &report)?;
+    report.model = Some(report::Model {
+        file: "model.safetensors".to_owned(),
+        parameters: job.trainer.model().size(),
+        sha256: Some(sha256(&bytes)),
+    });
     write("model.safetensors", &bytes)?;
     write("report.json", format!("{}\n", report.json()?).as_bytes())?;
     write("report.html", report::page::page(&report).as_bytes())?;

@@ -7,6 +7,7 @@ use veilgrad_accounting::{
 use veilgrad_events::{
     Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds, RunHeader, Sampling,
 };
+use veilgrad_ledger::StoreError;
 use veilgrad_mechanism::Sampler;
 use veilgrad_nn::{Model, Performance, PreconditionPlan, Preconditioning, Trainer, Whitening};
 
@@ -20,6 +21,8 @@ use crate::report::Start;
 /// A planned training run. Planning does not read the data.
 pub(crate) struct Job {
     pub(crate) config: Config,
+    /// The day in UTC, before the data is opened: how long a run takes depends on private sample sizes.
+    pub(crate) date: String,
     /// The model that the run starts from, if it is not a new one.
     pub(crate) start: Option<Start>,
     pub(crate) threads: usize,
@@ -40,6 +43,7 @@ pub(crate) struct Job {
 impl Job {
     /// Plans the run of a configuration. Fills in the name of its dataset if it has none.
     pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
+        let date = chrono::Utc::now().date_naive().to_string();
         config.data.dataset = Some(config.dataset());
         let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
         let declaration = config.declaration();
@@ -83,6 +87,7 @@ impl Job {
         };
         Ok(Self {
             config,
+            date,
             start,
             threads,
             delta,
@@ -125,6 +130,27 @@ impl Job {
             mode: Mode::Planned,
             order: None,
         })
+    }
+
+    /// Refuses the budget of a dataset that is for another delta, unit or adjacency.
+    pub(crate) fn check_terms(&self, budget: &Budget) -> Result<(), Error> {
+        let (name, ours) = (&budget.dataset, self.budget()?);
+        if budget.delta != self.delta {
+            return Err(Error::Usage(format!(
+                "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
+                budget.delta.get(),
+                self.delta.get()
+            )));
+        }
+        if (budget.unit, budget.adjacency) != (ours.unit, ours.adjacency) {
+            let terms = |budget: &Budget| format!("{} ({})", budget.unit, budget.adjacency.name());
+            return Err(Error::Ledger(StoreError::Refused(format!(
+                "the budget of {name:?} is for {}, and the run is for {}",
+                terms(budget),
+                terms(&ours)
+            ))));
+        }
+        Ok(())
     }
 
     /// The header of a run with what is left of preconditioning and this many of the planned rounds of training.

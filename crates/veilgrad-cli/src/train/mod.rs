@@ -2,14 +2,14 @@
 
 pub(crate) mod build;
 mod calibrate;
-mod check;
+pub(crate) mod check;
 pub(crate) mod config;
 mod correlated;
 pub(crate) mod data;
 mod estimate;
 mod fingerprint;
 pub(crate) mod finish;
-mod hooks;
+pub(crate) mod hooks;
 pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod model_file;
@@ -18,6 +18,7 @@ pub(crate) mod network_description;
 pub(crate) mod place;
 mod precondition;
 mod progress;
+pub(crate) mod reference;
 mod schema;
 mod start;
 
@@ -37,7 +38,8 @@ use crate::error::Error;
 use crate::ledger_place;
 use crate::output::{create_directory, print_json, say, table};
 use crate::plan::SHUFFLE_ADVICE;
-use config::{Audit, Config};
+use check::Source;
+use config::Audit;
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
 use place::Place;
@@ -50,7 +52,8 @@ pub(crate) fn run(
     canaries: Option<NonZeroU32>,
     common: &Common,
 ) -> Result<(), Error> {
-    let mut config = Config::read(path)?;
+    let source = Source::read(path)?;
+    let mut config = source.checked()?;
     if let Some(canaries) = canaries {
         config.audit.get_or_insert(Audit { canaries });
     }
@@ -69,7 +72,7 @@ pub(crate) fn run(
             print_json(&json!({ "schema": 1, "valid": false, "reason": reason }))?;
             return Err(Error::NoAnswer(reason));
         }
-        job => job?,
+        job => job.map_err(|error| source.locate(error))?,
     };
     if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
         say(&format!("{} threads are used: the machine has no more\n", job.threads));
@@ -304,15 +307,9 @@ impl Session<'_> {
 
     /// Opens a run of this many rounds, all of which the budget must cover.
     fn open_run(&mut self, ledger: Ledger, rounds: u64) -> Result<Run<DatasetLedger>, Error> {
-        let (name, delta) = (self.job.config.dataset(), self.job.delta);
-        if let Some(dataset) = ledger.state().datasets().get(&name)
-            && dataset.budget.delta != delta
-        {
-            return Err(Error::Usage(format!(
-                "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
-                dataset.budget.delta.get(),
-                delta.get()
-            )));
+        let name = self.job.config.dataset();
+        if let Some(dataset) = ledger.state().datasets().get(&name) {
+            self.job.check_terms(&dataset.budget)?;
         }
         let (header, options) = (self.job.header(rounds)?, self.waiting.options(self.common));
         let mut opened = Some(ledger);

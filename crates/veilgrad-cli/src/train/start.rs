@@ -1,11 +1,11 @@
 //! The model file that a run starts from, and the parameters that it leaves as they are.
 
-use sha2::{Digest, Sha256};
 use veilgrad_nn::Model;
 
 use super::config;
 use super::model_file;
 use crate::error::Error;
+use crate::hash::sha256;
 use crate::report::Start;
 
 /// Loads the parameters of `[model] init`, and freezes those that are not to be trained. Fills in the hash of the file.
@@ -20,8 +20,7 @@ pub(crate) fn apply(config: &mut config::Model, model: &mut Model) -> Result<Opt
             let name = path.display().to_string();
             let bytes =
                 std::fs::read(&path).map_err(|cause| Error::File { path: name.clone(), cause })?;
-            let sha256: String =
-                Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let sha256 = sha256(&bytes);
             if let Some(declared) = config.init_sha256.replace(sha256.clone())
                 && declared != sha256
             {

@@ -26,20 +26,14 @@ pub(super) fn read(
         }
         found
     };
-    let names = match &schema.text.header {
-        Some(names) => names.clone(),
+    let header = match &schema.text.header {
+        Some(header) => header.clone(),
         None => {
-            if next(&mut line)? == Line::TooLong {
-                return Err(DataError::format(path, "has a header that is too long"));
-            }
-            if !cells.split(without_end(&line), delimiter) {
-                return Err(DataError::format(path, "has a header in which a quote is left open"));
-            }
-            let name = |place| cells.get(place).unwrap_or_default().to_owned();
-            (0..cells.count()).map(name).collect()
+            let found = next(&mut line)?;
+            names(path, found, &line, delimiter)?
         }
     };
-    let mut rows = Rows::new(schema, path, &names, labelled, found)?;
+    let mut rows = Rows::new(schema, path, &header, labelled, found)?;
     loop {
         match next(&mut line)? {
             Line::End => return Ok(rows.table),
@@ -47,7 +41,7 @@ pub(super) fn read(
             Line::Whole if !cells.split(without_end(&line), delimiter) => {
                 rows.push_broken("has a quote that is left open on its line");
             }
-            Line::Whole if cells.count() != names.len() => {
+            Line::Whole if cells.count() != header.len() => {
                 rows.push_broken("has more or fewer cells than the header");
             }
             Line::Whole => {
@@ -55,4 +49,31 @@ pub(super) fn read(
             }
         }
     }
+}
+
+/// The names of all columns: the header of a file.
+pub(super) fn header(
+    path: &Path,
+    mut file: impl BufRead,
+    delimiter: u8,
+) -> Result<Vec<String>, DataError> {
+    let mut line = Vec::new();
+    let found = read_line(&mut file, &mut line).map_err(|cause| DataError::file(path, cause))?;
+    if line.starts_with(b"\xef\xbb\xbf") {
+        line.drain(..3);
+    }
+    names(path, found, &line, delimiter)
+}
+
+/// The names in the line of a header.
+fn names(path: &Path, found: Line, line: &[u8], delimiter: u8) -> Result<Vec<String>, DataError> {
+    let mut cells = Cells::default();
+    if found == Line::TooLong {
+        return Err(DataError::format(path, "has a header that is too long"));
+    }
+    if !cells.split(without_end(line), delimiter) {
+        return Err(DataError::format(path, "has a header in which a quote is left open"));
+    }
+    let name = |place| cells.get(place).unwrap_or_default().to_owned();
+    Ok((0..cells.count()).map(name).collect())
 }

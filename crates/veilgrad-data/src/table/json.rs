@@ -52,6 +52,26 @@ pub(super) fn read(
     }
 }
 
+/// The keys of all objects, in the order in which they first occur.
+pub(super) fn keys(path: &Path, mut file: impl BufRead) -> Result<Vec<String>, DataError> {
+    let (mut line, mut keys) = (Vec::new(), Vec::<String>::new());
+    loop {
+        match read_line(&mut file, &mut line).map_err(|cause| DataError::file(path, cause))? {
+            Line::End => return Ok(keys),
+            Line::TooLong => continue,
+            Line::Whole => {}
+        }
+        let text = without_end(&line);
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(text);
+        for (key, _) in object.unwrap_or_default() {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+}
+
 /// The text of a value: that of a string, or a number as it is written. Numbers are not converted, which could merge users
 /// with long ids. `None` for arrays and objects.
 fn cell(raw: &RawValue) -> Option<Cow<'_, str>> {

@@ -73,6 +73,35 @@ pub fn is_text(path: &Path) -> bool {
     matches!(Format::of(path), Some(Format::Text(_)))
 }
 
+/// The names of the columns of a **public** table: the header of CSV, or the keys of JSON Lines, sorted in each object.
+///
+/// # Errors
+/// When the file cannot be read, its header is malformed, or it is a Parquet file.
+///
+/// # Example
+/// ```
+/// use veilgrad_data::table::{TextFormat, column_names};
+///
+/// let path = std::env::temp_dir().join(format!("veilgrad-names-{}.csv", std::process::id()));
+/// std::fs::write(&path, "age,ward\n40,surgery\n")?;
+/// assert_eq!(column_names(&path, &TextFormat::default())?, ["age", "ward"]);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn column_names(path: &Path, text: &TextFormat) -> Result<Vec<String>, DataError> {
+    match (Format::of(path).unwrap_or(Format::Text(b',')), &text.header) {
+        (Format::Text(_), Some(header)) => Ok(header.clone()),
+        (Format::Text(usual), None) => {
+            csv::header(path, open(path)?, text.delimiter.unwrap_or(usual))
+        }
+        (Format::JsonLines, _) => json::keys(path, open(path)?),
+        (Format::Parquet, _) => Err(DataError::format(
+            path,
+            "is a Parquet file: columns are listed of CSV and JSON Lines",
+        )),
+    }
+}
+
 impl Schema {
     /// Reads a table.
     ///

@@ -11,9 +11,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::output::say;
+#[cfg(test)]
+pub(crate) use data::Arrays;
 pub(crate) use data::{Classes, Column, Data, Microbatch, Named, Record, User, UserIds};
 pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, Scattering};
 use pair::pair;
+#[cfg(test)]
+pub(crate) use privacy::Group;
 pub(crate) use privacy::{Bands, Correlated, Precondition, Privacy, Sampling};
 pub(crate) use train::{Optimizer, Schedule, Train};
 

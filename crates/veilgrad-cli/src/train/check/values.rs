@@ -1,12 +1,6 @@
-//! Helpers of checks.
+//! Rules of single values.
 
 use std::collections::HashSet;
-
-/// The first of these reasons that holds, as an error.
-pub(super) fn refuse<const N: usize>(reasons: [(bool, &str); N]) -> Result<(), String> {
-    let found = reasons.into_iter().find(|(holds, _)| *holds);
-    found.map_or(Ok(()), |(_, reason)| Err(reason.to_owned()))
-}
 
 /// The first value that occurs twice.
 pub(super) fn repeated<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<&'a str> {
