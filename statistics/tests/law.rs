@@ -140,11 +140,11 @@ fn wrong_samplers_are_noticed() {
     assert!(error.contains("of one epoch") || error.contains("of an epoch"), "{error}");
     let epoch = || {
         let key = RoundKey::from_os().unwrap();
-        subset::EpochAllocation::draw(&key, RECORDS, length).unwrap()
+        subset::Partition::draw(&key, RECORDS, length).unwrap()
     };
     let once = epoch();
     is_noticed("one allocation for all epochs", allocation, |round| {
-        once.round(round % 10).unwrap_or(&[]).to_vec()
+        once.group(round % 10).to_vec()
     });
     let mut order = Vec::new();
     is_noticed("a shuffle that is called an allocation", allocation, |round| {

@@ -8,6 +8,7 @@
 //! - [`Profile`], [`spent`]: the profile, trade-off curve, advantage and epsilon after every round.
 //! - [`PrivacyTarget`], [`RiskTarget`]: noise, rate or rounds that keep a budget, or limit an attacker.
 //! - [`Tuned`]: the cost of a choice among many runs; [`Composition::of_group`]: that of several records of one person.
+//! - [`Workload`], [`NoiseChoice`]: the best strategy of noise that is correlated between rounds, and when plain noise is better.
 //! - [`claim`], [`of_ledger`]: what may be claimed, and why; [`statement`]: the same in plain words.
 //! - [`display`]: numbers for people, rounded to the side that promises less.
 //! - [`Envelope`], [`adaptive`]: rounds whose parameters were chosen from earlier outputs.
@@ -37,6 +38,7 @@ mod calibration;
 mod composition;
 mod cumulant;
 pub mod display;
+mod factorisation;
 mod guarantee;
 mod interval;
 mod number;
@@ -48,6 +50,7 @@ pub mod work;
 pub use adaptive::Envelope;
 pub use calibration::{PrivacyTarget, RiskTarget};
 pub use composition::{Composition, Sampled, Step, TruncatedSample, Unsupported};
+pub use factorisation::{NoiseChoice, Workload, cyclic};
 pub use guarantee::{
     Accountant, ByTriangle, Guarantee, Pld, Profile, Rdp, RunLaw, Tightest, Tuned, Tuning,
     advantage, check_accountant, claim, of_ledger, spent, statement, true_positive_rate,

@@ -91,6 +91,7 @@ pub(crate) fn sampling_name(sampling: Sampling) -> &'static str {
         Sampling::Poisson { .. } => "poisson",
         Sampling::Fixed(_) => "fixed",
         Sampling::Shuffle(_) => "shuffle",
+        Sampling::CyclicPoisson { .. } => "cyclic-poisson",
         Sampling::TruncatedPoisson(_) => "truncated",
         Sampling::Allocation { .. } => "allocation",
         Sampling::All {} => "all",
@@ -105,6 +106,7 @@ pub(crate) fn rate(sampling: Sampling) -> Option<f64> {
         Sampling::Fixed(batch) | Sampling::Shuffle(batch) => {
             Some(batch.batch() as f64 / batch.records() as f64)
         }
+        Sampling::CyclicPoisson { rate, groups, .. } => Some(rate.get() / groups.get() as f64),
         Sampling::TruncatedPoisson(truncated) => Some(truncated.rate().get()),
         Sampling::Allocation { rounds_per_epoch } => Some(1.0 / rounds_per_epoch.get() as f64),
         Sampling::All {} => Some(1.0),

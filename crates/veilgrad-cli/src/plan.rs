@@ -1,12 +1,14 @@
 //! `veilgrad plan`: solves for the missing parameter of a run.
 
+pub(crate) mod correlated;
+
 use std::num::NonZeroU64;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::display::{required_noise_up, up};
 use veilgrad_accounting::{
-    Accountant, Composition, PrivacyTarget, Profile, RiskTarget, Unsupported, spent,
+    Accountant, Composition, NoiseChoice, PrivacyTarget, Profile, RiskTarget, Unsupported, spent,
 };
 use veilgrad_events::{
     ClipNorm, Epsilon, FixedBatch, Folded, NoiseMultiplier, NoiseStd, Round, Rounds, SampleRate,
@@ -51,11 +53,14 @@ pub(crate) fn epsilon(arguments: &Plan) -> Result<f64, String> {
 fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
     let arguments = solved.request.arguments;
     let batches = with_notice("comparing other batch sizes", common.quiet, || solved.batches());
+    let best = with_notice("comparing correlated noise", common.quiet, || solved.correlated());
+    let correlated = correlated::as_text(best.as_ref());
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
     if drawn && solved.answer.outcome.is_ok() {
         let curves = with_notice("drawing curves", common.quiet, || solved.curves())?;
         if let Some(path) = &arguments.html {
-            write_file(path, plan_page(&solved.page(), &curves, &batch_rows(&batches)).as_bytes())?;
+            let page = plan_page(&solved.page(), &curves, &batch_rows(&batches), &correlated);
+            write_file(path, page.as_bytes())?;
         }
         if let Some(path) = &arguments.svg {
             let charts = privacy_charts(&curves, arguments.delta.get());
@@ -63,10 +68,11 @@ fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
         }
     }
     if common.json {
-        print_json(&Value::Object(solved.document(&batches)))?;
+        print_json(&Value::Object(solved.document(&batches, best.as_ref())))?;
     } else {
         let (batches, advice) = (batches_table(&batches), advice::table(&solved.advice()));
-        print(&format!("{}{batches}{advice}", solved.table()))?;
+        let correlated = correlated::as_paragraph(&correlated);
+        print(&format!("{}{batches}{correlated}{advice}", solved.table()))?;
     }
     solved.answer.answered()
 }
@@ -149,7 +155,11 @@ impl<'a> Solved<'a> {
     }
 
     /// The answer for programs.
-    pub(crate) fn document(&self, batches: &[Advice]) -> Map<String, Value> {
+    pub(crate) fn document(
+        &self,
+        batches: &[Advice],
+        correlated: Option<&NoiseChoice>,
+    ) -> Map<String, Value> {
         let batch = self.known.batch(self.request.arguments.records);
         let mut document = self.answer.json();
         document.insert("solved".to_owned(), json!(names(self.solve).1));
@@ -160,6 +170,7 @@ impl<'a> Solved<'a> {
         document.insert("rounds_per_epoch".to_owned(), json!(epoch));
         self.adjusted.describe(&mut document);
         document.insert("batch_advice".to_owned(), json!(batches_json(batches)));
+        document.insert("correlated".to_owned(), correlated::as_json(correlated));
         document.insert("advice".to_owned(), json!(advice::json(&self.advice())));
         document
     }

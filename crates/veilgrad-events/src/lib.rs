@@ -7,6 +7,7 @@
 //!
 //! - [`Sampling`], [`SumQuery`], [`Round`], [`Rounds`]: what a round did, as plain data.
 //! - [`IntegerGrid`]: the two integers that describe an exact Gaussian sum.
+//! - [`BandedStrategy`]: how the noise of a round is correlated with that of earlier rounds.
 //! - [`RecordUnit`], [`Adjacency`]: what the guarantee protects.
 //! - [`LedgerStore`], [`Run`], [`RoundPermit`]: charge a round first, then get the permit to release its sums.
 //! - [`ClipNorm`], [`NoiseStd`], [`SampleRate`], …: numbers with units, checked once.

@@ -38,8 +38,8 @@ fn a_bad_line_is_refused_by_number_and_reason() {
         r#"{"rounds":1,"sampling":{"policy":"all"},"queries":[{"group":"a","clip":1,"noise":1}]}"#;
     for (bad, reason) in [
         (
-            r#"{"rounds":1,"sampling":{"policy":"cyclic-poisson","rate":0.1},"queries":[{"group":"a","clip":1,"noise":1}]}"#,
-            "unknown variant `cyclic-poisson`",
+            r#"{"rounds":1,"sampling":{"policy":"balls-in-bins","rate":0.1},"queries":[{"group":"a","clip":1,"noise":1}]}"#,
+            "unknown variant `balls-in-bins`",
         ),
         (r#"{"rounds":1,"sampling":{"policy":"all"},"queries":[]}"#, "at least one query"),
         (

@@ -66,7 +66,7 @@ impl RunState {
 }
 
 /// Rounds that cost at least as much as these at any position in a run: shuffled epochs and those of random allocation may
-/// begin at any of them, and a record is in one round of each epoch.
+/// begin at any of them, and a record is in one round of each epoch; cyclic rounds do not continue others.
 fn at_any_position(charge: Folded) -> Folded {
     let length = match charge.sampling {
         Sampling::Shuffle(batch) => Some(batch.records() / batch.batch()),
@@ -78,7 +78,15 @@ fn at_any_position(charge: Folded) -> Folded {
             let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
             Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
         }
-        None => charge,
+        None => match charge.sampling {
+            // Among consecutive rounds no group has more turns than this, wherever they begin.
+            Sampling::CyclicPoisson { rate, groups, .. } => {
+                let (count, sampling) =
+                    (charge.count.div_ceil(groups.get()), Sampling::Poisson { rate });
+                Folded { count, sampling, ..charge }
+            }
+            _ => charge,
+        },
     }
 }
 
@@ -105,6 +113,21 @@ mod tests {
                 let expected = (most, Sampling::All {});
                 assert_eq!((found.count, found.sampling), expected, "{length} {count}");
             }
+        }
+    }
+
+    /// Two charges of a segment at unknown positions may give the same group a turn each.
+    #[test]
+    fn cyclic_rounds_at_an_unknown_position_count_as_the_most_turns_of_a_group() {
+        for (groups, count) in (1u64..=9).flat_map(|groups| (1u64..=60).map(move |n| (groups, n))) {
+            let rate = veilgrad_events::SampleRate::new(0.5).unwrap();
+            let cyclic = NonZeroU64::new(groups).unwrap();
+            let sampling = Sampling::CyclicPoisson { rate, groups: cyclic, first_round: 3 };
+            let noise_multiplier = NoiseMultiplier::new(1.0).unwrap();
+            let found = at_any_position(Folded { count, sampling, noise_multiplier });
+            let turns = |first: u64| (first..first + count).filter(|t| t % groups == 0).count();
+            let most = (0..groups).map(turns).max().unwrap() as u64;
+            assert_eq!((found.count, found.sampling), (most, Sampling::Poisson { rate }));
         }
     }
 }

@@ -175,6 +175,7 @@ fn participation_rate(sampling: Sampling) -> f64 {
             batch.batch() as f64 / batch.records() as f64
         }
         Sampling::Allocation { rounds_per_epoch } => 1.0 / rounds_per_epoch.get() as f64,
+        Sampling::CyclicPoisson { rate, groups, .. } => rate.get() / groups.get() as f64,
         _ => 1.0,
     }
 }

@@ -25,7 +25,8 @@ pub fn no_noise(plan: &RoundPlan) -> Noise {
         k: group.grid.k(),
         values: Zeroizing::new(vec![0; group.dimension]),
     });
-    Noise { groups: zeros.collect(), process: None }
+    let strategy = plan.inner.strategy.clone();
+    Noise { groups: zeros.collect(), process: None, strategy, permit: None }
 }
 
 /// The contents of a partial sum, without noise.

@@ -8,6 +8,7 @@
 //! - [`Structure`]: a record is a list of named vectors, the same for every record.
 //! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
+//! - [`CorrelatedNoise`], [`CyclicSampler`]: noise that is correlated between rounds, so that less of it adds up.
 //! - [`CanaryLane`]: canaries for privacy audits, in extra coordinates of a group.
 //!
 //! # Guarantee
@@ -30,6 +31,7 @@ mod adapt;
 mod allocation;
 mod canary;
 mod clip;
+mod correlated;
 mod estimate;
 pub mod exact;
 mod group;
@@ -46,6 +48,7 @@ mod plan_error;
 mod planned;
 mod private;
 mod quantile;
+mod recursion;
 mod resolve;
 mod sample;
 mod sampler;
@@ -56,6 +59,7 @@ mod sum;
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
 pub use canary::CanaryLane;
+pub use correlated::CorrelatedNoise;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;
@@ -68,7 +72,7 @@ pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
 pub use sample::{Sample, check_sampler};
 pub use sampler::{
-    AllRecords, AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler,
+    AllRecords, AllocationSampler, CyclicSampler, FixedSampler, PoissonSampler, ShuffleSampler,
     TruncatedPoissonSampler,
 };
 pub use selection::{SampleError, Sampler, Selection};

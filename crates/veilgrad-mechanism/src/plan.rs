@@ -1,11 +1,16 @@
 //! Round plans: the public parameters of a round, validated once.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use veilgrad_events::{ClipNorm, IntegerGrid, NoiseMultiplier, Round};
+use veilgrad_events::{
+    BandedStrategy, ClipNorm, GridError, IntegerGrid, NoiseMultiplier, Round, SampleRate, Sampling,
+    UnitError,
+};
 
 use crate::plan_error::PlanError;
 use crate::planned::{Plan, PlannedContent};
+use crate::recursion::MAX_EXPONENT;
 use crate::resolve::resolve;
 use crate::{Allocation, Group, GroupSize, Sampler, Structure};
 
@@ -69,7 +74,38 @@ impl RoundPlan {
             group.grid = IntegerGrid::for_multiplier(z)
                 .map_err(|error| PlanError::Grid(group.name.clone(), error))?;
         }
-        Ok(Self { inner: Arc::new(Plan { structure, groups: planned, round: 0 }) })
+        Ok(Self { inner: Arc::new(Plan { structure, groups: planned, round: 0, strategy: None }) })
+    }
+
+    /// The same plan with noise that is correlated between rounds; [`CorrelatedNoise`](crate::CorrelatedNoise) draws it.
+    ///
+    /// # Guarantee
+    /// The noise multiplier does not decrease; it is now that of all rounds that measure a record once. The sampler must
+    /// keep records apart for as many rounds as the strategy has bands ([`CyclicSampler`](crate::CyclicSampler)); a round with
+    /// another sampler is refused.
+    ///
+    /// # Errors
+    /// When a group's noise is too large for the integers of the strategy.
+    pub fn correlated(&self, strategy: BandedStrategy) -> Result<Self, PlanError> {
+        let mut plan = Plan::clone(&self.inner);
+        let old_norm = plan.strategy.as_ref().map_or(1.0, BandedStrategy::norm_up);
+        for group in &mut plan.groups {
+            // Rounded up: the product and the quotients round at most four times.
+            let z = group.grid.noise_multiplier() / old_norm * strategy.norm_up();
+            let z = (0..4).fold(z, |z, _| z.next_up());
+            group.grid = correlated_grid(z).map_err(|error| match error {
+                GridOrUnit::Grid(error) => PlanError::Grid(group.name.clone(), error),
+                GridOrUnit::Unit(error) => PlanError::Unit(group.name.clone(), error),
+            })?;
+        }
+        plan.strategy = Some(strategy);
+        Ok(Self { inner: Arc::new(plan) })
+    }
+
+    /// How the noise is correlated between rounds, if it is.
+    #[must_use]
+    pub fn strategy(&self) -> Option<&BandedStrategy> {
+        self.inner.strategy.as_ref()
     }
 
     /// The structure of the records.
@@ -89,13 +125,22 @@ impl RoundPlan {
         Ok(Round::new(sampler.policy(), self.inner.queries()?)?)
     }
 
-    /// The noise multiplier of the single Gaussian that the groups compose to, rounded down.
+    /// The noise multiplier of the single Gaussian that the groups compose to, rounded down. With correlated noise: of all
+    /// rounds that measure a record once.
     ///
     /// # Errors
     /// As for [`RoundPlan::round`].
     pub fn noise_multiplier(&self) -> Result<NoiseMultiplier, PlanError> {
-        let round = Round::new(veilgrad_events::Sampling::All {}, self.inner.queries()?)?;
-        round.noise_multiplier().map_err(|error| PlanError::Unit("all".to_owned(), error))
+        let all = |error| PlanError::Unit("all".to_owned(), error);
+        let sampling = match self.strategy().and_then(|s| NonZeroU64::new(s.bands() as u64)) {
+            None => Sampling::All {},
+            Some(groups) => {
+                let rate = SampleRate::new(1.0).map_err(all)?;
+                Sampling::CyclicPoisson { rate, groups, first_round: 0 }
+            }
+        };
+        let round = Round::new(sampling, self.inner.queries()?)?;
+        round.noise_multiplier().map_err(all)
     }
 
     /// The names of the groups, in order.
@@ -140,5 +185,22 @@ impl RoundPlan {
             PlannedContent::QuantileOfValue(_, _, estimate) => Some(*estimate),
             _ => None,
         }
+    }
+}
+
+enum GridOrUnit {
+    Grid(GridError),
+    Unit(UnitError),
+}
+
+/// The finest grid of at least this noise multiplier whose noise leaves room for the recursion of correlated noise.
+fn correlated_grid(z: f64) -> Result<IntegerGrid, GridOrUnit> {
+    let z = NoiseMultiplier::new(z).map_err(GridOrUnit::Unit)?;
+    let grid = IntegerGrid::for_multiplier(z).map_err(GridOrUnit::Grid)?;
+    match grid.k().checked_sub(MAX_EXPONENT) {
+        None | Some(0) => Ok(grid),
+        // Less sensitivity at the same noise multiplier, or at a larger one.
+        Some(excess) => IntegerGrid::new(grid.s_int() >> excess, MAX_EXPONENT)
+            .map_err(|_| GridOrUnit::Grid(GridError::Multiplier(z.get()))),
     }
 }

@@ -1,6 +1,6 @@
 //! A resolved plan: groups with indices instead of names, and their grids.
 
-use veilgrad_events::{ClipNorm, IntegerGrid, JointScale, SumQuery, WeightBound};
+use veilgrad_events::{BandedStrategy, ClipNorm, IntegerGrid, JointScale, SumQuery, WeightBound};
 
 use crate::clip::ClipRule;
 use crate::group::Estimator;
@@ -14,6 +14,8 @@ pub(crate) struct Plan {
     pub(crate) groups: Vec<PlannedGroup>,
     /// The number of rounds that it was adapted to.
     pub(crate) round: u64,
+    /// How the noise of all groups is correlated between rounds; `None` for independent noise.
+    pub(crate) strategy: Option<BandedStrategy>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +92,13 @@ impl Plan {
             .iter()
             .map(|group| {
                 let (clip, dimension) = (group.sensitivity()?, group.dimension as u64);
-                Ok(SumQuery::exact(group.name.as_str(), clip, dimension, group.grid)?)
+                let (name, grid) = (group.name.as_str(), group.grid);
+                Ok(match &self.strategy {
+                    None => SumQuery::exact(name, clip, dimension, grid)?,
+                    Some(strategy) => {
+                        SumQuery::correlated(name, clip, dimension, grid, strategy.clone())?
+                    }
+                })
             })
             .collect()
     }

@@ -1,5 +1,7 @@
 //! The sample of a round, drawn once with a permit.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
     Sampling, SumQuery,
@@ -19,6 +21,8 @@ use crate::selection::{Kind, SampleError, Sampler, Selection};
 pub struct Sample {
     selection: Private<Selection>,
     permit: RoundPermit,
+    /// Whether correlated noise was drawn for it.
+    has_noise: AtomicBool,
 }
 
 impl Sample {
@@ -46,7 +50,8 @@ impl Sample {
         selection
             .check(charged, records)
             .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
-        Ok(Self { selection: Private::new(selection), permit })
+        let (selection, has_noise) = (Private::new(selection), AtomicBool::new(false));
+        Ok(Self { selection, permit, has_noise })
     }
 
     /// The ids of the sampled records. They are private: use them only to fetch records.
@@ -68,6 +73,11 @@ impl Sample {
         };
         let padded = self.ids().map(Some).chain(std::iter::repeat(None));
         Some(padded.take(usize::try_from(size).unwrap_or(usize::MAX)))
+    }
+
+    /// Marks that correlated noise is drawn for this sample; false if it was before.
+    pub(crate) fn claim_noise(&self) -> bool {
+        !self.has_noise.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) const fn permit(&self) -> &RoundPermit {

@@ -155,7 +155,7 @@ pub struct AllocationSampler {
 }
 
 struct AllocatedEpoch {
-    allocation: subset::EpochAllocation,
+    allocation: subset::Partition,
     run: u64,
     next_round: u64,
 }
@@ -184,13 +184,13 @@ impl Sampler for AllocationSampler {
         let index = round % self.rounds_per_epoch;
         if index == 0 {
             let key = RoundKey::from_os()?;
-            let allocation = subset::EpochAllocation::draw(&key, records, self.rounds_per_epoch)?;
+            let allocation = subset::Partition::draw(&key, records, self.rounds_per_epoch)?;
             self.epoch = Some(AllocatedEpoch { allocation, run, next_round: round });
         }
         let epoch = self.epoch.as_mut().filter(|epoch| epoch.is_next(run, round));
         let epoch = epoch.ok_or(SampleError::EpochOrder)?;
         epoch.next_round += 1;
-        Ok(Selection::ids(epoch.allocation.round(index).unwrap_or(&[]).to_vec()))
+        Ok(Selection::ids(epoch.allocation.group(index).to_vec()))
     }
 }
 
@@ -252,5 +252,69 @@ impl Sampler for ShuffleSampler {
         epoch.next_round += 1;
         ids.sort_unstable();
         Ok(Selection::ids(ids))
+    }
+}
+
+/// Cyclic Poisson sampling: puts each record into one of `groups` groups, uniformly and independently, and takes each record
+/// of the next group with the same probability in every round. A record takes part at most once in `groups` consecutive rounds.
+///
+/// # Guarantee
+/// The groups are drawn with a fresh key before the first round of the segment, kept in memory only, and never shown. A sampler
+/// that did not draw the first round of the segment in this run refuses the others: a run that is interrupted begins a new segment,
+/// with new groups.
+///
+/// # Example
+/// ```
+/// use std::num::NonZeroU64;
+/// use veilgrad_events::SampleRate;
+/// use veilgrad_mechanism::{CyclicSampler, check_sampler};
+///
+/// // Of 100 records about 25 are in each group, and about 5 in each sample.
+/// let groups = NonZeroU64::new(4).ok_or("zero")?;
+/// check_sampler(&mut CyclicSampler::new(SampleRate::new(0.2)?, groups, 0), 100)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CyclicSampler {
+    rate: SampleRate,
+    groups: NonZeroU64,
+    first_round: u64,
+    poisson: subset::Poisson,
+    segment: Option<Segment>,
+}
+
+struct Segment {
+    records: subset::Partition,
+    run: u64,
+    next_round: u64,
+}
+
+impl CyclicSampler {
+    /// A sampler for the segment that begins with round `first_round` of its run.
+    #[must_use]
+    pub fn new(rate: SampleRate, groups: NonZeroU64, first_round: u64) -> Self {
+        Self { rate, groups, first_round, poisson: subset::Poisson::new(rate), segment: None }
+    }
+}
+
+impl Sampler for CyclicSampler {
+    fn policy(&self) -> Sampling {
+        let (rate, groups, first_round) = (self.rate, self.groups, self.first_round);
+        Sampling::CyclicPoisson { rate, groups, first_round }
+    }
+
+    fn select(&mut self, permit: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
+        let (run, round) = (permit.run(), permit.number());
+        if round == self.first_round {
+            let records = subset::Partition::draw(&RoundKey::from_os()?, records, self.groups)?;
+            self.segment = Some(Segment { records, run, next_round: round });
+        }
+        let segment = self.segment.as_mut().filter(|s| (s.run, s.next_round) == (run, round));
+        let segment = segment.ok_or(SampleError::SegmentOrder)?;
+        segment.next_round += 1;
+        let index = (round - self.first_round) % self.groups;
+        let members = segment.records.group(index);
+        let positions = self.poisson.draw(&RoundKey::from_os()?, members.len() as u64)?;
+        let id = |position: u64| members.get(usize::try_from(position).ok()?).copied();
+        Ok(Selection::ids(positions.into_iter().filter_map(id).collect()))
     }
 }

@@ -95,6 +95,11 @@ pub enum SampleError {
     /// A round of an epoch (of a shuffle or a random allocation) was drawn out of order or by another sampler than the first.
     #[error("an epoch must be drawn in order by one sampler, from its first round on")]
     EpochOrder,
+    /// A round of cyclic sampling was drawn out of order or by another sampler than the first of its segment.
+    #[error(
+        "a segment of cyclic sampling must be drawn in order by one sampler, from its first round on"
+    )]
+    SegmentOrder,
     /// Random words could not be drawn.
     #[error(transparent)]
     Random(#[from] RandomError),

@@ -50,6 +50,8 @@ pub struct ClippedSum {
 struct NoiseOrigin {
     /// The process that drew it; `None` for test noise, which protects nothing.
     process: Option<ProcessIdentity>,
+    /// The id of the permit that it was drawn for, if it was drawn for one.
+    permit: Option<u64>,
 }
 
 /// A sum was not released.
@@ -67,8 +69,8 @@ pub enum ReleaseError {
     /// The permit or the noise belongs to another process, from which this one was forked.
     #[error("the permit or the noise belongs to another process")]
     OtherProcess,
-    /// The noise was drawn for other groups than those of the sum.
-    #[error("the noise was drawn for another plan")]
+    /// The noise was drawn for other groups than those of the sum, or for another round.
+    #[error("the noise was drawn for another plan or round")]
     ForeignNoise,
     /// The sum already has noise.
     #[error("the sum already has noise")]
@@ -183,7 +185,8 @@ impl ClippedSum {
     ///
     /// # Guarantee
     /// `Y = A + floor(2^k Z)` modulo 2^64 per coordinate, with the grid of each group as the ledger
-    /// charged it.
+    /// charged it. With correlated noise the releases of all rounds are a function of a Gaussian mechanism
+    /// ([`CorrelatedNoise`](crate::CorrelatedNoise)).
     ///
     /// # Errors
     /// When the sum belongs to another sample, the permit does not cover these groups, the noise was
@@ -209,10 +212,11 @@ impl ClippedSum {
         }
         let groups = self.records.plan.groups.iter();
         let drawn = noise.groups.iter().map(|noise| (noise.k, noise.values.len()));
-        if !drawn.eq(groups.map(|group| (group.grid.k(), group.dimension))) {
+        let same_groups = drawn.eq(groups.map(|group| (group.grid.k(), group.dimension)));
+        if !same_groups || noise.strategy != self.records.plan.strategy {
             return Err(ReleaseError::ForeignNoise);
         }
-        self.noise = Some(NoiseOrigin { process: noise.process });
+        self.noise = Some(NoiseOrigin { process: noise.process, permit: noise.permit });
         for (mut noise, sums) in noise.groups.into_iter().zip(&mut self.records.groups) {
             sums.sums.add_owned(std::mem::take(&mut *noise.values));
         }
@@ -228,6 +232,10 @@ impl ClippedSum {
         let permit = sample.permit();
         if permit.id() != self.records.permit {
             return Err(ReleaseError::ForeignSample);
+        }
+        // Correlated noise has a place in its segment.
+        if noise.permit.is_some_and(|drawn_for| drawn_for != permit.id()) {
+            return Err(ReleaseError::ForeignNoise);
         }
         // Test noise has no process.
         let same_process = noise.process.is_none_or(|process| process == permit.process());
@@ -250,7 +258,8 @@ impl ClippedSum {
     fn check_charged(&self, permit: &RoundPermit) -> Result<(), ReleaseError> {
         let (planned, charged) = (self.records.plan.queries()?, permit.round().queries());
         let same = |(a, b): &(&SumQuery, &SumQuery)| {
-            (a.group(), a.dimension(), a.grid()) == (b.group(), b.dimension(), b.grid())
+            let same_integers = (a.dimension(), a.grid()) == (b.dimension(), b.grid());
+            a.group() == b.group() && same_integers && a.strategy() == b.strategy()
         };
         let covered = planned.iter().zip(charged).take_while(same).count();
         match planned.get(covered).or(charged.get(covered)) {

@@ -24,7 +24,7 @@ const BLOCKS: u16 = 0;
 const TRUNCATION: u16 = 1;
 const BATCH: u16 = 2;
 const SHUFFLE: u16 = 3;
-const ALLOCATION: u16 = 4;
+const PARTITION: u16 = 4;
 
 /// Poisson sampling: every record is taken independently, with probability exactly `rate`.
 ///
@@ -238,56 +238,55 @@ pub fn permutation(key: &RoundKey, records: u64) -> Result<Vec<u64>, RandomError
     Ok(order)
 }
 
-/// The rounds of one epoch of random allocation: every record is in one of them, uniformly and independently of the others.
+/// A random partition of the records: every record is in one of the groups, uniformly and independently of the others.
 ///
 /// # Guarantee
-/// All allocations of the records to the rounds are equally likely.
+/// All assignments of the records to the groups are equally likely.
 ///
 /// # Example
 /// ```
 /// use std::num::NonZeroU64;
-/// use veilgrad_random::{RoundKey, subset::EpochAllocation};
+/// use veilgrad_random::{RoundKey, subset::Partition};
 ///
-/// let epoch = EpochAllocation::draw(&RoundKey::from_os()?, 1000, NonZeroU64::new(10).unwrap())?;
-/// let sizes = (0..10).map(|round| epoch.round(round).map_or(0, <[u64]>::len));
-/// assert_eq!(sizes.sum::<usize>(), 1000); // every record once
+/// let groups = NonZeroU64::new(10).ok_or("zero")?;
+/// let partition = Partition::draw(&RoundKey::from_os()?, 1000, groups)?;
+/// assert_eq!((0..10).map(|group| partition.group(group).len()).sum::<usize>(), 1000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct EpochAllocation {
-    /// The records, ordered by round and id.
+pub struct Partition {
+    /// The records, ordered by group and id.
     records: Vec<u64>,
-    /// Where the records of each round begin, and the end of the last.
+    /// Where the records of each group begin, and the end of the last group that has some.
     starts: Vec<usize>,
 }
 
-impl EpochAllocation {
-    /// Draws an epoch of `rounds` rounds for the records `0..records`.
+impl Partition {
+    /// Draws a partition of the records `0..records`.
     ///
     /// # Errors
     /// When another process drew the key.
-    pub fn draw(key: &RoundKey, records: u64, rounds: NonZeroU64) -> Result<Self, RandomError> {
+    pub fn draw(key: &RoundKey, records: u64, groups: NonZeroU64) -> Result<Self, RandomError> {
         let streams = key.streams()?;
-        let mut slots = Vec::new();
+        let mut members = Vec::new();
         for block in 0..records.div_ceil(BLOCK) {
-            let mut stream = streams.stream(Purpose::Sample, ALLOCATION, block);
+            let mut stream = streams.stream(Purpose::Sample, PARTITION, block);
             let start = block.saturating_mul(BLOCK).min(records);
             let end = start.saturating_add(BLOCK).min(records);
-            slots.extend((start..end).map(|record| (stream.below(rounds.get()), record)));
+            members.extend((start..end).map(|record| (stream.below(groups.get()), record)));
         }
-        slots.sort_unstable();
-        let first_of = |round: u64| slots.partition_point(|(slot, _)| *slot < round);
-        // Beyond the last round that has a record, every round is empty.
-        let last = slots.last().map_or(0, |(slot, _)| slot.saturating_add(1));
-        let starts = (0..=last).map(first_of).collect();
-        Ok(Self { records: slots.into_iter().map(|(_, record)| record).collect(), starts })
+        members.sort_unstable();
+        let first_of = |group: u64| members.partition_point(|(of, _)| *of < group);
+        let groups_with_records = members.last().map_or(0, |(group, _)| group.saturating_add(1));
+        let starts = (0..=groups_with_records).map(first_of).collect();
+        Ok(Self { records: members.into_iter().map(|(_, record)| record).collect(), starts })
     }
 
-    /// The records of a round, in ascending order; `None` if it has none.
+    /// The records of a group, in ascending order.
     #[must_use]
-    pub fn round(&self, round: u64) -> Option<&[u64]> {
-        let index = usize::try_from(round).ok()?;
-        let (from, to) = (*self.starts.get(index)?, *self.starts.get(index.checked_add(1)?)?);
-        self.records.get(from..to)
+    pub fn group(&self, group: u64) -> &[u64] {
+        let start = |group: u64| self.starts.get(usize::try_from(group).ok()?).copied();
+        let range = start(group).zip(group.checked_add(1).and_then(start));
+        range.and_then(|(from, to)| self.records.get(from..to)).unwrap_or_default()
     }
 }
 
@@ -329,33 +328,38 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_has_every_record_in_exactly_one_round() {
-        for (records, rounds) in [(0, 3), (1, 1), (1, 9), (1000, 7), (200_000, 13), (5, 1_000_000)]
+    fn a_partition_has_every_record_in_exactly_one_group() {
+        for (records, groups) in [(0, 3), (1, 1), (1, 9), (1000, 7), (200_000, 13), (5, 1_000_000)]
         {
-            let epoch =
-                EpochAllocation::draw(&key(), records, NonZeroU64::new(rounds).unwrap()).unwrap();
+            let partition =
+                Partition::draw(&key(), records, NonZeroU64::new(groups).unwrap()).unwrap();
             let mut all = Vec::new();
-            for round in 0..rounds {
-                let ids = epoch.round(round).unwrap_or(&[]);
-                assert!(ids.is_sorted_by(|a, b| a < b));
-                all.extend_from_slice(ids);
+            for group in 0..groups {
+                assert!(partition.group(group).is_sorted_by(|a, b| a < b));
+                all.extend_from_slice(partition.group(group));
             }
             all.sort_unstable();
-            assert_eq!(all, (0..records).collect::<Vec<_>>());
-            assert!(epoch.round(rounds).is_none() && epoch.round(u64::MAX).is_none());
+            assert!(all.into_iter().eq(0..records));
+            assert!(partition.group(groups).is_empty() && partition.group(u64::MAX).is_empty());
         }
     }
 
-    /// Sizes of the rounds of n = 2^18 records: within 7 standard deviations, false alarm below 3e-12 each.
+    /// Sizes of the groups of n = 2^18 records, and of the pairs of neighbours in the same group: each within 7 standard
+    /// deviations, false alarm below 3e-12.
     #[test]
-    fn rounds_of_an_allocation_are_equally_likely() {
-        let (n, rounds) = (1u64 << 18, 10);
-        let epoch = EpochAllocation::draw(&key(), n, NonZeroU64::new(rounds).unwrap()).unwrap();
-        let (mean, q) = (n as f64 / rounds as f64, 1.0 / rounds as f64);
-        for round in 0..rounds {
-            let size = epoch.round(round).unwrap().len() as f64;
-            assert!((size - mean).abs() < 7.0 * (mean * (1.0 - q)).sqrt(), "{round}: {size}");
+    fn groups_of_a_partition_are_equally_likely_and_independent() {
+        let (n, groups) = (1u64 << 18, 10u64);
+        let partition = Partition::draw(&key(), n, NonZeroU64::new(groups).unwrap()).unwrap();
+        let within = |count: usize, of: f64, q: f64| {
+            (count as f64 - of * q).abs() < 7.0 * (of * q * (1.0 - q)).sqrt()
+        };
+        let mut neighbours = 0;
+        for group in 0..groups {
+            let members = partition.group(group);
+            assert!(within(members.len(), n as f64, 0.1), "{group}: {}", members.len());
+            neighbours += members.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
         }
+        assert!(within(neighbours, n as f64 - 1.0, 0.1), "{neighbours}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use fork::Fork;
 use veilgrad::accounting::Tightest;
 use veilgrad::events::{Budget, IntegerGrid, LedgerError, Mode, ProcessIdentity};
 use veilgrad::ledger::{Ledger, Options};
-use veilgrad::mechanism::{ReleaseError, SampleError};
+use veilgrad::mechanism::{NoiseError, ReleaseError, SampleError};
 use veilgrad::prelude::*;
 use veilgrad::random::{RandomError, RoundKey, gaussian, subset};
 
@@ -126,6 +126,20 @@ fn a_forked_child_has_nothing_of_its_parents() {
     let grid = IntegerGrid::new(1, 8).unwrap();
     let batch = veilgrad::events::FixedBatch::new(10, 2).unwrap();
 
+    // A segment of correlated noise in its second round, and one with noise that was drawn ahead.
+    let strategy = veilgrad::events::BandedStrategy::new(1, vec![2, 1]).unwrap();
+    let correlated = plan.correlated(strategy).unwrap();
+    let (half, two) = (SampleRate::new(0.5).unwrap(), std::num::NonZeroU64::new(2).unwrap());
+    let mut cyclic = veilgrad::mechanism::CyclicSampler::new(half, two, 0);
+    let mut segment_run = Run::open(MemoryLedger::new(), header()).unwrap();
+    let turns = segment_run.reserve(&correlated.round(&cyclic).unwrap(), 2).unwrap();
+    let turns: Vec<Sample> =
+        turns.map(|permit| Sample::draw(permit, &mut cyclic, 0).unwrap()).collect();
+    let source = || veilgrad::mechanism::CorrelatedNoise::new(&correlated, 9).unwrap();
+    let (mut segment, mut prepared) = (source(), source());
+    let first_noise = segment.draw(&turns[0], 1).unwrap();
+    prepared.prepare(1).unwrap();
+
     if first {
         assert_eq!(std::process::id(), 1);
         unshare_pids();
@@ -156,6 +170,9 @@ fn a_forked_child_has_nothing_of_its_parents() {
                 subset::without_replacement(&key, batch).err() == foreign,
                 subset::permutation(&key, 10).err() == foreign,
                 release(&plan, sample(&mut own, &plan), draw()).is_none(),
+                segment.draw(&turns[1], 1).err()
+                    == Some(NoiseError::Random(RandomError::OtherProcess)),
+                prepared.prepare(1).err() == Some(NoiseError::Random(RandomError::OtherProcess)),
             ];
             let wrong = refused.iter().position(|refused| !refused);
             // Does not run the destructors of the parent's handles.
@@ -171,6 +188,8 @@ fn a_forked_child_has_nothing_of_its_parents() {
     assert_eq!(release(&plan, held, drawn), None);
     assert_eq!(release(&plan, other, spare), None);
     assert!(sum.release_noisy(covered).is_ok());
+    drop(first_noise);
+    assert!(segment.draw(&turns[1], 1).is_ok() && prepared.prepare(1).is_ok());
     assert!(gaussian::fill(&key, 0, grid, &mut Vec::new(), 2, 1).is_ok());
     durable.reserve(&ledger_round, 1).unwrap();
     handle.tighten("data", Epsilon::new(7.0).unwrap()).unwrap();

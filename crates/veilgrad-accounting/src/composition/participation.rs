@@ -42,6 +42,8 @@ pub(crate) struct RunSoFar {
     epochs: HashMap<FixedBatch, Epoch>,
     /// The last epoch of random allocation, for every number of rounds per epoch.
     allocations: HashMap<NonZeroU64, AllocationEpoch>,
+    /// The last segment of cyclic sampling.
+    segment: Option<Segment>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +51,16 @@ struct AllocationEpoch {
     number: u64,
     /// The noise multiplier at which the epoch is paid for.
     z: f64,
+}
+
+/// Consecutive rounds of one run with the same cyclic sampling and noise.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    sampling: Sampling,
+    z: f64,
+    /// The number of its rounds so far, and of the round that follows them in the run.
+    rounds: u64,
+    end: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,16 +89,35 @@ impl RunSoFar {
         self.rounds = first
             .checked_add(rounds.count)
             .ok_or_else(|| Unsupported::new("a run has more than 2^64 rounds"))?;
-        let (z, count) = (rounds.noise_multiplier.get(), rounds.count);
+        let z = rounds.noise_multiplier.get();
+        // With cyclic sampling a record has one Poisson sample for every time that its group has its turn. That the group is
+        // random is not counted as protection, so the cost is only an upper bound.
+        let (sampling, count) = match rounds.sampling {
+            Sampling::CyclicPoisson { rate, groups, .. } => {
+                let turns = self.turns(rounds, first, groups);
+                if turns == 0 {
+                    return Ok((Cost::Nothing, false));
+                }
+                (Sampling::Poisson { rate }, turns)
+            }
+            sampling => (sampling, rounds.count),
+        };
+        let is_cyclic = sampling != rounds.sampling;
         let whole = z / f64::from(adjacency.sensitivity());
         // All records of a group may be in the same round.
         let whole = whole / records.get() as f64;
         let is_group = records.get() > 1;
         let always = |z: f64| Cost::Always(count as f64 / z / z);
         let sampled = |sampled: Sampled, z: f64| Cost::Sampled(Step { sampled, z }, count);
-        Ok(match (rounds.sampling, adjacency) {
+        let (cost, attained) = match (sampling, adjacency) {
             (Sampling::All {}, _) => (always(whole), true),
             (Sampling::Poisson { rate }, _) if rate.get() >= 1.0 => (always(whole), true),
+            // Records of one person may be in different groups, whose turns overlap in the rounds that measure them.
+            (Sampling::Poisson { .. }, adjacency) if is_group && is_cyclic => {
+                return Err(Unsupported::new(format!(
+                    "cyclic sampling under {adjacency} adjacency has no analysis of groups of records here"
+                )));
+            }
             (Sampling::Poisson { rate }, Adjacency::AddRemove | Adjacency::ZeroOut) if is_group => {
                 let (rate, records) = (rate.get(), records.get());
                 // Of so many records hardly ever is none sampled, and weights of mixtures would underflow.
@@ -156,7 +187,22 @@ impl RunSoFar {
                     "{policy:?} under {adjacency} adjacency has no analysis here"
                 )));
             }
-        })
+        };
+        Ok((cost, attained && !is_cyclic))
+    }
+
+    /// How many more turns a group has at most by these rounds of cyclic sampling, the first of which has number `first`.
+    ///
+    /// Among `n` consecutive rounds every group has at most `ceil(n / groups)` turns. Rounds that do not follow the last ones, or
+    /// have another segment, rate, number of groups or noise, are counted from their own beginning.
+    fn turns(&mut self, rounds: &Folded, first: u64, groups: NonZeroU64) -> u64 {
+        let (sampling, z) = (rounds.sampling, rounds.noise_multiplier.get());
+        let is_same = |s: &Segment| s.sampling == sampling && s.z == z && s.end == first;
+        let before = self.segment.filter(is_same).map_or(0, |segment| segment.rounds);
+        // Both are at most the number of rounds of the run, which fits.
+        let (rounds, end) = (before + rounds.count, first + rounds.count);
+        self.segment = Some(Segment { sampling, z, rounds, end });
+        rounds.div_ceil(groups.get()) - before.div_ceil(groups.get())
     }
 
     /// The cost of `count` rounds of random allocation from round number `first` on: all epochs that they touch and that are
@@ -289,6 +335,96 @@ mod tests {
             }
         }
         assert_eq!(runs, 4 * 54 * 54 * 27);
+    }
+
+    /// A block of cyclic rounds: rate, groups, first round of its segment, number and noise. `None` for rounds on all records.
+    type CyclicBlock = (Option<(f64, u64, u64)>, u64, f64);
+
+    fn cyclic(block: &CyclicBlock) -> Folded {
+        let sampling = block.0.map_or(Sampling::All {}, |(rate, groups, first_round)| {
+            let rate = veilgrad_events::SampleRate::new(rate).unwrap();
+            let groups = NonZeroU64::new(groups).unwrap();
+            Sampling::CyclicPoisson { rate, groups, first_round }
+        });
+        let noise_multiplier = NoiseMultiplier::new(block.2).unwrap();
+        Folded { count: block.1, sampling, noise_multiplier }
+    }
+
+    /// The number of steps with noise z that cyclic rounds add up to.
+    fn steps(blocks: &[CyclicBlock], z: f64, adjacency: Adjacency) -> u64 {
+        let mut run = RunSoFar::default();
+        let costs = blocks.iter().map(|block| run.add(&cyclic(block), adjacency).unwrap().0);
+        let count = costs.map(|cost| match cost {
+            Cost::Sampled(step, count) if step.z == z => count,
+            _ => 0,
+        });
+        count.sum()
+    }
+
+    /// Whatever a record's group in each segment is, it has no more turns with noise z than are charged. By brute force: all runs
+    /// of three blocks, in which blocks of the same segment may follow each other, stop or be interrupted. A record's group in
+    /// a segment is fixed, so the turns are counted for every choice of groups.
+    #[test]
+    fn no_choice_of_groups_has_more_turns_than_are_charged() {
+        let groups = 3;
+        let blocks: Vec<CyclicBlock> = [Some((0.5, groups, 0)), Some((0.5, groups, 1)), None]
+            .into_iter()
+            .flat_map(|policy| [1, 2, 3, 4, 7].map(|count| (policy, count)))
+            .flat_map(|(policy, count)| [1.0, 2.0].map(|z| (policy, count, z)))
+            .collect();
+        for (a, b) in blocks.iter().flat_map(|a| blocks.iter().map(move |b| (*a, *b))) {
+            for c in &blocks {
+                let run = [a, b, *c];
+                // The numbers of the rounds of each segment and noise.
+                let mut turns: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
+                let mut number = 0;
+                for (policy, count, z) in &run {
+                    for _ in 0..*count {
+                        if let Some((_, _, first)) = policy {
+                            turns.entry((*first, z.to_bits())).or_default().push(number);
+                        }
+                        number += 1;
+                    }
+                }
+                for z in [1.0f64, 2.0] {
+                    let most_turns = |rounds: &Vec<u64>| {
+                        let of_group = |g| rounds.iter().filter(|t| *t % groups == g).count();
+                        (0..groups).map(of_group).max().unwrap_or(0) as u64
+                    };
+                    let of_noise = turns.iter().filter(|((_, bits), _)| *bits == z.to_bits());
+                    let most: u64 = of_noise.map(|(_, rounds)| most_turns(rounds)).sum();
+                    let charged = steps(&run, z, Adjacency::AddRemove);
+                    assert!(charged >= most, "{run:?}: {charged} {most}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_costs_its_turns_however_it_is_divided_and_every_further_segment_its_own() {
+        let block = |count, first| (Some((0.25, 4, first)), count, 1.0);
+        let add_remove = Adjacency::AddRemove;
+        for (first, second) in (0..20).flat_map(|a| (0..20).map(move |b| (a, b))) {
+            let whole = steps(&[block(first + second, 0)], 1.0, add_remove);
+            assert_eq!(whole, (first + second).div_ceil(4));
+            assert_eq!(steps(&[block(first, 0), block(second, 0)], 1.0, add_remove), whole);
+            // The second one has other groups of records.
+            let two = steps(&[block(first, 0), block(second, first)], 1.0, add_remove);
+            assert_eq!(
+                two,
+                if first == 0 { whole } else { first.div_ceil(4) + second.div_ceil(4) }
+            );
+        }
+        let mut run = RunSoFar::default();
+        let (cost, attained) = run.add(&cyclic(&block(9, 0)), Adjacency::ReplaceOne).unwrap();
+        assert!(
+            !attained
+                && matches!(cost, Cost::Sampled(Step { sampled: Sampled::PoissonReplaced(q), .. }, 3) if q == 0.25)
+        );
+        let everyone = (Some((1.0, 4, 0)), 9, 2.0);
+        let (cost, _) = RunSoFar::default().add(&cyclic(&everyone), add_remove).unwrap();
+        assert!(matches!(cost, Cost::Always(squares) if squares == 0.75));
+        assert_eq!(steps(&[block(u64::MAX, 0)], 1.0, add_remove), 1 << 62);
     }
 
     #[test]

@@ -210,6 +210,11 @@ impl Statement<'_> {
                                            counted as protection"
                     .to_owned()
             }
+            Some(Sampling::CyclicPoisson { rate, groups, .. }) => format!(
+                "one of {groups} groups of records had its turn, and each of its records was chosen by itself at rate {} \
+                 (cyclic Poisson sampling; every record was put into a group at random, and no one was told which)",
+                up(rate.get())
+            ),
             Some(Sampling::TruncatedPoisson(truncated)) => format!(
                 "each record was chosen by itself at rate {}, and never more than {} of them (truncated Poisson \
                  sampling)",
@@ -226,11 +231,19 @@ impl Statement<'_> {
                 "samples were drawn as the ledger says, not the same way in all rounds".to_owned()
             }
         };
+        let correlated = match self.done.sampling {
+            Some(Sampling::CyclicPoisson { .. }) => {
+                " The noise of a round may be correlated with that of the rounds before it, in which other groups had their \
+                 turn; noise and noise multiplier are then those of the Gaussian mechanism that measures one turn of a \
+                 record over all rounds that it affects, and an interrupted run pays for every turn that it began."
+            }
+            _ => "",
+        };
         let groups: Vec<String> = self.done.groups.iter().map(released).collect();
         format!(
             "What was done. In each of {} rounds, {sampling}. Released from that one sample{}: {}. Together, the \
-             releases of a round are one Gaussian mechanism with noise multiplier {}{}. Every round was charged to the \
-             ledger, on disk, before its sample was drawn.",
+             releases of a round are one Gaussian mechanism with noise multiplier {}{}.{correlated} Every round was charged \
+             to the ledger, on disk, before its sample was drawn.",
             self.done.rounds,
             if self.done.uniform { "" } else { ", in the last round (the ledger has all of them)" },
             groups.join("; "),

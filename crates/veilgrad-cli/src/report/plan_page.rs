@@ -67,8 +67,13 @@ impl PlanPage {
     }
 }
 
-/// The page: values, attacker, curves, advice on other batch sizes, and a configuration.
-pub(crate) fn plan_page(plan: &PlanPage, curves: &Curves, advice: &[[String; 3]]) -> String {
+/// The page: values, attacker, curves, advice on other batch sizes and on correlated noise, and a configuration.
+pub(crate) fn plan_page(
+    plan: &PlanPage,
+    curves: &Curves,
+    advice: &[[String; 3]],
+    correlated: &str,
+) -> String {
     let mut body = "<h1>Privacy plan</h1>\n<p class=\"lead\">A plan promises nothing yet: the report of a run says what \
                     holds.</p>\n"
         .to_owned();
@@ -95,6 +100,10 @@ pub(crate) fn plan_page(plan: &PlanPage, curves: &Curves, advice: &[[String; 3]]
             );
         }
         body.push_str("</table></div>\n");
+    }
+    if !correlated.is_empty() {
+        let text = escape(correlated);
+        let _ = write!(body, "<h2>Correlated noise</h2>\n<p>{text}</p>\n");
     }
     if let Some(toml) = &plan.toml {
         let toml = escape(toml);

@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::argument::{Arguments, Command, Plan, RunOf};
 use crate::budget::BudgetStatus;
 use crate::error::{self, Error};
-use crate::plan::{Solved, batch_rows};
+use crate::plan::{Solved, batch_rows, correlated};
 use crate::report::chart::escape;
 use crate::report::layout::{STYLE, document};
 use crate::report::page::privacy_charts;
@@ -146,7 +146,7 @@ fn plan(solved: &Solved<'_>) -> Result<Value, Error> {
         .map(|(key, value, name)| json!({ "key": key, "value": value, "name": name }))
         .collect();
     Ok(json!({
-        "plan": solved.document(&[]),
+        "plan": solved.document(&[], None),
         "cards": cards,
         "words": page.words(),
         "warnings": page.warnings(),
@@ -162,7 +162,10 @@ fn charts(solved: &Solved<'_>) -> Result<Value, Error> {
 }
 
 fn advice(solved: &Solved<'_>) -> Result<Value, Error> {
-    Ok(json!({ "advice": batch_rows(&solved.batches()) }))
+    Ok(json!({
+        "advice": batch_rows(&solved.batches()),
+        "correlated": correlated::as_text(solved.correlated().as_ref()),
+    }))
 }
 
 fn files(listing: &Listing) -> Value {
@@ -284,7 +287,10 @@ mod tests {
         assert!(charts.iter().all(|chart| chart["svg"].as_str().unwrap().starts_with("<svg ")));
         assert_eq!(answered(QUERY, advice)["advice"], json!([]));
         let noise = "records=60000&batch=256&steps=100&delta=1e-5&epsilon=3";
-        assert_eq!(answered(noise, advice)["advice"].as_array().unwrap().len(), 5);
+        let found = answered(noise, advice);
+        assert_eq!(found["advice"].as_array().unwrap().len(), 5);
+        assert!(found["correlated"].as_str().unwrap().contains("is correlated over"), "{found}");
+        assert_eq!(answered(QUERY, advice)["correlated"], "");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use veilgrad_events::{
-    BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate, Sampling,
-    TruncatedPoisson,
+    BandedStrategy, BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate,
+    Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::{
-    AllocationSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler, ShuffleSampler,
-    TruncatedPoissonSampler,
+    AllocationSampler, CyclicSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler,
+    ShuffleSampler, TruncatedPoissonSampler,
 };
 use veilgrad_nn::{
     Adagrad, Adam, Clipping, Contribution, Loss, Model, Optimizer, Performance, RmsProp, Schedule,
@@ -47,10 +47,14 @@ pub(crate) fn trainer(
     config: &Config,
     model: Model,
     noise: NoiseMultiplier,
+    strategy: Option<&BandedStrategy>,
     threads: usize,
 ) -> Result<Trainer<AnyOptimizer>, Error> {
     let performance = Performance { threads, ..Performance::default() };
-    let (loss, plan) = (loss(config), plan(config, noise)?);
+    let (loss, mut plan) = (loss(config), plan(config, noise)?);
+    if let Some(strategy) = strategy {
+        plan = plan.correlated(strategy.clone(), config.rounds());
+    }
     let trainer = Trainer::new(model, loss, plan, optimizer(config), schedule(config), performance)
         .map_err(Error::usage)?;
     Ok(match &config.train.class_weights {
@@ -201,6 +205,9 @@ pub(crate) fn sampler(sampling: Sampling) -> Result<Box<dyn Sampler>, Error> {
         Sampling::Poisson { rate } => Ok(Box::new(PoissonSampler::new(rate))),
         Sampling::Fixed(batch) => Ok(Box::new(FixedSampler::new(batch))),
         Sampling::Shuffle(batch) => Ok(Box::new(ShuffleSampler::new(batch))),
+        Sampling::CyclicPoisson { rate, groups, first_round } => {
+            Ok(Box::new(CyclicSampler::new(rate, groups, first_round)))
+        }
         Sampling::TruncatedPoisson(policy) => Ok(Box::new(TruncatedPoissonSampler::new(policy))),
         Sampling::Allocation { rounds_per_epoch } => {
             Ok(Box::new(AllocationSampler::new(rounds_per_epoch)))

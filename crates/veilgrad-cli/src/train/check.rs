@@ -1,5 +1,6 @@
 //! Checking configurations: all that is wrong, with lines; messages say what would be valid.
 
+mod correlated;
 mod data;
 mod declaration;
 mod model;
@@ -28,6 +29,7 @@ impl Config {
         self.check_privacy(problems);
         self.check_groups(problems);
         self.check_precondition(problems);
+        self.check_correlated(problems);
         self.declaration().find_problems(problems);
         self.model.check_start(problems);
         self.check_files(problems);

@@ -41,7 +41,7 @@ fn seconds(config: &Config, threads: usize) -> Option<f64> {
     let mut model = build::model(&config.declaration()).ok()?;
     config.model.frozen.iter().try_for_each(|pattern| model.freeze(pattern)).ok()?;
     let noise = NoiseMultiplier::new(1.0).ok()?;
-    let mut trainer = build::trainer(config, model, noise, threads).ok()?;
+    let mut trainer = build::trainer(config, model, noise, None, threads).ok()?;
     let mut sampler = PoissonSampler::new(SampleRate::new(1.0).ok()?);
     let header = trainer.header(Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header).ok()?;

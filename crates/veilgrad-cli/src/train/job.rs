@@ -13,6 +13,7 @@ use veilgrad_nn::{Model, Performance, PreconditionPlan, Preconditioning, Trainer
 
 use super::build::{self, AnyOptimizer};
 use super::config::Config;
+use super::correlated::{self, Chosen};
 use super::{calibrate, inputs, start};
 use crate::error::Error;
 use crate::report::Start;
@@ -35,6 +36,8 @@ pub(crate) struct Job {
     /// The rounds of training, folded as the ledger charges them.
     pub(crate) rounds: Rounds,
     pub(crate) guarantee: Guarantee,
+    /// How noise is correlated between rounds, if it is.
+    pub(crate) correlated: Option<Chosen>,
 }
 
 impl Job {
@@ -45,11 +48,16 @@ impl Job {
         let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
         let declaration = config.declaration();
         let threads = build::threads(threads);
-        let sampler = build::sampler(build::sampling(&config)?)?;
+        let correlated = correlated::choose(&config, delta)?;
+        let sampling = match &correlated {
+            Some(chosen) => chosen.sampling,
+            None => build::sampling(&config)?,
+        };
+        let sampler = build::sampler(sampling)?;
         let precondition = precondition(&config, delta, threads)?;
         let before = precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
         let before = before.map_err(Error::usage)?;
-        let mut noise = noise(&config, delta, &before)?;
+        let mut noise = noise(&config, sampling, delta, &before)?;
         let mut model = build::model(&declaration)?;
         let start = start::apply(&mut config.model, &mut model)?;
         let kept = calibrate::last_layer(&model).find(|name| model.is_frozen(name));
@@ -60,7 +68,8 @@ impl Job {
         }
         // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
         let (trainer, rounds, guarantee) = loop {
-            let mut trainer = build::trainer(&config, model.clone(), noise, threads)?;
+            let strategy = correlated.as_ref().map(|chosen| &chosen.strategy);
+            let mut trainer = build::trainer(&config, model.clone(), noise, strategy, threads)?;
             if let Some(decay) = config.train.ema {
                 trainer = trainer.averaging(decay);
             }
@@ -88,6 +97,7 @@ impl Job {
             before,
             rounds,
             guarantee,
+            correlated,
         })
     }
 
@@ -205,12 +215,17 @@ fn precondition(
 }
 
 /// The noise multiplier of the configuration, or the one that its epsilon needs after the rounds before training.
-fn noise(config: &Config, delta: Delta, before: &[Rounds]) -> Result<NoiseMultiplier, Error> {
+fn noise(
+    config: &Config,
+    sampling: Sampling,
+    delta: Delta,
+    before: &[Rounds],
+) -> Result<NoiseMultiplier, Error> {
     if let Some(z) = config.privacy.noise_multiplier {
         return NoiseMultiplier::new(z).map_err(Error::usage);
     }
     let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
-    let (sampling, adjacency) = (build::sampling(config)?, config.privacy.adjacency);
+    let adjacency = config.privacy.adjacency;
     let before = before.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
     let before = before.map_err(Error::usage)?;
     let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };

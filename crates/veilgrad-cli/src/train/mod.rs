@@ -4,6 +4,7 @@ pub(crate) mod build;
 mod calibrate;
 pub(crate) mod check;
 pub(crate) mod config;
+mod correlated;
 pub(crate) mod data;
 mod estimate;
 mod fingerprint;
@@ -189,6 +190,17 @@ impl Session<'_> {
             let (rounds, directions) = (precondition.rounds + 1, precondition.directions);
             let what = format!("{rounds} rounds on all records: mean and {directions} directions");
             rows.insert(1, ("preconditioning", what));
+        }
+        if job.config.privacy.correlated.is_some() {
+            let ratio = |ratio: f64| format!(", {ratio:.2} of the error of plain noise");
+            let what = job.correlated.as_ref().map_or_else(
+                || "plain noise is as good here, and is used".to_owned(),
+                |chosen| {
+                    let gain = chosen.error_ratio.map_or(String::new(), ratio);
+                    format!("over {} rounds{gain}", chosen.strategy.bands())
+                },
+            );
+            rows.push(("correlated noise", what));
         }
         if let Some(audit) = job.config.audit {
             rows.push(("audit", format!("{} canaries in addition to the records", audit.canaries)));

@@ -132,7 +132,8 @@ pub struct Reservation {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NoiseMechanism {
-    /// Independent Gaussian noise, rounded down to the integer grid if the query has one.
+    /// Gaussian noise, rounded down to the integer grid if the query has one: independent, or correlated between rounds if the
+    /// query has a strategy.
     Gaussian,
 }
 

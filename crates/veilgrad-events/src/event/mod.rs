@@ -8,6 +8,7 @@ mod query;
 mod record;
 mod round;
 mod sampling;
+mod strategy;
 mod tag_first;
 mod unit;
 
@@ -19,6 +20,7 @@ pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
 pub use round::{Folded, Round, RoundError, Rounds, run_length};
 pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
+pub use strategy::{BandedStrategy, StrategyError};
 pub use tag_first::TagFirst;
 pub use unit::{
     BudgetShare, ClipNorm, Delta, Epsilon, JointScale, NoiseMultiplier, NoiseStd, PublicCount,

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::grid::{GridError, IntegerGrid, power_of_two};
+use super::strategy::BandedStrategy;
 use super::unit::{ClipNorm, NoiseStd, UnitError};
 
 /// A Gaussian sum query over one group of vectors, with its privacy tuple `(S, sigma)`.
 ///
 /// `clip` and `noise` are in the same unit; privacy depends only on their ratio. A query run by an exact
-/// mechanism also has an [`IntegerGrid`]; its ratio is then the rational `2^k / S_int`.
+/// mechanism also has an [`IntegerGrid`]; its ratio is then the rational `2^k / S_int`. If its noise is correlated between
+/// rounds, it has a [`BandedStrategy`] with entries of norm `|m|`, and its ratio is `2^k / (S_int |m|)`.
 ///
 /// # Example
 /// ```
@@ -28,10 +30,24 @@ pub struct SumQuery {
     exact: Option<ExactQuery>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct ExactQuery {
     dimension: u64,
     grid: IntegerGrid,
+    strategy: Option<BandedStrategy>,
+}
+
+impl ExactQuery {
+    /// The sensitivity in units of the grid, rounded up: `S_int`, times the norm of the strategy.
+    fn sensitivity_up(&self) -> f64 {
+        let s_int = f64::from(self.grid.s_int());
+        self.strategy.as_ref().map_or(s_int, |strategy| (s_int * strategy.norm_up()).next_up())
+    }
+
+    /// The noise multiplier `2^k / (S_int |m|)`, to within a few roundings.
+    fn noise_multiplier(&self) -> f64 {
+        power_of_two(self.grid.k()) / self.sensitivity_up()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -46,14 +62,16 @@ struct RawQuery {
     s_int: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     k: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    strategy: Option<BandedStrategy>,
 }
 
 /// A sum query is invalid or contradicts itself.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Only some of `dimension`, `s_int` and `k` are present.
-    #[error("query '{0}' needs all of dimension, s_int and k, or none of them")]
+    /// Only some of `dimension`, `s_int` and `k` are present, or a strategy without them.
+    #[error("query '{0}' needs all of dimension, s_int and k, or none of them and no strategy")]
     Incomplete(String),
     /// The integers are out of range.
     #[error("query '{0}': {1}")]
@@ -61,8 +79,8 @@ pub enum QueryError {
     /// The noise is out of range.
     #[error("query '{0}': {1}")]
     Noise(String, UnitError),
-    /// `2^k / s_int` and `noise / clip` are different noise multipliers.
-    #[error("query '{group}': noise/clip = {ratio} but 2^k/s_int = {grid}")]
+    /// `2^k / s_int` (over the norm of the strategy, if there is one) and `noise / clip` are different noise multipliers.
+    #[error("query '{group}': noise/clip = {ratio} but its integers give {grid}")]
     Contradiction {
         /// The query's group.
         group: String,
@@ -93,10 +111,31 @@ impl SumQuery {
         dimension: u64,
         grid: IntegerGrid,
     ) -> Result<Self, QueryError> {
-        let group = group.into();
-        let noise = (clip.get() * grid.noise_multiplier()).next_down().next_down();
+        Self::of_integers(group.into(), clip, ExactQuery { dimension, grid, strategy: None })
+    }
+
+    /// A query that an exact mechanism runs with noise that is correlated between rounds.
+    ///
+    /// `noise` is `clip * 2^k / (s_int |m|)`, rounded down: the noise that one round would need to cost a record as much as
+    /// taking part once in these rounds.
+    ///
+    /// # Errors
+    /// As for [`exact`](Self::exact).
+    pub fn correlated(
+        group: impl Into<String>,
+        clip: ClipNorm,
+        dimension: u64,
+        grid: IntegerGrid,
+        strategy: BandedStrategy,
+    ) -> Result<Self, QueryError> {
+        let exact = ExactQuery { dimension, grid, strategy: Some(strategy) };
+        Self::of_integers(group.into(), clip, exact)
+    }
+
+    fn of_integers(group: String, clip: ClipNorm, exact: ExactQuery) -> Result<Self, QueryError> {
+        let noise = (clip.get() * exact.noise_multiplier()).next_down().next_down();
         match NoiseStd::new(noise) {
-            Ok(noise) => Self::checked(group, clip, noise, ExactQuery { dimension, grid }),
+            Ok(noise) => Self::checked(group, clip, noise, exact),
             Err(error) => Err(QueryError::Noise(group, error)),
         }
     }
@@ -109,7 +148,7 @@ impl SumQuery {
         exact: ExactQuery,
     ) -> Result<Self, QueryError> {
         let ratio = noise.get() / clip.get();
-        let grid = exact.grid.noise_multiplier();
+        let grid = exact.noise_multiplier();
         // 1e-12 is far above the rounding error of both quotients, and far too small to matter for epsilon.
         if (ratio / grid - 1.0).abs() <= 1e-12 {
             Ok(Self { group, clip, noise, exact: Some(exact) })
@@ -139,19 +178,30 @@ impl SumQuery {
     /// The number of coordinates, if recorded.
     #[must_use]
     pub fn dimension(&self) -> Option<u64> {
-        self.exact.map(|e| e.dimension)
+        self.exact.as_ref().map(|e| e.dimension)
     }
 
     /// The integer grid of an exact sum, if recorded.
     #[must_use]
     pub fn grid(&self) -> Option<IntegerGrid> {
-        self.exact.map(|e| e.grid)
+        self.exact.as_ref().map(|e| e.grid)
+    }
+
+    /// The strategy of noise that is correlated between rounds, if it is.
+    #[must_use]
+    pub fn strategy(&self) -> Option<&BandedStrategy> {
+        self.exact.as_ref()?.strategy.as_ref()
+    }
+
+    /// In how many consecutive rounds a record may take part at most once: the number of bands of the strategy.
+    pub(crate) fn separation(&self) -> u64 {
+        self.strategy().map_or(1, |strategy| strategy.bands() as u64)
     }
 
     /// `sigma_g / S_g`, rounded down; computed from the integer grid if there is one.
     pub(crate) fn noise_ratio_down(&self) -> f64 {
-        let (noise, clip) = match self.exact {
-            Some(e) => (power_of_two(e.grid.k()), f64::from(e.grid.s_int())),
+        let (noise, clip) = match &self.exact {
+            Some(e) => (power_of_two(e.grid.k()), e.sensitivity_up()),
             None => (self.noise.get(), self.clip.get()),
         };
         let ratio = (noise / clip).min(f64::MAX);
@@ -161,8 +211,8 @@ impl SumQuery {
 
     /// `S_g / sigma_g`; computed from the integer grid if there is one.
     pub(crate) fn sensitivity_ratio(&self) -> f64 {
-        match self.exact {
-            Some(e) => f64::from(e.grid.s_int()) / power_of_two(e.grid.k()),
+        match &self.exact {
+            Some(e) => e.sensitivity_up() / power_of_two(e.grid.k()),
             None => self.clip.get() / self.noise.get(),
         }
     }
@@ -173,10 +223,13 @@ impl TryFrom<RawQuery> for SumQuery {
 
     fn try_from(raw: RawQuery) -> Result<Self, QueryError> {
         match (raw.dimension, raw.s_int, raw.k) {
-            (None, None, None) => Ok(Self::new(raw.group, raw.clip, raw.noise)),
+            (None, None, None) if raw.strategy.is_none() => {
+                Ok(Self::new(raw.group, raw.clip, raw.noise))
+            }
             (Some(dimension), Some(s_int), Some(k)) => match IntegerGrid::new(s_int, k) {
                 Ok(grid) => {
-                    Self::checked(raw.group, raw.clip, raw.noise, ExactQuery { dimension, grid })
+                    let exact = ExactQuery { dimension, grid, strategy: raw.strategy };
+                    Self::checked(raw.group, raw.clip, raw.noise, exact)
                 }
                 Err(error) => Err(QueryError::Grid(raw.group, error)),
             },
@@ -191,6 +244,7 @@ impl From<SumQuery> for RawQuery {
             dimension: query.dimension(),
             s_int: query.grid().map(IntegerGrid::s_int),
             k: query.grid().map(IntegerGrid::k),
+            strategy: query.strategy().cloned(),
             group: query.group,
             clip: query.clip,
             noise: query.noise,
@@ -213,16 +267,38 @@ mod tests {
     }
 
     #[test]
+    fn a_correlated_query_keeps_its_strategy_and_understates_its_noise() {
+        let grid = IntegerGrid::new(100_000_001, 40).unwrap();
+        let strategy = BandedStrategy::new(12, vec![4096, 2049, 1535, 1]).unwrap();
+        let clip = ClipNorm::new(0.3).unwrap();
+        let query = SumQuery::correlated("w", clip, 7, grid, strategy.clone()).unwrap();
+        let json = serde_json::to_string(&query).unwrap();
+        assert_eq!(serde_json::from_str::<SumQuery>(&json).unwrap(), query);
+        assert_eq!((query.strategy(), query.separation()), (Some(&strategy), 4));
+        let exact = 2f64.powi(40) / (100_000_001.0 * (strategy.squared_norm() as f64).sqrt());
+        for z in [query.noise_ratio_down(), 1.0 / query.sensitivity_ratio()] {
+            assert!((z / exact - 1.0).abs() < 1e-14, "{z} {exact}");
+        }
+        assert!(query.noise_ratio_down() < exact);
+        assert!(query.noise().get() / 0.3 < exact);
+    }
+
+    #[test]
     fn integers_that_contradict_noise_over_clip_are_refused() {
         for (json, expected) in [
             (
                 r#"{"group":"w","clip":1,"noise":1.1,"dimension":3,"s_int":134217728,"k":27}"#,
-                "noise/clip = 1.1 but 2^k/s_int = 1",
+                "noise/clip = 1.1 but its integers give 1",
             ),
             (r#"{"group":"w","clip":1,"noise":1,"s_int":134217728,"k":27}"#, "needs all of"),
             (
                 r#"{"group":"w","clip":1,"noise":1,"dimension":3,"s_int":0,"k":27}"#,
                 "integer sensitivity 0",
+            ),
+            (r#"{"group":"w","clip":1,"noise":1,"strategy":{"p":0,"m":[1]}}"#, "needs all of"),
+            (
+                r#"{"group":"w","clip":1,"noise":1,"dimension":3,"s_int":4,"k":4,"strategy":{"p":1,"m":[2,1]}}"#,
+                "noise/clip = 1 but its integers give 1.78",
             ),
             (r#"{"group":"w","clip":1,"noise":0}"#, "noise standard deviation 0"),
             (r#"{"group":"w","clip":1,"noise":1,"mechanism":"laplace"}"#, "unknown field"),

@@ -33,19 +33,38 @@ pub struct Round {
     queries: Arc<[SumQuery]>,
 }
 
-/// A round without queries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a round needs at least one query")]
-pub struct RoundError;
+/// A round that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoundError {
+    /// It has no queries.
+    #[error("a round needs at least one query")]
+    NoQuery,
+    /// Noise is correlated over more rounds than records are kept apart.
+    #[error(
+        "the noise of query '{query}' is correlated over {bands} rounds, in which a record may take part only once: use \
+         cyclic Poisson sampling with at least {bands} groups"
+    )]
+    Separation {
+        /// The query.
+        query: String,
+        /// The number of bands of its strategy.
+        bands: u64,
+    },
+}
 
 impl Round {
     /// A round that asks these queries of one sample.
     ///
     /// # Errors
-    /// When there is no query.
+    /// When there is no query, or the noise of one is correlated over more rounds than the sampling keeps records apart.
     pub fn new(sampling: Sampling, queries: Vec<SumQuery>) -> Result<Self, RoundError> {
         if queries.is_empty() {
-            return Err(RoundError);
+            return Err(RoundError::NoQuery);
+        }
+        if let Some(query) = queries.iter().find(|q| q.separation() > sampling.separation()) {
+            let (query, bands) = (query.group().to_owned(), query.separation());
+            return Err(RoundError::Separation { query, bands });
         }
         Ok(Self { sampling, queries: queries.into() })
     }
@@ -62,7 +81,8 @@ impl Round {
         &self.queries
     }
 
-    /// The noise multiplier of the single Gaussian query that all queries of this round compose to.
+    /// The noise multiplier of the single Gaussian query that all queries of this round compose to. With correlated noise: of
+    /// all rounds that measure a record once.
     ///
     /// # Guarantee
     /// Scaling each group by `1/sigma_g` turns the round into a single Gaussian sum query of
@@ -212,6 +232,25 @@ mod tests {
         let round = Round::new(Sampling::All {}, vec![query]).unwrap();
         let z = round.noise_multiplier().unwrap().get();
         assert!(z <= 2.0 && z > 2.0 * (1.0 - 1e-14), "{z}");
+    }
+
+    #[test]
+    fn correlated_noise_needs_records_that_are_kept_apart() {
+        let strategy = crate::BandedStrategy::new(2, vec![4, 3, 1]).unwrap();
+        let (clip, grid) = (ClipNorm::new(1.0).unwrap(), IntegerGrid::new(1 << 20, 27).unwrap());
+        let query = SumQuery::correlated("g", clip, 1, grid, strategy).unwrap();
+        let cyclic = |groups| Sampling::CyclicPoisson {
+            rate: crate::SampleRate::new(0.5).unwrap(),
+            groups: std::num::NonZeroU64::new(groups).unwrap(),
+            first_round: 0,
+        };
+        assert!(Round::new(cyclic(3), vec![query.clone()]).is_ok());
+        assert!(Round::new(cyclic(4), vec![query.clone()]).is_ok());
+        let poisson = Sampling::Poisson { rate: crate::SampleRate::new(0.5).unwrap() };
+        for sampling in [Sampling::All {}, poisson, cyclic(2)] {
+            let error = Round::new(sampling, vec![query.clone()]).unwrap_err();
+            assert_eq!(error, RoundError::Separation { query: "g".to_owned(), bands: 3 });
+        }
     }
 
     proptest! {

@@ -8,8 +8,8 @@ use super::unit::SampleRate;
 
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
 ///
-/// A policy says what really ran; the accountant decides which amplification applies. New policies, such as
-/// cyclic Poisson, will be new variants. A reader must refuse a policy that it does not know.
+/// A policy says what really ran; the accountant decides which amplification applies. New policies will be
+/// new variants. A reader must refuse a policy that it does not know.
 ///
 /// Some policies need the number of records and store it. Under add/remove adjacency that number is private, so a
 /// run refuses those policies; use [`Sampling::Poisson`].
@@ -48,16 +48,39 @@ pub enum Sampling {
         /// The public number of rounds of an epoch.
         rounds_per_epoch: NonZeroU64,
     },
+    /// Every record is put into one of `groups` groups, uniformly and independently, before the first of these rounds. Round
+    /// t of a run takes each record of group `(t - first_round) mod groups` independently with probability `rate`. A record
+    /// thus takes part at most once in any `groups` consecutive rounds, as correlated noise needs.
+    CyclicPoisson {
+        /// The exact probability of each record of the group.
+        rate: SampleRate,
+        /// The number of groups.
+        groups: NonZeroU64,
+        /// The number of the round, within its run, before which the groups were drawn: the first of its *segment*.
+        first_round: u64,
+    },
     /// Every record takes part.
     All {},
 }
 
 impl Sampling {
+    /// The number of consecutive rounds in which a record takes part at most once; 1 if it may take part in every round.
+    #[must_use]
+    pub const fn separation(self) -> u64 {
+        match self {
+            Self::CyclicPoisson { groups, .. } => groups.get(),
+            _ => 1,
+        }
+    }
+
     /// The number of records, if the policy makes it public.
     #[must_use]
     pub const fn records(self) -> Option<u64> {
         match self {
-            Self::Poisson { .. } | Self::Allocation { .. } | Self::All {} => None,
+            Self::Poisson { .. }
+            | Self::Allocation { .. }
+            | Self::CyclicPoisson { .. }
+            | Self::All {} => None,
             Self::Fixed(batch) | Self::Shuffle(batch) => Some(batch.records),
             Self::TruncatedPoisson(truncated) => Some(truncated.batch.records),
         }
@@ -195,6 +218,11 @@ mod tests {
                 TruncatedPoisson::new(SampleRate::new(0.1).unwrap(), 100, 30).unwrap(),
             ),
             Sampling::Allocation { rounds_per_epoch: NonZeroU64::new(234).unwrap() },
+            Sampling::CyclicPoisson {
+                rate: SampleRate::new(0.3).unwrap(),
+                groups: NonZeroU64::new(16).unwrap(),
+                first_round: 7,
+            },
             Sampling::All {},
         ] {
             let json = serde_json::to_string(&sampling).unwrap();
@@ -223,6 +251,8 @@ mod tests {
             (r#"{"policy":"shuffle","records":9,"batch":0}"#, "batch 0 is not between 1 and"),
             (r#"{"policy":"allocation","rounds_per_epoch":0}"#, "nonzero"),
             (r#"{"policy":"allocation","rounds_per_epoch":9,"records":99}"#, "unknown field"),
+            (r#"{"policy":"cyclic-poisson","rate":0.5,"groups":0,"first_round":0}"#, "nonzero"),
+            (r#"{"policy":"cyclic-poisson","rate":0.5,"groups":2}"#, "missing field"),
             (r#"{"policy":"poisson","rate":1.5}"#, "sample rate 1.5 is not in (0, 1]"),
             (r#"{"rate":0.5}"#, "missing field `policy`"),
         ] {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
+use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader, Sampling};
 use veilgrad_mechanism::{
-    CanaryLane, ClippedSum, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts,
-    PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
+    CanaryLane, ClippedSum, CorrelatedNoise, Estimates, Metric, Noise, NoiseError, OuterMemory,
+    OuterProducts, PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
 };
 
 use super::backend::{Backend, ExampleId};
@@ -63,6 +63,8 @@ pub struct Engine<M> {
     /// Empty during a round, and after one that failed.
     workers: Vec<Worker<M>>,
     pub(super) estimates: Option<Released<Estimates>>,
+    /// The noise of the current segment, if the plan correlates it between rounds. Never saved.
+    segment: Option<CorrelatedNoise>,
 }
 
 /// The metrics that a round released.
@@ -95,6 +97,9 @@ impl<M: Send> Engine<M> {
         if vectors.statistics.is_empty() == training.statistics.is_some() {
             return Err(TrainError::Statistics);
         }
+        if training.correlated.is_some() && training.canaries > 0 {
+            return Err(TrainError::CorrelatedCanaries);
+        }
         let lane = match training.canaries {
             0 => None,
             count => Some(CanaryLane::new(count).map_err(NoiseError::Random)?),
@@ -115,6 +120,7 @@ impl<M: Send> Engine<M> {
             lane,
             workers,
             estimates,
+            segment: None,
         })
     }
 
@@ -181,10 +187,29 @@ impl<M: Send> Engine<M> {
         permit: RoundPermit,
         sampler: &mut impl Sampler,
     ) -> Result<Progress, TrainError> {
-        self.round_with(backend, permit, sampler, |plan, old| match old {
-            Some(old) => Noise::draw_over(plan, 1, old),
-            None => Noise::draw_on(plan, 1),
-        })
+        let mut segment = self.segment_of(&permit)?;
+        let progress = self.round_with(backend, permit, sampler, |plan, sample, old| {
+            match (&mut segment, old) {
+                (None, Some(old)) => Noise::draw_over(plan, 1, old),
+                (None, None) => Noise::draw_on(plan, 1),
+                (Some(segment), Some(old)) => segment.draw_over(sample, 1, old),
+                (Some(segment), None) => segment.draw(sample, 1),
+            }
+        });
+        self.segment = segment;
+        progress
+    }
+
+    /// The correlated noise of the permit's segment, if the plan has some. The first round of a segment begins it; any other
+    /// round continues what this engine has, and is refused by it if it is not the next one.
+    fn segment_of(&mut self, permit: &RoundPermit) -> Result<Option<CorrelatedNoise>, NoiseError> {
+        let Some((_, rounds)) = &self.training.correlated else { return Ok(None) };
+        match permit.round().sampling() {
+            Sampling::CyclicPoisson { first_round, .. } if first_round != permit.number() => {
+                self.segment.take().map(Some).ok_or(NoiseError::SegmentOrder)
+            }
+            _ => CorrelatedNoise::new(&self.plan, *rounds).map(Some),
+        }
     }
 
     /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE.
@@ -199,7 +224,7 @@ impl<M: Send> Engine<M> {
         sampler: &mut impl Sampler,
         noise: Noise,
     ) -> Result<Progress, TrainError> {
-        self.round_with(backend, permit, sampler, move |_, _| Ok(noise))
+        self.round_with(backend, permit, sampler, move |_, _, _| Ok(noise))
     }
 
     fn round_with<B: Backend<Memory = M>>(
@@ -207,7 +232,11 @@ impl<M: Send> Engine<M> {
         backend: &B,
         permit: RoundPermit,
         sampler: &mut impl Sampler,
-        noise: impl FnOnce(&RoundPlan, Option<Released<Estimates>>) -> Result<Noise, NoiseError>,
+        noise: impl FnOnce(
+            &RoundPlan,
+            &Sample,
+            Option<Released<Estimates>>,
+        ) -> Result<Noise, NoiseError>,
     ) -> Result<Progress, TrainError> {
         let (run, plan) = (permit.unit(), self.training.record().record());
         if run != plan {
@@ -220,7 +249,7 @@ impl<M: Send> Engine<M> {
             return Err(TrainError::LocalSteps);
         }
         let (plan, old) = (self.plan.clone(), self.estimates.take());
-        let noise = move || noise(&plan, old);
+        let noise = move |sample: &Sample| noise(&plan, sample, old);
         let (real, policy) = (backend.records(), permit.round().sampling());
         let records = real.saturating_add(self.lane.as_ref().map_or(0, CanaryLane::count));
         let sample = Sample::draw(permit, sampler, records)?;
@@ -245,7 +274,7 @@ impl<M: Send> Engine<M> {
         backend: &B,
         real: u64,
         sample: &Sample,
-        noise: impl FnOnce() -> Result<Noise, NoiseError>,
+        noise: impl FnOnce(&Sample) -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
         let mut workers = std::mem::take(&mut self.workers);
         if workers.is_empty() {
@@ -279,7 +308,7 @@ impl<M: Send> Engine<M> {
         let (noise, parts) = std::thread::scope(|scope| {
             let others: Vec<_> =
                 others.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
-            let noise = noise();
+            let noise = noise(sample);
             if noise.is_err() {
                 next.store(tiles.len(), Ordering::Relaxed);
             }

@@ -44,6 +44,9 @@ pub enum TrainError {
          trainer's own header, or train on single records"
     )]
     Numerics,
+    /// The plan has canaries and correlated noise.
+    #[error("canaries are for plain noise: their scores assume that rounds are independent")]
+    CorrelatedCanaries,
     /// Noise could not be drawn.
     #[error(transparent)]
     Noise(#[from] NoiseError),

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit};
+use veilgrad_events::{
+    BandedStrategy, BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit,
+};
 use veilgrad_mechanism::{Allocation, CanaryLane, Group, Metric, PlanError, RoundPlan, Structure};
 
 use super::error::TrainError;
@@ -112,6 +114,8 @@ pub struct TrainingPlan {
     metrics: Vec<(Metric, BudgetShare)>,
     groups: Vec<Group>,
     pub(super) canaries: usize,
+    /// How noise is correlated between rounds, and the most rounds of a segment.
+    pub(super) correlated: Option<(BandedStrategy, u64)>,
 }
 
 impl TrainingPlan {
@@ -132,7 +136,52 @@ impl TrainingPlan {
             metrics,
             groups,
             canaries,
+            correlated: None,
         }
+    }
+
+    /// Correlates the noise of rounds with this strategy, for segments of at most `rounds` rounds. The noise multiplier is
+    /// then that of all rounds that measure a record once.
+    ///
+    /// A model adds up what rounds release, and much of the noise cancels in the sum. It helps optimizers that do so (SGD,
+    /// with momentum or without), with few epochs and small batches; `Workload::choices` of `veilgrad-accounting` says whether. It
+    /// needs a [`CyclicSampler`](veilgrad_mechanism::CyclicSampler) with at least as many groups as the strategy has bands, and
+    /// `8 (b - 1) d` bytes for `b` bands and `d` parameters.
+    ///
+    /// # Guarantee
+    /// As for [`CorrelatedNoise`](veilgrad_mechanism::CorrelatedNoise): past noise is never saved, so that a resumed run begins a
+    /// new segment, and is charged for it.
+    ///
+    /// # Example
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// use veilgrad_events::{
+    ///     Adjacency, BandedStrategy, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run, SampleRate,
+    /// };
+    /// use veilgrad_mechanism::CyclicSampler;
+    /// use veilgrad_nn::{
+    ///     Clipping, InMemory, Layer, Loss, Model, Performance, Schedule, Sgd, Trainer, TrainingPlan,
+    /// };
+    ///
+    /// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+    /// let strategy = BandedStrategy::new(12, vec![4096, 2048, 1536, 1280])?;
+    /// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(10.0)?)
+    ///     .correlated(strategy, 12);
+    /// let (model, loss) = (Model::new(&[2], [Layer::linear(2)], 1)?, Loss::SoftmaxCrossEntropy);
+    /// let (rate, performance) = (Schedule::Constant(0.5), Performance::default());
+    /// let mut trainer = Trainer::new(model, loss, plan, Sgd::plain(), rate, performance)?;
+    /// let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+    /// // 100 records in four groups of about 25, of which 10 are in a sample.
+    /// let groups = NonZeroU64::new(4).ok_or("zero")?;
+    /// let mut sampler = CyclicSampler::new(SampleRate::new(0.4)?, groups, 0);
+    /// let records = InMemory::new(vec![0.5; 200], 2, vec![1.0; 100], 1);
+    /// trainer.train(&mut run, &mut sampler, &records, 12, 4, |_, _| ())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn correlated(mut self, strategy: BandedStrategy, rounds: u64) -> Self {
+        self.correlated = Some((strategy, rounds));
+        self
     }
 
     /// Sets the record unit.
@@ -339,7 +388,10 @@ impl TrainingPlan {
             groups.push(metric.group(self.expected).map_err(unit)?.share(*share));
         }
         groups.extend(self.groups.iter().cloned());
-        let plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;
+        let mut plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;
+        if let Some((strategy, _)) = &self.correlated {
+            plan = plan.correlated(strategy.clone())?;
+        }
         Ok((plan, names))
     }
 }

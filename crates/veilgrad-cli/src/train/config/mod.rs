@@ -18,7 +18,7 @@ pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, 
 use pair::pair;
 #[cfg(test)]
 pub(crate) use privacy::Group;
-pub(crate) use privacy::{Precondition, Privacy, Sampling};
+pub(crate) use privacy::{Bands, Correlated, Precondition, Privacy, Sampling};
 pub(crate) use train::{Optimizer, Schedule, Train};
 
 /// A training run. Unknown keys are errors.

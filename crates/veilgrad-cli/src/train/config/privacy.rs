@@ -30,6 +30,31 @@ pub(crate) struct Privacy {
     /// Rounds before training that release the mean and the principal directions of the inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) precondition: Option<Precondition>,
+    /// Noise that is correlated between rounds, so that less of it adds up in the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) correlated: Option<Correlated>,
+}
+
+/// Correlated noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Correlated {
+    /// Over how many rounds noise is correlated, or `"auto"`.
+    pub(crate) bands: Bands,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Bands {
+    Number(usize),
+    Named(BestBands),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BestBands {
+    /// The number with the least error; plain noise if that is the best.
+    Auto,
 }
 
 /// Private preconditioning. Shares are fractions of the squared mu of the target: that of one Gaussian release with the

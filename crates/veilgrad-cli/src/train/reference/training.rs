@@ -2,7 +2,9 @@
 
 use super::key::Default::{Absent, Is, Required};
 use super::key::{Key, NONE, Table};
-use super::value::Value::{Boolean, List, Number, OneOf, Table as Below, Tables, Text, Whole};
+use super::value::Value::{
+    Boolean, Either, List, Number, OneOf, Table as Below, Tables, Text, Whole,
+};
 
 const SHARE: &str = "its share of the target: what it takes, training has less of";
 
@@ -92,6 +94,14 @@ pub(super) const TABLES: &[Table] = &[
                 "Rounds before training that release the mean and the principal directions of the inputs.",
                 "charged to the same run, within the same epsilon",
             ),
+            Key::new(
+                "correlated",
+                Below("privacy.correlated"),
+                "{ bands = 16 }",
+                Absent,
+                "Noise that is correlated between rounds, so that less of it adds up in the model: see [correlated-noise.md](correlated-noise.md).",
+                "none: it is accounted for with the cyclic samples that it needs",
+            ),
         ],
     },
     Table {
@@ -165,6 +175,19 @@ pub(super) const TABLES: &[Table] = &[
                 NONE,
             ),
         ],
+    },
+    Table {
+        path: "privacy.correlated",
+        label: "[privacy.correlated]",
+        about: "Correlated noise, for `sampling = \"poisson\"`, which it makes cyclic.",
+        keys: &[Key::new(
+            "bands",
+            Either(&Whole(1), &OneOf(&["auto"])),
+            "16",
+            Required,
+            "Over how many rounds noise is correlated; 1 is plain noise. `\"auto\"` takes the number with the least error at the target epsilon, which may be 1.",
+            "none: the noise is calibrated for it",
+        )],
     },
     Table {
         path: "train",

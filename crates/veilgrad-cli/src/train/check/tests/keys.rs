@@ -240,6 +240,7 @@ fn every_key_that_is_accepted_is_in_the_reference() {
         ("privacy", fields::<Privacy>("")),
         ("privacy.groups", fields::<Group>("")),
         ("privacy.precondition", fields::<Precondition>("")),
+        ("privacy.correlated", fields::<Correlated>("")),
         ("train", fields::<Train>("")),
         ("audit", fields::<Audit>("")),
     ] {
