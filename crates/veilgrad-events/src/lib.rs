@@ -9,6 +9,7 @@
 //! - [`IntegerGrid`]: the two integers that describe an exact Gaussian sum.
 //! - [`RecordUnit`], [`Adjacency`]: what the guarantee protects.
 //! - [`LedgerStore`], [`Run`], [`RoundPermit`]: charge a round first, then get the permit to release its sums.
+//! - [`TuningRun`], [`RunCount`]: charge the best of a secret number of runs, of which only that one is released.
 //! - [`ClipNorm`], [`NoiseStd`], [`SampleRate`], …: numbers with units, checked once.
 //! - [`ProcessIdentity`]: which process made a permit, a sample, noise or a key; a forked child may not use them.
 //!

@@ -7,6 +7,7 @@ mod jsonl;
 mod query;
 mod record;
 mod round;
+mod run_count;
 mod sampling;
 mod tag_first;
 mod unit;
@@ -18,6 +19,7 @@ pub use jsonl::{LineError, RoundsFile, rounds_to_jsonl};
 pub use query::{QueryError, SumQuery};
 pub use record::{Adjacency, RecordUnit};
 pub use round::{Folded, Round, RoundError, Rounds, run_length};
+pub use run_count::{RawCount, RunCount, RunCountError};
 pub use sampling::{BatchError, FixedBatch, Sampling, TruncatedPoisson};
 pub use tag_first::TagFirst;
 pub use unit::{
