@@ -54,7 +54,7 @@ fn the_ledger_and_the_report_have_the_epsilon_of_the_plan() {
         "--tuning-mean-runs",
         "3",
     ]);
-    assert!((number(&plan["epsilon"]) - epsilon).abs() < 1e-9 * epsilon, "{plan}");
+    assert!((number(&plan["epsilon"]) - epsilon).abs() < 1e-6 * epsilon, "{plan}");
     // And from the budget and a report that is computed again.
     let ledger = format!("{out}/ledger.db");
     let budget = json(&["budget", "show", "--ledger", &ledger, "toy"]);
