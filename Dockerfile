@@ -1,6 +1,6 @@
 # The `veilgrad` command in a container, built from this repository:
 #   docker build -t veilgrad .
-#   docker run --rm -v "$PWD:/work" --user "$(id -u):$(id -g)" veilgrad plan --help
+#   docker run --rm -v "$PWD:/data" --user "$(id -u):$(id -g)" veilgrad plan --help
 # The ledger is in the mounted directory: a container that is removed must not forget what was spent.
 FROM rust:1.95.0-bookworm AS build
 WORKDIR /source
@@ -11,10 +11,10 @@ RUN cargo install --locked --path crates/veilgrad-cli --root /installed \
     && test "$(stat -c %s /installed/bin/veilgrad)" -lt 25000000
 
 FROM debian:bookworm-slim
-RUN useradd --create-home --uid 10001 veilgrad && install -d -o veilgrad -g veilgrad -m 700 /work
+RUN useradd --create-home --uid 10001 veilgrad && install -d -o veilgrad -g veilgrad -m 700 /data
 COPY --from=build /installed/bin/veilgrad /usr/local/bin/veilgrad
 USER veilgrad
-WORKDIR /work
-ENV VEILGRAD_LEDGER=/work/ledger.db
+WORKDIR /data
+ENV VEILGRAD_LEDGER=/data/ledger.db
 ENTRYPOINT ["veilgrad"]
 CMD ["--help"]

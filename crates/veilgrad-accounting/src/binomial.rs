@@ -45,11 +45,11 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// The tail, term by term.
-    fn slow_tail(successes: u64, trials: u64, p: f64) -> f64 {
+    pub(crate) fn slow_tail(successes: u64, trials: u64, p: f64) -> f64 {
         let mut term = (1.0 - p).powi(trials as i32);
         let mut sum = if successes == 0 { term } else { 0.0 };
         for k in 0..trials {

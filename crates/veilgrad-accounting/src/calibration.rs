@@ -137,7 +137,7 @@ impl PrivacyTarget<'_> {
     /// lower bound are further apart than a relative 1e-6, the answer may be too small by a relative 3e-3.
     ///
     /// # Errors
-    /// When the accountant does not support the rounds, or no number of rounds reaches the budget.
+    /// When the accountant does not support the rounds, or the budget is never used up, whatever the number of rounds.
     pub fn rounds(
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
@@ -274,7 +274,7 @@ impl RiskTarget {
     /// The largest number of rounds that keeps the target; 0 if one round exceeds it.
     ///
     /// # Errors
-    /// When the rounds are not supported, or no number of rounds reaches the target.
+    /// When the rounds are not supported, or the target is never reached, whatever the number of rounds.
     pub fn rounds(
         &self,
         with: impl Fn(u64) -> Result<Composition, Unsupported>,
@@ -384,8 +384,9 @@ fn solve_rounds(
     let one = with(1)?;
     let _allowance = Allowance::for_steps(goal.work(), one.steps().len());
     let quick = goal.quick().and_then(|quick| most_rounds(&quick, &with, 1, GUESS_TOLERANCE));
-    most_rounds(goal, &with, quick.unwrap_or(1).max(1), TOLERANCE)
-        .ok_or_else(|| Unsupported::new("no number of rounds reaches the budget"))
+    most_rounds(goal, &with, quick.unwrap_or(1).max(1), TOLERANCE).ok_or_else(|| {
+        Unsupported::new("the budget is never used up, whatever the number of rounds")
+    })
 }
 
 /// The smallest x in `ends` at which the budget is kept; starts at the answer of the RDP accountant.

@@ -102,6 +102,7 @@ fn every_epoch_that_is_touched_costs_a_whole_one() {
     let (t, z) = (50, 1.2);
     let whole = epsilon(&[rounds(t, z, t)], Adjacency::AddRemove, 1e-5);
     let two = epsilon(&[rounds(t, z, 2 * t)], Adjacency::AddRemove, 1e-5);
+    assert!(whole > 0.5 && two > 1.2 * whole, "{whole} {two}");
     for count in [1, 7, t - 1] {
         assert_eq!(epsilon(&[rounds(t, z, count)], Adjacency::AddRemove, 1e-5), whole);
         assert_eq!(epsilon(&[rounds(t, z, t + count)], Adjacency::AddRemove, 1e-5), two);

@@ -254,7 +254,9 @@ mod tests {
         };
         let attacker = Some(Attacker { advantage: 0.2, true_positive_rate: 0.05 });
         let known = on(&Settings { attacker, epsilon: Some(3.0), ..good });
-        assert!(known[0].text.contains("strong protection for this run, weak protection by"));
+        assert!(known[0].text.contains(
+            "strong protection, by the bound on attacks; epsilon and delta alone promise weak"
+        ));
         let texts: Vec<String> = on(&good).into_iter().map(|note| note.text).collect();
         assert!(texts[1].contains("as it should be") && texts[2].contains("large enough"));
     }

@@ -436,7 +436,7 @@ impl<'a> Request<'a> {
     }
 
     /// The largest batch of truncated sampling: as given, or the expected one plus six times its square root, at which truncation
-    /// costs hardly anything.
+    /// adds almost nothing to epsilon.
     fn max_batch(&self, known: &Known) -> Option<u64> {
         let records = self.arguments.records?;
         let batch = known.rate? * records as f64;

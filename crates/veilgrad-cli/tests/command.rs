@@ -29,7 +29,7 @@ fn account(lines: &str, arguments: &[&str]) -> Output {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 const MNIST: [&str; 8] =

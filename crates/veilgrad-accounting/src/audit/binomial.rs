@@ -32,19 +32,7 @@ pub(super) fn upper_bound(successes: u64, trials: u64, confidence: Confidence) -
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The tail, term by term.
-    fn slow_tail(successes: u64, trials: u64, p: f64) -> f64 {
-        let mut term = (1.0 - p).powi(trials as i32);
-        let mut sum = if successes == 0 { term } else { 0.0 };
-        for k in 0..trials {
-            term *= (trials - k) as f64 / (k + 1) as f64 * p / (1.0 - p);
-            if k + 1 >= successes {
-                sum += term;
-            }
-        }
-        sum
-    }
+    use crate::binomial::tests::slow_tail;
 
     /// Published intervals: 0 of 10, 5 of 10 and 10 of 10 at 95 % two-sided, which is 97.5 % on each side.
     #[test]
