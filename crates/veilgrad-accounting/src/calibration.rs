@@ -194,6 +194,49 @@ impl RiskTarget {
         }
     }
 
+    /// Limits what an attacker comes to believe: one who takes it for `prior` likely that the record is in the data, and who
+    /// accuses with this false positive rate, takes it for at most `most` likely after accusing, whatever the attack.
+    ///
+    /// By Bayes' rule that is a limit on the true positive rate: `T = most/(1 - most) (1 - prior)/prior F`.
+    ///
+    /// # Errors
+    /// When the numbers are not in (0, 1), `most` is not above `prior`, or no attack could exceed the limit.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_accounting::RiskTarget;
+    ///
+    /// // From 10 % to at most 40 %: odds may rise from 1:9 to 2:3, six times.
+    /// let target = RiskTarget::posterior(0.1, 0.4, 0.01)?;
+    /// assert!((target.limit() / 0.06 - 1.0).abs() < 1e-12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn posterior(prior: f64, most: f64, false_positive_rate: f64) -> Result<Self, Unsupported> {
+        let is_open = |value: f64| value > 0.0 && value < 1.0;
+        if !(is_open(prior) && is_open(most) && is_open(false_positive_rate) && prior < most) {
+            return Err(Unsupported::new(format!(
+                "posterior {most} from prior {prior} at false positive rate {false_positive_rate}: all must be in (0, 1) \
+                 and the posterior above the prior, since an attacker who guesses keeps the prior"
+            )));
+        }
+        let odds = most / (1.0 - most) * ((1.0 - prior) / prior);
+        // Rounded down, so that the target is kept.
+        let rate = odds * false_positive_rate * (1.0 - 8.0 * f64::EPSILON);
+        if rate >= 1.0 {
+            return Err(Unsupported::new(format!(
+                "no attack with false positive rate {false_positive_rate} turns a prior of {prior} into more than {most}, \
+                 whatever the noise: choose a smaller false positive rate"
+            )));
+        }
+        Self::true_positive_rate(rate, false_positive_rate)
+    }
+
+    /// The largest true positive rate or advantage.
+    #[must_use]
+    pub const fn limit(&self) -> f64 {
+        self.most
+    }
+
     /// What the worst attacker achieves, rounded up: the advantage or the true positive rate.
     pub fn risk(&self, composition: &Composition) -> f64 {
         match self.false_positive_rate {

@@ -25,6 +25,11 @@ pub fn required_noise_up(noise: f64) -> String {
     up(noise)
 }
 
+/// A mean number of runs, to five significant digits.
+pub fn runs(mean: f64) -> String {
+    rounded(mean, f64::round)
+}
+
 /// A measured share as a percentage. All percentages have two decimals.
 pub fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
@@ -71,6 +76,7 @@ mod tests {
 
     #[test]
     fn people_never_see_a_number_below_the_bound() {
+        assert_eq!(runs(10.000_000_000_000_002), "10");
         assert_eq!(up(2.379_554_518), "2.3796");
         assert_eq!(down(2.379_554_518), "2.3795");
         assert_eq!(up(2.0), "2");

@@ -149,7 +149,9 @@ fn allocations_compose_with_other_rounds_and_budgets_price_them_the_same() {
         mode: Mode::Planned,
         order: Tightest.order(limit, delta),
     };
-    let price = |planned| Tightest.price(&budget, &[RunRounds { planned, rounds: &all }]).unwrap();
+    let price = |planned| {
+        Tightest.price(&budget, &[RunRounds { planned, rounds: &all, tuning: None }]).unwrap()
+    };
     assert_eq!(price(true), together);
     // Rounds that may have been chosen from outputs get no amplification of epochs.
     assert!(price(false) > together);

@@ -46,10 +46,11 @@ impl Charged {
 
     fn run(&self, planned: bool) -> ClaimedRun<'_> {
         ClaimedRun {
-            charges: vec![RunRounds { planned, rounds: &self.folded }],
+            charges: vec![RunRounds { planned, rounds: &self.folded, tuning: None }],
             plan: planned.then_some(&self.plan),
             insecure: None,
             numerics: Numerics::Exact,
+            tuning: None,
         }
     }
 }

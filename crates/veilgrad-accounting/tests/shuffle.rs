@@ -100,7 +100,7 @@ fn budget(epsilon: f64) -> Budget {
 }
 
 fn runs_of(runs: &Runs) -> Vec<RunRounds<'_>> {
-    runs.iter().map(|rounds| RunRounds { planned: true, rounds }).collect()
+    runs.iter().map(|rounds| RunRounds { planned: true, rounds, tuning: None }).collect()
 }
 
 proptest! {
@@ -178,7 +178,7 @@ fn less_noise_in_the_middle_of_an_epoch_counts_in_both_epochs_that_it_touches() 
     // Five rounds at z 10 and ten at z 1 in epochs of ten: a record may be in a round at z 1 twice.
     let run = vec![rounds(shuffle(20, 2), 10.0, 5), rounds(shuffle(20, 2), 1.0, 10)];
     let budget = budget(6.0);
-    let runs = [RunRounds { planned: true, rounds: &run }];
+    let runs = [RunRounds { planned: true, rounds: &run, tuning: None }];
     let price = Tightest.price(&budget, &runs).unwrap();
     assert!((price - 6.59).abs() < 0.3, "{price}");
     assert!(Tightest.check(&budget, &runs).is_err());

@@ -77,7 +77,7 @@ fn a_renyi_delta_of_something_is_above_0_at_any_epsilon() {
 fn an_adaptive_budget_prices_a_declared_plan_like_rounds_without_one() {
     let charged = [rounds(poisson(0.01), 1.0, 1000)];
     let price = |mode, planned| {
-        let runs = [RunRounds { planned, rounds: &charged }];
+        let runs = [RunRounds { planned, rounds: &charged, tuning: None }];
         Tightest.price(&budget(mode, Adjacency::AddRemove), &runs).unwrap()
     };
     assert_eq!(price(Mode::Adaptive, true), price(Mode::Adaptive, false));

@@ -90,6 +90,8 @@ struct Source {
     order: Option<f64>,
     budget: Option<Budget>,
     insecure: Option<String>,
+    /// Whether a run is a tuning, whose cost is not that of its rounds.
+    tuned: bool,
     /// What may be claimed about the dataset of a ledger.
     claim: Option<Result<Claim, NoClaim>>,
 }
@@ -102,6 +104,11 @@ fn outcome(
 ) -> Result<Outcome, String> {
     if let Some(reason) = &source.insecure {
         return Err(format!("a run protects nothing: {reason}"));
+    }
+    if source.tuned {
+        return Err("unsupported: a run is a tuning, whose cost is not that of its rounds; `veilgrad budget show` and \
+                    `veilgrad statement` have it"
+            .to_owned());
     }
     let text = |error: Unsupported| error.to_string();
     let runs = || source.runs.iter().map(|rounds| rounds.iter().copied()).collect();
@@ -165,6 +172,7 @@ fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
         order: file.order,
         budget: None,
         insecure: None,
+        tuned: false,
         claim: None,
     })
 }
@@ -182,6 +190,7 @@ fn read_ledger(arguments: &Account, common: &Common) -> Result<Source, Error> {
         order: budget.order,
         budget: Some(budget),
         insecure: dataset.insecure().map(str::to_owned),
+        tuned: charges.iter().any(|run| run.tuning.is_some()),
         claim: Some(crate::claim::of(dataset)),
     })
 }

@@ -75,7 +75,7 @@ impl Adjusted {
             rows.push(("protects", format!("a person with {} records", self.group)));
         }
         if let Some((tuning, name)) = &self.tuning {
-            let mean = tuning.mean_runs();
+            let mean = veilgrad_accounting::display::runs(tuning.mean_runs());
             let what = format!("the best of {mean} runs on average ({name}), which stays secret");
             rows.push(("released", what));
         }

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest, Tuning};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
 use veilgrad_ledger::{Options, Witness};
+use veilgrad_random::run_count;
 
 pub(crate) use init::{Init, Words, bounds, words};
 pub(crate) use store::{
@@ -19,6 +20,7 @@ pub(crate) use store::{
 
 use crate::error::Error;
 use crate::example;
+use crate::train::vary::Varied;
 use crate::watch::Watch;
 
 /// Differential privacy for iterative training.
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     /// Train a model privately: writes a model, a ledger and a report.
     #[command(after_help = example::TRAIN)]
     Train(Train),
+    /// Train with random settings and release only the best of a secret number of runs; charged once, ahead.
+    #[command(after_help = example::TUNE)]
+    Tune(Tune),
     /// Make the model and the report of a run from its checkpoint, when nothing more can or should be charged.
     #[command(after_help = example::FINISH)]
     Finish(Finish),
@@ -130,6 +135,46 @@ pub(crate) struct Train {
     pub(crate) config: PathBuf,
     #[command(flatten)]
     pub(crate) run: RunOptions,
+}
+
+/// A private tuning.
+#[derive(Debug, Args)]
+pub(crate) struct Tune {
+    /// The configuration, in TOML. Its epsilon is that of the whole tuning.
+    pub(crate) config: PathBuf,
+    /// A key of the configuration and the values that runs may have, such as train.optimizer.lr=0.5,1,2. Every run draws one
+    /// combination at random.
+    #[arg(long, value_name = "KEY=V1,V2,...", required = true)]
+    pub(crate) vary: Vec<Varied>,
+    /// The mean of the random number of runs. The number itself stays secret.
+    #[arg(long, value_name = "K", value_parser = positive)]
+    pub(crate) mean_runs: f64,
+    /// How that number is distributed. With poisson there may be no run at all.
+    #[arg(long, value_enum, default_value_t = Drawn::Logarithmic)]
+    pub(crate) distribution: Drawn,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+/// The distributions of a number of runs that can be drawn exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Drawn {
+    Geometric,
+    Logarithmic,
+    Poisson,
+}
+
+impl Tune {
+    /// The tuning. A Poisson mean is rounded to one that can be drawn exactly.
+    pub(crate) fn tuning(&self) -> Result<Tuning, Error> {
+        let mean = self.mean_runs;
+        let tuning = match self.distribution {
+            Drawn::Geometric => Tuning::geometric(mean),
+            Drawn::Logarithmic => Tuning::logarithmic(mean),
+            Drawn::Poisson => Tuning::poisson(run_count::poisson_mean(mean)),
+        };
+        tuning.map_err(|error| Error::Usage(format!("--mean-runs: {error}")))
+    }
 }
 
 /// An audit.
@@ -371,9 +416,16 @@ pub(crate) struct Plan {
     /// In place of epsilon: the largest true positive rate of an attacker, at the false positive rate of --fpr.
     #[arg(long, value_name = "T", value_parser = open_probability, requires = "fpr", conflicts_with = "epsilon")]
     pub(crate) tpr: Option<f64>,
-    /// The false positive rate for --tpr.
-    #[arg(long, value_name = "F", value_parser = open_probability, requires = "tpr")]
+    /// The false positive rate for --tpr, and for --posterior (0.01 by default).
+    #[arg(long, value_name = "F", value_parser = open_probability)]
     pub(crate) fpr: Option<f64>,
+    /// How likely an attacker takes it to be, beforehand, that the record is in the data; for --posterior.
+    #[arg(long, value_name = "P", value_parser = open_probability, requires = "posterior")]
+    pub(crate) prior: Option<f64>,
+    /// In place of epsilon: how likely at most an attacker with the prior of --prior may take it to be after an accusation, at
+    /// the false positive rate of --fpr.
+    #[arg(long, value_name = "P", value_parser = open_probability, requires = "prior", conflicts_with_all = ["epsilon", "tpr", "advantage"])]
+    pub(crate) posterior: Option<f64>,
     #[command(flatten)]
     pub(crate) view: View,
     /// Write the privacy curves to this file, as an HTML page.

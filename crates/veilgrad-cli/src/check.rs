@@ -106,7 +106,7 @@ fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(),
     job.check_terms(&dataset.budget)?;
     let rounds = job.before.iter().chain([&job.rounds]).map(Folded::try_from);
     let rounds = rounds.collect::<Result<Vec<_>, _>>().map_err(Error::failure)?;
-    let plan = RunRounds { planned: true, rounds: &rounds };
+    let plan = RunRounds { planned: true, rounds: &rounds, tuning: None };
     dataset.covers(&Tightest, &[plan], &ledger.holding(&name)).map_err(|why| {
         let ledger = path.display();
         let why = format!("{why}, for {name:?} in {ledger}; nothing was charged");

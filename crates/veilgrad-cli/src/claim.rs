@@ -33,6 +33,7 @@ fn run(run: &RunState) -> ClaimedRun<'_> {
         plan: run.header.plan.as_deref().filter(|_| planned),
         insecure: run.insecure.as_deref(),
         numerics: run.header.numerics,
+        tuning: run.header.tuning,
     }
 }
 

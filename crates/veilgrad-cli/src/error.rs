@@ -1,6 +1,8 @@
 //! Errors of the command, with their exit codes.
 
+use veilgrad_events::LedgerError;
 use veilgrad_ledger::StoreError;
+use veilgrad_random::RandomError;
 
 use crate::problem::Problem;
 
@@ -33,6 +35,9 @@ pub(crate) enum Error {
     /// The user stopped the command; ledger and checkpoint are valid.
     #[error("interrupted; go on with --resume")]
     Interrupted,
+    /// The user stopped a tuning.
+    #[error("interrupted; the tuning stays charged, and nothing of it is kept")]
+    TuningInterrupted,
     #[error("{0}")]
     Failure(String),
 }
@@ -71,8 +76,20 @@ impl Error {
             Self::Data { .. } | Self::Configuration { files_only: true, .. } => 5,
             Self::NoAnswer(_) => 7,
             Self::Contradicted(_) => 8,
-            Self::Interrupted => 130,
+            Self::Interrupted | Self::TuningInterrupted => 130,
         }
+    }
+}
+
+impl From<LedgerError> for Error {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error.into())
+    }
+}
+
+impl From<RandomError> for Error {
+    fn from(error: RandomError) -> Self {
+        Self::failure(error)
     }
 }
 

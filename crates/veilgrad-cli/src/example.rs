@@ -25,6 +25,10 @@ pub(crate) const TRAIN: &str = examples!(
     "veilgrad train examples/mnist-eps3.toml --epsilon 1 --out runs/eps1 --ledger mnist.db",
     "veilgrad train examples/mnist-eps3.toml --resume",
 );
+pub(crate) const TUNE: &str = examples!(
+    "veilgrad tune examples/mnist-eps3.toml --vary train.optimizer.lr=0.3,0.6,1.2 --mean-runs 10",
+    "veilgrad tune examples/mnist-eps3.toml --vary train.optimizer.lr=0.3,0.6 --vary train.ema=0.9,0.99 --mean-runs 5 --distribution poisson",
+);
 pub(crate) const FINISH: &str = examples!("veilgrad finish runs/mnist-eps3");
 pub(crate) const AUDIT: &str = examples!(
     "veilgrad audit",

@@ -111,6 +111,11 @@ fn rounds_file(ledger: &Ledger, dataset: &Dataset) -> Result<RoundsFile, Error> 
              account for the ledger itself"
         )));
     }
+    if dataset.runs.values().any(|run| run.header.tuning.is_some()) {
+        return Err(Error::Usage(format!(
+            "a run of {name:?} is a tuning, which a rounds file cannot express; account for the ledger itself"
+        )));
+    }
     let terms = dataset.terms(&Tightest);
     let planned = terms.mode == Mode::Planned && dataset.runs.values().all(|run| run.is_planned());
     let (mode, order) = if planned { (Mode::Planned, None) } else { (Mode::Adaptive, terms.order) };

@@ -139,6 +139,7 @@ pub fn run(
     let outcome = match &arguments.command {
         Command::Init(init) => init::run(init, &arguments.common),
         Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
+        Command::Tune(tune) => train::tune::run(tune, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Audit(audit) => audit::run(audit, &arguments.common),
         Command::Check(check) => check::run(check, &arguments.common),

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
+use veilgrad_accounting::claim::FALSE_POSITIVE_RATE;
 use veilgrad_accounting::display::{required_noise_up, up};
 use veilgrad_accounting::{
     Accountant, Composition, NoiseChoice, PrivacyTarget, Profile, RiskTarget, Unsupported, spent,
@@ -296,7 +297,7 @@ fn solve(arguments: &Plan) -> Result<Solve, Error> {
 
 /// Whether an attacker's rates are the target.
 const fn has_risk(arguments: &Plan) -> bool {
-    arguments.advantage.is_some() || arguments.tpr.is_some()
+    arguments.advantage.is_some() || arguments.tpr.is_some() || arguments.posterior.is_some()
 }
 
 /// The option that sets a parameter, its key in JSON, and its row in tables.
@@ -304,7 +305,11 @@ fn names(solve: Solve) -> (&'static str, &'static str, &'static str) {
     match solve {
         Solve::Rate => ("--rate (or --records and --batch)", "rate", "rate"),
         Solve::Steps => ("--steps (or --epochs)", "steps", "rounds"),
-        Solve::Epsilon => ("--epsilon (or --advantage, or --tpr and --fpr)", "epsilon", "epsilon"),
+        Solve::Epsilon => (
+            "--epsilon (or --advantage, --tpr and --fpr, or --prior and --posterior)",
+            "epsilon",
+            "epsilon",
+        ),
         Solve::Noise => ("--noise-multiplier", "noise_multiplier", "noise multiplier"),
     }
 }
@@ -367,10 +372,16 @@ impl<'a> Request<'a> {
             Sampler::Allocation => rate.map(|rate| 1.0 / (1.0 / rate).round().max(1.0)),
             _ => rate,
         };
+        if arguments.fpr.is_some() && arguments.tpr.is_none() && arguments.posterior.is_none() {
+            return Err(Error::Usage("--fpr is for --tpr and --posterior".to_owned()));
+        }
+        let believed = arguments.prior.zip(arguments.posterior);
         let risk = match (arguments.advantage, arguments.tpr, arguments.fpr) {
             (Some(advantage), _, _) => Some(RiskTarget::advantage(advantage)),
             (None, Some(tpr), Some(fpr)) => Some(RiskTarget::true_positive_rate(tpr, fpr)),
-            _ => None,
+            (None, _, fpr) => believed.map(|(prior, posterior)| {
+                RiskTarget::posterior(prior, posterior, fpr.unwrap_or(FALSE_POSITIVE_RATE))
+            }),
         };
         let risk = risk.transpose().map_err(Error::usage)?;
         let sized = matches!(arguments.sampling, Sampler::Fixed | Sampler::Shuffle);

@@ -70,6 +70,26 @@ fn random_allocation_is_planned_in_whole_epochs_and_costs_less_than_poisson() {
 }
 
 #[test]
+fn a_belief_that_may_rise_from_prior_to_posterior_limits_the_true_positive_rate() {
+    let base = "--rate 0.01 --steps 1000 --delta 1e-5";
+    // Odds from 1:9 to 2:3 are six times as high: a true positive rate of 6 % at 1 %.
+    let found = plan(&format!("{base} --prior 0.1 --posterior 0.4"));
+    let same = plan(&format!("{base} --tpr 0.06 --fpr 0.01"));
+    let (noise, expected) = (number(&found["noise_multiplier"]), number(&same["noise_multiplier"]));
+    assert!((noise / expected - 1.0).abs() < 1e-3, "{noise} {expected}");
+    for wrong in [
+        "--prior 0.4 --posterior 0.1",
+        "--posterior 0.4",
+        "--fpr 0.1",
+        "--prior 0.5 --posterior 0.995",
+    ] {
+        let words = format!("plan {base} {wrong}");
+        let output = veilgrad(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+}
+
+#[test]
 fn truncated_samples_have_a_public_maximum_that_is_proposed() {
     let base = "--records 60000 --batch 256 --steps 1000 --delta 1e-5 --noise-multiplier 1.1 --adjacency zero-out";
     let found = plan(&format!("{base} --sampling truncated"));

@@ -10,6 +10,7 @@
 //! - [`BandedStrategy`]: how the noise of a round is correlated with that of earlier rounds.
 //! - [`RecordUnit`], [`Adjacency`]: what the guarantee protects.
 //! - [`LedgerStore`], [`Run`], [`RoundPermit`]: charge a round first, then get the permit to release its sums.
+//! - [`TuningRun`], [`RunCount`]: charge the best of a secret number of runs, of which only that one is released.
 //! - [`ClipNorm`], [`NoiseStd`], [`SampleRate`], …: numbers with units, checked once.
 //! - [`ProcessIdentity`]: which process made a permit, a sample, noise or a key; a forked child may not use them.
 //!

@@ -20,7 +20,7 @@ use crate::files::{
 };
 use crate::hold::is_held;
 use crate::schema::{STEPS, migrate};
-use crate::state::{State, check_budget};
+use crate::state::{NewPlan, State, check_budget};
 use crate::witness::Witness;
 
 /// The SQLite option that keeps the WAL when the last handle closes.
@@ -354,15 +354,16 @@ impl Ledger {
                     }
                 }
                 Entry::Run {
-                    event: Event::Open(RunHeader { plan: Some(plan), mode, .. }),
+                    event: Event::Open(RunHeader { plan: Some(plan), mode, tuning, .. }),
                     dataset,
                     ..
                 } => {
                     touched.insert(dataset);
                     needs_room.insert(dataset);
                     let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
-                    let folded = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
-                    plans.push((dataset, (*mode == Mode::Planned, folded)));
+                    let rounds = folded.map_err(|error| StoreError::Refused(error.to_string()))?;
+                    let (planned, tuning) = (*mode == Mode::Planned, *tuning);
+                    plans.push((dataset, NewPlan { planned, rounds, tuning }));
                 }
                 _ => {}
             }

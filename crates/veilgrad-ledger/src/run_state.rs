@@ -40,8 +40,8 @@ impl RunState {
 
     /// Its charges, for an accountant.
     pub fn charges(&self) -> [RunRounds<'_>; 2] {
-        let planned = self.is_planned();
-        [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds })
+        let (planned, tuning) = (self.is_planned(), self.header.tuning);
+        [&self.rounds, &self.apart].map(|rounds| RunRounds { planned, rounds, tuning })
     }
 
     /// Adds charged rounds that begin at round `first`.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, PlanEnds, Pricing, Round,
-    RunHeader, RunRounds,
+    RunCount, RunHeader, RunRounds,
 };
 
 use crate::chain::{Chained, Hash};
@@ -42,6 +42,20 @@ pub struct Dataset {
     pub(crate) tally: Tally,
 }
 
+/// The plan of a run that is about to be opened.
+#[derive(Debug, Clone)]
+pub(crate) struct NewPlan {
+    pub(crate) planned: bool,
+    pub(crate) rounds: Vec<Folded>,
+    pub(crate) tuning: Option<RunCount>,
+}
+
+impl NewPlan {
+    fn charges(&self) -> RunRounds<'_> {
+        RunRounds { planned: self.planned, rounds: &self.rounds, tuning: self.tuning }
+    }
+}
+
 impl Dataset {
     fn open(
         &mut self,
@@ -59,6 +73,9 @@ impl Dataset {
         let mut planned = header.plan.iter().flatten();
         if planned.any(|rounds| reveals_record_count(self.budget.adjacency, &rounds.round)) {
             return Err(LedgerError::PrivateCount.to_string());
+        }
+        if header.tuning.is_some() && !(header.plan.is_some() && header.mode == Mode::Planned) {
+            return Err("a tuning needs a plan with the rounds of one run".to_owned());
         }
         if self.numbers.insert(run.to_owned(), sequence).is_some() {
             return Err(format!("run {run} is opened twice"));
@@ -171,18 +188,22 @@ impl Dataset {
     pub(crate) fn check(
         &mut self,
         pricing: &dyn Pricing,
-        plans: &[(bool, Vec<Folded>)],
+        plans: &[NewPlan],
         holding: &BTreeSet<u64>,
     ) -> Result<(), String> {
         let terms = self.terms(pricing);
         let held = self.plans_of(holding)?;
         let mut part = self.tally.count(pricing, &terms, &self.runs);
+        if plans.iter().any(|plan| plan.tuning.is_some()) {
+            // A running total is for runs that are no tunings.
+            part = None;
+        }
         if let Some(used) = part
             && !(plans.is_empty() && held.is_empty())
         {
             part = pricing.meter(&terms).map(|mut meter| {
                 // The charged part of a held plan counts twice here, which is an upper bound.
-                let plans = plans.iter().map(|(_, rounds)| rounds);
+                let plans = plans.iter().map(|plan| &plan.rounds);
                 for (run, rounds) in (0..).zip(plans.chain(held.values())) {
                     rounds.iter().for_each(|rounds| meter.add(run, *rounds));
                 }
@@ -192,8 +213,7 @@ impl Dataset {
         if part.is_some_and(|part| part <= 1.0) {
             return Ok(());
         }
-        let plans: Vec<_> =
-            plans.iter().map(|(planned, rounds)| RunRounds { planned: *planned, rounds }).collect();
+        let plans: Vec<_> = plans.iter().map(NewPlan::charges).collect();
         self.covers(pricing, &plans, holding)
     }
 

@@ -35,13 +35,17 @@ impl Clone for Tally {
 }
 
 impl Tally {
-    /// Counts new charges, and returns an upper bound on the used fraction of the budget; `None` without a meter.
+    /// Counts new charges, and returns an upper bound on the used fraction of the budget; `None` without a meter, and where
+    /// a run is a tuning, whose cost is not the sum of its rounds'.
     pub(crate) fn count(
         &mut self,
         pricing: &dyn Pricing,
         budget: &Budget,
         runs: &BTreeMap<u64, RunState>,
     ) -> Option<f64> {
+        if runs.values().any(|run| run.header.tuning.is_some()) {
+            return None;
+        }
         if self.budget.as_ref() != Some(budget) {
             let meter = pricing.meter(budget);
             *self = Self { budget: Some(budget.clone()), meter, ..Self::default() };

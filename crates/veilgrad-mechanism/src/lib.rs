@@ -9,6 +9,7 @@
 //! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
 //! - [`CorrelatedNoise`], [`CyclicSampler`]: noise that is correlated between rounds, so that less of it adds up.
+//! - [`best_of`]: private tuning; the best of a secret number of runs is released, and nothing else.
 //! - [`CanaryLane`]: canaries for privacy audits, in extra coordinates of a group.
 //!
 //! # Guarantee
@@ -55,6 +56,7 @@ mod sampler;
 mod selection;
 mod structure;
 mod sum;
+mod tuning;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
@@ -78,3 +80,4 @@ pub use sampler::{
 pub use selection::{SampleError, Sampler, Selection};
 pub use structure::{Structure, StructureError};
 pub use sum::{ClippedSum, OuterMemory, ReleaseError};
+pub use tuning::best_of;

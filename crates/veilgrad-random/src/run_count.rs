@@ -1,11 +1,39 @@
 //! The secret number of runs of a private tuning, drawn exactly.
 
+use std::num::NonZeroU64;
+
+use veilgrad_events::{RawCount, RunCount};
+
 use crate::{KeyStream, Purpose, RandomError, RoundKey};
 
 /// The stream group of a number of runs.
 const RUNS: u16 = 5;
 /// Means of Poisson distributions are multiples of one over this.
 const POISSON_GRAIN: u64 = 1 << 20;
+
+/// Draws the number of runs of a tuning from its distribution.
+///
+/// # Guarantee
+/// As for [`geometric`].
+///
+/// # Errors
+/// When another process drew the key.
+pub fn draw(key: &RoundKey, count: RunCount) -> Result<u64, RandomError> {
+    match count.raw() {
+        RawCount::Geometric { gamma } => geometric(key, gamma),
+        RawCount::Logarithmic { gamma } => logarithmic(key, gamma),
+        RawCount::Poisson { mean } => poisson(key, mean),
+    }
+}
+
+/// Draws which of `settings` settings a run of a tuning has: each with the same probability.
+///
+/// # Errors
+/// When another process drew the key.
+pub fn setting(key: &RoundKey, settings: NonZeroU64) -> Result<u64, RandomError> {
+    let mut stream = key.streams()?.stream(Purpose::Sample, RUNS, 3);
+    Ok(stream.below(settings.get()))
+}
 
 /// Draws K from the truncated negative binomial distribution with eta 1 (geometric): `P(K = k) = gamma (1 - gamma)^(k-1)`.
 ///
@@ -180,11 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_is_equally_likely() {
+        let three = NonZeroU64::new(3).unwrap();
+        let third = 1.0 / 3.0;
+        let draw = || setting(&RoundKey::from_os().unwrap(), three).unwrap();
+        check(&[third; 3], 0, draw);
+    }
+
+    #[test]
     fn whole_draws_agree_with_their_parts() {
         let key = || RoundKey::from_os().unwrap();
         assert_eq!(geometric(&key(), 1.0).unwrap(), 1);
         assert_eq!(logarithmic(&key(), 1.0).unwrap(), 1);
         assert_eq!(poisson(&key(), 0.0).unwrap(), 0);
+        assert_eq!(draw(&key(), RunCount::geometric(1.0).unwrap()).unwrap(), 1);
+        assert_eq!(draw(&key(), RunCount::logarithmic(1.0).unwrap()).unwrap(), 1);
         // Poisson with mean 100: beyond 7 standard deviations once in 10^11 runs.
         let runs = poisson(&key(), 100.0).unwrap();
         assert!((20..=190).contains(&runs), "{runs}");

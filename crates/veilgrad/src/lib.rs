@@ -101,12 +101,12 @@ pub mod prelude {
     pub use veilgrad_events::{
         Adjacency, BudgetShare, ClipNorm, Delta, Epsilon, FixedBatch, JointScale, LedgerError,
         LedgerKind, LedgerStore, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount, RecordUnit,
-        Round, RoundPermit, Rounds, Run, RunHeader, SampleRate, Sampling, SumQuery,
-        TruncatedPoisson, WeightBound,
+        Round, RoundPermit, Rounds, Run, RunCount, RunHeader, SampleRate, Sampling, SumQuery,
+        TruncatedPoisson, TuningRun, WeightBound,
     };
     pub use veilgrad_mechanism::{
         AllRecords, Allocation, AllocationSampler, CanaryLane, ClippedSum, Estimates, FixedSampler,
         Group, LearningRate, Metric, Noise, PoissonSampler, Private, Quantile, Released, RoundPlan,
-        Sample, Sampler, ShuffleSampler, Structure, TruncatedPoissonSampler,
+        Sample, Sampler, ShuffleSampler, Structure, TruncatedPoissonSampler, best_of,
     };
 }

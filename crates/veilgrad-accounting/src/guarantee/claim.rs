@@ -1,9 +1,10 @@
 //! What may be claimed about a dataset: the one place that decides it.
 
-use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunRounds};
+use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunCount, RunRounds};
 
 use super::accountant::{Accountant, Tightest};
 use super::attack::{Attack, bound_against_the_record, bound_for_the_record};
+use super::tuning::{Tuned, Tuning};
 use crate::Composition;
 use crate::display::up;
 
@@ -21,6 +22,8 @@ pub struct ClaimedRun<'a> {
     pub insecure: Option<&'a str>,
     /// Whether its arithmetic is proven to keep records apart.
     pub numerics: Numerics,
+    /// If it is a tuning, the distribution of the number of its runs. Plan and charges are those of one of them.
+    pub tuning: Option<RunCount>,
 }
 
 /// Why nothing may be claimed.
@@ -64,7 +67,11 @@ pub struct Claim {
     pub basis: Basis,
     /// What must hold for the claim to be true, in addition to what every statement assumes.
     pub conditions: Vec<&'static str>,
-    /// The rounds of the plan, or of all runs, if none can have been chosen from outputs.
+    /// The tunings among what was charged: of each, only the best of a secret number of runs was released.
+    pub tunings: Vec<Tuning>,
+    /// Whether no round can have been chosen from outputs of its run.
+    planned: bool,
+    /// The rounds of the plan, or of all runs if all were planned and none was a tuning.
     composition: Option<Composition>,
 }
 
@@ -104,15 +111,30 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
         let runs = charges.iter().map(|run| run.rounds.iter().copied());
         Composition::of_runs(runs, terms.adjacency).map_err(no_claim)
     };
-    if let ([ClaimedRun { plan: Some(plan), .. }], true) = (runs, planned) {
+    if let ([ClaimedRun { plan: Some(plan), tuning, .. }], true) = (runs, planned) {
         let composition = Composition::fold(*plan, terms.adjacency).map_err(no_claim)?;
-        let found = Tightest.epsilon(composition.above(), terms.delta).map_err(no_claim)?;
+        let tunings: Vec<Tuning> = tuning.map(Tuning::of).into_iter().collect();
+        let found = match tunings.first() {
+            None => Tightest.epsilon(composition.above(), terms.delta),
+            Some(tuning) => Tuned { inner: &Tightest, tuning: *tuning }
+                .epsilon(composition.above(), terms.delta),
+        };
+        let found = found.map_err(no_claim)?;
         let is_done = compose()? == composition;
         let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
         let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
         let delta = terms.delta.get();
-        return Ok(Claim { epsilon, delta, spent, basis, conditions, composition });
+        return Ok(Claim {
+            epsilon,
+            delta,
+            spent,
+            basis,
+            conditions,
+            tunings,
+            planned,
+            composition,
+        });
     }
     let spent = price()?;
     if planned {
@@ -121,9 +143,11 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
     let cap = terms.epsilon.get();
     let basis = if spent <= cap { Basis::Cap } else { Basis::AboveCap { cap } };
     conditions.push(NOT_LOWERED);
-    let composition = planned.then(compose).transpose()?;
+    let tunings: Vec<Tuning> =
+        charges.iter().filter_map(|run| run.tuning.map(Tuning::of)).collect();
+    let composition = (planned && tunings.is_empty()).then(compose).transpose()?;
     let (epsilon, delta) = (cap.max(spent), terms.delta.get());
-    Ok(Claim { epsilon, delta, spent, basis, conditions, composition })
+    Ok(Claim { epsilon, delta, spent, basis, conditions, tunings, planned, composition })
 }
 
 /// [`claim`] for a ledger without a budget. Nothing limits later charges, so the claim is what is spent.
@@ -165,12 +189,17 @@ impl Claim {
     /// Whether the rounds of every run were declared before its first, so that none can have been chosen from outputs
     /// of the run.
     pub const fn is_planned(&self) -> bool {
-        self.composition.is_some()
+        self.planned
     }
 
     /// Why this epsilon may be claimed, in words.
     pub fn why(&self) -> String {
         match self.basis {
+            Basis::Plan { accountant } if !self.tunings.is_empty() => format!(
+                "there is one tuning, which declared the rounds of its runs before the first and released the best of a \
+                 secret number of them, and the accountant '{accountant}' bounds the cost of all of it; a further run \
+                 would raise it"
+            ),
             Basis::Plan { accountant } => format!(
                 "there is one run, which declared all of its rounds before the first, and the accountant \
                  '{accountant}' bounds the cost of all of them; a further run would raise it"
@@ -194,7 +223,10 @@ impl Claim {
         let claimed = Attacker::allowed_by(self.epsilon, self.delta);
         let Some(composition) = &self.composition else { return claimed };
         // Both are sound, so the smaller of each is.
-        let found = Attacker::of(composition);
+        let found = match self.tunings.first() {
+            None => Attacker::of(composition),
+            Some(tuning) => Attacker::by(&Tuned { inner: &Tightest, tuning: *tuning }, composition),
+        };
         Attacker {
             advantage: found.advantage.min(claimed.advantage),
             true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),

@@ -72,6 +72,11 @@ pub fn of_ledger(store: &dyn LedgerStore, delta: Delta) -> Result<Claim, NoClaim
                 .to_owned(),
         ));
     }
+    if seen.mixed && seen.runs.iter().any(|run| run.header.tuning.is_some()) {
+        let why =
+            "charges of several open runs are mixed, and those of a tuning cannot be told apart";
+        return Err(NoClaim(why.to_owned()));
+    }
     let runs: Vec<ClaimedRun<'_>> = seen.runs.iter().map(|run| run.claimed(seen.mixed)).collect();
     claim_without_budget(&terms, &runs)
 }
@@ -132,12 +137,14 @@ impl SeenRun {
     fn claimed(&self, mixed: bool) -> ClaimedRun<'_> {
         let plan: Option<&[Rounds]> =
             self.header.plan.as_deref().filter(|_| !mixed && self.header.mode == Mode::Planned);
-        let planned = plan.is_some();
+        let (planned, tuning) = (plan.is_some(), self.header.tuning);
         let charges = match mixed {
-            true => self.charges.chunks(1).map(|rounds| RunRounds { planned, rounds }).collect(),
-            false => vec![RunRounds { planned, rounds: &self.charges }],
+            true => {
+                self.charges.chunks(1).map(|rounds| RunRounds { planned, rounds, tuning }).collect()
+            }
+            false => vec![RunRounds { planned, rounds: &self.charges, tuning }],
         };
         let (insecure, numerics) = (self.insecure.as_deref(), self.header.numerics);
-        ClaimedRun { charges, plan, insecure, numerics }
+        ClaimedRun { charges, plan, insecure, numerics, tuning }
     }
 }

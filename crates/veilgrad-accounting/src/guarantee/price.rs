@@ -5,37 +5,101 @@ use std::collections::HashMap;
 use veilgrad_events::{Adjacency, Budget, Delta, Epsilon, Folded, Meter, Mode, Pricing, RunRounds};
 
 use super::accountant::{Accountant, Tightest};
+use super::tuning::{Tuned, Tuning};
 use crate::adaptive::Filter;
 use crate::composition::grouping::corner;
 use crate::composition::participation::{Cost, RunSoFar};
 use crate::{Composition, Step, rdp};
 
-/// The composition of all runs of a budget, and whether all of them were planned.
+/// The composition of all runs of a budget, tunings apart, and whether all of them were planned.
 struct Spent {
-    composition: Composition,
+    /// All runs that are no tunings; `None` if there are only tunings.
+    composition: Option<Composition>,
+    /// One run of each tuning.
+    tunings: Vec<(Composition, Tuning)>,
     planned: bool,
 }
+
+/// The shares of delta that are tried for the runs beside tunings. Every one gives a bound.
+const SHARES: [f64; 5] = [0.015625, 0.125, 0.5, 0.875, 0.984375];
 
 impl Spent {
     fn new(budget: &Budget, runs: &[RunRounds<'_>]) -> Result<Self, String> {
         let planned = budget.mode == Mode::Planned && runs.iter().all(|run| run.planned);
-        let rounds = runs.iter().map(|run| run.rounds.iter().copied());
-        let composition = Composition::of_runs(rounds, budget.adjacency);
-        Ok(Self { composition: composition.map_err(|error| error.to_string())?, planned })
+        let compose = |runs: &[&RunRounds<'_>]| {
+            let rounds = runs.iter().map(|run| run.rounds.iter().copied());
+            Composition::of_runs(rounds, budget.adjacency).map_err(|error| error.to_string())
+        };
+        let (mut others, mut tunings) = (Vec::new(), Vec::new());
+        for run in runs {
+            match run.tuning {
+                // A tuning that charged nothing costs nothing, and takes no part of delta.
+                Some(_) if run.rounds.is_empty() => {}
+                Some(count) => tunings.push((compose(&[run])?, Tuning::of(count))),
+                None => others.push(run),
+            }
+        }
+        let composition = match others.is_empty() && !tunings.is_empty() {
+            true => None,
+            false => Some(compose(&others)?),
+        };
+        Ok(Self { composition, tunings, planned })
+    }
+
+    fn price(&self, budget: &Budget) -> Result<f64, String> {
+        let is_alone = match (&self.composition, self.tunings.as_slice()) {
+            (Some(composition), []) => {
+                return self.price_without_tunings(composition, budget, budget.delta);
+            }
+            (None, [one]) => return tuned(one, budget.delta),
+            (composition, _) => composition.is_none(),
+        };
+        if !self.planned {
+            let why = "a tuning has no price together with runs that declared no plan, or in an adaptive budget";
+            return Err(why.to_owned());
+        }
+        // An (epsilon, delta) for each of them holds at every delta, and these add up.
+        let shares: &[f64] = if is_alone { &[0.0] } else { &SHARES };
+        let prices = shares.iter().map(|share| self.price_of_split(budget, *share));
+        // An unsupported split is no bound; without any other, its reason is the answer.
+        prices
+            .reduce(|best, found| match (best, found) {
+                (Ok(best), Ok(found)) => Ok(f64::min(best, found)),
+                (Ok(best), Err(_)) => Ok(best),
+                (Err(_), found) => found,
+            })
+            .unwrap_or_else(|| Err("there is no share of delta".to_owned()))
+    }
+
+    /// The sum of what runs cost at this share of delta and what each tuning costs at an equal part of the rest.
+    fn price_of_split(&self, budget: &Budget, share: f64) -> Result<f64, String> {
+        let delta = budget.delta.get();
+        let part = |delta: f64| Delta::new(delta).map_err(|error| error.to_string());
+        let mut sum = 0.0;
+        if let Some(composition) = &self.composition {
+            sum = self.price_without_tunings(composition, budget, part(share * delta)?)?;
+        }
+        // Rounded down, so that all parts together are not above delta.
+        let each = (1.0 - share) * delta / self.tunings.len() as f64 * (1.0 - 4.0 * f64::EPSILON);
+        for tuning in &self.tunings {
+            sum = (sum + tuned(tuning, part(each)?)?).next_up();
+        }
+        Ok(sum)
     }
 
     /// Where all runs were planned, the smallest sound epsilon. Otherwise rounds may have been chosen from earlier
     /// outputs, and the Rényi divergence at one order that was fixed before the first round bounds them.
-    fn price(&self, budget: &Budget) -> Result<f64, String> {
+    fn price_without_tunings(
+        &self,
+        composition: &Composition,
+        budget: &Budget,
+        delta: Delta,
+    ) -> Result<f64, String> {
         let epsilon = match (self.planned, budget.order) {
             // `above` drops the lower bound, which a price does not need.
-            (true, _) => {
-                Tightest.epsilon(self.composition.above(), budget.delta).map(|found| found.epsilon)
-            }
-            (false, Some(order)) => {
-                rdp::epsilon_on_orders(&self.composition, budget.delta, &[order])
-                    .map(|found| found.epsilon.get())
-            }
+            (true, _) => Tightest.epsilon(composition.above(), delta).map(|found| found.epsilon),
+            (false, Some(order)) => rdp::epsilon_on_orders(composition, delta, &[order])
+                .map(|found| found.epsilon.get()),
             (false, None) => {
                 let why =
                     "runs that declared no plan need a Rényi order that was fixed with the budget";
@@ -44,6 +108,13 @@ impl Spent {
         };
         epsilon.map_err(|error| error.to_string())
     }
+}
+
+/// The epsilon of one tuning. Rounds of a tuning are always declared before its first run.
+fn tuned((one_run, tuning): &(Composition, Tuning), delta: Delta) -> Result<f64, String> {
+    let tuned = Tuned { inner: &Tightest, tuning: *tuning };
+    let found = tuned.epsilon(one_run.above(), delta).map_err(|error| error.to_string())?;
+    Ok(found.epsilon)
 }
 
 impl Pricing for Tightest {
@@ -55,7 +126,9 @@ impl Pricing for Tightest {
         let spent = Spent::new(budget, runs)?;
         // The RDP epsilon is quick and never below the tightest one: if it fits, so does that.
         if spent.planned
-            && rdp::epsilon(&spent.composition, budget.delta)
+            && spent.tunings.is_empty()
+            && let Some(composition) = &spent.composition
+            && rdp::epsilon(composition, budget.delta)
                 .is_ok_and(|found| found.epsilon.get() <= budget.epsilon.get())
         {
             return Ok(());
@@ -212,8 +285,9 @@ mod tests {
                     all.extend(block);
                 }
                 let planned = mode == Mode::Planned;
-                let price =
-                    Tightest.price(&budget, &[RunRounds { planned, rounds: &all }]).unwrap();
+                let price = Tightest
+                    .price(&budget, &[RunRounds { planned, rounds: &all, tuning: None }])
+                    .unwrap();
                 assert!(price <= 2.0, "{mode:?} in blocks of {size}: {price}");
                 // The meter does not overestimate so much that it would be useless.
                 assert!(blocks > 1 && price > 1.0, "{mode:?} in blocks of {size}: {price}");
@@ -246,14 +320,17 @@ mod tests {
         let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
         let rounds = [rounds(poisson, 1.0, 1000)];
         let terms = budget(4.0, Mode::Planned);
-        let price = |planned| Tightest.price(&terms, &[RunRounds { planned, rounds: &rounds }]);
+        let price = |planned| {
+            Tightest.price(&terms, &[RunRounds { planned, rounds: &rounds, tuning: None }])
+        };
         let composition = Composition::of(rounds, terms.adjacency).unwrap();
         let order = terms.order.unwrap();
         let at_order = rdp::epsilon_on_orders(&composition, terms.delta, &[order]).unwrap();
         assert_eq!(price(false).unwrap(), at_order.epsilon.get());
         assert!(price(true).unwrap() < price(false).unwrap());
         // One unplanned run decides for all of them, and without an order there is no price.
-        let runs = [true, false].map(|planned| RunRounds { planned, rounds: &rounds });
+        let runs =
+            [true, false].map(|planned| RunRounds { planned, rounds: &rounds, tuning: None });
         let twice = Composition::join(&[composition.clone(), composition]);
         let both = rdp::epsilon_on_orders(&twice, terms.delta, &[order]).unwrap();
         assert_eq!(Tightest.price(&terms, &runs).unwrap(), both.epsilon.get());
@@ -261,5 +338,46 @@ mod tests {
         assert!(Tightest.price(&no_order, &runs).unwrap_err().contains("order"));
         assert!(Tightest.check(&no_order, &runs).is_err());
         assert!(Tightest.price(&no_order, &runs[..1]).is_ok());
+    }
+
+    #[test]
+    fn a_tuning_costs_what_its_plan_says_and_adds_to_other_runs_at_a_share_of_delta() {
+        use veilgrad_events::RunCount;
+        let poisson = Sampling::Poisson { rate: SampleRate::new(0.01).unwrap() };
+        let rounds = [rounds(poisson, 2.0, 200)];
+        let terms = budget(4.0, Mode::Planned);
+        let count = Tuning::logarithmic(10.0).unwrap().run_count().unwrap();
+        let run = |tuning: Option<RunCount>| RunRounds { planned: true, rounds: &rounds, tuning };
+        let price = |runs: &[RunRounds<'_>]| Tightest.price(&terms, runs);
+        let composition = Composition::of(rounds, terms.adjacency).unwrap();
+        let epsilon = |delta: f64, is_tuned: bool| {
+            let delta = Delta::new(delta).unwrap();
+            let tuned = Tuned { inner: &Tightest, tuning: Tuning::of(count) };
+            let accountant: &dyn Accountant = if is_tuned { &tuned } else { &Tightest };
+            accountant.epsilon(&composition, delta).unwrap().epsilon
+        };
+        let alone = price(&[run(Some(count))]).unwrap();
+        assert_eq!(alone, epsilon(1e-5, true));
+        let plain = price(&[run(None)]).unwrap();
+        assert!(alone > plain);
+        // No better than halves of delta would be if both were only as good as (epsilon, delta), and no worse.
+        let both = price(&[run(None), run(Some(count))]).unwrap();
+        assert!(both > alone && both > plain && both >= epsilon(1e-5, false) + epsilon(1e-5, true));
+        assert!(both <= epsilon(0.5e-5, false) + epsilon(0.499e-5, true), "{both}");
+        let nothing = RunRounds { rounds: &[], ..run(Some(count)) };
+        assert_eq!(price(&[run(Some(count)), nothing]).unwrap(), alone);
+        let two = price(&[run(Some(count)); 2]).unwrap();
+        assert!(two >= 2.0 * epsilon(0.5e-5, true) && two <= 2.0 * epsilon(0.499e-5, true));
+        // The quick check must not take a tuning for a run.
+        let tight =
+            Budget { epsilon: Epsilon::new(0.5 * (plain + alone)).unwrap(), ..terms.clone() };
+        assert!(Tightest.check(&tight, &[run(None)]).is_ok());
+        assert!(Tightest.check(&tight, &[run(Some(count))]).is_err());
+        // Not together with rounds that may have been chosen from its output.
+        let unplanned = RunRounds { planned: false, ..run(None) };
+        assert!(price(&[unplanned, run(Some(count))]).unwrap_err().contains("tuning"));
+        let adaptive = Budget { mode: Mode::Adaptive, ..terms.clone() };
+        let two = [run(None), run(Some(count))];
+        assert!(Tightest.price(&adaptive, &two).is_err());
     }
 }

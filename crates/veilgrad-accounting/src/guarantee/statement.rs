@@ -4,7 +4,7 @@ use veilgrad_events::{Adjacency, NoiseMultiplier, Numerics, RecordUnit, Sampling
 
 use super::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, warnings};
 use super::verdict::RunVerdict;
-use crate::display::{claimed_noise_down, down, percent, percent_down, percent_up, up};
+use crate::display::{claimed_noise_down, down, percent, percent_down, percent_up, runs, up};
 
 /// A privacy statement: a claim with the facts and conditions that a reader needs to judge it. All of it is public.
 #[derive(Debug, Clone)]
@@ -92,6 +92,7 @@ impl Statement<'_> {
             Ok(claim) => self.promised(claim),
             Err(reason) => self.nothing(reason),
         }];
+        paragraphs.extend(self.claim.as_ref().ok().and_then(tuned));
         paragraphs.extend(self.audit.map(audited));
         paragraphs.extend(self.warned());
         paragraphs.extend(self.start.as_ref().map(|start| self.started(start)));
@@ -320,6 +321,29 @@ impl Statement<'_> {
             self.ledger.id, self.ledger.sequence, self.ledger.head
         )
     }
+}
+
+/// The paragraph about tunings, if there were any.
+fn tuned(claim: &Claim) -> Option<String> {
+    let means: Vec<String> = claim.tunings.iter().map(|tuning| runs(tuning.mean_runs())).collect();
+    let released = match means.as_slice() {
+        [] => return None,
+        [mean] => format!(
+            "What was released is the best of a secret number of runs, on average {mean}, with settings drawn at random \
+             from a public list"
+        ),
+        means => format!(
+            "{} times, what was released is the best of a secret number of runs, on average {}, with settings drawn at \
+             random from a public list",
+            means.len(),
+            means.join(", ")
+        ),
+    };
+    Some(format!(
+        "Tuning. {released}. Epsilon covers the choice and all of these runs; rounds, sampling and noise below are those of \
+         one of them. It is assumed that the number of runs stays secret, and that nothing else of the other runs was \
+         seen: the time that the tuning took tells roughly how many there were."
+    ))
 }
 
 /// The paragraph about an audit.

@@ -1,6 +1,6 @@
 //! Private tuning: the cost of a random number of runs of which only the best one is released.
 
-use veilgrad_events::{Delta, Epsilon};
+use veilgrad_events::{Delta, Epsilon, RawCount, RunCount, RunCountError};
 
 use super::accountant::{Accountant, Guarantee};
 use crate::number::bisect;
@@ -93,6 +93,40 @@ impl Tuning {
             true => Ok(Self { law: RunLaw::Poisson, mean }),
             false => Err(Unsupported::new(format!("a mean of {mean} runs is not in (0, 1e9]"))),
         }
+    }
+
+    /// The tuning whose number of runs has this distribution, as a ledger stores it.
+    #[must_use]
+    pub fn of(count: RunCount) -> Self {
+        let negative_binomial = |eta, gamma| Self {
+            law: RunLaw::NegativeBinomial { eta, gamma },
+            mean: if gamma == 1.0 { 1.0 } else { expected_runs(eta, gamma) },
+        };
+        match count.raw() {
+            RawCount::Geometric { gamma } => negative_binomial(1.0, gamma),
+            RawCount::Logarithmic { gamma } => negative_binomial(0.0, gamma),
+            RawCount::Poisson { mean } => Self { law: RunLaw::Poisson, mean },
+        }
+    }
+
+    /// The distribution, for a ledger and to draw from: [`of`](Self::of) gives back this tuning.
+    ///
+    /// # Errors
+    /// When the number of runs cannot be drawn exactly: for an eta other than 0 and 1, and for a Poisson mean that is not
+    /// a multiple of 2^-20.
+    pub fn run_count(&self) -> Result<RunCount, Unsupported> {
+        let found = match self.law {
+            RunLaw::Poisson => RunCount::poisson(self.mean),
+            RunLaw::NegativeBinomial { eta: 1.0, gamma } => RunCount::geometric(gamma),
+            RunLaw::NegativeBinomial { eta: 0.0, gamma } => RunCount::logarithmic(gamma),
+            RunLaw::NegativeBinomial { eta, .. } => {
+                return Err(Unsupported::new(format!(
+                    "a number of runs with eta {eta} cannot be drawn: use the geometric, logarithmic or Poisson \
+                     distribution"
+                )));
+            }
+        };
+        found.map_err(|error: RunCountError| Unsupported::new(error.to_string()))
     }
 
     /// The expected number of runs.
@@ -250,6 +284,20 @@ mod tests {
             assert!(Tuning::negative_binomial(eta, mean).is_err(), "{eta} {mean}");
         }
         assert!(Tuning::poisson(0.0).is_err() && Tuning::poisson(0.1).is_ok());
+    }
+
+    #[test]
+    fn what_a_ledger_stores_is_the_tuning_that_was_planned() {
+        for mean in [1.0, 1.5, 10.0, 300.0] {
+            for tuning in
+                [Tuning::geometric(mean), Tuning::logarithmic(mean), Tuning::poisson(mean)]
+            {
+                let tuning = tuning.unwrap();
+                assert_eq!(Tuning::of(tuning.run_count().unwrap()), tuning, "{mean}");
+            }
+        }
+        assert!(Tuning::negative_binomial(0.5, 3.0).unwrap().run_count().is_err());
+        assert!(Tuning::poisson(0.1).unwrap().run_count().is_err());
     }
 
     /// A mechanism with two outputs, and the exact law of the best of K of them.

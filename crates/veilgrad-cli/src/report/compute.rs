@@ -6,12 +6,13 @@ use serde_json::Value;
 use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
 use veilgrad_accounting::statement::{self, Done, LedgerHead, ReleasedGroup, Statement};
-use veilgrad_accounting::{Composition, Profile, Tightest, Unsupported, spent};
+use veilgrad_accounting::{Composition, Profile, Tightest, Tuning, Unsupported, spent};
 use veilgrad_events::{Delta, Epsilon, Numerics, Round, Rounds, Sampling, UnitError};
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::document::{
     Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report, Start,
+    TunedResult,
 };
 use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
@@ -47,6 +48,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) configuration: Option<Value>,
     /// The verdict, if the run was an audit.
     pub(crate) audit: Option<RunVerdict>,
+    /// The setting that a tuning chose.
+    pub(crate) setting: Option<Value>,
 }
 
 pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
@@ -160,8 +163,20 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         configuration_sha256: facts.configuration.as_ref().map(|value| sha256(value.to_string())),
         configuration: facts.configuration.clone(),
         audit: facts.audit.map(Audit::from),
+        tuning: tuned(dataset, facts),
         statement,
         curves: curves.map_err(Error::failure)?,
+    })
+}
+
+/// The tuning that made the results, if one did.
+fn tuned(dataset: &Dataset, facts: &Facts<'_>) -> Option<TunedResult> {
+    let mut runs = dataset.runs.values().filter(|run| facts.runs.contains(&run.id));
+    let count = runs.find_map(|run| run.header.tuning)?;
+    Some(TunedResult {
+        mean_runs: Tuning::of(count).mean_runs(),
+        distribution: count.name().to_owned(),
+        setting: facts.setting.clone(),
     })
 }
 
@@ -254,10 +269,12 @@ fn attacker(claim: &Claim) -> Attacker {
     }
 }
 
-/// The curves of the plan, if the claim is its cost; a claim of the budget has none.
+/// The curves of the plan, if the claim is its cost; a claim of the budget has none, nor has that of a tuning, which is not
+/// the cost of its rounds.
 fn curves(dataset: &Dataset, claim: &Claim) -> Result<Curves, Unsupported> {
     let plan = dataset.runs.values().next().and_then(|run| run.header.plan.as_deref());
-    let (Basis::Plan { .. }, Some(plan)) = (&claim.basis, plan) else {
+    let (Basis::Plan { .. }, Some(plan), []) = (&claim.basis, plan, claim.tunings.as_slice())
+    else {
         return Ok(Curves::default());
     };
     let (adjacency, delta): (_, Delta) = (dataset.budget.adjacency, dataset.budget.delta);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use veilgrad_accounting::Profile;
 use veilgrad_accounting::audit::RunVerdict;
-use veilgrad_accounting::display::{down, percent_down, up};
+use veilgrad_accounting::display::{down, percent_down, runs, up};
 
 use crate::error::Error;
 
@@ -87,6 +87,9 @@ pub(crate) struct Report {
     /// The verdict, if the run was an audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) audit: Option<Audit>,
+    /// The tuning, if the results are those of one. The number of its runs is secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tuning: Option<TunedResult>,
     pub(crate) statement: String,
     pub(crate) curves: Curves,
 }
@@ -162,6 +165,26 @@ pub(crate) struct Model {
     /// SHA-256 of the file.
     #[serde(default)]
     pub(crate) sha256: Option<String>,
+}
+
+/// A tuning that released the best of a secret number of runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TunedResult {
+    pub(crate) mean_runs: f64,
+    pub(crate) distribution: String,
+    /// The values that the best run had; null if they are not known, or there was no run.
+    #[serde(default)]
+    pub(crate) setting: Option<Value>,
+}
+
+impl TunedResult {
+    /// What was released, in one line.
+    pub(crate) fn line(&self) -> String {
+        let mean = runs(self.mean_runs);
+        let setting = self.setting.as_ref().filter(|setting| !setting.is_null());
+        let setting = setting.map_or(String::new(), |setting| format!(": {setting}"));
+        format!("the best of a secret number of runs, on average {mean}{setting}")
+    }
 }
 
 /// The verdict of an audit.

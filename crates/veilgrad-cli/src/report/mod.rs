@@ -44,6 +44,9 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
     if let Some(start) = &report.start {
         text.push_str(&format!("started from      {}\n", start.sha256));
     }
+    if let Some(tuning) = &report.tuning {
+        text.push_str(&format!("released          {}\n", tuning.line()));
+    }
     text.push_str(&format!(
         "epsilon           {} at delta {:e} ({}, {}, {})\n",
         report.shown_epsilon(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use veilgrad_accounting::claim;
-use veilgrad_accounting::display::{claimed_noise_down, down, percent, percent_down, up};
+use veilgrad_accounting::display::{claimed_noise_down, down, percent, percent_down, runs, up};
 
 use super::chart::{Line, Scale, bars, escape};
 use super::document::{Attacker, Audit, Curves, Group, Report};
@@ -132,6 +132,10 @@ fn cards(report: &Report) -> Vec<(String, String)> {
     }
     if let Some(running) = report.epsilon_running {
         cards.push((up(running), "epsilon charged to the data so far, all runs".to_owned()));
+    }
+    if let Some(tuning) = &report.tuning {
+        let name = "runs on average, a secret number, of which the best was released".to_owned();
+        cards.push((runs(tuning.mean_runs), name));
     }
     for metric in &report.metrics {
         if let [value] = metric.values[..] {

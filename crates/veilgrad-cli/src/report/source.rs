@@ -9,7 +9,7 @@ use veilgrad_events::{Event, Insecure};
 use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
 
 use super::compute::{Facts, of_run};
-use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report, Start};
+use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report, Start, TunedResult};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 use crate::hash::sha256;
@@ -33,6 +33,7 @@ struct Stored {
     date: Option<String>,
     configuration: Option<Value>,
     audit: Option<Audit>,
+    tuning: Option<TunedResult>,
 }
 
 /// The report of a run's directory, of its `report.json`, or of a ledger.
@@ -116,6 +117,7 @@ pub(crate) fn read_with_ledger(
         date: stored.date,
         configuration: stored.configuration,
         audit: stored.audit.map(RunVerdict::from),
+        setting: stored.tuning.as_ref().and_then(|tuning| tuning.setting.clone()),
     })?;
     report.warnings.extend(other_model);
     Ok((report, Some(ledger)))
@@ -148,6 +150,7 @@ fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<(Report, Option
         date: None,
         configuration: None,
         audit: None,
+        setting: None,
     })?;
     Ok((report, Some(ledger)))
 }

@@ -20,7 +20,7 @@ use crate::report::{self, page};
 const PAGE: &str = include_str!("page.html");
 
 /// The options of `plan` that a request may set. None of them writes a file.
-const OPTIONS: [&str; 19] = [
+const OPTIONS: [&str; 21] = [
     "rate",
     "records",
     "batch",
@@ -40,6 +40,8 @@ const OPTIONS: [&str; 19] = [
     "advantage",
     "tpr",
     "fpr",
+    "prior",
+    "posterior",
 ];
 
 /// What is sent back.

@@ -12,7 +12,7 @@ use veilgrad_events::{BudgetShare, ClipNorm, Delta, NoiseMultiplier};
 
 use super::config::{Classes, Config, Kind, Named, Optimizer, Precondition, Record, Sampling};
 use crate::output::check_name;
-use crate::problem::Problems;
+use crate::problem::{Problem, Problems};
 pub(crate) use source::Source;
 
 /// A limit on work: every canary has a coordinate in all others, so the work is quadratic.
@@ -24,6 +24,13 @@ const LARGEST_WEIGHT: f32 = 1e6;
 const ESTIMATES: [&str; 4] = ["accuracy", "loss", "classes", "statistics"];
 
 impl Config {
+    /// All that is wrong with a configuration that was changed after it was read.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut found = Problems::default();
+        self.check(&mut found);
+        found.0
+    }
+
     /// Adds all problems of a configuration whose keys and types are right.
     fn check(&self, problems: &mut Problems) {
         self.check_privacy(problems);

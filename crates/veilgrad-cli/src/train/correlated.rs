@@ -13,6 +13,7 @@ use crate::plan::correlated::TRIED;
 const MOST_ROUNDS: u64 = 100_000;
 
 /// How samples are drawn and noise is correlated.
+#[derive(Clone)]
 pub(crate) struct Chosen {
     pub(crate) sampling: Sampling,
     pub(crate) strategy: BandedStrategy,

@@ -157,7 +157,8 @@ pub(crate) fn complete(
         metrics: account.metrics,
         model: None,
         date: Some(job.date.clone()),
-        configuration: Some(job.config.fingerprint().map_err(Error::Failure)?),
+        configuration: Some(job.configuration()?),
+        setting: job.tune.as_ref().map(|tune| tune.setting.clone()),
         audit: job.audit()?,
     })?;
     let write = |name: &str, bytes: &[u8]| write_file(&place.0.join(name), bytes);

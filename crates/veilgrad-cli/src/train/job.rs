@@ -1,11 +1,13 @@
 //! A training job, planned from a configuration alone: model, noise, rounds, and their epsilon.
 
+use serde_json::Value;
 use veilgrad_accounting::audit::{Confidence, RunAudit, RunVerdict};
 use veilgrad_accounting::{
-    Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Unsupported,
+    Accountant, Composition, Guarantee, PrivacyTarget, Tightest, Tuned, Tuning, Unsupported,
 };
 use veilgrad_events::{
-    Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds, RunHeader, Sampling,
+    BandedStrategy, Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, PublicCount, Rounds,
+    RunHeader, Sampling,
 };
 use veilgrad_ledger::StoreError;
 use veilgrad_mechanism::Sampler;
@@ -14,8 +16,10 @@ use veilgrad_nn::{Model, Performance, PreconditionPlan, Preconditioning, Trainer
 use super::build::{self, AnyOptimizer};
 use super::config::Config;
 use super::correlated::{self, Chosen};
+use super::vary::Setting;
 use super::{calibrate, inputs, start};
 use crate::error::Error;
+use crate::hash::sha256;
 use crate::report::Start;
 
 /// A planned training run. Planning does not read the data.
@@ -38,11 +42,38 @@ pub(crate) struct Job {
     pub(crate) guarantee: Guarantee,
     /// How noise is correlated between rounds, if it is.
     pub(crate) correlated: Option<Chosen>,
+    /// The model before the first round, and the noise multiplier.
+    initial: Model,
+    noise: NoiseMultiplier,
+    /// The choice that a tuning makes, if the run is one of its runs.
+    pub(crate) tune: Option<Tune>,
+}
+
+/// The choice of a tuning: of which the rounds, noise and guarantee of a job are those of one run and of all of it.
+#[derive(Clone)]
+pub(crate) struct Tune {
+    pub(crate) tuning: Tuning,
+    /// The configuration with all values that vary, without paths, as the ledger has its hash.
+    pub(crate) configuration: Value,
+    /// The values that this run has; null before they are drawn.
+    pub(crate) setting: Value,
 }
 
 impl Job {
     /// Plans the run of a configuration. Fills in the name of its dataset if it has none.
-    pub(crate) fn new(mut config: Config, threads: Option<usize>) -> Result<Self, Error> {
+    pub(crate) fn new(config: Config, threads: Option<usize>) -> Result<Self, Error> {
+        Self::plan(config, threads, None)
+    }
+
+    /// Plans one run of a configuration; with `tuning`, so that the guarantee is that of the best of a random number of them.
+    pub(crate) fn plan(
+        mut config: Config,
+        threads: Option<usize>,
+        tuning: Option<Tuning>,
+    ) -> Result<Self, Error> {
+        let tuned = tuning.map(|tuning| Tuned { inner: &Tightest, tuning });
+        let accountant: &dyn Accountant =
+            tuned.as_ref().map_or(&Tightest, |tuned| tuned as &dyn Accountant);
         let date = chrono::Utc::now().date_naive().to_string();
         config.data.dataset = Some(config.dataset());
         let delta = Delta::new(config.privacy.delta).map_err(Error::usage)?;
@@ -57,7 +88,7 @@ impl Job {
         let precondition = precondition(&config, delta, threads)?;
         let before = precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
         let before = before.map_err(Error::usage)?;
-        let mut noise = noise(&config, sampling, delta, &before)?;
+        let mut noise = noise(&config, sampling, delta, &before, accountant)?;
         let mut model = build::model(&declaration)?;
         let start = start::apply(&mut config.model, &mut model)?;
         let kept = calibrate::last_layer(&model).find(|name| model.is_frozen(name));
@@ -69,14 +100,11 @@ impl Job {
         // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
         let (trainer, rounds, guarantee) = loop {
             let strategy = correlated.as_ref().map(|chosen| &chosen.strategy);
-            let mut trainer = build::trainer(&config, model.clone(), noise, strategy, threads)?;
-            if let Some(decay) = config.train.ema {
-                trainer = trainer.averaging(decay);
-            }
+            let trainer = averaging_trainer(&config, model.clone(), noise, strategy, threads)?;
             let round = trainer.event(&sampler).map_err(Error::usage)?;
             let rounds = Rounds { count: config.rounds(), round };
             let all = [before.as_slice(), std::slice::from_ref(&rounds)].concat();
-            let guarantee = cost(&config, &all, delta)?;
+            let guarantee = cost(&config, &all, delta, accountant)?;
             match config.privacy.epsilon {
                 Some(target) if guarantee.epsilon > target => {
                     let more = noise.get() * (1.0 + 1e-7);
@@ -98,7 +126,56 @@ impl Job {
             rounds,
             guarantee,
             correlated,
+            initial: model,
+            noise,
+            tune: None,
         })
+    }
+
+    /// A run from the start with another setting of a tuning, and the same rounds and noise.
+    pub(crate) fn again(&self, setting: &Setting) -> Result<Self, Error> {
+        let Setting { config, values } = setting;
+        let sampling = match &self.correlated {
+            Some(chosen) => chosen.sampling,
+            None => build::sampling(config)?,
+        };
+        let sampler = build::sampler(sampling)?;
+        let strategy = self.correlated.as_ref().map(|chosen| &chosen.strategy);
+        let initial = self.initial.clone();
+        let trainer = averaging_trainer(config, initial, self.noise, strategy, self.threads)?;
+        let round = trainer.event(&sampler).map_err(Error::usage)?;
+        let rounds = Rounds { count: config.rounds(), round };
+        if rounds != self.rounds || !self.before.is_empty() {
+            return Err(Error::Usage(format!(
+                "the setting {values} changes the rounds, and the charge of a tuning is for the same rounds in every run"
+            )));
+        }
+        let tune = self.tune.clone().map(|tune| Tune { setting: values.clone(), ..tune });
+        Ok(Self {
+            config: config.clone(),
+            date: self.date.clone(),
+            start: self.start.clone(),
+            threads: self.threads,
+            delta: self.delta,
+            trainer,
+            sampler,
+            precondition: None,
+            before: Vec::new(),
+            rounds,
+            guarantee: self.guarantee,
+            correlated: self.correlated.clone(),
+            initial: self.initial.clone(),
+            noise: self.noise,
+            tune,
+        })
+    }
+
+    /// The configuration without paths, as the ledger has its hash.
+    pub(crate) fn configuration(&self) -> Result<Value, Error> {
+        match &self.tune {
+            Some(tune) => Ok(tune.configuration.clone()),
+            None => self.config.fingerprint().map_err(Error::Failure),
+        }
     }
 
     /// The rounds of preconditioning that are not done yet.
@@ -156,7 +233,10 @@ impl Job {
     /// The header of a run with what is left of preconditioning and this many of the planned rounds of training.
     pub(crate) fn header(&self, rounds: u64) -> Result<RunHeader, Error> {
         let mut header = self.trainer.header(self.config.privacy.adjacency);
-        header.plan_hash = Some(self.config.hash().map_err(Error::Failure)?);
+        header.plan_hash = Some(match &self.tune {
+            Some(tune) => sha256(tune.configuration.to_string()),
+            None => self.config.hash().map_err(Error::Failure)?,
+        });
         let mut plan = self.rounds_before()?;
         plan.push(Rounds { count: rounds, round: self.rounds.round.clone() });
         header.plan = Some(plan);
@@ -220,6 +300,7 @@ fn noise(
     sampling: Sampling,
     delta: Delta,
     before: &[Rounds],
+    accountant: &dyn Accountant,
 ) -> Result<NoiseMultiplier, Error> {
     if let Some(z) = config.privacy.noise_multiplier {
         return NoiseMultiplier::new(z).map_err(Error::usage);
@@ -228,7 +309,7 @@ fn noise(
     let adjacency = config.privacy.adjacency;
     let before = before.iter().map(Folded::try_from).collect::<Result<Vec<_>, _>>();
     let before = before.map_err(Error::usage)?;
-    let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
+    let target = PrivacyTarget { epsilon, delta, accountant };
     let composition_for = |noise_multiplier| {
         let folded = Folded { count: config.rounds(), sampling, noise_multiplier };
         Composition::of(before.iter().copied().chain([folded]), adjacency)
@@ -236,8 +317,28 @@ fn noise(
     target.noise_multiplier(composition_for).map_err(|error| Error::NoAnswer(error.to_string()))
 }
 
-fn cost(config: &Config, rounds: &[Rounds], delta: Delta) -> Result<Guarantee, Error> {
+/// A trainer that averages the weights if the configuration asks for it.
+fn averaging_trainer(
+    config: &Config,
+    model: Model,
+    noise: NoiseMultiplier,
+    strategy: Option<&BandedStrategy>,
+    threads: usize,
+) -> Result<Trainer<AnyOptimizer>, Error> {
+    let trainer = build::trainer(config, model, noise, strategy, threads)?;
+    Ok(match config.train.ema {
+        Some(decay) => trainer.averaging(decay),
+        None => trainer,
+    })
+}
+
+fn cost(
+    config: &Config,
+    rounds: &[Rounds],
+    delta: Delta,
+    accountant: &dyn Accountant,
+) -> Result<Guarantee, Error> {
     let no_answer = |error: Unsupported| Error::NoAnswer(error.to_string());
     let composition = Composition::fold(rounds, config.privacy.adjacency);
-    Tightest.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
+    accountant.epsilon(&composition.map_err(no_answer)?, delta).map_err(no_answer)
 }

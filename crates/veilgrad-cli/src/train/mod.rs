@@ -21,6 +21,8 @@ mod progress;
 pub(crate) mod reference;
 mod schema;
 mod start;
+pub(crate) mod tune;
+pub(crate) mod vary;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use veilgrad_accounting::Tightest;
+use veilgrad_accounting::{Tightest, Tuning};
 use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
 use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
@@ -68,19 +70,7 @@ pub(crate) fn run(
     }
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
     let asked = arguments.threads.map(std::num::NonZeroUsize::get);
-    let job = match Job::new(config, asked) {
-        Err(Error::NoAnswer(reason)) if common.json => {
-            print_json(&json!({ "schema": 1, "valid": false, "reason": reason }))?;
-            return Err(Error::NoAnswer(reason));
-        }
-        job => job.map_err(|error| source.locate(error))?,
-    };
-    if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
-        say(&format!("{} threads are used: the machine has no more\n", job.threads));
-    }
-    if job.config.privacy.sampling == config::Sampling::Shuffle && !common.quiet {
-        say(&format!("sampling = \"shuffle\": {SHUFFLE_ADVICE}\n"));
-    }
+    let job = planned_job(&source, config, asked, None, common)?;
     if !arguments.resume {
         create_directory(&place.0)?;
     } else if !place.checkpoint().exists() {
@@ -153,6 +143,30 @@ pub(crate) fn run(
     finish::complete(&job, &place, &ledger, public, hooks.account(), common)
 }
 
+/// Plans a run; with `tuning`, one of its runs.
+fn planned_job(
+    source: &Source,
+    config: config::Config,
+    asked: Option<usize>,
+    tuning: Option<Tuning>,
+    common: &Common,
+) -> Result<Job, Error> {
+    let job = match Job::plan(config, asked, tuning) {
+        Err(Error::NoAnswer(reason)) if common.json => {
+            print_json(&json!({ "schema": 1, "valid": false, "reason": reason }))?;
+            return Err(Error::NoAnswer(reason));
+        }
+        job => job.map_err(|error| source.locate(error))?,
+    };
+    if asked.is_some_and(|asked| asked > job.threads) && !common.quiet {
+        say(&format!("{} threads are used: the machine has no more\n", job.threads));
+    }
+    if job.config.privacy.sampling == config::Sampling::Shuffle && !common.quiet {
+        say(&format!("sampling = \"shuffle\": {SHUFFLE_ADVICE}\n"));
+    }
+    Ok(job)
+}
+
 /// A run that is about to start or resume; no data has been read yet.
 struct Session<'a> {
     job: Job,
@@ -176,7 +190,7 @@ impl Session<'_> {
         if self.common.quiet {
             return;
         }
-        use veilgrad_accounting::display::{claimed_noise_down, up};
+        use veilgrad_accounting::display::{claimed_noise_down, runs, up};
         let (job, unit) = (&self.job, build::unit(&self.job.config).record());
         let noise = job.trainer.plan().noise_multiplier().map_or(f64::NAN, |noise| noise.get());
         let mut rows = vec![
@@ -205,8 +219,16 @@ impl Session<'_> {
         if let Some(audit) = job.config.audit {
             rows.push(("audit", format!("{} canaries in addition to the records", audit.canaries)));
         }
+        if let Some(tune) = &job.tune {
+            let mean = runs(tune.tuning.mean_runs());
+            rows.push((
+                "released",
+                format!("the best of a secret number of runs, on average {mean}"),
+            ));
+        }
         if let Some(time) = estimate::text(&job.config, job.threads) {
-            rows.push(("time", time));
+            let one = if job.tune.is_some() { " for one run" } else { "" };
+            rows.push(("time", format!("{time}{one}")));
         }
         if self.common.verbose > 0 {
             let rounds = job.before.iter().chain([&job.rounds]);
@@ -226,6 +248,13 @@ impl Session<'_> {
         &mut self,
         arguments: &RunOptions,
     ) -> Result<(Run<DatasetLedger>, u64, Account), Error> {
+        let ledger = self.ready(arguments)?;
+        let rounds = self.job.rounds.count;
+        Ok((self.open_run(ledger, rounds)?, rounds, Account::default()))
+    }
+
+    /// Opens the ledger for a new run, unless the directory holds another run.
+    fn ready(&mut self, arguments: &RunOptions) -> Result<Ledger, Error> {
         let here = self.place.0.display();
         if self.place.checkpoint().exists() {
             return Err(Error::Usage(format!(
@@ -248,8 +277,7 @@ impl Session<'_> {
         if begun != Begun::Nothing {
             crate::budget::announce(&budget, &self.ledger, begun);
         }
-        let rounds = self.job.rounds.count;
-        Ok((self.open_run(ledger, rounds)?, rounds, Account::default()))
+        Ok(ledger)
     }
 
     /// Continues the run whose checkpoint is in the directory.
@@ -293,7 +321,7 @@ impl Session<'_> {
         let before = before.map_err(Error::failure)?;
         let fits = |count: u64| {
             let rounds = [before.as_slice(), &[Folded { count, ..one }]].concat();
-            let plan = RunRounds { planned: true, rounds: &rounds };
+            let plan = RunRounds { planned: true, rounds: &rounds, tuning: None };
             // What running plans hold may become free, so it makes no run shorter: opening the run says if it must wait.
             dataset.covers(&Tightest, &[plan], &BTreeSet::new()).is_ok()
         };
@@ -310,18 +338,28 @@ impl Session<'_> {
 
     /// Opens a run of this many rounds, all of which the budget must cover.
     fn open_run(&mut self, ledger: Ledger, rounds: u64) -> Result<Run<DatasetLedger>, Error> {
+        let header = self.job.header(rounds)?;
+        self.open(ledger, |ledger| Ok(Run::open(ledger, header.clone())?))
+    }
+
+    /// Opens a run in the ledger of the dataset; again as long as another process holds it.
+    fn open<T>(
+        &mut self,
+        ledger: Ledger,
+        open: impl Fn(DatasetLedger) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
         let name = self.job.config.dataset();
         if let Some(dataset) = ledger.state().datasets().get(&name) {
             self.job.check_terms(&dataset.budget)?;
         }
-        let (header, options) = (self.job.header(rounds)?, self.waiting.options(self.common));
+        let options = self.waiting.options(self.common);
         let mut opened = Some(ledger);
         let run = self.waiting.until_free(|| {
             let ledger = match opened.take() {
                 Some(ledger) => ledger,
                 None => Ledger::open(&self.ledger, options.clone())?,
             };
-            Ok(Run::open(ledger.dataset(&name, Arc::new(Tightest))?, header.clone())?)
+            open(ledger.dataset(&name, Arc::new(Tightest))?)
         });
         run.map_err(|error| match error {
             StoreError::BudgetExhausted(why) => Error::Ledger(StoreError::BudgetExhausted(

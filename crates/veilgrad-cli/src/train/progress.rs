@@ -71,12 +71,7 @@ impl Progress {
         if let Some(watch) = &self.watch {
             watch.show(round.round, self.rounds.count);
         }
-        for name in ["accuracy", "loss", "classes"] {
-            if let Some(values) = round.metric(name) {
-                self.metrics.retain(|(known, _)| known != name);
-                self.metrics.push((name.to_owned(), values.to_vec()));
-            }
-        }
+        keep(&mut self.metrics, round);
         let all = self.rounds.count;
         let due = match self.output {
             Output::Nowhere => false,
@@ -103,6 +98,16 @@ impl Progress {
     pub(crate) fn end(&self) {
         if self.output == Output::Terminal {
             say("\n");
+        }
+    }
+}
+
+/// Replaces the private estimates by those of this round.
+pub(crate) fn keep(metrics: &mut Vec<(String, Vec<f64>)>, round: &veilgrad_nn::Progress) {
+    for name in ["accuracy", "loss", "classes"] {
+        if let Some(values) = round.metric(name) {
+            metrics.retain(|(known, _)| known != name);
+            metrics.push((name.to_owned(), values.to_vec()));
         }
     }
 }

@@ -45,7 +45,8 @@ impl MemoryLedger {
         &self.events
     }
 
-    /// The charged rounds for an accountant, identical consecutive rounds joined.
+    /// The charged rounds for an accountant, identical consecutive rounds joined. Those of a
+    /// [`TuningRun`](super::TuningRun) are the rounds of one of its runs, which cost less than the tuning.
     #[must_use]
     pub fn rounds(&self) -> Vec<Rounds> {
         run_length(self.events.iter().filter_map(|event| match event {

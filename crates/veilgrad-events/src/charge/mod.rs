@@ -7,6 +7,7 @@ mod pricing;
 mod process;
 mod run;
 mod store;
+mod tuning;
 
 pub use head::{Hash, Head, History};
 pub use memory::MemoryLedger;
@@ -15,3 +16,4 @@ pub use pricing::{Meter, Pricing, RunRounds};
 pub use process::{ProcessIdentity, UnknownProcess};
 pub use run::{PlanEnds, Run};
 pub use store::{LedgerError, LedgerKind, LedgerStore, check_ledger_store};
+pub use tuning::{ChargedAhead, TuningRun};

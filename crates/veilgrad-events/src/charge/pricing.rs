@@ -1,6 +1,6 @@
 //! The privacy cost of all runs on a dataset.
 
-use crate::event::{Budget, Delta, Epsilon, Folded};
+use crate::event::{Budget, Delta, Epsilon, Folded, RunCount};
 
 /// The rounds of one run, in order.
 ///
@@ -12,6 +12,9 @@ pub struct RunRounds<'a> {
     pub planned: bool,
     /// The rounds that it charged.
     pub rounds: &'a [Folded],
+    /// If these are the rounds of one run of a tuning, the distribution of the number of such runs. They then cost what the
+    /// best of that number of runs costs.
+    pub tuning: Option<RunCount>,
 }
 
 /// An accountant for budgets: computes the epsilon that rounds cost.
@@ -51,7 +54,7 @@ pub trait Pricing {
 /// A running upper bound on the fraction of a budget that rounds use.
 ///
 /// # Guarantee
-/// Runs whose [`part`](Meter::part) is at most 1 stay within the budget, however their rounds are split into charges
+/// Runs without tunings whose [`part`](Meter::part) is at most 1 stay within the budget, however their rounds are split into charges
 /// and whatever the order of the charges of different runs.
 pub trait Meter: Send + Sync + std::fmt::Debug {
     /// Adds the next rounds of a run.

@@ -45,8 +45,18 @@ impl<S: LedgerStore> Run<S> {
     /// and a store with a budget refuses the run unless all of them fit.
     ///
     /// # Errors
-    /// When the store refuses the event, or the identity of this process cannot be determined.
+    /// When the store refuses the event, the header is that of a [`TuningRun`](super::TuningRun), or the identity of this
+    /// process cannot be determined.
     pub fn open(store: S, header: RunHeader) -> Result<Self, LedgerError> {
+        if header.tuning.is_some() {
+            let why = "the header is that of a tuning, which is charged as a whole";
+            return Err(LedgerError::Refused(why.to_owned()));
+        }
+        Self::open_any(store, header)
+    }
+
+    /// Opens a run, or the run as which a tuning is charged.
+    pub(super) fn open_any(store: S, header: RunHeader) -> Result<Self, LedgerError> {
         let facts = RunFacts {
             id: unique_id(),
             process: ProcessIdentity::current()?,

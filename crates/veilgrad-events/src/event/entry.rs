@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::record::{Adjacency, RecordUnit};
 use super::round::Rounds;
+use super::run_count::RunCount;
 use super::tag_first::TagFirst;
 
 /// One entry of a ledger.
@@ -69,6 +70,10 @@ pub struct RunHeader {
     /// Whether the parameters of all rounds were fixed before the first one. This counts only together with a
     /// [`plan`](Self::plan): a run without a plan is accounted for as adaptive, whatever this field says.
     pub mode: Mode,
+    /// If only the best of a random number of such runs is released: the distribution of that number. The plan is that of
+    /// one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<RunCount>,
 }
 
 impl RunHeader {
@@ -84,6 +89,7 @@ impl RunHeader {
             adjacency,
             numerics: Numerics::Exact,
             mode: Mode::Planned,
+            tuning: None,
         }
     }
 
@@ -92,6 +98,13 @@ impl RunHeader {
     #[must_use]
     pub fn with_plan(self, plan: Vec<Rounds>) -> Self {
         Self { plan: Some(plan), mode: Mode::Planned, ..self }
+    }
+
+    /// Declares that only the best of a random number of runs with this plan is released, for
+    /// [`TuningRun`](crate::TuningRun).
+    #[must_use]
+    pub fn with_tuning(self, count: RunCount) -> Self {
+        Self { tuning: Some(count), ..self }
     }
 }
 

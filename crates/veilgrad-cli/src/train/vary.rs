@@ -1,0 +1,175 @@
+//! The settings that a tuning chooses from: all combinations of the values given with `--vary`. The list is public.
+
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use super::config::Config;
+use crate::error::Error;
+use crate::problem::joined;
+
+/// The keys that may vary: they change neither the event of a round nor the number of rounds, so that every run costs the
+/// same.
+const KEYS: [&str; 10] = [
+    "train.optimizer.kind",
+    "train.optimizer.lr",
+    "train.optimizer.momentum",
+    "train.optimizer.nesterov",
+    "train.optimizer.weight_decay",
+    "train.schedule",
+    "train.cosine",
+    "train.ema",
+    "train.class_weights",
+    "train.huber",
+];
+/// More are taken for a mistake.
+const MOST_SETTINGS: usize = 100_000;
+
+/// One `--vary KEY=V1,V2,...`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Varied {
+    key: String,
+    values: Vec<Value>,
+}
+
+/// One of the settings: the values that vary, and the configuration with them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Setting {
+    pub(crate) values: Value,
+    pub(crate) config: Config,
+}
+
+impl FromStr for Varied {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("{text:?} is not KEY=VALUE,VALUE,...");
+        let (key, values) = text.split_once('=').ok_or_else(form)?;
+        let key = key.trim();
+        if !KEYS.contains(&key) {
+            return Err(format!(
+                "{key:?} may not vary, because all runs must have the same rounds, sampling and noise; these may: {}",
+                KEYS.join(", ")
+            ));
+        }
+        let values: Vec<Value> = parts(values).into_iter().map(value).collect();
+        if values.iter().any(|value| value.as_str() == Some("")) {
+            return Err(form());
+        }
+        let is_repeated =
+            values.iter().enumerate().any(|(i, value)| values.iter().take(i).any(|v| v == value));
+        if is_repeated {
+            return Err(format!("{text:?} has a value twice"));
+        }
+        Ok(Self { key: key.to_owned(), values })
+    }
+}
+
+/// Splits at the commas that are not inside brackets.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0i32);
+    for (place, character) in text.char_indices() {
+        match character {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text.get(start..place).unwrap_or_default().trim());
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text.get(start..).unwrap_or_default().trim());
+    parts
+}
+
+/// A value as in a configuration; words need no quotation marks.
+fn value(text: &str) -> Value {
+    let table = toml::from_str::<toml::Table>(&format!("x = {text}")).ok();
+    let parsed = table.and_then(|mut table| table.remove("x"));
+    let parsed = parsed.and_then(|value| serde_json::to_value(value).ok());
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// All settings of a configuration.
+pub(crate) fn settings(config: &Config, varied: &[Varied]) -> Result<Vec<Setting>, Error> {
+    let twice = varied
+        .iter()
+        .enumerate()
+        .find(|(i, one)| varied.iter().take(*i).any(|other| other.key == one.key));
+    if let Some((_, one)) = twice {
+        return Err(Error::Usage(format!(
+            "--vary has {} twice; give all its values once",
+            one.key
+        )));
+    }
+    let count = varied.iter().try_fold(1usize, |all, one| all.checked_mul(one.values.len()));
+    if count.is_none_or(|count| count > MOST_SETTINGS) {
+        return Err(Error::Usage(format!("--vary gives more than {MOST_SETTINGS} settings")));
+    }
+    let mut combinations = vec![Map::new()];
+    for Varied { key, values } in varied {
+        let with = |known: &Map<String, Value>, value: &Value| {
+            let mut all = known.clone();
+            all.insert(key.clone(), value.clone());
+            all
+        };
+        combinations = combinations
+            .iter()
+            .flat_map(|known| values.iter().map(|value| with(known, value)).collect::<Vec<_>>())
+            .collect();
+    }
+    let base = serde_json::to_value(config).map_err(Error::failure)?;
+    combinations.into_iter().map(|values| setting(&base, values)).collect()
+}
+
+fn setting(base: &Value, values: Map<String, Value>) -> Result<Setting, Error> {
+    let mut document = base.clone();
+    for (key, value) in &values {
+        let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let pointer = format!("/{}", table.replace('.', "/"));
+        let table = document.pointer_mut(&pointer).and_then(Value::as_object_mut);
+        let table =
+            table.ok_or_else(|| Error::Usage(format!("--vary {key}: there is no such table")))?;
+        table.insert(name.to_owned(), value.clone());
+    }
+    let values = Value::Object(values);
+    let wrong = |why: String| Error::Usage(format!("--vary gives the setting {values}: {why}"));
+    let config: Config =
+        serde_json::from_value(document).map_err(|error| wrong(error.to_string()))?;
+    let problems = config.problems();
+    if !problems.is_empty() {
+        return Err(wrong(joined(&problems)));
+    }
+    Ok(Setting { values, config })
+}
+
+/// The varied values as JSON, by key.
+pub(crate) fn describe(varied: &[Varied]) -> Value {
+    let entry = |one: &Varied| (one.key.clone(), Value::Array(one.values.clone()));
+    Value::Object(varied.iter().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_a_configuration_and_keys_that_change_the_cost_are_refused() {
+        let varied: Varied = "train.optimizer.lr=0.5, 1,2e-1".parse().unwrap();
+        assert_eq!(varied.values, [0.5.into(), 1.into(), Value::from(0.2)]);
+        let varied: Varied = "train.schedule=constant,\"cosine\"".parse().unwrap();
+        assert_eq!(varied.values, ["constant", "cosine"]);
+        let varied: Varied = "train.class_weights=[1.0,2.0],[1.0,4.0]".parse().unwrap();
+        assert_eq!(varied.values.len(), 2);
+        for key in
+            ["train.rounds", "privacy.noise_multiplier", "privacy.expected_batch", "data.train"]
+        {
+            let error = format!("{key}=1,2").parse::<Varied>().unwrap_err();
+            assert!(error.contains(key) && error.contains("same rounds"), "{error}");
+        }
+        for wrong in ["train.ema", "train.ema=", "train.ema=0.9,,0.99", "train.ema=0.9,0.9"] {
+            assert!(wrong.parse::<Varied>().is_err(), "{wrong}");
+        }
+    }
+}
