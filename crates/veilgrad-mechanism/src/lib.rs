@@ -8,6 +8,7 @@
 //! - [`Structure`]: a record is a list of named vectors, the same for every record.
 //! - [`Group`], [`RoundPlan`], [`Allocation`]: which vectors are clipped and noised together.
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
+//! - [`Cohort`]: federated rounds, whose records are the model updates of users.
 //! - [`CanaryLane`]: canaries for privacy audits, in extra coordinates of a group.
 //!
 //! # Guarantee
@@ -30,6 +31,8 @@ mod adapt;
 mod allocation;
 mod canary;
 mod clip;
+mod cohort;
+mod dropout;
 mod estimate;
 pub mod exact;
 mod group;
@@ -56,6 +59,8 @@ mod sum;
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
 pub use canary::CanaryLane;
+pub use cohort::Cohort;
+pub use dropout::Dropouts;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;

@@ -90,6 +90,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
                 head: &head.head,
             }),
         }),
+        made_up_users: facts.configuration.as_ref().is_some_and(has_made_up_users),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
         audit: facts.audit.as_ref(),
@@ -163,6 +164,11 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         statement,
         curves: curves.map_err(Error::failure)?,
     })
+}
+
+/// Whether the users of a configuration were made up from public data.
+fn has_made_up_users(configuration: &Value) -> bool {
+    configuration.pointer("/data/record/partition").is_some()
 }
 
 /// The rate of all rounds, if they have one. Using all records is not sampling.
