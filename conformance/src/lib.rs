@@ -6,6 +6,7 @@
 
 mod accounting;
 mod case;
+mod federated;
 mod microbatch;
 mod quantile;
 mod round;
@@ -49,6 +50,7 @@ fn judge(case: &Case<'_>) -> Verdict {
         "initial_state" => round::initial_state(case),
         "no_privacy_sum" => round::no_privacy_sum(case),
         "no_privacy_average" => round::no_privacy_average(case),
+        "weighted_average" => federated::weighted_average(case),
         "normalized_gaussian" => round::normalised_gaussian(case),
         "nested" => round::nested(case),
         "nested_statistical" => round::nested_statistical(case),

@@ -135,6 +135,7 @@ fn a_name_cannot_forge_a_paragraph_of_a_statement() {
         numerics: Numerics::Exact,
         public_test: true,
         start: None,
+        made_up_users: false,
         ledger: LedgerHead { id: "id", sequence: 5, head: "head" },
         since_results: None,
         audit: None,

@@ -7,6 +7,7 @@
 //!   features.
 //! - [`opponent_colours`]: brightness and differences of colours.
 //! - [`ImageCopy`]: shifted and mirrored copies of images.
+//! - [`Partition`]: made-up federations of public examples, for experiments.
 //! - [`CompactRows`]: features in 16 bits a number.
 //!
 //! # Guarantee
@@ -22,6 +23,7 @@ mod augment;
 mod colour;
 mod compact;
 mod error;
+mod federation;
 mod file;
 pub mod ids;
 pub mod idx;
@@ -39,6 +41,7 @@ pub use augment::ImageCopy;
 pub use colour::opponent_colours;
 pub use compact::CompactRows;
 pub use error::DataError;
+pub use federation::Partition;
 pub use normal::{GroupNorm, scale_to_norm};
 pub use scattering::{LevelOperators, Operators, Pool, Scattering, ScatteringError};
 

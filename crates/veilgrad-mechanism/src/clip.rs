@@ -39,9 +39,9 @@ pub(crate) fn factor(
     factor.min(f64::from(f32::MAX))
 }
 
-/// `weight / bound`, clamped to [0, 1]; 0 for NaN.
+/// `weight / bound`, clamped to [0, 1]; 0 for a weight that is not finite.
 pub(crate) fn relative_weight(weight: f64, bound: WeightBound) -> f64 {
-    let relative = weight / bound.get();
+    let relative = if weight.is_finite() { weight / bound.get() } else { 0.0 };
     if relative > 0.0 { relative.min(1.0) } else { 0.0 }
 }
 
@@ -71,11 +71,16 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_clamped_and_nan_counts_nothing() {
+    fn weights_are_clamped_and_those_that_are_not_finite_count_nothing() {
         let bound = WeightBound::new(4.0).unwrap();
-        for (weight, expected) in
-            [(2.0, 0.5), (9.0, 1.0), (-1.0, 0.0), (f64::NAN, 0.0), (f64::INFINITY, 1.0)]
-        {
+        for (weight, expected) in [
+            (2.0, 0.5),
+            (9.0, 1.0),
+            (f64::MAX, 1.0),
+            (-1.0, 0.0),
+            (f64::NAN, 0.0),
+            (f64::INFINITY, 0.0),
+        ] {
             assert_eq!(relative_weight(weight, bound), expected);
         }
     }

@@ -10,6 +10,7 @@
 //! - [`Metric`], [`Quantile`]: metrics and adaptive clipping, as groups of the same round.
 //! - [`CorrelatedNoise`], [`CyclicSampler`]: noise that is correlated between rounds, so that less of it adds up.
 //! - [`best_of`]: private tuning; the best of a secret number of runs is released, and nothing else.
+//! - [`Cohort`]: federated rounds, whose records are the model updates of users.
 //! - [`CanaryLane`]: canaries for privacy audits, in extra coordinates of a group.
 //!
 //! # Guarantee
@@ -32,7 +33,9 @@ mod adapt;
 mod allocation;
 mod canary;
 mod clip;
+mod cohort;
 mod correlated;
+mod dropout;
 mod estimate;
 pub mod exact;
 mod group;
@@ -61,7 +64,9 @@ mod tuning;
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
 pub use canary::CanaryLane;
+pub use cohort::Cohort;
 pub use correlated::CorrelatedNoise;
+pub use dropout::Dropouts;
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;

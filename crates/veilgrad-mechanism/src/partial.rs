@@ -151,8 +151,21 @@ impl PartialSum {
         self.add_weighted(vectors, 1.0)
     }
 
-    /// Adds a record with a weight; see [`ClippedSum::add_weighted`](crate::ClippedSum::add_weighted).
-    pub(crate) fn add_weighted<R: Record + ?Sized>(
+    /// Clips one record and adds it with a weight, which is clamped into the bounds of the groups that use it; one that is
+    /// not finite counts as 0.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn add_weighted(
+        &mut self,
+        vectors: &[RecordVector<'_>],
+        weight: f64,
+    ) -> Result<(), SumError> {
+        self.add_record(vectors, weight)
+    }
+
+    /// Adds a record in any of its forms.
+    pub(crate) fn add_record<R: Record + ?Sized>(
         &mut self,
         vectors: &R,
         weight: f64,

@@ -123,12 +123,12 @@ impl ClippedSum {
     }
 
     /// Clips one record and adds it with a weight, which is clamped into the bounds of the groups
-    /// that use it; NaN counts as 0.
+    /// that use it; one that is not finite counts as 0.
     ///
     /// # Errors
     /// As for [`ClippedSum::add`].
     pub fn add_weighted(&mut self, vectors: &[&[f32]], weight: f64) -> Result<(), SumError> {
-        self.records.add_weighted(vectors, weight)
+        self.records.add_record(vectors, weight)
     }
 
     /// Adds the records of another sum of the same round.

@@ -83,12 +83,12 @@ pub use loss::Loss;
 pub use model::{Model, PlacedLayer};
 pub use optimizer::{
     Adagrad, Adam, GradientDescent, Optimizer, PerWeight, RmsProp, Rule, Schedule, Sgd, Step,
-    Weights,
+    Weights, Yogi,
 };
 pub use precondition::{PreconditionError, PreconditionPlan, Preconditioning, Whitening};
 pub use records::{InMemory, Microbatches, Records};
 pub use round::{
-    Checkpoint, Clipping, Contribution, DriveError, Hooks, Pace, Performance, Progress, TrainError,
-    TrainingPlan, Unit, UnverifiedCheckpoint, drive,
+    Checkpoint, Clipping, Contribution, Denominator, DriveError, Hooks, Pace, Performance,
+    Progress, TrainError, TrainingPlan, Unit, UnverifiedCheckpoint, drive,
 };
 pub use trainer::Trainer;

@@ -57,10 +57,17 @@ pub(crate) struct Native<'a> {
     pub(crate) setup: &'a Setup,
 }
 
-/// The memory of one thread: a tile, and a copy of the model for local SGD.
+/// The memory of one thread: a tile, and what local SGD needs.
 pub struct Memory {
     tile: Tile,
-    local: Option<(Model, Prepared)>,
+    local: Option<Local>,
+}
+
+/// The model of a user during local SGD, and the gradient of a step.
+struct Local {
+    model: Model,
+    prepared: Prepared,
+    sums: Vec<Vec<f32>>,
 }
 
 impl Native<'_> {
@@ -94,6 +101,10 @@ impl Backend for Native<'_> {
 
     fn examples(&self, record: u64) -> usize {
         self.records.examples(record)
+    }
+
+    fn weight(&self, record: u64) -> f64 {
+        self.records.weight(record)
     }
 
     fn run(&self, memory: &mut Memory, examples: &[ExampleId]) -> bool {
@@ -154,34 +165,39 @@ impl Backend for Native<'_> {
         contribution: Contribution,
     ) -> Option<Vec<Vec<f32>>> {
         let Contribution::LocalSgd { rate, batch, epochs } = contribution else { return None };
-        let fresh = || (self.model.clone(), Prepared::default());
-        let (mut local, mut prepared) = memory.local.take().unwrap_or_else(fresh);
-        local.values.clone_from(&self.model.values);
         let order = &self.setup.order;
         let zeros = |parameter: &usize| vec![0.0; self.model.values[*parameter].len()];
-        let mut sums: Vec<Vec<f32>> = order.iter().map(zeros).collect();
+        let fresh = || Local {
+            model: self.model.clone(),
+            prepared: Prepared::default(),
+            sums: order.iter().map(zeros).collect(),
+        };
+        let mut local = memory.local.take().unwrap_or_else(fresh);
+        local.model.values.clone_from(&self.model.values);
         let batch = usize::try_from(batch.get()).unwrap_or(usize::MAX);
+        let mut is_sound = false;
         for _ in 0..epochs.get() {
             for first in (0..examples).step_by(batch) {
-                prepared.prepare(&local);
+                let Local { model, prepared, sums } = &mut local;
+                prepared.prepare(model);
                 sums.iter_mut().for_each(|sum| sum.fill(0.0));
-                let backend = Native { model: &local, prepared: &prepared, ..*self };
+                let backend = Native { model, prepared, ..*self };
                 let batch = first..first.saturating_add(batch).min(examples);
-                let averages = Averages { sums: &mut sums, encoded: &mut [], metrics: &[] };
-                average(&backend, memory, record, batch, averages);
-                local.sgd_step(order.iter().copied().zip(&sums), rate);
+                let averages = Averages { sums, encoded: &mut [], metrics: &[] };
+                is_sound |= average(&backend, memory, record, batch, averages);
+                model.sgd_step(order.iter().copied().zip(&*sums), rate);
             }
         }
         let parameters = &self.model.network.parameters;
         // Frozen ones are not in this order.
         let weights = order.iter().filter(|parameter| parameters[**parameter].role == Role::Weight);
         let moved = weights.map(|parameter| {
-            let pairs = self.model.values[*parameter].iter().zip(&local.values[*parameter]);
+            let pairs = self.model.values[*parameter].iter().zip(&local.model.values[*parameter]);
             pairs.map(|(before, after)| before - after).collect()
         });
         let moved = moved.collect();
-        memory.local = Some((local, prepared));
-        Some(moved)
+        memory.local = Some(local);
+        is_sound.then_some(moved)
     }
 }
 

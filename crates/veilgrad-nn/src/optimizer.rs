@@ -122,6 +122,41 @@ impl<R: Rule<N>, const N: usize> PerWeight<R, N> {
     pub const fn new(rule: R) -> Self {
         Self { rule, memory: BTreeMap::new() }
     }
+
+    /// Updates the weights of one parameter from the released vector of its name; leaves them as they are if there is none.
+    /// For servers whose model is not a [`Model`]; [`Optimizer::step`] does this for all parameters of one.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_mechanism::{Estimates, Released};
+    /// use veilgrad_nn::{PerWeight, Step, Yogi};
+    ///
+    /// fn server_step(
+    ///     weights: &mut [f32],
+    ///     server: &mut PerWeight<Yogi, 2>,
+    ///     released: &Released<Estimates>,
+    ///     round: u64,
+    /// ) {
+    ///     server.update("weight", weights, released, Step { rate: 0.01, round });
+    /// }
+    /// ```
+    pub fn update(
+        &mut self,
+        name: &str,
+        weights: &mut [f32],
+        released: &Released<Estimates>,
+        step: Step,
+    ) {
+        let Some(gradient) = released.vector(name) else { return };
+        let memory = self.memory.entry(name.to_owned()).or_default();
+        memory.resize(weights.len(), [0.0; N]);
+        gradient.for_each_run(|first, gradient| {
+            let weights = weights.iter_mut().skip(first).zip(memory.iter_mut().skip(first));
+            for ((weight, memory), gradient) in weights.zip(gradient) {
+                *weight = self.rule.update(*weight, *gradient, memory, step);
+            }
+        });
+    }
 }
 
 impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
@@ -134,15 +169,7 @@ impl<R: Rule<N>, const N: usize> Optimizer for PerWeight<R, N> {
     ) {
         let step = Step { rate: rate as f32, round };
         for (name, weights) in weights.iter_mut() {
-            let Some(gradient) = released.vector(name) else { continue };
-            let memory = self.memory.entry(name.to_owned()).or_default();
-            memory.resize(weights.len(), [0.0; N]);
-            gradient.for_each_run(|first, gradient| {
-                let weights = weights.iter_mut().skip(first).zip(memory.iter_mut().skip(first));
-                for ((weight, memory), gradient) in weights.zip(gradient) {
-                    *weight = self.rule.update(*weight, *gradient, memory, step);
-                }
-            });
+            self.update(name, weights, released, step);
         }
     }
 
@@ -222,6 +249,18 @@ pub struct Adam {
     pub decay: f32,
 }
 
+/// Yogi (Zaheer et al. 2018): like Adam, but its mean square changes by a bounded amount, so that rates do not grow
+/// suddenly after small gradients. A server optimizer of federated learning (Reddi et al. 2021).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yogi {
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+}
+
 /// Adagrad (Duchi et al. 2011).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adagrad {
@@ -264,6 +303,13 @@ impl Adam {
     /// AdamW with this weight decay, otherwise as [`standard`](Self::standard).
     pub const fn with_decay(decay: f32) -> PerWeight<Self, 2> {
         PerWeight::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay })
+    }
+}
+
+impl Yogi {
+    /// Yogi with its authors' settings.
+    pub const fn standard() -> PerWeight<Self, 2> {
+        PerWeight::new(Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-3 })
     }
 }
 
@@ -311,6 +357,22 @@ impl Rule<2> for Adam {
         let mean = *mean / (1.0 - self.beta1.powi(round));
         let square = *square / (1.0 - self.beta2.powi(round));
         let weight = weight - step.rate * self.decay * weight;
+        weight - step.rate * mean / (square.sqrt() + self.epsilon)
+    }
+}
+
+impl Rule<2> for Yogi {
+    const NAME: &'static str = "yogi";
+
+    fn update(&self, weight: f32, gradient: f32, memory: &mut [f32; 2], step: Step) -> f32 {
+        let [mean, square] = memory;
+        *mean = self.beta1 * *mean + (1.0 - self.beta1) * gradient;
+        let new = gradient * gradient;
+        let direction = f32::from(*square < new) - f32::from(*square > new);
+        *square += direction * (1.0 - self.beta2) * new;
+        let round = i32::try_from(step.round).unwrap_or(i32::MAX);
+        let mean = *mean / (1.0 - self.beta1.powi(round));
+        let square = *square / (1.0 - self.beta2.powi(round));
         weight - step.rate * mean / (square.sqrt() + self.epsilon)
     }
 }

@@ -13,6 +13,11 @@ pub trait Records: Sync {
         1
     }
 
+    /// The weight of a record, if the plan has weights. By default the number of its examples.
+    fn weight(&self, record: u64) -> f64 {
+        self.examples(record) as f64
+    }
+
     /// Writes the input and the target of an example. Both are zero before, so a short example may leave
     /// values out. Must depend on this record alone.
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]);
@@ -118,6 +123,10 @@ impl<R: Records + ?Sized> Records for &R {
 
     fn examples(&self, record: u64) -> usize {
         (**self).examples(record)
+    }
+
+    fn weight(&self, record: u64) -> f64 {
+        (**self).weight(record)
     }
 
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {

@@ -29,6 +29,8 @@ pub struct Statement<'a> {
     pub public_test: bool,
     /// The model that training started from, if it was not a new one.
     pub start: Option<Start<'a>>,
+    /// Whether the users were made up from public data, for an experiment.
+    pub made_up_users: bool,
     /// The ledger that the statement was computed from, and its last row.
     pub ledger: LedgerHead<'a>,
     /// What changed in the ledger since the results were written, one phrase per change; `None` without results.
@@ -85,6 +87,11 @@ pub struct LedgerHead<'a> {
     pub head: &'a str,
 }
 
+/// The paragraph about made-up users.
+const EXPERIMENT: &str = "EXPERIMENT. The users were made up: public examples were dealt out to them, and who got an example \
+                          depended on the others. No user is a person, so that the promise protects nobody; it says what \
+                          the same settings promise to real users.";
+
 impl Statement<'_> {
     /// The statement as text: paragraphs that each begin with their topic, separated by empty lines.
     pub fn text(&self) -> String {
@@ -93,6 +100,7 @@ impl Statement<'_> {
             Err(reason) => self.nothing(reason),
         }];
         paragraphs.extend(self.claim.as_ref().ok().and_then(tuned));
+        paragraphs.extend(self.made_up_users.then(|| EXPERIMENT.to_owned()));
         paragraphs.extend(self.audit.map(audited));
         paragraphs.extend(self.warned());
         paragraphs.extend(self.start.as_ref().map(|start| self.started(start)));

@@ -93,6 +93,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
                 head: &head.head,
             }),
         }),
+        made_up_users: facts.configuration.as_ref().is_some_and(has_made_up_users),
         ledger: LedgerHead { id: &head.id, sequence: head.sequence, head: &head.head },
         since_results: facts.newer.as_ref().map(|newer| newer.changes.as_slice()),
         audit: facts.audit.as_ref(),
@@ -178,6 +179,11 @@ fn tuned(dataset: &Dataset, facts: &Facts<'_>) -> Option<TunedResult> {
         distribution: count.name().to_owned(),
         setting: facts.setting.clone(),
     })
+}
+
+/// Whether the users of a configuration were made up from public data.
+fn has_made_up_users(configuration: &Value) -> bool {
+    configuration.pointer("/data/record/partition").is_some()
 }
 
 /// The rate of all rounds, if they have one. Using all records is not sampling.

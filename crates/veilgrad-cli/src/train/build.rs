@@ -4,18 +4,18 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use veilgrad_events::{
     BandedStrategy, BudgetShare, ClipNorm, FixedBatch, NoiseMultiplier, PublicCount, SampleRate,
-    Sampling, TruncatedPoisson,
+    Sampling, TruncatedPoisson, WeightBound,
 };
 use veilgrad_mechanism::{
-    AllocationSampler, CyclicSampler, FixedSampler, Group, Metric, PoissonSampler, Sampler,
-    ShuffleSampler, TruncatedPoissonSampler,
+    AllocationSampler, CyclicSampler, FixedSampler, Group, LearningRate, Metric, PoissonSampler,
+    Quantile, Sampler, ShuffleSampler, TruncatedPoissonSampler,
 };
 use veilgrad_nn::{
-    Adagrad, Adam, Clipping, Contribution, Loss, Model, Optimizer, Performance, RmsProp, Schedule,
-    Sgd, Trainer, TrainingPlan, Unit,
+    Adagrad, Adam, Clipping, Contribution, Denominator, Loss, Model, Optimizer, Performance,
+    RmsProp, Schedule, Sgd, Trainer, TrainingPlan, Unit, Yogi,
 };
 
-use super::config::{self, Config, Declaration, Kind, Record, User, UserIds};
+use super::config::{self, Adaptive, Config, Declaration, Kind, Record};
 use super::{inputs, network};
 use crate::error::Error;
 
@@ -112,6 +112,12 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
             }
         }
     }
+    let mut clip_norms: Vec<String> =
+        gradients.iter().map(|group: &Group| group.name().to_owned()).collect();
+    if clip_norms.is_empty() {
+        // The name of the group of flat clipping.
+        clip_norms.push("gradient".to_owned());
+    }
     let clipping = match (gradients.is_empty(), privacy.clip) {
         (true, clip) => Clipping::Flat(ClipNorm::new(clip.unwrap_or(1.0)).map_err(Error::usage)?),
         (false, None) => Clipping::Groups(gradients),
@@ -131,6 +137,49 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
     for (metric, share) in metrics {
         plan = plan.metric(metric, share);
     }
+    if let Some(adaptive) = privacy.adaptive {
+        let count = clip_norms.len();
+        for group in clip_norms {
+            plan = plan.group(adaptive_clip(adaptive, &group, count, expected)?);
+        }
+    }
+    averaged(config, plan)
+}
+
+/// The group that adapts the clip norm of one of `count` groups of parameters.
+fn adaptive_clip(
+    adaptive: Adaptive,
+    group: &str,
+    count: usize,
+    expected: PublicCount,
+) -> Result<Group, Error> {
+    let floor = ClipNorm::new(adaptive.floor).map_err(Error::usage)?;
+    let rate = LearningRate::constant(adaptive.lr).map_err(Error::usage)?;
+    let quantile = Quantile::of_norm(group, adaptive.quantile, expected, floor)
+        .map_err(Error::usage)?
+        .learning_rate(rate);
+    let share = BudgetShare::new(adaptive.share / count as f64).map_err(Error::usage)?;
+    Ok(Group::quantile(format!("norms of {group}"), quantile).share(share))
+}
+
+/// The weights and the denominator of averages, and how many users answer.
+fn averaged(config: &Config, mut plan: TrainingPlan) -> Result<TrainingPlan, Error> {
+    let privacy = &config.privacy;
+    if let Some(weights) = privacy.weights {
+        plan = plan.weighted(WeightBound::new(weights.bound).map_err(Error::usage)?);
+        if let Some(expected) = weights.expected {
+            let sum = PublicCount::new(privacy.expected_batch * expected).map_err(Error::usage)?;
+            plan = plan.denominator(Denominator::Expected(sum));
+        }
+    }
+    if let Some(denominator) = privacy.denominator {
+        let floor = PublicCount::new(denominator.floor).map_err(Error::usage)?;
+        let share = BudgetShare::new(denominator.share).map_err(Error::usage)?;
+        plan = plan.denominator(Denominator::Private { floor, share });
+    }
+    if let Some(simulate) = config.train.simulate {
+        plan = plan.answering(SampleRate::new(simulate.answering()).map_err(Error::usage)?);
+    }
     Ok(plan)
 }
 
@@ -138,11 +187,17 @@ pub(crate) fn plan(config: &Config, noise: NoiseMultiplier) -> Result<TrainingPl
 pub(crate) fn unit(config: &Config) -> Unit {
     match &config.data.record {
         Record::Named(config::Named::Example) => Unit::Example,
-        Record::User(User { max_examples: examples, .. })
-        | Record::UserIds(UserIds { max_examples: examples, .. }) => {
-            Unit::User { examples: *examples, contribution: Contribution::Average }
-        }
         Record::Microbatch(microbatch) => Unit::Microbatch { examples: microbatch.microbatch },
+        users => {
+            let examples = users.user_examples().unwrap_or(NonZeroU32::MIN);
+            let contribution = match config.train.local {
+                None => Contribution::Average,
+                Some(config::Local { lr: rate, batch, epochs }) => {
+                    Contribution::LocalSgd { rate, batch, epochs }
+                }
+            };
+            Unit::User { examples, contribution }
+        }
     }
 }
 
@@ -195,6 +250,7 @@ pub(crate) fn optimizer(config: &Config) -> AnyOptimizer {
         config::Optimizer::Sgd { momentum, .. } => Box::new(Sgd::with_momentum(momentum)),
         config::Optimizer::Adam { .. } => Box::new(Adam::standard()),
         config::Optimizer::Adamw { weight_decay, .. } => Box::new(Adam::with_decay(weight_decay)),
+        config::Optimizer::Yogi { .. } => Box::new(Yogi::standard()),
         config::Optimizer::Adagrad { .. } => Box::new(Adagrad::standard()),
         config::Optimizer::Rmsprop { .. } => Box::new(RmsProp::standard()),
     }

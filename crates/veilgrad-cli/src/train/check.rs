@@ -3,6 +3,7 @@
 mod correlated;
 mod data;
 mod declaration;
+mod federated;
 mod model;
 mod shape;
 mod source;
@@ -20,8 +21,6 @@ const MOST_CANARIES: u32 = 100_000;
 /// More rounds are taken for mistakes.
 const MOST_ROUNDS: f64 = 1e12;
 const LARGEST_WEIGHT: f32 = 1e6;
-/// Groups with these names are private estimates, and need a share of the budget.
-const ESTIMATES: [&str; 4] = ["accuracy", "loss", "classes", "statistics"];
 
 impl Config {
     /// All that is wrong with a configuration that was changed after it was read.
@@ -35,6 +34,7 @@ impl Config {
     fn check(&self, problems: &mut Problems) {
         self.check_privacy(problems);
         self.check_groups(problems);
+        self.check_federated(problems);
         self.check_precondition(problems);
         self.check_correlated(problems);
         self.declaration().find_problems(problems);
@@ -110,10 +110,7 @@ impl Config {
             if let Some(share) = group.share {
                 problems.check(BudgetShare::new(share), &place("share"), &label);
             }
-            let estimate = match group.vectors.as_slice() {
-                [name] => ESTIMATES.contains(&name.as_str()),
-                _ => false,
-            };
+            let estimate = group.is_estimate();
             of_parameters |= !estimate;
             if estimate && group.share.is_none() {
                 let vectors = &group.vectors;

@@ -1,12 +1,13 @@
 //! Examples from the declared files, as records of the declared unit.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use veilgrad_data::table::{Defect, Schema, is_table};
-use veilgrad_data::{Array, DataError, ids, idx, npy};
+use veilgrad_data::{Array, DataError, Partition, ids, idx, npy};
 use veilgrad_nn::{Model, Records, Whitening};
 
-use super::config::{self, Config, Declaration, Microbatch, Record, UserIds};
+use super::config::{self, Config, Declaration, MadeUp, Microbatch, Record, UserIds};
 use super::inputs::{Inputs, Rows, declared_shape, scale, shape};
 use super::schema::schema;
 use crate::error::Error;
@@ -223,6 +224,10 @@ fn train(config: &Config) -> Result<Examples, Error> {
         let users: Vec<Option<u32>> = users.into_iter().map(Some).collect();
         examples.members = Some(group_by_user(&users));
     }
+    if let Record::MadeUp(made_up) = &config.data.record {
+        let partition = partition(made_up);
+        examples.members = Some(partition.deal(&examples.labels, made_up.users, made_up.seed));
+    }
     if config.data.label_bounds.is_some() {
         // NaN stays NaN, so that its record contributes zero.
         examples.labels.iter_mut().for_each(|label| *label = label.clamp(-1.0, 1.0));
@@ -235,6 +240,20 @@ fn train(config: &Config) -> Result<Examples, Error> {
         examples.complete(config)?;
     }
     Ok(examples)
+}
+
+/// How examples are dealt out to made-up users.
+fn partition(made_up: &MadeUp) -> Partition {
+    const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+    match made_up.partition {
+        config::Partition::Uniform => Partition::Uniform,
+        config::Partition::ByClass => {
+            Partition::ByClass { classes: made_up.classes_per_user.unwrap_or(TWO) }
+        }
+        config::Partition::Dirichlet => {
+            Partition::Dirichlet { concentration: made_up.concentration.unwrap_or(0.5) }
+        }
+    }
 }
 
 /// The public examples, if there are any, one by one.

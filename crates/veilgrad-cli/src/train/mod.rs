@@ -216,6 +216,13 @@ impl Session<'_> {
             );
             rows.push(("correlated noise", what));
         }
+        if let config::Record::MadeUp(made_up) = &job.config.data.record {
+            let what = format!(
+                "{} made up from public data, for experiments: the guarantee protects no person",
+                made_up.users
+            );
+            rows.insert(1, ("users", what));
+        }
         if let Some(audit) = job.config.audit {
             rows.push(("audit", format!("{} canaries in addition to the records", audit.canaries)));
         }

@@ -184,7 +184,8 @@ impl PlanEnds {
         Self(plan.iter().scan(0, add_count).collect())
     }
 
-    /// Whether `charge` is what `plan` has from round `first` on. `plan` must be the plan given to [`new`](Self::new).
+    /// Whether `charge` is what `plan` has from round `first` on; clip norms of queries with an integer grid may have been
+    /// adapted since. `plan` must be the plan given to [`new`](Self::new).
     #[must_use]
     pub fn follows(&self, plan: &[Rounds], first: u64, charge: &Rounds) -> bool {
         let last = first.saturating_add(charge.count);
@@ -192,7 +193,7 @@ impl PlanEnds {
         let from = self.0.partition_point(|end| *end <= first);
         for (part, end) in plan.iter().zip(&self.0).skip(from) {
             let common = last.min(*end).saturating_sub(next);
-            if common > 0 && part.round != charge.round {
+            if common > 0 && !part.round.differs_in_clip_norms_at_most(&charge.round) {
                 return false;
             }
             (next, found) = (next + common, found + common);

@@ -81,6 +81,26 @@ impl Round {
         &self.queries
     }
 
+    /// Whether both rounds have the same sampling and the same queries, except that a query with an integer grid may have
+    /// another clip norm, with noise in proportion.
+    ///
+    /// # Guarantee
+    /// The privacy loss of a query with a grid depends on its integers alone, so both rounds have the same. Adaptive
+    /// clipping changes clip norms and nothing else.
+    #[must_use]
+    pub fn differs_in_clip_norms_at_most(&self, other: &Self) -> bool {
+        let alike = |(one, other): (&SumQuery, &SumQuery)| match (one.grid(), other.grid()) {
+            (Some(grid), Some(other_grid)) => {
+                (one.group(), one.dimension(), grid, one.strategy())
+                    == (other.group(), other.dimension(), other_grid, other.strategy())
+            }
+            _ => one == other,
+        };
+        self.sampling == other.sampling
+            && self.queries.len() == other.queries.len()
+            && self.queries.iter().zip(other.queries.iter()).all(alike)
+    }
+
     /// The noise multiplier of the single Gaussian query that all queries of this round compose to. With correlated noise: of
     /// all rounds that measure a record once.
     ///

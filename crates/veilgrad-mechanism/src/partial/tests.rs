@@ -81,7 +81,7 @@ fn integers(plan: &RoundPlan, x: &[f32]) -> Vec<i64> {
 
 fn integers_of(plan: &RoundPlan, vectors: &[&[f32]], weight: f64) -> Vec<i64> {
     let mut sum = PartialSum::new(&plan.inner, 0, |_| None);
-    sum.add_weighted(vectors, weight).unwrap();
+    sum.add_record(vectors, weight).unwrap();
     sum.groups.remove(0).sums.into_sums()
 }
 

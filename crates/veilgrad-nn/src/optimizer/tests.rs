@@ -22,6 +22,19 @@ fn rules_give_what_their_papers_say() {
     // The first step of Adam has the length of the rate for any gradient.
     close(weight_after(&Adam::standard(), &[7.0]), 0.9);
     close(weight_after(&Adam::with_decay(0.5), &[7.0]), 0.85);
+    // The first step of Yogi is Adam's but for its larger epsilon.
+    close(weight_after(&Yogi::standard(), &[7.0]), 1.0 - 0.1 * 7.0 / 7.001);
+    // The mean square is 0.001 * 49, below 1, so that it rises by 0.001 * 1.
+    let (mean, square) = ((0.9 * 0.7 + 0.1f32) / 0.19, (0.049 + 0.001f32) / 0.001_999);
+    let first = 1.0 - 0.1 * 7.0 / 7.001;
+    close(
+        weight_after(&Yogi::standard(), &[7.0, 1.0]),
+        first - 0.1 * mean / (square.sqrt() + 1e-3),
+    );
+    // Below the mean square, it falls by 0.001 g^2 whatever the mean square is, where Adam's falls by 0.001 of itself.
+    let fast = PerWeight::new(Yogi { beta1: 0.0, beta2: 0.5, epsilon: 0.0 });
+    // 0.5 * 16 = 8, then 8 - 0.5 * 4 = 6, corrected by 1 - 0.5^2.
+    close(weight_after(&fast, &[4.0, 2.0]), 0.9 - 0.1 * 2.0 / (6.0f32 / 0.75).sqrt());
     close(weight_after(&Adagrad::standard(), &[3.0]), 0.9);
     close(weight_after(&Adagrad::standard(), &[3.0, 4.0]), 0.9 - 0.1 * 4.0 / 5.0);
     close(weight_after(&RmsProp::standard(), &[2.0]), 1.0 - 0.1 * 2.0 / (0.01f32 * 4.0).sqrt());

@@ -39,6 +39,12 @@ pub trait Backend: Sync {
     /// How many examples a record has.
     fn examples(&self, record: u64) -> usize;
 
+    /// The weight of a record, if the plan has weights; must depend on this record alone. By default the number of its
+    /// examples.
+    fn weight(&self, record: u64) -> f64 {
+        self.examples(record) as f64
+    }
+
     /// Runs the forward and backward pass on examples, with a row of results each. False if they cannot be run together:
     /// then each is tried alone, and one that fails alone contributes zero.
     fn run(&self, memory: &mut Self::Memory, examples: &[ExampleId]) -> bool;
@@ -64,8 +70,8 @@ pub trait Backend: Sync {
     /// Called at the end of a round: wipes values of records.
     fn end(&self, _memory: &mut Self::Memory) {}
 
-    /// The model update of local SGD on the examples of one record: old weights minus new ones, which an optimizer
-    /// subtracts like a gradient. `None` if the backend does not train locally.
+    /// The model update of local SGD on the first `examples` examples of one record: old weights minus new ones, which an
+    /// optimizer subtracts like a gradient. `None` if no example is valid: the record then contributes zero.
     fn local_steps(
         &self,
         _memory: &mut Self::Memory,

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader, Sampling};
 use veilgrad_mechanism::{
-    CanaryLane, ClippedSum, CorrelatedNoise, Estimates, Metric, Noise, NoiseError, OuterMemory,
-    OuterProducts, PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
+    CanaryLane, ClippedSum, CorrelatedNoise, Dropouts, Estimates, Metric, Noise, NoiseError,
+    OuterMemory, OuterProducts, PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler,
+    SumError,
 };
 
 use super::backend::{Backend, ExampleId};
@@ -60,6 +61,7 @@ pub struct Engine<M> {
     performance: Performance,
     numerics: Numerics,
     pub(super) lane: Option<CanaryLane>,
+    dropouts: Option<Dropouts>,
     /// Empty during a round, and after one that failed.
     workers: Vec<Worker<M>>,
     pub(super) estimates: Option<Released<Estimates>>,
@@ -106,6 +108,7 @@ impl<M: Send> Engine<M> {
         };
         let (plan, groups) = training.resolve(&vectors, lane.as_ref())?;
         let metrics = training.metrics().cloned().collect();
+        let dropouts = training.answering.map(Dropouts::new);
         let (workers, estimates) = (Vec::new(), None);
         let round = 0;
         Ok(Self {
@@ -118,6 +121,7 @@ impl<M: Send> Engine<M> {
             performance,
             numerics,
             lane,
+            dropouts,
             workers,
             estimates,
             segment: None,
@@ -266,6 +270,17 @@ impl<M: Send> Engine<M> {
         Ok(Progress { round: self.round, metrics })
     }
 
+    /// The sampled records that take part: all of them, unless dropouts are simulated. Canaries always do.
+    fn answering(&self, sample: &Sample, real: u64) -> Result<Vec<u64>, TrainError> {
+        let mut ids: Vec<u64> = sample.ids().collect();
+        if let Some(dropouts) = &self.dropouts {
+            let canaries = ids.split_off(ids.partition_point(|id| *id < real));
+            dropouts.keep_answering(&mut ids).map_err(NoiseError::Random)?;
+            ids.extend(canaries);
+        }
+        Ok(ids)
+    }
+
     /// The noisy sums over the sample. The first thread draws the noise before it processes any record; if that fails,
     /// the other threads stop after their current tile. Each thread's partial sum has no noise until it is added to the
     /// total, and is then wiped.
@@ -285,7 +300,7 @@ impl<M: Send> Engine<M> {
         let (metrics, lane) = (&self.metrics[..], self.lane.as_ref());
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
-        let ids: Vec<u64> = sample.ids().collect();
+        let ids = self.answering(sample, real)?;
         // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
@@ -341,6 +356,14 @@ struct Shared<'a, B> {
 }
 
 impl<B: Backend> Shared<'_, B> {
+    /// The weight of a record; 1 if the plan has none. One that cannot be read counts as 0.
+    fn weight(&self, record: u64) -> f64 {
+        match self.training.is_weighted() {
+            true => quietly(|| self.backend.weight(record)).unwrap_or(0.0),
+            false => 1.0,
+        }
+    }
+
     /// The zeros that a real record adds to the coordinates of canaries.
     fn no_canary(&self) -> impl Iterator<Item = RecordVector<'_>> {
         let zeros = self.lane.map_or(&[][..], CanaryLane::zeros);
@@ -415,13 +438,15 @@ impl<M> Worker<M> {
         let examples: Vec<ExampleId> =
             ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
         if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
-            return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
+            let mut rows = examples.iter().enumerate();
+            return rows
+                .try_for_each(|(row, example)| self.add_row(shared, row, example.record, part));
         }
         // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
         // the others give the same values as before.
         for example in examples {
             if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
-                self.add_row(shared, 0, part)?;
+                self.add_row(shared, 0, example.record, part)?;
             }
         }
         Ok(())
@@ -432,6 +457,7 @@ impl<M> Worker<M> {
         &mut self,
         shared: &Shared<'_, B>,
         row: usize,
+        record: u64,
         part: &mut PartialSum,
     ) -> Result<(), SumError> {
         let Shared { backend, metrics, vectors, .. } = shared;
@@ -447,7 +473,8 @@ impl<M> Worker<M> {
         let count = vectors.trained.len() + vectors.statistics.len();
         let gradients = (0..count).map(|vector| backend.vector(memory, vector, row));
         let metrics = self.encoded.iter().map(|values| RecordVector::Values(values));
-        part.add(&gradients.chain(metrics).chain(shared.no_canary()).collect::<Vec<_>>())
+        let vectors = gradients.chain(metrics).chain(shared.no_canary());
+        part.add_weighted(&vectors.collect::<Vec<_>>(), shared.weight(record))
     }
 
     /// Adds one record: the average over its examples, or its update by local SGD.
@@ -460,6 +487,40 @@ impl<M> Worker<M> {
         let Shared { backend, training, vectors, metrics, .. } = shared;
         let examples = quietly(|| backend.examples(record)).unwrap_or(0);
         let examples = examples.min(training.examples());
+        let local = match training.record() {
+            Unit::User { contribution: Contribution::Average, .. } => None,
+            Unit::User { contribution, .. } => Some(contribution),
+            _ => None,
+        };
+        // Beside an update of local SGD, averages are needed for statistics and metrics alone.
+        let averaged = local.is_none() || !vectors.statistics.is_empty() || !metrics.is_empty();
+        if averaged && !self.average(shared, record, examples) {
+            return Ok(());
+        }
+        let mut update = None;
+        if let Some(local) = local {
+            update = backend.local_steps(&mut self.memory, record, examples, local);
+            if update.is_none() {
+                return Ok(());
+            }
+        }
+        let trained = vectors.trained.len();
+        let weights = update.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
+        let statistics = self.sums.get(trained..).unwrap_or(&[]);
+        let values = weights.iter().chain(statistics).chain(&self.encoded);
+        let values = values.map(|values| RecordVector::Values(values));
+        let vectors = values.chain(shared.no_canary()).collect::<Vec<_>>();
+        part.add_weighted(&vectors, shared.weight(record))
+    }
+
+    /// Averages vectors and metrics over the examples of a record, into `sums` and `encoded`; see [`average`].
+    fn average<B: Backend<Memory = M>>(
+        &mut self,
+        shared: &Shared<'_, B>,
+        record: u64,
+        examples: usize,
+    ) -> bool {
+        let Shared { backend, vectors, metrics, .. } = shared;
         let all_vectors = || vectors.trained.iter().chain(&vectors.statistics);
         self.sums.resize_with(all_vectors().count(), Vec::new);
         for (sum, vector) in self.sums.iter_mut().zip(all_vectors()) {
@@ -468,21 +529,7 @@ impl<M> Worker<M> {
         }
         self.encoded = metrics.iter().map(|metric| vec![0.0; metric.vector().1]).collect();
         let averages = Averages { sums: &mut self.sums, encoded: &mut self.encoded, metrics };
-        if !average(*backend, &mut self.memory, record, 0..examples, averages) {
-            return Ok(());
-        }
-        let mut update = None;
-        if let Unit::User { contribution, .. } = training.record()
-            && contribution != Contribution::Average
-        {
-            update = backend.local_steps(&mut self.memory, record, examples, contribution);
-        }
-        let trained = vectors.trained.len();
-        let weights = update.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
-        let statistics = self.sums.get(trained..).unwrap_or(&[]);
-        let values = weights.iter().chain(statistics).chain(&self.encoded);
-        let values = values.map(|values| RecordVector::Values(values));
-        part.add(&values.chain(shared.no_canary()).collect::<Vec<_>>())
+        average(*backend, &mut self.memory, record, 0..examples, averages)
     }
 }
 

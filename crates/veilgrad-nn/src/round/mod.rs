@@ -22,6 +22,6 @@ pub use driver::{DriveError, Hooks, Pace, Trains, drive, drive_shown};
 pub(crate) use engine::{Averages, average};
 pub use engine::{Engine, Performance, Progress};
 pub use error::TrainError;
-pub use plan::{Clipping, Contribution, TrainingPlan, Unit};
+pub use plan::{Clipping, Contribution, Denominator, TrainingPlan, Unit};
 pub use quiet::quietly;
 pub use vector::{Vector, Vectors};

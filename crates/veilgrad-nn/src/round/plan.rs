@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use veilgrad_events::{
-    BandedStrategy, BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit,
+    BandedStrategy, BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, RecordUnit, SampleRate,
+    WeightBound,
 };
 use veilgrad_mechanism::{Allocation, CanaryLane, Group, Metric, PlanError, RoundPlan, Structure};
 
@@ -63,6 +64,25 @@ pub enum Contribution {
     },
 }
 
+/// The denominator of averages of gradients or updates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Denominator {
+    /// A public number: the expected sum of the weights of a sample, or of its records if they have no weights.
+    Expected(PublicCount),
+    /// The private sum of the weights of the sample, but at least `floor` (estimator `f_c` of McMahan et al. 2018). It is
+    /// one more group of the round, named `denominator`, with the largest weight as its sensitivity.
+    Private {
+        /// The public floor, so that noise cannot make the denominator too small.
+        floor: PublicCount,
+        /// Its share of the privacy loss of a round.
+        share: BudgetShare,
+    },
+}
+
+/// The name of the group of a private denominator.
+const DENOMINATOR: &str = "denominator";
+
 impl Unit {
     /// The unit as the ledger records it.
     #[must_use]
@@ -116,6 +136,9 @@ pub struct TrainingPlan {
     pub(super) canaries: usize,
     /// How noise is correlated between rounds, and the most rounds of a segment.
     pub(super) correlated: Option<(BandedStrategy, u64)>,
+    weights: Option<WeightBound>,
+    denominator: Denominator,
+    pub(super) answering: Option<SampleRate>,
 }
 
 impl TrainingPlan {
@@ -125,6 +148,7 @@ impl TrainingPlan {
     pub fn new(clipping: Clipping, noise: NoiseMultiplier, expected: PublicCount) -> Self {
         let (unit, copies, materialise, statistics) = (Unit::Example, 1, false, None);
         let (metrics, groups, canaries) = (Vec::new(), Vec::new(), 0);
+        let (weights, denominator, answering) = (None, Denominator::Expected(expected), None);
         Self {
             unit,
             copies,
@@ -137,6 +161,9 @@ impl TrainingPlan {
             groups,
             canaries,
             correlated: None,
+            weights,
+            denominator,
+            answering,
         }
     }
 
@@ -250,6 +277,55 @@ impl TrainingPlan {
         }
     }
 
+    /// Multiplies the clipped gradient or update of each record by its weight
+    /// ([`Records::weight`](crate::Records::weight)), clamped to `[0, bound]`; one that is not finite counts as 0. The
+    /// sensitivity of gradient groups becomes `bound` times their clip norm. Set the [`denominator`](Self::denominator) too:
+    /// by default it is still the expected number of records. Metrics and statistics have no weights.
+    #[must_use]
+    pub const fn weighted(mut self, bound: WeightBound) -> Self {
+        self.weights = Some(bound);
+        self
+    }
+
+    /// Sets the denominator of averages of gradients or updates. Metrics and statistics are averaged over the expected
+    /// number of records in any case.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, WeightBound};
+    /// use veilgrad_nn::{Clipping, Denominator, TrainingPlan};
+    ///
+    /// // About 1000 users in a round, each weighted by the number of its examples, up to 50.
+    /// let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
+    /// let plan = TrainingPlan::new(clipping, NoiseMultiplier::new(1.0)?, PublicCount::new(1000.0)?)
+    ///     .weighted(WeightBound::new(50.0)?)
+    ///     .denominator(Denominator::Private {
+    ///         floor: PublicCount::new(5000.0)?,
+    ///         share: BudgetShare::new(0.05)?,
+    ///     });
+    /// # let _ = plan;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn denominator(mut self, denominator: Denominator) -> Self {
+        self.denominator = denominator;
+        self
+    }
+
+    /// Simulates users who are not available or drop out: each sampled record takes part with this public probability,
+    /// independently of all data; see [`Dropouts`](veilgrad_mechanism::Dropouts). Charges and public denominators stay those
+    /// of the whole sample.
+    #[must_use]
+    pub const fn answering(mut self, probability: SampleRate) -> Self {
+        self.answering = Some(probability);
+        self
+    }
+
+    /// Whether records have weights.
+    pub(super) const fn is_weighted(&self) -> bool {
+        self.weights.is_some()
+    }
+
     /// Adds a private metric to every round, for a share of the round's privacy loss.
     #[must_use]
     pub fn metric(mut self, metric: Metric, share: BudgetShare) -> Self {
@@ -359,9 +435,16 @@ impl TrainingPlan {
             Clipping::DimensionAware(clip) => Group::dimension_aware(&trained, "*", *clip)?,
             Clipping::Groups(groups) => groups.clone(),
         };
-        let average = |group: Group| group.average(self.expected);
+        let average = |group: Group| match self.denominator {
+            Denominator::Expected(count) => group.average(count),
+            Denominator::Private { floor, .. } => group.average_over(DENOMINATOR, floor),
+        };
+        let weighted = |group: Group| match self.weights {
+            Some(bound) => group.weighted(bound),
+            None => group,
+        };
         // A plan of the gradients alone checks that their groups cover every gradient and nothing else.
-        let checked = gradients.iter().cloned().map(average).collect();
+        let checked = gradients.iter().cloned().map(|group| group.average(self.expected)).collect();
         let checked =
             RoundPlan::new(trained.clone(), checked, Allocation::Proportional(self.noise))?;
         let names: Vec<String> = checked.group_names().map(str::to_owned).collect();
@@ -369,7 +452,7 @@ impl TrainingPlan {
         let structure = Structure::new(vectors.into_iter().chain(lanes))?;
         let mut groups = gradients
             .into_iter()
-            .map(|group| if group.is_sum() { average(group) } else { group })
+            .map(|group| weighted(if group.is_sum() { average(group) } else { group }))
             // Globs are replaced by names, so that they match no statistic or metric.
             .map(|group| {
                 let group = group.named(&trained)?;
@@ -386,6 +469,10 @@ impl TrainingPlan {
         }
         for (metric, share) in &self.metrics {
             groups.push(metric.group(self.expected).map_err(unit)?.share(*share));
+        }
+        if let Denominator::Private { share, .. } = self.denominator {
+            let largest = self.weights.map_or_else(|| WeightBound::new(1.0), Ok).map_err(unit)?;
+            groups.push(Group::weight(DENOMINATOR, largest).share(share));
         }
         groups.extend(self.groups.iter().cloned());
         let mut plan = RoundPlan::new(structure, groups, Allocation::Proportional(self.noise))?;

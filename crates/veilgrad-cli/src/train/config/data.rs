@@ -121,12 +121,13 @@ impl Classes {
 #[serde(
     untagged,
     expecting = "record is \"example\", { user = \"column\", max_examples = N }, { user_ids = \"file\", \
-                 max_examples = N } or { microbatch = N }"
+                 max_examples = N }, { partition = \"dirichlet\", users = N, max_examples = N } or { microbatch = N }"
 )]
 pub(crate) enum Record {
     Named(Named),
     User(User),
     UserIds(UserIds),
+    MadeUp(MadeUp),
     Microbatch(Microbatch),
 }
 
@@ -134,9 +135,9 @@ impl Record {
     /// How many examples of a user are used, if records are users.
     pub(crate) const fn user_examples(&self) -> Option<std::num::NonZeroU32> {
         match self {
-            Self::User(User { max_examples, .. }) | Self::UserIds(UserIds { max_examples, .. }) => {
-                Some(*max_examples)
-            }
+            Self::User(User { max_examples, .. })
+            | Self::UserIds(UserIds { max_examples, .. })
+            | Self::MadeUp(MadeUp { max_examples, .. }) => Some(*max_examples),
             Self::Named(_) | Self::Microbatch(_) => None,
         }
     }
@@ -170,6 +171,35 @@ pub(crate) struct UserIds {
     pub(crate) user_ids: PathBuf,
     /// How many examples of a user are used.
     pub(crate) max_examples: std::num::NonZeroU32,
+}
+
+/// Made-up users of public examples, for experiments.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MadeUp {
+    /// How examples are dealt out to users.
+    pub(crate) partition: Partition,
+    /// How many users there are.
+    pub(crate) users: std::num::NonZeroU32,
+    /// How many examples of a user are used.
+    pub(crate) max_examples: std::num::NonZeroU32,
+    /// For "dirichlet".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concentration: Option<f64>,
+    /// For "by-class".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classes_per_user: Option<std::num::NonZeroU32>,
+    /// The public seed.
+    #[serde(default)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Partition {
+    Uniform,
+    ByClass,
+    Dirichlet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -13,13 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::output::say;
 #[cfg(test)]
 pub(crate) use data::Arrays;
-pub(crate) use data::{Classes, Column, Data, Microbatch, Named, Record, User, UserIds};
+pub(crate) use data::{
+    Classes, Column, Data, MadeUp, Microbatch, Named, Partition, Record, User, UserIds,
+};
 pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, Scattering};
 use pair::pair;
 #[cfg(test)]
 pub(crate) use privacy::Group;
-pub(crate) use privacy::{Bands, Correlated, Precondition, Privacy, Sampling};
-pub(crate) use train::{Optimizer, Schedule, Train};
+pub(crate) use privacy::{
+    Adaptive, Bands, Correlated, Denominator, Precondition, Privacy, Sampling, Weights,
+};
+pub(crate) use train::{Local, Optimizer, Schedule, Simulate, Train};
 
 /// A training run. Unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -27,6 +27,15 @@ pub(crate) struct Privacy {
     pub(crate) clip: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<Group>,
+    /// Weights of users; without them, all users count alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) weights: Option<Weights>,
+    /// A private denominator of averages, instead of the expected one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) denominator: Option<Denominator>,
+    /// Adaptive clipping: clip norms follow a quantile of the norms of records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) adaptive: Option<Adaptive>,
     /// Rounds before training that release the mean and the principal directions of the inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) precondition: Option<Precondition>,
@@ -55,6 +64,51 @@ pub(crate) enum Bands {
 pub(crate) enum BestBands {
     /// The number with the least error; plain noise if that is the best.
     Auto,
+}
+
+/// Weights of users: the number of their examples, up to a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Weights {
+    /// The largest weight; larger ones are cut to it.
+    pub(crate) bound: f64,
+    /// The public mean weight of a user, for the expected denominator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expected: Option<f64>,
+}
+
+/// A private denominator: the noisy sum of weights, but at least a public floor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denominator {
+    pub(crate) floor: f64,
+    /// Its fraction of the privacy budget of a round.
+    pub(crate) share: f64,
+}
+
+/// Adaptive clipping of every group of parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Adaptive {
+    /// The quantile of the norms that clip norms follow.
+    #[serde(default = "median")]
+    pub(crate) quantile: f64,
+    /// The public floor of clip norms.
+    pub(crate) floor: f64,
+    /// The fraction of the privacy budget of a round, for all groups together.
+    pub(crate) share: f64,
+    /// The step size, on the logarithm of the clip norm.
+    #[serde(default = "quantile_lr")]
+    pub(crate) lr: f64,
+}
+
+const fn median() -> f64 {
+    0.5
+}
+
+/// As Andrew et al. recommend (arXiv 1905.03871).
+const fn quantile_lr() -> f64 {
+    0.2
 }
 
 /// Private preconditioning. Shares are fractions of the squared mu of the target: that of one Gaussian release with the
@@ -105,6 +159,19 @@ pub(crate) struct Group {
     pub(crate) share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+}
+
+/// Groups with these names are private estimates, and need a share of the budget.
+const ESTIMATES: [&str; 4] = ["accuracy", "loss", "classes", "statistics"];
+
+impl Group {
+    /// Whether it is a private estimate, not a group of parameters.
+    pub(crate) fn is_estimate(&self) -> bool {
+        match self.vectors.as_slice() {
+            [name] => ESTIMATES.contains(&name.as_str()),
+            _ => false,
+        }
+    }
 }
 
 const fn default_adjacency() -> Adjacency {

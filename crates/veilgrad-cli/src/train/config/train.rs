@@ -12,6 +12,12 @@ pub(crate) struct Train {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) epochs: Option<f64>,
     pub(crate) optimizer: Optimizer,
+    /// Local SGD on every user, whose record is then a model update (federated averaging).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) local: Option<Local>,
+    /// Simulated users who are not available or drop out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) simulate: Option<Simulate>,
     /// The public weight of each class: multiplies the loss of its examples before clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) class_weights: Option<Vec<f32>>,
@@ -33,6 +39,45 @@ pub(crate) struct Train {
     /// Rounds between checkpoints; by default so many that checkpoints take about 2 % of the time, and at most 64 blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_rounds: Option<std::num::NonZeroU64>,
+}
+
+/// Local SGD: what a user does with its own examples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Local {
+    pub(crate) lr: f32,
+    /// Examples per step.
+    pub(crate) batch: std::num::NonZeroU32,
+    /// Passes over the examples.
+    #[serde(default = "one")]
+    pub(crate) epochs: std::num::NonZeroU32,
+}
+
+const fn one() -> std::num::NonZeroU32 {
+    std::num::NonZeroU32::MIN
+}
+
+/// Probabilities that are independent of all data.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Simulate {
+    /// The probability that a user is available in a round.
+    #[serde(default = "always")]
+    pub(crate) availability: f64,
+    /// The probability that a user who takes part does not answer.
+    #[serde(default)]
+    pub(crate) dropout: f64,
+}
+
+impl Simulate {
+    /// The probability that a sampled user answers.
+    pub(crate) fn answering(self) -> f64 {
+        self.availability * (1.0 - self.dropout)
+    }
+}
+
+const fn always() -> f64 {
+    1.0
 }
 
 /// The course of the learning rate: constant, or falling to zero.
@@ -66,6 +111,9 @@ pub(crate) enum Optimizer {
         #[serde(default)]
         weight_decay: f32,
     },
+    Yogi {
+        lr: f64,
+    },
     Adagrad {
         lr: f64,
     },
@@ -80,6 +128,7 @@ impl Optimizer {
             Self::Sgd { lr, .. }
             | Self::Adam { lr }
             | Self::Adamw { lr, .. }
+            | Self::Yogi { lr }
             | Self::Adagrad { lr }
             | Self::Rmsprop { lr } => lr,
         }

@@ -171,8 +171,8 @@ pub(super) const TABLES: &[Table] = &[
     Table {
         path: "data.record",
         label: "[data] record:",
-        about: "A record of several examples: `{ user, max_examples }` for tables, `{ user_ids, max_examples }` for arrays, or \
-                `{ microbatch }`.",
+        about: "A record of several examples: `{ user, max_examples }` for tables, `{ user_ids, max_examples }` for arrays, \
+                `{ microbatch }`, or for experiments with public data `{ partition, users, max_examples }`.",
         keys: &[
             Key::new(
                 "user",
@@ -198,6 +198,39 @@ pub(super) const TABLES: &[Table] = &[
                 "How many examples of a user are used: the first ones.",
                 "none: a user contributes the average, so that the guarantee covers all examples",
             ),
+            Key::new(
+                "partition",
+                OneOf(&["uniform", "by-class", "dirichlet"]),
+                "\"uniform\"",
+                Absent,
+                "For experiments: deals public examples out to made-up users, at random, by class, or with proportions of classes from a Dirichlet distribution.",
+                "protects nobody: made-up users are not persons. Statement and report say so",
+            ),
+            Key::new(
+                "users",
+                Whole(1),
+                "60000",
+                Is("required for `partition`"),
+                "How many made-up users there are; the same as `records`.",
+                NONE,
+            ),
+            Key::new(
+                "concentration",
+                Number,
+                "0.5",
+                Is("`0.5`"),
+                "The concentration of the Dirichlet distribution: near 0, users have few classes.",
+                NONE,
+            ),
+            Key::new(
+                "classes_per_user",
+                Whole(1),
+                "2",
+                Is("`2`"),
+                "About how many classes a user has, for `\"by-class\"`.",
+                NONE,
+            ),
+            Key::new("seed", Whole(0), "1", Is("`0`"), "The public seed of the partition.", NONE),
             Key::new(
                 "microbatch",
                 Whole(1),

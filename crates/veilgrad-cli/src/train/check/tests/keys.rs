@@ -53,6 +53,8 @@ fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<Strin
     let (mut base, mut path) = (ROWS, format!("{}.{}", table.path, key.name));
     let mut changes: Vec<(&str, Option<&str>)> = Vec::new();
     let mut layer = String::new();
+    let mut record = None;
+    let users = "{ user = \"person\", max_examples = 8 }";
     match (table.path, key.name) {
         ("data", "labels" | "shape" | "bounds") => base = IMAGES,
         ("data", "test_labels") => {
@@ -67,11 +69,20 @@ fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<Strin
             (base, changes) = (IMAGES, vec![("data.labels", None), ("data.arrays", Some(arrays))]);
         }
         ("data.record", "user" | "max_examples") => {
-            changes = vec![("data.record", Some("{ user = \"person\", max_examples = 8 }"))];
+            changes = vec![("data.record", Some(users))];
         }
         ("data.record", "user_ids") => {
             let ids = "{ user_ids = \"ids.npy\", max_examples = 8 }";
             (base, changes) = (IMAGES, vec![("data.record", Some(ids))]);
+        }
+        ("data.record", "partition" | "users" | "seed" | "concentration" | "classes_per_user") => {
+            let how = match key.name {
+                "concentration" => "dirichlet",
+                "classes_per_user" => "by-class",
+                _ => "uniform",
+            };
+            let made_up = format!("{{ partition = {how:?}, users = 60000, max_examples = 8 }}");
+            record = Some(made_up);
         }
         ("data.record", _) => changes = vec![("data.record", Some("{ microbatch = 4 }"))],
         ("data.columns", name) => {
@@ -114,6 +125,25 @@ fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<Strin
             .to_owned();
             base = IMAGES;
         }
+        ("privacy", "sampling") => changes = vec![("privacy.adjacency", Some("\"replace-one\""))],
+        ("privacy", "weights") | ("train", "local" | "simulate") => {
+            changes = vec![("data.record", Some(users))];
+        }
+        ("privacy.weights", _) => {
+            let weights = "{ bound = 8, expected = 4 }";
+            changes = vec![("data.record", Some(users)), ("privacy.weights", Some(weights))];
+        }
+        ("privacy.denominator", _) => {
+            changes = vec![("privacy.denominator", Some("{ floor = 100, share = 0.05 }"))];
+        }
+        ("privacy.adaptive", _) => {
+            changes = vec![("privacy.adaptive", Some("{ floor = 0.01, share = 0.02 }"))];
+        }
+        ("train.local", _) => {
+            let local = "{ lr = 0.1, batch = 8 }";
+            changes = vec![("data.record", Some(users)), ("train.local", Some(local))];
+        }
+        ("train.simulate", _) => changes = vec![("data.record", Some(users))],
         ("privacy", "noise_multiplier") => changes = vec![("privacy.epsilon", None)],
         ("privacy", "max_batch") => changes = vec![("privacy.sampling", Some("\"truncated\""))],
         ("privacy.groups", name) => {
@@ -135,6 +165,9 @@ fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<Strin
     let owned =
         |(path, literal): (&str, Option<&str>)| (path.to_owned(), literal.map(str::to_owned));
     let mut changes: Vec<_> = changes.into_iter().map(owned).collect();
+    if record.is_some() {
+        changes.push(("data.record".to_owned(), record));
+    }
     if !layer.is_empty() {
         changes.push(("model.kind".to_owned(), Some("\"layers\"".to_owned())));
         changes.push(("model.layers".to_owned(), Some(layer)));
@@ -241,12 +274,18 @@ fn every_key_that_is_accepted_is_in_the_reference() {
         ("privacy.groups", fields::<Group>("")),
         ("privacy.precondition", fields::<Precondition>("")),
         ("privacy.correlated", fields::<Correlated>("")),
+        ("privacy.weights", fields::<Weights>("")),
+        ("privacy.denominator", fields::<Denominator>("")),
+        ("privacy.adaptive", fields::<Adaptive>("")),
+        ("train.local", fields::<Local>("")),
+        ("train.simulate", fields::<Simulate>("")),
         ("train", fields::<Train>("")),
         ("audit", fields::<Audit>("")),
     ] {
         assert_eq!(declared(path, None), found, "{path}");
     }
     let mut record = [fields::<User>(""), fields::<UserIds>(""), fields::<Microbatch>("")].concat();
+    record.extend(fields::<MadeUp>(""));
     record.sort();
     record.dedup();
     assert_eq!(declared("data.record", None), record);
