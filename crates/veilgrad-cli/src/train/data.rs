@@ -1,6 +1,7 @@
 //! Examples from the declared files, as records of the declared unit.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use veilgrad_data::table::{Defect, Schema, is_table};
 use veilgrad_data::{Array, DataError, ids, idx, npy};
@@ -21,9 +22,10 @@ pub(crate) struct Examples {
     nameless: usize,
 }
 
-/// The private examples, as records with the inputs of the model.
+/// The private examples, as records with the inputs of the model. Not `Debug`, because they are private.
+#[derive(Clone)]
 pub(crate) struct TrainingRecords {
-    inputs: Inputs,
+    inputs: Arc<Inputs>,
     rows: Rows,
     labels: Vec<f32>,
     members: Option<Vec<Vec<u32>>>,
@@ -67,7 +69,8 @@ impl Examples {
     ) -> Result<TrainingRecords, Error> {
         let inputs = Inputs::new(declaration)?;
         let rows = inputs.rows(self.scaled, declaration.precondition.is_some(), threads);
-        Ok(TrainingRecords { inputs, rows, labels: self.labels, members: self.members })
+        let (inputs, labels, members) = (Arc::new(inputs), self.labels, self.members);
+        Ok(TrainingRecords { inputs, rows, labels, members })
     }
 
     /// The outputs of a model for **public** examples: one number per class, example after example.
