@@ -113,10 +113,40 @@ def test_subclasses_of_events_are_refused():
     assert not VeilgradAccountant().supports(Derived(1.0))
 
 
-def test_truncated_samples_convert_but_are_not_accounted_for():
-    event = dp_event.TruncatedSubsampledGaussianDpEvent(1000, 0.1, 150, 1.0)
-    assert rounds(event)[0].sampling["policy"] == "truncated-poisson"
-    assert not VeilgradAccountant().supports(event)
+def truncated(maximum, noise=1.1, records=60000, rate=256 / 60000):
+    return dp_event.TruncatedSubsampledGaussianDpEvent(records, rate, maximum, noise)
+
+
+def test_truncated_samples_cost_what_prototypes_found():
+    """Of a prototype with a grid that adds about 0.009; Poisson samples cost 2.3796."""
+    poisson = VeilgradAccountant(ZERO).compose(dp_event.PoissonSampledDpEvent(256 / 60000, GAUSSIAN), 14040).get_epsilon(1e-5)
+    last = math.inf
+    for maximum, prototype in ((319, 2.422), (335, 2.3890), (351, 2.3885), (60000, 2.3885)):
+        accountant = VeilgradAccountant(ZERO)
+        assert accountant.supports(truncated(maximum))
+        epsilon = accountant.compose(truncated(maximum), 14040).get_epsilon(1e-5)
+        assert prototype - 0.012 < epsilon < prototype + 1e-3, (maximum, epsilon)
+        assert poisson * (1 - 1e-6) <= epsilon <= last
+        last = epsilon
+    # Without a cut it is the Poisson sample, in every relation.
+    for relation, relative in ((ADD, None), (ZERO, None), (REPLACE, "clip-norm")):
+        whole, sample = (
+            VeilgradAccountant(relation, noise_relative_to=relative).compose(event, 100).get_epsilon(1e-5)
+            for event in (truncated(200, 1.0, 200, 0.05), dp_event.PoissonSampledDpEvent(0.05, dp_event.GaussianDpEvent(1.0)))
+        )
+        assert whole == pytest.approx(sample, rel=1e-3)
+
+
+def test_truncated_samples_are_never_below_the_lower_bound_and_near_those_of_dp_accounting():
+    for maximum in (319, 335, 351):
+        epsilon = VeilgradAccountant(ZERO).compose(truncated(maximum), 1000).get_epsilon(1e-5)
+        peer = dp.pld.PLDAccountant(ZERO).compose(truncated(maximum), 1000).get_epsilon(1e-5)
+        assert epsilon == pytest.approx(peer, rel=0.02), (maximum, epsilon, peer)
+
+
+def test_truncated_samples_of_nothing_cost_nothing():
+    accountant = VeilgradAccountant().compose(truncated(10, rate=0.0))
+    assert accountant.get_epsilon(1e-5) == 0 and accountant.rounds() == []
 
 
 def test_shuffled_batches_have_no_event():

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Directory, config, files, ok, refused, table, veilgrad};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{Directory, command, config, files, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 const VARY: [&str; 4] = ["--vary", "train.optimizer.lr=0.5,2.0,4.0", "--vary", "train.ema=0.5,0.9"];
@@ -105,7 +108,14 @@ fn the_number_of_runs_is_in_no_output() {
             })
             .collect();
         names.sort();
-        seen.push((messages, names));
+        // One row less or more would tell something; so would another key of the report.
+        let rows = ok(&["ledger", "export", &format!("{out}/ledger.db")]).lines().count();
+        let report: Value =
+            serde_json::from_str(&std::fs::read_to_string(format!("{out}/report.json")).unwrap())
+                .unwrap();
+        let keys: Vec<String> = report.as_object().unwrap().keys().cloned().collect();
+        assert_eq!((&report["rounds"], &report["charged"]), (&12.into(), &12.into()));
+        seen.push((messages, names, rows, keys));
     }
     for one in &seen {
         // The estimated time of one run depends on the machine.
@@ -113,7 +123,7 @@ fn the_number_of_runs_is_in_no_output() {
             text.lines().filter(|line| !line.starts_with("time")).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(without_time(&one.0), without_time(&seen[0].0));
-        assert_eq!(one.1, seen[0].1);
+        assert_eq!((&one.1, one.2, &one.3), (&seen[0].1, seen[0].2, &seen[0].3));
     }
 }
 
@@ -124,7 +134,8 @@ fn a_tuning_beyond_the_budget_or_its_rules_charges_nothing() {
     let tune = |more: &[&str], code: i32, what: &str| {
         refused(&[&["tune", &config, "--out", &out, "--mean-runs", "3"], more].concat(), code, what)
     };
-    tune(&["--vary", "train.rounds=5,10"], 2, "same rounds");
+    tune(&["--vary", "train.rounds=5,10"], 2, "a charge of its own");
+    tune(&["--vary", "privacy.clip=0.5,1.0"], 2, "a charge of its own");
     tune(&["--vary", "privacy.noise_multiplier=1,2"], 2, "privacy.noise_multiplier");
     tune(&["--vary", "train.optimizer.lr=fast"], 2, "fast");
     tune(&["--vary", "train.optimizer.weight_decay=0.1"], 2, "weight_decay");
@@ -166,4 +177,144 @@ fn a_poisson_number_of_runs_may_be_zero_and_then_the_model_is_untrained() {
     assert_eq!((&report["rounds"], &report["charged"]), (&0.into(), &12.into()));
     assert!(report["tuning"]["setting"].is_null(), "{report}");
     assert!(number(&report["epsilon"]) <= 2.0);
+}
+
+/// However a tuning ends, its whole charge is in the ledger before the data is opened, and nothing of its runs is kept.
+#[test]
+fn a_tuning_that_is_killed_or_interrupted_stays_charged_and_leaves_nothing() {
+    for (signal, code) in [("-KILL", None), ("-INT", Some(130))] {
+        let (directory, config) = toy(&format!("tune{signal}"));
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, text.replace("rounds = 12", "rounds = 20000")).unwrap();
+        let out = directory.file("run");
+        let arguments =
+            [&["tune", &config, "--out", &out, "--mean-runs", "50"], VARY.as_slice()].concat();
+        let mut child = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // This line comes after the charge.
+        assert!(lines.any(|line| line.unwrap().starts_with("tuning")));
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        assert_eq!(child.wait().unwrap().code(), code, "{rest:?}");
+        for name in ["model.safetensors", "report.json", "checkpoint.safetensors", "statement.txt"]
+        {
+            assert!(!directory.0.join("run").join(name).exists(), "{name}");
+        }
+        let ledger = format!("{out}/ledger.db");
+        let budget = json(&["budget", "show", "--ledger", &ledger, "toy"]);
+        let spent = number(&budget["spent"]);
+        assert!(spent > 1.99 && spent <= 2.0, "{budget}");
+        assert_eq!(number(&budget["guarantee"]["epsilon"]), spent, "{budget}");
+        // There is nothing to go on with, and the budget has no room for the same again.
+        refused(&[arguments.as_slice(), &["--resume"]].concat(), 2, "--resume");
+        refused(&arguments, 3, "the data was not opened");
+    }
+}
+
+#[test]
+fn without_a_public_test_set_the_score_is_a_private_query_of_the_charged_rounds() {
+    let (directory, config) = toy("tune-private-score");
+    let out = directory.file("run");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let test = text.lines().find(|line| line.starts_with("test = ")).unwrap().to_owned();
+    let no_test = text.replace(&test, "");
+    std::fs::write(&config, &no_test).unwrap();
+    let arguments =
+        [&["tune", &config, "--out", &out, "--mean-runs", "2"], VARY.as_slice()].concat();
+    refused(&arguments, 2, "tune needs a score");
+    let groups = "[[privacy.groups]]\nvectors = [\"*\"]\nclip = 1.0\n[[privacy.groups]]\nvectors = [\"accuracy\"]\n\
+                  clip = 1.0\nshare = 0.05\n[train]";
+    std::fs::write(&config, no_test.replace("[train]", groups)).unwrap();
+    let report = json(&arguments);
+    assert!(report["test_accuracy"].is_null(), "{report}");
+    let names: Vec<&str> =
+        report["groups"].as_array().unwrap().iter().filter_map(|g| g["name"].as_str()).collect();
+    assert!(names.contains(&"accuracy"), "{names:?}");
+    assert!(number(&report["epsilon"]) <= 2.0);
+}
+
+#[test]
+fn every_run_of_a_tuning_may_begin_with_its_own_preconditioning() {
+    let (directory, config) = toy("tune-precondition");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 2.0").replace(
+        "[train]",
+        "[privacy.precondition]\nmean_share = 0.1\ndirections_share = 0.2\ndirections = 2\nrounds = 2\n\
+         floor = 0.2\n[train]",
+    );
+    std::fs::write(&config, text).unwrap();
+    let out = directory.file("run");
+    let tune = ["tune", &config, "--out", &out, "--mean-runs", "3"];
+    let poisson = [&tune, VARY.as_slice(), &["--distribution", "poisson"]].concat();
+    refused(&poisson, 2, "there may be no run");
+    let report = json(&[&tune, VARY.as_slice()].concat());
+    // A mean, two rounds of directions, and twelve of training.
+    assert_eq!((&report["rounds"], &report["charged"]), (&15.into(), &15.into()));
+    let epsilon = number(&report["epsilon"]);
+    assert!(epsilon <= 2.0 && epsilon > 1.9, "{report}");
+    let budget = json(&["budget", "show", "--ledger", &format!("{out}/ledger.db"), "toy"]);
+    assert_eq!(number(&budget["guarantee"]["epsilon"]), epsilon, "{budget}");
+    // The model file has the whitening of its run: predictions are those of the report.
+    let metrics =
+        json(&["evaluate", &format!("{out}/model.safetensors"), &directory.file("test.csv")]);
+    assert_eq!(metrics["accuracy"], report["test_accuracy"], "{metrics}");
+}
+
+/// The bundled images at a small size: the same command as in docs/tuning.md, with fewer and smaller rounds.
+#[test]
+fn a_tuned_mnist_run_costs_what_the_plan_says() {
+    let directory = Directory::new("tune-mnist");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/mnist");
+    let text = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/mnist-tune.toml"
+    ));
+    let text = text.unwrap().replace("../data/mnist", data);
+    let (before, train) = text.split_once("[train]").unwrap();
+    let optimizer = train.lines().find(|line| line.starts_with("optimizer")).unwrap();
+    // Pixels in place of scattering features, and few records in a round.
+    let small = before
+        .lines()
+        .filter(|line| {
+            !["features", "scattering", "input_norm"].iter().any(|key| line.starts_with(key))
+        })
+        .map(|line| if line.starts_with("expected_batch") { "expected_batch = 256" } else { line })
+        .collect::<Vec<_>>()
+        .join("\n");
+    let config = directory.file("mnist.toml");
+    std::fs::write(&config, format!("{small}\n[train]\nrounds = 8\n{optimizer}\n")).unwrap();
+    let out = directory.file("run");
+    let report = json(&[
+        "tune",
+        &config,
+        "--out",
+        &out,
+        "--mean-runs",
+        "2",
+        "--vary",
+        "train.optimizer.lr=0.25,0.5",
+    ]);
+    let epsilon = number(&report["epsilon"]);
+    assert!(number(&report["test_accuracy"]) > 0.15, "{report}");
+    let noise = report["noise_multiplier"].to_string();
+    let plan = json(&[
+        "plan",
+        "--records",
+        "60000",
+        "--batch",
+        "256",
+        "--steps",
+        "8",
+        "--delta",
+        "1e-5",
+        "--noise-multiplier",
+        &noise,
+        "--tuning-mean-runs",
+        "2",
+    ]);
+    assert!((number(&plan["epsilon"]) - epsilon).abs() < 1e-6 * epsilon, "{plan}");
+    let ledger = format!("{out}/ledger.db");
+    let budget = json(&["budget", "show", "--ledger", &ledger, "mnist"]);
+    assert_eq!(number(&budget["spent"]), epsilon, "{budget}");
 }

@@ -20,6 +20,7 @@ use crate::parallel::limit;
 /// assert!((row[0] - 0.5).abs() < 2e-5 && row[1] == -1.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct CompactRows {
     width: usize,
     values: Vec<i16>,

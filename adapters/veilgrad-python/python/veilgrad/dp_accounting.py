@@ -118,7 +118,9 @@ def _rounds(event: dp_event.DpEvent, count: int, factor: int) -> Iterator[Round]
             "records": records,
             "maximum": min(_whole(event, event.truncated_batch_size, 1), records),
         }
-        yield from _repeated(sampling, [_noise(event, event.noise_multiplier)], count, factor)
+        noise = _noise(event, event.noise_multiplier)
+        if sampling["rate"]:
+            yield from _repeated(sampling, [noise], count, factor)
     else:
         raise UnsupportedEvent(event, f"{kind.__name__} is not a sampled Gaussian, and has no analysis here")
 
@@ -269,9 +271,6 @@ class VeilgradAccountant(dp_accounting.PrivacyAccountant):
     ) -> dp_accounting.PrivacyAccountant.CompositionErrorDetails | None:
         try:
             found = list(_rounds(_private_part(event), 1, self._factor))
-            for entry in found:
-                if entry.sampling["policy"] == "truncated-poisson":
-                    raise UnsupportedEvent(event, "truncated Poisson samples have no analysis here")
         except _NotPrivate:
             found, not_private = [], True
         except UnsupportedEvent as error:

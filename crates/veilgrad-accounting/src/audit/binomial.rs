@@ -3,9 +3,6 @@
 use super::confidence::Confidence;
 use crate::binomial::at_least;
 
-/// An upper bound on the relative error of a tail: logarithms of factorials of up to 10^9 lose nine digits.
-const TAIL_ERROR: f64 = 1e-6;
-
 /// A lower confidence bound on the probability of success: the largest p at which `successes` or more have at most the
 /// probability of a false alarm.
 pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -> f64 {
@@ -13,12 +10,12 @@ pub(super) fn lower_bound(successes: u64, trials: u64, confidence: Confidence) -
     if successes == 0 {
         return 0.0;
     }
-    let alarm = confidence.false_alarms() / (1.0 + TAIL_ERROR);
+    let alarm = confidence.false_alarms();
     let (mut low, mut high) = (0.0, successes as f64 / trials as f64);
     // Bisection to the precision of f64; at the lower end the tail is at most the probability of a false alarm.
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
-        let is_rare = at_least(successes, trials, middle) <= alarm;
+        let is_rare = at_least(successes, trials, middle).upper <= alarm;
         if is_rare { low = middle } else { high = middle }
     }
     low

@@ -87,7 +87,7 @@ mod tests {
     fn pure_privacy_is_contradicted_almost_where_the_binomial_tail_says() {
         for (epsilon, made) in [(0.5f64, 100), (1.0, 400), (2.0, 400), (1.0, 2000)] {
             let p = epsilon.exp() / (1.0 + epsilon.exp());
-            let exact = (0..=made).find(|r| at_least(*r, made, p) < 0.05).unwrap();
+            let exact = (0..=made).find(|r| at_least(*r, made, p).upper < 0.05).unwrap();
             let curve = Curve::of_profile(vec![(epsilon, 0.0)]);
             let found = least_right(made, made, &curve, Confidence::STANDARD);
             let deviation = (made as f64 * p * (1.0 - p)).sqrt();

@@ -62,7 +62,7 @@ pub struct TruncatedSample {
     pub absent: f64,
     /// The probability that the record is in the sample, rounded down.
     pub inclusion: f64,
-    /// An upper bound on the relative error of the probabilities, by which the weights were rounded up.
+    /// An upper bound on how much the bounds on the probabilities differ, relative to the probability that the sample is cut.
     pub error: f64,
 }
 

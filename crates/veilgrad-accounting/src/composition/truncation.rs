@@ -3,6 +3,7 @@
 use veilgrad_events::{Adjacency, TruncatedPoisson};
 
 use super::step::TruncatedSample;
+use crate::Interval;
 use crate::binomial::at_least;
 use crate::number::UNIT;
 
@@ -19,25 +20,24 @@ pub(super) fn truncated_sample(
     if others < maximum {
         return None;
     }
-    // The relative error of tails: the logarithms of factorials lose digits.
-    let log_factorial = libm::lgamma(records as f64 + 2.0);
-    let error = 1e-9 + 64.0 * UNIT * log_factorial;
-    let up = |p: f64| (p * (1.0 + error) + f64::MIN_POSITIVE).min(1.0);
-    let down = |p: f64| (p * (1.0 - error)).max(0.0);
+    let (up, down) = (|p: f64| (p * (1.0 + 4.0 * UNIT)).min(1.0), |p: f64| p * (1.0 - 4.0 * UNIT));
     // All slots are taken by other records; and, of all records, too many are drawn and the record keeps a slot.
     let full = at_least(maximum, others, rate);
+    let too_many = at_least(maximum + 1, others + 1, rate);
     let share = maximum as f64 / (others + 1) as f64;
-    let held = share * at_least(maximum + 1, others + 1, rate);
-    let untruncated = (1.0 - down(full)) * (1.0 + 2.0 * UNIT);
-    let inclusion = down(rate * (1.0 - up(full)) + down(held));
+    let held = Interval { lower: down(share * too_many.lower), upper: up(share * too_many.upper) };
+    let untruncated = up(1.0 - full.lower);
+    let inclusion = down(rate * down(1.0 - full.upper) + held.lower);
+    // Bounds are never 0: the tails are positive.
+    let error = up(((full.upper - full.lower) + (held.upper - held.lower)) / full.upper);
     let (replaced, same_size) =
         (adjacency == Adjacency::ReplaceOne, adjacency != Adjacency::AddRemove);
     // Two mixtures dominate under zero-out. Both are sound; this is a guess at the smaller one, by second moments of losses.
     let reveals_slot = adjacency == Adjacency::ZeroOut
         && rate * libm::expm1((4.0 / (z * z)).min(700.0)) > libm::expm1((1.0 / (z * z)).min(700.0));
     let (held, exchanged, absent) = match reveals_slot {
-        true => (up(held), 0.0, (up(full) - down(held)).max(0.0)),
-        false => (0.0, up(full), 0.0),
+        true => (held.upper, 0.0, up(full.upper - held.lower).max(0.0)),
+        false => (0.0, full.upper, 0.0),
     };
     Some(TruncatedSample {
         rate,

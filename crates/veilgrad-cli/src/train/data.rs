@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 
 use veilgrad_data::table::{Defect, Schema, is_table};
 use veilgrad_data::{Array, DataError, Partition, ids, idx, npy};
@@ -22,9 +23,10 @@ pub(crate) struct Examples {
     nameless: usize,
 }
 
-/// The private examples, as records with the inputs of the model.
+/// The private examples, as records with the inputs of the model. Not `Debug`, because they are private.
+#[derive(Clone)]
 pub(crate) struct TrainingRecords {
-    inputs: Inputs,
+    inputs: Arc<Inputs>,
     rows: Rows,
     labels: Vec<f32>,
     members: Option<Vec<Vec<u32>>>,
@@ -68,7 +70,8 @@ impl Examples {
     ) -> Result<TrainingRecords, Error> {
         let inputs = Inputs::new(declaration)?;
         let rows = inputs.rows(self.scaled, declaration.precondition.is_some(), threads);
-        Ok(TrainingRecords { inputs, rows, labels: self.labels, members: self.members })
+        let (inputs, labels, members) = (Arc::new(inputs), self.labels, self.members);
+        Ok(TrainingRecords { inputs, rows, labels, members })
     }
 
     /// The outputs of a model for **public** examples: one number per class, example after example.

@@ -371,6 +371,7 @@ impl Inputs {
 }
 
 /// Rows of inputs of the training data. Not `Debug`, because they are private.
+#[derive(Clone)]
 pub(crate) enum Rows {
     Full(Vec<f32>),
     Compact(CompactRows),

@@ -85,7 +85,7 @@ impl Job {
             None => build::sampling(&config)?,
         };
         let sampler = build::sampler(sampling)?;
-        let precondition = precondition(&config, delta, threads)?;
+        let precondition = precondition(&config, delta, threads, accountant)?;
         let before = precondition.as_ref().map_or(Ok(Vec::new()), Preconditioning::events);
         let before = before.map_err(Error::usage)?;
         let mut noise = noise(&config, sampling, delta, &before, accountant)?;
@@ -145,7 +145,7 @@ impl Job {
         let trainer = averaging_trainer(config, initial, self.noise, strategy, self.threads)?;
         let round = trainer.event(&sampler).map_err(Error::usage)?;
         let rounds = Rounds { count: config.rounds(), round };
-        if rounds != self.rounds || !self.before.is_empty() {
+        if rounds != self.rounds {
             return Err(Error::Usage(format!(
                 "the setting {values} changes the rounds, and the charge of a tuning is for the same rounds in every run"
             )));
@@ -159,8 +159,9 @@ impl Job {
             delta: self.delta,
             trainer,
             sampler,
-            precondition: None,
-            before: Vec::new(),
+            // No round of it is done in the job of a tuning.
+            precondition: self.precondition.clone(),
+            before: self.before.clone(),
             rounds,
             guarantee: self.guarantee,
             correlated: self.correlated.clone(),
@@ -262,15 +263,16 @@ impl Job {
 }
 
 /// The preconditioning of a configuration. Its shares are of the squared mu of one release to all records with the target's
-/// epsilon and delta: a Gaussian round with share s has the noise multiplier of that release over `sqrt(s)`.
+/// epsilon and delta (of one run, if the accountant is that of a tuning): a Gaussian round with share s has the noise multiplier of that release over `sqrt(s)`.
 fn precondition(
     config: &Config,
     delta: Delta,
     threads: usize,
+    accountant: &dyn Accountant,
 ) -> Result<Option<Preconditioning>, Error> {
     let Some(settings) = config.privacy.precondition else { return Ok(None) };
     let epsilon = Epsilon::new(config.privacy.epsilon.unwrap_or(0.0)).map_err(Error::usage)?;
-    let target = PrivacyTarget { epsilon, delta, accountant: &Tightest };
+    let target = PrivacyTarget { epsilon, delta, accountant };
     let adjacency = config.privacy.adjacency;
     let one_release = |noise_multiplier| {
         let folded = Folded { count: 1, sampling: Sampling::All {}, noise_multiplier };

@@ -24,7 +24,7 @@ use super::job::{Job, Tune as Choice};
 use super::place::Place;
 use super::vary::{self, Setting};
 use super::{Session, finish, planned_job, progress};
-use crate::argument::{Common, Tune};
+use crate::argument::{Common, Drawn, Tune};
 use crate::error::Error;
 use crate::ledger_place;
 use crate::output::{create_directory, say};
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Tune, common: &Common) -> Result<(), Error> {
     if let Some(epsilon) = options.epsilon {
         (config.privacy.epsilon, config.privacy.noise_multiplier) = (Some(epsilon.get()), None);
     }
-    check(&config)?;
+    check(&config, arguments.distribution)?;
     let tuning = arguments.tuning()?;
     let count = tuning.run_count().map_err(Error::usage)?;
     let mut stem = path.file_stem().unwrap_or_default().to_owned();
@@ -103,13 +103,16 @@ pub(crate) fn run(arguments: &Tune, common: &Common) -> Result<(), Error> {
 }
 
 /// Refuses configurations that cannot be tuned, before anything is charged.
-fn check(config: &Config) -> Result<(), Error> {
+fn check(config: &Config, distribution: Drawn) -> Result<(), Error> {
     let refused = |why: &str| Err(Error::Usage(why.to_owned()));
     if config.audit.is_some() {
         return refused("[audit] and tune do not go together: audit a run of `train`");
     }
-    if config.privacy.precondition.is_some() {
-        return refused("[privacy.precondition] and tune do not go together");
+    if config.privacy.precondition.is_some() && distribution == Drawn::Poisson {
+        return refused(
+            "[privacy.precondition] and --distribution poisson do not go together: there may be no run, and a model without \
+             preconditioning is none of this configuration",
+        );
     }
     let has_accuracy = config.privacy.groups.iter().any(|group| group.vectors == ["accuracy"]);
     if config.data.test.is_none() && (!has_accuracy || config.data.label_bounds.is_some()) {
@@ -145,6 +148,30 @@ impl Base<'_> {
             .ok_or_else(|| Error::Failure("there is no setting".to_owned()))
     }
 
+    /// Makes the preconditioning rounds of one run, if it has any, and returns a copy of the records with whitened inputs.
+    fn precondition(
+        &self,
+        job: &mut Job,
+        run: &mut Run<ChargedAhead>,
+    ) -> Result<Option<TrainingRecords>, Error> {
+        let Some(mut phase) = job.precondition.take() else { return Ok(None) };
+        while let Some(round) = phase.event().map_err(failed)? {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Error::TuningInterrupted);
+            }
+            for permit in run.reserve(&round, 1)? {
+                phase.round(permit, self.train).map_err(failed)?;
+            }
+        }
+        let whitening = phase.whitening();
+        job.precondition = Some(phase);
+        Ok(whitening.map(|whitening| {
+            let mut records = self.train.clone();
+            records.whiten(&whitening, job.threads);
+            records
+        }))
+    }
+
     /// Makes one run with the setting of this number; returns its score and result.
     fn run(
         &self,
@@ -156,6 +183,7 @@ impl Base<'_> {
         let setting =
             setting.ok_or_else(|| Error::Failure("there is no such setting".to_owned()))?;
         let mut job = self.job.again(setting)?;
+        let whitened = self.precondition(&mut job, run)?;
         let rounds = job.rounds.count;
         let mut hooks = Estimates {
             interrupted: Arc::clone(self.interrupted),
@@ -165,8 +193,9 @@ impl Base<'_> {
             after: rounds.saturating_sub((rounds / 10).max(1)),
         };
         let pace = Pace { rounds, block: rounds, checkpoint_rounds: None };
-        let left = drive(&mut job.trainer, run, &mut job.sampler, self.train, &pace, &mut hooks)
-            .map_err(|error| Error::Failure(format!("the tuning failed: {error}")))?;
+        let records = whitened.as_ref().unwrap_or(self.train);
+        let left = drive(&mut job.trainer, run, &mut job.sampler, records, &pace, &mut hooks)
+            .map_err(failed)?;
         if left > 0 {
             return Err(Error::TuningInterrupted);
         }
@@ -175,16 +204,20 @@ impl Base<'_> {
     }
 }
 
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Failure(format!("the tuning failed: {error}"))
+}
+
 /// The score of a run: on the public test set, or from the private estimates of its last rounds.
 fn score(job: &Job, test: Option<&Examples>, accuracies: &[f64]) -> Result<f64, Error> {
     let Some(test) = test else {
         return Ok(accuracies.iter().sum::<f64>() / accuracies.len() as f64);
     };
-    let (declaration, model) = (job.config.declaration(), job.model());
+    let (declaration, model, whitening) = (job.config.declaration(), job.model(), job.whitening());
     if declaration.label_bounds.is_none() {
-        return test.accuracy(&declaration, &model, None, job.threads);
+        return test.accuracy(&declaration, &model, whitening.as_ref(), job.threads);
     }
-    let error = test.mean_absolute_error(&declaration, &model, None, job.threads)?;
+    let error = test.mean_absolute_error(&declaration, &model, whitening.as_ref(), job.threads)?;
     Ok(-error.unwrap_or(f64::INFINITY))
 }
 

@@ -47,10 +47,8 @@ impl FromStr for Varied {
         let (key, values) = text.split_once('=').ok_or_else(form)?;
         let key = key.trim();
         if !KEYS.contains(&key) {
-            return Err(format!(
-                "{key:?} may not vary, because all runs must have the same rounds, sampling and noise; these may: {}",
-                KEYS.join(", ")
-            ));
+            let why = why_not(key);
+            return Err(format!("{key:?} may not vary: {why}; these may: {}", KEYS.join(", ")));
         }
         let values: Vec<Value> = parts(values).into_iter().map(value).collect();
         if values.iter().any(|value| value.as_str() == Some("")) {
@@ -62,6 +60,23 @@ impl FromStr for Varied {
             return Err(format!("{text:?} has a value twice"));
         }
         Ok(Self { key: key.to_owned(), values })
+    }
+}
+
+/// Why a key may not vary.
+fn why_not(key: &str) -> &'static str {
+    match key.split('.').next() {
+        Some("privacy") => {
+            "it changes what a round costs or releases, so every value would need a charge of its own, and one charge is for \
+             the same rounds, sampling, clip norms and noise in all runs"
+        }
+        Some("train") if matches!(key, "train.rounds" | "train.epochs") => {
+            "it changes how many rounds a run has, so every value would need a charge of its own, and one charge is for the \
+             same rounds in all runs"
+        }
+        Some("train") => "it is no setting of the optimizer or of the loss",
+        Some("data" | "model") => "all runs have the same data and begin with the same model",
+        _ => "it is no key of a configuration, such as train.optimizer.lr",
     }
 }
 
@@ -162,11 +177,20 @@ mod tests {
         assert_eq!(varied.values, ["constant", "cosine"]);
         let varied: Varied = "train.class_weights=[1.0,2.0],[1.0,4.0]".parse().unwrap();
         assert_eq!(varied.values.len(), 2);
-        for key in
-            ["train.rounds", "privacy.noise_multiplier", "privacy.expected_batch", "data.train"]
-        {
+        for (key, why) in [
+            ("train.rounds", "a charge of its own"),
+            ("train.epochs", "a charge of its own"),
+            ("privacy.noise_multiplier", "a charge of its own"),
+            ("privacy.expected_batch", "a charge of its own"),
+            ("privacy.clip", "a charge of its own"),
+            ("privacy.sampling", "a charge of its own"),
+            ("train.block", "no setting"),
+            ("data.train", "same data"),
+            ("model.hidden", "same model"),
+            ("lr", "such as train.optimizer.lr"),
+        ] {
             let error = format!("{key}=1,2").parse::<Varied>().unwrap_err();
-            assert!(error.contains(key) && error.contains("same rounds"), "{error}");
+            assert!(error.contains(key) && error.contains(why), "{error}");
         }
         for wrong in ["train.ema", "train.ema=", "train.ema=0.9,,0.99", "train.ema=0.9,0.9"] {
             assert!(wrong.parse::<Varied>().is_err(), "{wrong}");
