@@ -28,8 +28,10 @@ pub mod proof {}
 mod accumulator;
 mod adapt;
 mod allocation;
+mod arrival;
 mod canary;
 mod clip;
+mod departure;
 mod estimate;
 pub mod exact;
 mod group;
@@ -43,34 +45,41 @@ mod partial;
 mod pattern;
 mod plan;
 mod plan_error;
+mod plan_fingerprint;
 mod planned;
 mod private;
 mod quantile;
 mod resolve;
 mod sample;
+mod sample_tag;
 mod sampler;
 mod selection;
 mod structure;
 mod sum;
+mod sum_error;
 
 pub use adapt::Adapted;
 pub use allocation::{Allocation, AllocationError, GroupSize};
+pub use arrival::IncomingSum;
 pub use canary::CanaryLane;
+pub use departure::{OutgoingSum, PrivateBytes};
 pub use estimate::{Estimates, VectorEstimate};
 pub use group::Group;
 pub use metric::Metric;
 pub use noise::{Noise, NoiseError};
-pub use outer::{OuterProducts, RecordVector, SparseRows};
-pub use partial::{PartialSum, SumError};
+pub use outer::{OuterMemory, OuterProducts, RecordVector, SparseRows};
+pub use partial::PartialSum;
 pub use plan::RoundPlan;
 pub use plan_error::PlanError;
 pub use private::{Private, Released};
 pub use quantile::{LearningRate, Quantile, QuantileError};
 pub use sample::{Sample, check_sampler};
+pub use sample_tag::SampleTag;
 pub use sampler::{
     AllRecords, AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler,
     TruncatedPoissonSampler,
 };
 pub use selection::{SampleError, Sampler, Selection};
 pub use structure::{Structure, StructureError};
-pub use sum::{ClippedSum, OuterMemory, ReleaseError};
+pub use sum::{ClippedSum, ReleaseError};
+pub use sum_error::SumError;

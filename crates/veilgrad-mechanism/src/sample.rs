@@ -4,8 +4,10 @@ use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
     Sampling, SumQuery,
 };
+use veilgrad_random::unique_number;
 
 use crate::Private;
+use crate::sample_tag::SampleId;
 use crate::selection::{Kind, SampleError, Sampler, Selection};
 
 /// The sample of one charged round, and the permit to release its sums.
@@ -19,6 +21,8 @@ use crate::selection::{Kind, SampleError, Sampler, Selection};
 pub struct Sample {
     selection: Private<Selection>,
     permit: RoundPermit,
+    /// A number that no other draw has, in this process or another.
+    number: u128,
 }
 
 impl Sample {
@@ -46,7 +50,7 @@ impl Sample {
         selection
             .check(charged, records)
             .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
-        Ok(Self { selection: Private::new(selection), permit })
+        Ok(Self { selection: Private::new(selection), permit, number: unique_number()? })
     }
 
     /// The ids of the sampled records. They are private: use them only to fetch records.
@@ -68,6 +72,10 @@ impl Sample {
         };
         let padded = self.ids().map(Some).chain(std::iter::repeat(None));
         Some(padded.take(usize::try_from(size).unwrap_or(usize::MAX)))
+    }
+
+    pub(crate) const fn id(&self) -> SampleId {
+        SampleId { permit: self.permit.id(), draw: self.number }
     }
 
     pub(crate) const fn permit(&self) -> &RoundPermit {
