@@ -64,6 +64,16 @@ impl Accumulator {
         values.add_to(wide.get_mut(range).unwrap_or_default());
     }
 
+    /// Adds unsigned integers modulo 2^64 to some coordinates.
+    pub(crate) fn add_unsigned(&mut self, range: std::ops::Range<usize>, values: &[u64]) {
+        let wide = &mut self.sums.expose_mut().wide;
+        wide.resize(self.dimension, 0);
+        let sums = wide.get_mut(range).unwrap_or_default();
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum = sum.wrapping_add(value.cast_signed());
+        }
+    }
+
     /// Some coordinates, after [`flush`](Self::flush). Private until noise is added.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Part<'_> {
         Part::Wide(self.sums.expose().wide.get(range).unwrap_or_default())

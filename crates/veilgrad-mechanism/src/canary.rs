@@ -4,8 +4,9 @@ use veilgrad_events::{ClipNorm, IntegerGrid, SampleRate, Sampling};
 use veilgrad_random::{RandomError, RoundKey, subset};
 
 use crate::outer::RecordVector;
-use crate::partial::{PartialSum, SumError};
+use crate::partial::PartialSum;
 use crate::planned::lane_name;
+use crate::sum_error::SumError;
 use crate::{ClippedSum, Estimates, Released};
 
 /// The norm of a canary's vector, in clip norms. Above 1, so that an audit detects missing clipping.

@@ -6,6 +6,7 @@ use veilgrad_random::{Cipher, RoundKey};
 use zeroize::Zeroizing;
 
 use crate::noise::GroupNoise;
+use crate::sample_tag::SampleId;
 use crate::{
     ClippedSum, Estimates, Noise, NoiseError, OuterProducts, PartialSum, RoundPlan, SumError,
 };
@@ -36,7 +37,7 @@ pub struct Inside {
     pub sums: Vec<Vec<i64>>,
     /// The norm of each group of vectors in the last record, before clipping.
     pub norms: Vec<f64>,
-    /// The number of certified records in each group of vectors.
+    /// The number of certified records in each group.
     pub certified: Vec<u64>,
 }
 
@@ -45,7 +46,7 @@ pub fn begin_part(
     plan: &RoundPlan,
     outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
 ) -> PartialSum {
-    PartialSum::new(&plan.inner, 0, outer)
+    PartialSum::new(&plan.inner, SampleId::NONE, outer)
 }
 
 /// The contents of a partial sum.
@@ -55,7 +56,7 @@ pub fn begin_part(
 pub fn look_inside(part: PartialSum) -> Result<Inside, SumError> {
     let norms = part.measures.iter().map(|measure| measure.sqrt()).collect();
     let certified = part.groups.iter().map(|group| group.certified).collect();
-    let mut total = ClippedSum::new(&part.plan, part.permit);
+    let mut total = ClippedSum::new(&part.plan, part.sample);
     total.absorb(part)?;
     Ok(Inside { sums: total.into_integers(), norms, certified })
 }

@@ -94,6 +94,9 @@ pub trait OuterProducts: Send {
     fn restart(&mut self);
 }
 
+/// Reusable memory for sums of outer products, with the name of each vector.
+pub type OuterMemory = Vec<(String, Box<dyn OuterProducts>)>;
+
 /// The vectors of one record, in the order of the structure.
 pub(crate) trait Record {
     fn count(&self) -> usize;

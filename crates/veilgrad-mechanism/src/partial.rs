@@ -1,55 +1,22 @@
-//! Partial sums of clipped and certified records: one thread's part of a round.
+//! Partial sums of clipped and certified records: the part of a round that one thread or one process adds up.
+
+mod absorb;
 
 use std::sync::Arc;
 
 use veilgrad_events::{ClipNorm, IntegerGrid};
 use zeroize::Zeroizing;
 
+use crate::RoundPlan;
 use crate::accumulator::Accumulator;
 use crate::clip::{certified, factor, relative_weight, round_down};
 use crate::kernel::{self, Direction, Quantised};
 use crate::outer::{OuterProducts, Record, RecordVector};
 use crate::planned::{Plan, PlannedContent};
+use crate::sample_tag::{SampleId, SampleTag};
+use crate::sum_error::SumError;
 
-/// A record or a sum has the wrong shape, plan or round. Errors never depend on the values of records.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SumError {
-    /// A record has too many or too few vectors.
-    #[error("a record of {found} vectors does not fit a structure of {expected}")]
-    Count {
-        /// Vectors in the structure.
-        expected: usize,
-        /// Vectors in the record.
-        found: usize,
-    },
-    /// A vector has the wrong length.
-    #[error("'{name}' has {found} coordinates, not {expected}")]
-    Dimension {
-        /// The vector or group.
-        name: String,
-        /// Coordinates in the structure.
-        expected: usize,
-        /// Coordinates in the record.
-        found: usize,
-    },
-    /// A vector is given as an outer product where the sum expects coordinates, or the other way round.
-    #[error(
-        "all records of a sum must give '{0}' in the same form: coordinates or an outer product"
-    )]
-    Form(String),
-    /// A sum of outer products is larger than its certified records allow.
-    #[error("the sum of '{0}' is larger than its certified records allow")]
-    Uncertified(String),
-    /// The two sums belong to different plans or rounds.
-    #[error("the two sums belong to different plans or rounds")]
-    Foreign,
-    /// A sum that already has noise cannot be added to another.
-    #[error("a sum that already has noise can be released, but not added to another")]
-    HasNoise,
-}
-
-/// A partial sum of the clipped and certified records of one round, usually one thread's part.
+/// A partial sum of the clipped and certified records of one round: the part of one thread, or of one process.
 ///
 /// # Guarantee
 /// With the sample fixed, one record changes each group's integer sum by a vector of norm at most `S_int`, whatever
@@ -57,11 +24,58 @@ pub enum SumError {
 /// value that is not finite contributes zero to every group. Sums are taken modulo 2^64, so records and
 /// parts may be added in any order and partition and give the same bits.
 ///
-/// It cannot be read, only added to a sum with [`ClippedSum::absorb`](crate::ClippedSum::absorb). It is wiped on drop.
+/// It cannot be read, only added to a sum with [`ClippedSum::absorb`](crate::ClippedSum::absorb), in another process as
+/// bytes ([`into_bytes`](Self::into_bytes)). It is wiped on drop.
+///
+/// # Example
+/// Another process adds half of the records; its bytes are as private as the records:
+/// ```
+/// use veilgrad_events::{
+///     Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, RecordUnit, Run, RunHeader,
+/// };
+/// use veilgrad_mechanism::{
+///     AllRecords, Allocation, Group, Noise, PartialSum, RecordVector, RoundPlan, Sample, SampleTag,
+///     Structure,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let structure = Structure::new([("x", 2)])?;
+/// let group = Group::new("x", ["x"], ClipNorm::new(1.0)?);
+/// let noise = Allocation::Proportional(NoiseMultiplier::new(1.0)?);
+/// let plan = RoundPlan::new(structure, vec![group], noise)?; // the same in both processes
+///
+/// # let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+/// # let mut run = Run::open(MemoryLedger::new(), header)?;
+/// # let permit = run.reserve(&plan.round(&AllRecords)?, 1)?.next().ok_or("no permit")?;
+/// let sample = Sample::draw(permit, &mut AllRecords, 100)?;
+/// let mut sum = sample.begin(&plan);
+/// let (mine, theirs): (Vec<u64>, Vec<u64>) = sample.ids().partition(|id| *id < 50);
+/// let tag = sample.tag(&plan).to_bytes(); // public
+///
+/// // In the other process, which has neither permit nor noise:
+/// let mut part = PartialSum::begin(&plan, &SampleTag::from_bytes(&tag)?, |_| None)?;
+/// for _record in theirs {
+///     part.add(&[RecordVector::Values(&[0.6, 0.8])])?;
+/// }
+/// let bytes = part.into_bytes()?;
+///
+/// // Back in the first:
+/// for _record in mine {
+///     sum.add(&[&[0.6, 0.8]])?;
+/// }
+/// sum.absorb_bytes(bytes.expose())?;
+/// assert!(sum.absorb_bytes(bytes.expose()).is_err()); // it was already added
+/// let released = sum.release(sample, Noise::draw(&plan)?)?;
+/// assert!((released.vector("x").ok_or("no such vector")?.to_vec()[0] - 60.0).abs() < 10.0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct PartialSum {
     pub(crate) plan: Arc<Plan>,
-    /// The permit of the round that the sum belongs to.
-    pub(crate) permit: u64,
+    /// The sample that the sum belongs to.
+    pub(crate) sample: SampleId,
+    /// The unique numbers of the partial sums that came as bytes and are in this one.
+    pub(crate) arrived: Vec<u128>,
     pub(crate) groups: Vec<GroupSum>,
     forms: Vec<Form>,
     /// For each group, the squared norm of the current record or the value that a quantile observes. Kept here to
@@ -80,7 +94,7 @@ enum Form {
 pub(crate) struct GroupSum {
     pub(crate) sums: Accumulator,
     pub(crate) members: Vec<MemberSum>,
-    /// The number of certified records in the sum.
+    /// The number of certified records in the sum: no coordinate of any exceeds the sensitivity.
     pub(crate) certified: u64,
 }
 
@@ -104,7 +118,7 @@ impl PartialSum {
     /// An empty sum. `outer` returns the storage of each vector that is given as an outer product, else `None`.
     pub(crate) fn new(
         plan: &Arc<Plan>,
-        permit: u64,
+        sample: SampleId,
         mut outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
     ) -> Self {
         let mut forms: Vec<Form> =
@@ -139,7 +153,23 @@ impl PartialSum {
         let groups =
             plan.groups.iter().map(|group| group_sum(&group.content, group.dimension)).collect();
         let measures = Zeroizing::new(vec![0.0; plan.groups.len()]);
-        Self { plan: Arc::clone(plan), permit, groups, forms, measures }
+        Self { plan: Arc::clone(plan), sample, arrived: Vec::new(), groups, forms, measures }
+    }
+
+    /// An empty sum for a sample that another process drew. `outer` as for
+    /// [`Sample::begin_part`](crate::Sample::begin_part).
+    ///
+    /// # Errors
+    /// When the tag is for another plan.
+    pub fn begin(
+        plan: &RoundPlan,
+        tag: &SampleTag,
+        outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
+    ) -> Result<Self, SumError> {
+        if tag.plan() != plan.fingerprint() {
+            return Err(SumError::Foreign);
+        }
+        Ok(Self::new(&plan.inner, tag.sample, outer))
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` are in the order of the structure. An empty slice is an
@@ -218,9 +248,7 @@ impl PartialSum {
     /// Checks finished sums of outer products against the number of certified records.
     pub(crate) fn check_outer_sums(&self) -> Result<(), SumError> {
         for (planned, group) in self.plan.groups.iter().zip(&self.groups) {
-            // No coordinate of a certified vector exceeds the sensitivity. From 2^63 on sums may wrap: no check.
-            let bound = group.certified.checked_mul(u64::from(planned.grid.s_int()));
-            let bound = bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX);
+            let bound = coordinate_bound(planned.grid, group.certified);
             for member in &group.members {
                 let Storage::Outer(products) = &member.storage else { continue };
                 let sum = products.sum();
@@ -278,23 +306,36 @@ impl PartialSum {
                 }
                 PlannedContent::Weight(bound) => {
                     let units = relative_weight(weight, *bound) * s_int as f64;
-                    sum.sums.add_wide(&[(units as i64).min(s_int)]);
+                    sum.add_scalar((units as i64).min(s_int));
                 }
                 PlannedContent::QuantileOfNorm(_, target, _) => {
                     let norm = self.measures.get(*target).map_or(0.0, |n| n.sqrt());
                     let below = plan.clip(*target).is_some_and(|clip| norm <= ClipNorm::get(clip));
-                    sum.sums.add_wide(&[if below { s_int } else { -s_int }]);
+                    sum.add_scalar(if below { s_int } else { -s_int });
                 }
                 PlannedContent::QuantileOfValue(_, _, estimate) => {
                     let below = *measure <= *estimate;
-                    sum.sums.add_wide(&[if below { s_int } else { -s_int }]);
+                    sum.add_scalar(if below { s_int } else { -s_int });
                 }
             }
         }
     }
 }
 
+/// The largest absolute value that a coordinate can have in a sum of this many certified records: none of them exceeds the
+/// sensitivity. From 2^63 on sums may wrap, and there is no bound.
+pub(crate) fn coordinate_bound(grid: IntegerGrid, certified: u64) -> u64 {
+    let bound = certified.checked_mul(u64::from(grid.s_int()));
+    bound.filter(|bound| *bound < 1 << 63).unwrap_or(u64::MAX)
+}
+
 impl GroupSum {
+    /// Adds one record to a group of a single number, of which it is at most the sensitivity.
+    fn add_scalar(&mut self, value: i64) {
+        self.sums.add_wide(&[value]);
+        self.certified += 1;
+    }
+
     /// The squared norm of a record over the group, after joint scaling.
     fn squared_norm<R: Record + ?Sized>(&mut self, vectors: &R) -> f64 {
         let members = self.members.iter_mut();

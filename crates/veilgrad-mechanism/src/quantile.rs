@@ -146,6 +146,13 @@ impl Quantile {
         self
     }
 
+    /// Everything but the source: target, expected number of records, first step size; whether steps decay and multiply.
+    pub(crate) const fn settings(&self) -> ([f64; 3], [bool; 2]) {
+        let Self { source: _, target, expected, rate: LearningRate { initial, decays }, geometric } =
+            self;
+        ([*target, expected.get(), *initial], [*decays, *geometric])
+    }
+
     /// The fraction of records at or below the estimate, from the noisy sum of shifted bits.
     pub(crate) fn fraction(&self, noisy_sum: f64) -> f64 {
         (noisy_sum / self.expected.get() + 0.5).clamp(0.0, 1.0)

@@ -6,8 +6,10 @@ use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseStd, RecordUnit, Round, RoundPermit, Run, RunHeader,
     Sampling, SumQuery,
 };
+use veilgrad_random::unique_number;
 
 use crate::Private;
+use crate::sample_tag::SampleId;
 use crate::selection::{Kind, SampleError, Sampler, Selection};
 
 /// The sample of one charged round, and the permit to release its sums.
@@ -23,6 +25,8 @@ pub struct Sample {
     permit: RoundPermit,
     /// Whether correlated noise was drawn for it.
     has_noise: AtomicBool,
+    /// A number that no other draw has, in this process or another.
+    number: u128,
 }
 
 impl Sample {
@@ -51,7 +55,7 @@ impl Sample {
             .check(charged, records)
             .map_err(|broken| SampleError::Sampler(broken.to_owned()))?;
         let (selection, has_noise) = (Private::new(selection), AtomicBool::new(false));
-        Ok(Self { selection, permit, has_noise })
+        Ok(Self { selection, permit, has_noise, number: unique_number()? })
     }
 
     /// The ids of the sampled records. They are private: use them only to fetch records.
@@ -78,6 +82,10 @@ impl Sample {
     /// Marks that correlated noise is drawn for this sample; false if it was before.
     pub(crate) fn claim_noise(&self) -> bool {
         !self.has_noise.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) const fn id(&self) -> SampleId {
+        SampleId { permit: self.permit.id(), draw: self.number }
     }
 
     pub(crate) const fn permit(&self) -> &RoundPermit {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use veilgrad_events::{ProcessIdentity, RoundPermit, SumQuery};
 
-use crate::outer::OuterProducts;
-use crate::partial::{PartialSum, Storage, SumError};
+use crate::outer::{OuterMemory, OuterProducts};
+use crate::partial::PartialSum;
 use crate::plan_error::PlanError;
 use crate::planned::Plan;
+use crate::sample_tag::{SampleId, SampleTag};
+use crate::sum_error::SumError;
 use crate::{Estimates, Noise, Released, RoundPlan, Sample};
 
 /// The sum of one round over all groups of a plan: a [`PartialSum`] that can be released.
@@ -90,7 +92,7 @@ impl Sample {
     /// An empty sum for this round. Any number of sums may be begun and merged.
     #[must_use]
     pub fn begin(&self, plan: &RoundPlan) -> ClippedSum {
-        ClippedSum::new(&plan.inner, self.permit().id())
+        ClippedSum::new(&plan.inner, self.id())
     }
 
     /// An empty partial sum of this round, for one thread. `outer` returns storage for each vector that records give
@@ -101,16 +103,19 @@ impl Sample {
         plan: &RoundPlan,
         outer: impl FnMut(&str) -> Option<Box<dyn OuterProducts>>,
     ) -> PartialSum {
-        PartialSum::new(&plan.inner, self.permit().id(), outer)
+        PartialSum::new(&plan.inner, self.id(), outer)
+    }
+
+    /// The public tag of this sample, with which other processes begin partial sums for this round.
+    #[must_use]
+    pub fn tag(&self, plan: &RoundPlan) -> SampleTag {
+        SampleTag::new(self.id(), plan.fingerprint())
     }
 }
 
-/// Reusable memory for sums of outer products, with the name of each vector.
-pub type OuterMemory = Vec<(String, Box<dyn OuterProducts>)>;
-
 impl ClippedSum {
-    pub(crate) fn new(plan: &Arc<Plan>, permit: u64) -> Self {
-        Self { records: PartialSum::new(plan, permit, |_| None), noise: None }
+    pub(crate) fn new(plan: &Arc<Plan>, sample: SampleId) -> Self {
+        Self { records: PartialSum::new(plan, sample, |_| None), noise: None }
     }
 
     /// Clips one record and adds it, with weight 1. `vectors` are in the order of the structure. An empty slice is an
@@ -148,36 +153,8 @@ impl ClippedSum {
     ///
     /// # Errors
     /// As for [`merge`](Self::merge), and when a sum of outer products is larger than its certified records allow.
-    pub fn absorb(&mut self, mut part: PartialSum) -> Result<OuterMemory, SumError> {
-        let (plan, records) = (&part.plan, &mut self.records);
-        let same_plan = Arc::ptr_eq(&records.plan, plan) || records.plan.same_sums(plan);
-        if !same_plan || records.permit != part.permit {
-            return Err(SumError::Foreign);
-        }
-        part.finish();
-        part.check_outer_sums()?;
-        let mut memory = Vec::new();
-        let groups = records.plan.groups.iter().zip(&mut records.groups);
-        for ((planned, mine), theirs) in groups.zip(part.groups) {
-            mine.certified = mine.certified.saturating_add(theirs.certified);
-            let sums = theirs.sums;
-            if theirs.members.iter().all(|member| matches!(member.storage, Storage::Sums(_))) {
-                mine.sums.merge(sums);
-                continue;
-            }
-            for (member, planned) in theirs.members.into_iter().zip(planned.members()) {
-                match member.storage {
-                    Storage::Sums(range) => mine.sums.add_at(member.range, sums.part(range)),
-                    Storage::Outer(mut products) => {
-                        mine.sums.add_at(member.range, products.sum());
-                        products.restart();
-                        memory
-                            .push((records.plan.vector_name(planned.vector).to_owned(), products));
-                    }
-                }
-            }
-        }
-        Ok(memory)
+    pub fn absorb(&mut self, part: PartialSum) -> Result<OuterMemory, SumError> {
+        self.records.absorb(part)
     }
 
     /// Adds noise and releases the estimates of all groups. Consumes the noise, the sample and with
@@ -230,7 +207,7 @@ impl ClippedSum {
     pub fn release_noisy(self, sample: Sample) -> Result<Released<Estimates>, ReleaseError> {
         let Some(noise) = &self.noise else { return Err(ReleaseError::NoNoise) };
         let permit = sample.permit();
-        if permit.id() != self.records.permit {
+        if sample.id() != self.records.sample {
             return Err(ReleaseError::ForeignSample);
         }
         // Correlated noise has a place in its segment.

@@ -133,6 +133,10 @@ impl Backend for Native<'_> {
         true
     }
 
+    fn weights(&self) -> Vec<Vec<f32>> {
+        self.model.values.clone()
+    }
+
     fn is_sound(&self, memory: &Memory, row: usize) -> bool {
         memory.tile.judgements[row].is_some()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use veilgrad_events::{Head, History, LedgerStore, Numerics, RoundPermit, Run};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
-use veilgrad_mechanism::Sampler;
+use veilgrad_mechanism::{PartialSum, Sampler};
 
 use crate::file::FileError;
 use crate::loss::Loss;
@@ -16,7 +16,8 @@ use crate::native::{Measured, Memory, Native, Setup, vectors};
 use crate::optimizer::{Optimizer, Schedule, WeightAverage, Weights};
 use crate::records::Records;
 use crate::round::{
-    Checkpoint, Engine, Pace, Performance, Progress, TrainError, TrainingPlan, Trains, drive_shown,
+    Checkpoint, Engine, Pace, Peers, Performance, Progress, SharedRound, TrainError, TrainingPlan,
+    Trains, drive_shown,
 };
 use crate::tile::{best_tile, unsummed_tile};
 
@@ -172,6 +173,34 @@ impl<O: Optimizer> Trainer<O> {
         noise: Noise,
     ) -> Result<Progress, TrainError> {
         self.step(records, |engine, backend| engine.round_insecure(backend, permit, sampler, noise))
+    }
+
+    /// Adds up this process's records of a round that another process charged and will release, with the weights of that
+    /// process.
+    ///
+    /// # Errors
+    /// When the model or the plan is another one. Never because of a record.
+    pub fn part<R: Records>(
+        &mut self,
+        round: &SharedRound,
+        ids: &[u64],
+        records: &R,
+    ) -> Result<PartialSum, TrainError> {
+        let lengths = |values: &[Vec<f32>]| values.iter().map(Vec::len).collect::<Vec<_>>();
+        if lengths(&round.weights) != lengths(&self.model.values) {
+            return Err(TrainError::DifferentPlan);
+        }
+        for (mine, theirs) in self.model.values.iter_mut().zip(&round.weights) {
+            mine.copy_from_slice(theirs);
+        }
+        self.prepared.prepare(&self.model);
+        let (model, prepared, setup) = (&self.model, &self.prepared, &self.setup);
+        self.engine.part(&Native { model, prepared, records, setup }, round, ids)
+    }
+
+    /// Shares the records of all later rounds with other processes. No result depends on their number.
+    pub fn share_with(&mut self, peers: Box<dyn Peers>) {
+        self.engine.share_with(peers);
     }
 
     /// Charges and runs `rounds` rounds in blocks of `block`, and calls `show` after each. Rounds that a

@@ -115,6 +115,17 @@ impl RoundKey {
     }
 }
 
+/// A random number from the operating system, to tell things apart: no two draws are equal, except with probability
+/// 2^-128. It may be public: no key is derived from it.
+///
+/// # Errors
+/// When the system has no randomness.
+pub fn unique_number() -> Result<u128, RandomError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| RandomError::System(error.to_string()))?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
 /// The streams of a key, after the check that this process drew it. The value lives only during one draw; a fork
 /// does not copy the threads of that draw.
 #[derive(Clone, Copy)]

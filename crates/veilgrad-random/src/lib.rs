@@ -30,7 +30,7 @@ pub mod subset;
 #[doc(hidden)]
 pub mod vectorised;
 
-pub use key::{Cipher, RandomError, RoundKey};
+pub use key::{Cipher, RandomError, RoundKey, unique_number};
 pub(crate) use key::{KeyStream, Purpose, Streams};
 
 #[cfg(doctest)]

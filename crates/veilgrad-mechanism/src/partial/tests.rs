@@ -80,7 +80,7 @@ fn integers(plan: &RoundPlan, x: &[f32]) -> Vec<i64> {
 }
 
 fn integers_of(plan: &RoundPlan, vectors: &[&[f32]], weight: f64) -> Vec<i64> {
-    let mut sum = PartialSum::new(&plan.inner, 0, |_| None);
+    let mut sum = PartialSum::new(&plan.inner, SampleId::NONE, |_| None);
     sum.add_record(vectors, weight).unwrap();
     sum.groups.remove(0).sums.into_sums()
 }
@@ -188,7 +188,7 @@ fn groups_of_several_scaled_and_weighted_vectors_keep_the_bound_too() {
 fn a_record_that_fails_its_certificate_is_taken_back() {
     let plan = plan(40, 1.0, 1.0);
     let grid = plan.inner.groups[0].grid;
-    let mut sum = PartialSum::new(&plan.inner, 0, |_| None).groups.remove(0);
+    let mut sum = PartialSum::new(&plan.inner, SampleId::NONE, |_| None).groups.remove(0);
     let (good, long) = ([0.01f32; 40], [1f32; 40]);
     let factor = f64::from(grid.s_int());
     sum.add_certified::<[&[f32]]>(grid, &[&good], factor);
@@ -256,13 +256,13 @@ fn part_with_products(plan: &RoundPlan) -> PartialSum {
     let s_int = plan.inner.groups[0].grid.s_int();
     let products =
         || DenseProducts { s_int, left: Vec::new(), rounded: Vec::new(), sum: vec![0; 6] };
-    PartialSum::new(&plan.inner, 0, |name| {
+    PartialSum::new(&plan.inner, SampleId::NONE, |name| {
         (name == "w").then(|| -> Box<dyn OuterProducts> { Box::new(products()) })
     })
 }
 
 fn absorbed(plan: &RoundPlan, part: PartialSum) -> Vec<i64> {
-    let mut total = crate::ClippedSum::new(&plan.inner, 0);
+    let mut total = crate::ClippedSum::new(&plan.inner, SampleId::NONE);
     total.absorb(part).unwrap();
     total.into_integers().remove(0)
 }
@@ -300,8 +300,10 @@ fn sparse_rows_give_the_norm_and_the_integers_of_the_whole_table() {
     let mut rng = TestRng(11);
     for width in [1, 4, 5, 31, 32, 33, 64, 70] {
         let plan = table_plan(width);
-        let (mut sparse, mut dense) =
-            (PartialSum::new(&plan.inner, 0, |_| None), PartialSum::new(&plan.inner, 0, |_| None));
+        let (mut sparse, mut dense) = (
+            PartialSum::new(&plan.inner, SampleId::NONE, |_| None),
+            PartialSum::new(&plan.inner, SampleId::NONE, |_| None),
+        );
         for record in 0..60 {
             let rows: Vec<u32> = (0..40).filter(|_| rng.next() % 40 < record).collect();
             let scale = rng.log_uniform(1e-6, 1e6);
@@ -329,7 +331,7 @@ fn sparse_rows_give_the_norm_and_the_integers_of_the_whole_table() {
 #[test]
 fn a_record_with_rows_twice_or_out_of_the_table_adds_nothing() {
     let plan = table_plan(2);
-    let mut part = PartialSum::new(&plan.inner, 0, |_| None);
+    let mut part = PartialSum::new(&plan.inner, SampleId::NONE, |_| None);
     let (a, b) = ([0.5f32; 3], [0.5f32]);
     let mut add = |rows: &[u32], values: usize, length: usize, width: usize| {
         let values = &vec![0.5; values];
@@ -354,7 +356,7 @@ fn a_record_with_rows_twice_or_out_of_the_table_adds_nothing() {
     assert_eq!(part.groups[0].certified, 0);
     assert!(absorbed(&plan, part).iter().all(|u| *u == 0));
     // The last row is in the table, and a record may have none.
-    let mut part = PartialSum::new(&plan.inner, 0, |_| None);
+    let mut part = PartialSum::new(&plan.inner, SampleId::NONE, |_| None);
     for rows in [&[0, 39][..], &[]] {
         let values = &vec![0.5; 2 * rows.len()];
         let rows = RecordVector::Rows(SparseRows { length: 80, width: 2, rows, values });
@@ -366,7 +368,8 @@ fn a_record_with_rows_twice_or_out_of_the_table_adds_nothing() {
 #[test]
 fn a_table_whose_rows_are_together_too_long_adds_nothing() {
     let plan = table_plan(2);
-    let (grid, mut part) = (plan.inner.groups[0].grid, PartialSum::new(&plan.inner, 0, |_| None));
+    let (grid, mut part) =
+        (plan.inner.groups[0].grid, PartialSum::new(&plan.inner, SampleId::NONE, |_| None));
     let rows = SparseRows { length: 80, width: 2, rows: &[3, 7], values: &[0.9, 0.0, 0.0, 0.9] };
     let vectors =
         [RecordVector::Values(&[0.0; 3]), RecordVector::Rows(rows), RecordVector::Values(&[0.0])];
@@ -422,10 +425,11 @@ fn a_vector_comes_in_one_form_and_a_sum_is_no_larger_than_its_records_make_it() 
     products.squared_norm(&[1.0, 0.0], &[1.0, 0.0, 0.0]);
     products.round(&[1.0, 0.0, 0.0], 9.0);
     products.add();
-    let mut total = crate::ClippedSum::new(&plan.inner, 0);
+    let mut total = crate::ClippedSum::new(&plan.inner, SampleId::NONE);
     assert_eq!(total.absorb(part).err(), Some(SumError::Uncertified("w".to_owned())));
     assert_eq!(total.absorb(part_with_products(&mixed_plan())).map(|memory| memory.len()), Ok(1));
-    let other_round = PartialSum::new(&plan.inner, 1, |_| None);
+    let other_round =
+        PartialSum::new(&plan.inner, SampleId { permit: 1, ..SampleId::NONE }, |_| None);
     assert_eq!(total.absorb(other_round).err(), Some(SumError::Foreign));
 }
 
@@ -434,9 +438,10 @@ fn a_part_of_another_plan_is_refused_and_adds_nothing() {
     let structure = || Structure::new([("x", 2)]).unwrap();
     let group = |clip| Group::new("x", ["*"], ClipNorm::new(clip).unwrap());
     let mine = plan_of(structure(), group(1.0), 1.0);
-    let mut total = crate::ClippedSum::new(&mine.inner, 7);
+    let mut total = crate::ClippedSum::new(&mine.inner, SampleId { permit: 7, ..SampleId::NONE });
     let part = |plan: &RoundPlan| {
-        let mut part = PartialSum::new(&plan.inner, 7, |_| None);
+        let mut part =
+            PartialSum::new(&plan.inner, SampleId { permit: 7, ..SampleId::NONE }, |_| None);
         let length = plan.structure().vectors().map(|(_, length)| length).sum();
         part.add(&[RecordVector::Values(&vec![0.5; length])]).unwrap();
         part

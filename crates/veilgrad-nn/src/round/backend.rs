@@ -67,6 +67,11 @@ pub trait Backend: Sync {
     /// The value of a metric for a row; `metric` is its index in the plan.
     fn metric(&self, memory: &Self::Memory, metric: usize, row: usize) -> f64;
 
+    /// The values of all parameters, for the other processes of a job ([`Peers`](super::Peers)). Public.
+    fn weights(&self) -> Vec<Vec<f32>> {
+        Vec::new()
+    }
+
     /// Called at the end of a round: wipes values of records.
     fn end(&self, _memory: &mut Self::Memory) {}
 

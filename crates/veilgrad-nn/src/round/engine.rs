@@ -5,16 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader, Sampling};
 use veilgrad_mechanism::{
     CanaryLane, ClippedSum, CorrelatedNoise, Dropouts, Estimates, Metric, Noise, NoiseError,
-    OuterMemory, OuterProducts, PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler,
-    SumError,
+    PartialSum, Released, RoundPlan, Sample, Sampler, SumError,
 };
 
-use super::backend::{Backend, ExampleId};
+use super::backend::Backend;
 use super::error::TrainError;
-use super::plan::{Contribution, TrainingPlan, Unit};
-use super::quiet::quietly;
-use super::vector::{Vector, Vectors};
-use crate::product::RoundedProducts;
+use super::peers::{Peers, SharedRound};
+use super::plan::TrainingPlan;
+use super::vector::Vectors;
+use super::worker::{Origin, Shared, Worker};
 
 /// Performance settings: they never change a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +66,8 @@ pub struct Engine<M> {
     pub(super) estimates: Option<Released<Estimates>>,
     /// The noise of the current segment, if the plan correlates it between rounds. Never saved.
     segment: Option<CorrelatedNoise>,
+    /// The other processes that add up records, if there are any.
+    peers: Option<Box<dyn Peers>>,
 }
 
 /// The metrics that a round released.
@@ -110,7 +111,7 @@ impl<M: Send> Engine<M> {
         let metrics = training.metrics().cloned().collect();
         let dropouts = training.answering.map(Dropouts::new);
         let (workers, estimates) = (Vec::new(), None);
-        let round = 0;
+        let (round, peers) = (0, None);
         Ok(Self {
             plan,
             groups,
@@ -125,7 +126,13 @@ impl<M: Send> Engine<M> {
             workers,
             estimates,
             segment: None,
+            peers,
         })
+    }
+
+    /// Shares the records of all later rounds with other processes. No result depends on their number.
+    pub fn share_with(&mut self, peers: Box<dyn Peers>) {
+        self.peers = Some(peers);
     }
 
     /// The header of a run: the record unit, the adjacency, and whether records are proven to be isolated.
@@ -281,9 +288,7 @@ impl<M: Send> Engine<M> {
         Ok(ids)
     }
 
-    /// The noisy sums over the sample. The first thread draws the noise before it processes any record; if that fails,
-    /// the other threads stop after their current tile. Each thread's partial sum has no noise until it is added to the
-    /// total, and is then wiped.
+    /// The noisy sums over the sample. A partial sum has no noise until it is added to the total, and is then wiped.
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
@@ -291,6 +296,65 @@ impl<M: Send> Engine<M> {
         sample: &Sample,
         noise: impl FnOnce(&Sample) -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
+        let mut ids = self.answering(sample, real)?;
+        if let Some(peers) = &mut self.peers {
+            let (tag, adapted) = (sample.tag(&self.plan), self.plan.adapted());
+            let round = SharedRound::new(tag, adapted, backend.weights());
+            ids = peers.scatter(&round, ids, real).map_err(TrainError::Peers)?;
+        }
+        let (mut workers, noise, parts) =
+            self.parts(backend, real, Origin::Sample(sample), &ids, || noise(sample))?;
+        let mut total = sample.begin(&self.plan);
+        total.add_noise(noise)?;
+        if let Some(peers) = &mut self.peers {
+            let mut mine = sample.begin_part(&self.plan, |_| None);
+            for (worker, part) in workers.iter_mut().zip(parts) {
+                worker.outer = mine.absorb(part)?;
+            }
+            total = peers.reduce(mine, total).map_err(TrainError::Peers)?;
+        } else {
+            for (worker, part) in workers.iter_mut().zip(parts) {
+                worker.outer = total.absorb(part)?;
+            }
+        }
+        self.workers = workers;
+        Ok(total)
+    }
+
+    /// Adds up this process's records of a round that another process charged and will release.
+    ///
+    /// # Errors
+    /// When the round is for another plan. Never because of a record.
+    pub fn part<B: Backend<Memory = M>>(
+        &mut self,
+        backend: &B,
+        round: &SharedRound,
+        ids: &[u64],
+    ) -> Result<PartialSum, TrainError> {
+        self.plan.restore(&round.adapted)?;
+        let mut sum = PartialSum::begin(&self.plan, &round.tag, |_| None)
+            .map_err(|_| TrainError::DifferentPlan)?;
+        let origin = Origin::Tag(&round.tag);
+        let (mut workers, (), parts) =
+            self.parts(backend, backend.records(), origin, ids, || Ok(()))?;
+        for (worker, part) in workers.iter_mut().zip(parts) {
+            worker.outer = sum.absorb(part)?;
+        }
+        self.workers = workers;
+        Ok(sum)
+    }
+
+    /// The partial sums of all threads over some records, with what `first` returns: the first thread calls it before it
+    /// processes any record. If that fails, the other threads stop after their current tile.
+    #[allow(clippy::type_complexity)]
+    fn parts<B: Backend<Memory = M>, T>(
+        &mut self,
+        backend: &B,
+        real: u64,
+        origin: Origin<'_>,
+        ids: &[u64],
+        first: impl FnOnce() -> Result<T, NoiseError>,
+    ) -> Result<(Vec<Worker<M>>, T, Vec<PartialSum>), TrainError> {
         let mut workers = std::mem::take(&mut self.workers);
         if workers.is_empty() {
             let worker = |_| Worker::new(backend.memory());
@@ -300,7 +364,6 @@ impl<M: Send> Engine<M> {
         let (metrics, lane) = (&self.metrics[..], self.lane.as_ref());
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
-        let ids = self.answering(sample, real)?;
         // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
@@ -308,7 +371,7 @@ impl<M: Send> Engine<M> {
         let (next, tiles) =
             (AtomicUsize::new(0), ids.chunks(capacity.min(share).max(1)).collect::<Vec<_>>());
         let work = |worker: &mut Worker<M>| -> Result<PartialSum, SumError> {
-            let mut part = shared.begin(sample, std::mem::take(&mut worker.outer));
+            let mut part = shared.begin(origin, std::mem::take(&mut worker.outer))?;
             while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
                 worker.add(&shared, tile, &mut part)?;
             }
@@ -317,277 +380,25 @@ impl<M: Send> Engine<M> {
             part.finish();
             Ok(part)
         };
-        let Some((first, others)) = workers.split_first_mut() else {
+        let Some((leading, others)) = workers.split_first_mut() else {
             return Err(TrainError::Worker);
         };
-        let (noise, parts) = std::thread::scope(|scope| {
+        let (found, parts) = std::thread::scope(|scope| {
             let others: Vec<_> =
                 others.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
-            let noise = noise(sample);
-            if noise.is_err() {
+            let found = first();
+            if found.is_err() {
                 next.store(tiles.len(), Ordering::Relaxed);
             }
-            let mut parts = vec![Ok(work(first))];
+            let mut parts = vec![Ok(work(leading))];
             parts.extend(others.into_iter().map(|other| other.join()));
-            (noise, parts)
+            (found, parts)
         });
-        let mut total = sample.begin(plan);
-        total.add_noise(noise?)?;
-        for (worker, part) in workers.iter_mut().zip(parts) {
-            worker.outer = total.absorb(part.map_err(|_| TrainError::Worker)??)?;
-        }
-        self.workers = workers;
-        Ok(total)
+        let found = found?;
+        let parts = parts.into_iter().map(|part| Ok(part.map_err(|_| TrainError::Worker)??));
+        let parts = parts.collect::<Result<_, TrainError>>()?;
+        Ok((workers, found, parts))
     }
-}
-
-/// What all threads of a round share. All of it is public except the records.
-struct Shared<'a, B> {
-    backend: &'a B,
-    training: &'a TrainingPlan,
-    plan: &'a RoundPlan,
-    vectors: &'a Vectors,
-    metrics: &'a [Metric],
-    lane: Option<&'a CanaryLane>,
-    /// How many groups have canaries.
-    lanes: usize,
-    /// How many records are not canaries.
-    real: u64,
-}
-
-impl<B: Backend> Shared<'_, B> {
-    /// The weight of a record; 1 if the plan has none. One that cannot be read counts as 0.
-    fn weight(&self, record: u64) -> f64 {
-        match self.training.is_weighted() {
-            true => quietly(|| self.backend.weight(record)).unwrap_or(0.0),
-            false => 1.0,
-        }
-    }
-
-    /// The zeros that a real record adds to the coordinates of canaries.
-    fn no_canary(&self) -> impl Iterator<Item = RecordVector<'_>> {
-        let zeros = self.lane.map_or(&[][..], CanaryLane::zeros);
-        std::iter::repeat_n(RecordVector::Values(zeros), self.lanes)
-    }
-
-    /// An empty partial sum, reusing the allocations of an earlier one.
-    fn begin(&self, sample: &Sample, mut memory: OuterMemory) -> PartialSum {
-        let materialised = self.training.is_materialised();
-        sample.begin_part(self.plan, |name| {
-            let matches = |vector: &&Vector| vector.name == name && !materialised;
-            let (inputs, outputs) = self.vectors.trained.iter().find(matches)?.outer?;
-            if let Some(index) = memory.iter().position(|(used_for, _)| used_for == name) {
-                return Some(memory.swap_remove(index).1);
-            }
-            let s_int = self.plan.grid_of(name).map_or(1, |grid| grid.s_int());
-            let products: Box<dyn OuterProducts> =
-                Box::new(RoundedProducts::new(inputs, outputs, s_int));
-            Some(products)
-        })
-    }
-}
-
-/// The working memory of one thread.
-struct Worker<M> {
-    memory: M,
-    outer: OuterMemory,
-    /// Averages of vectors and metrics over the examples of a record.
-    sums: Vec<Vec<f32>>,
-    encoded: Vec<Vec<f32>>,
-}
-
-impl<M> Drop for Worker<M> {
-    fn drop(&mut self) {
-        self.wipe();
-        std::hint::black_box((&self.sums, &self.encoded));
-    }
-}
-
-impl<M> Worker<M> {
-    const fn new(memory: M) -> Self {
-        Self { memory, outer: Vec::new(), sums: Vec::new(), encoded: Vec::new() }
-    }
-
-    /// Wipes everything computed from records.
-    fn wipe(&mut self) {
-        for values in self.sums.iter_mut().chain(&mut self.encoded) {
-            values.fill(0.0);
-        }
-    }
-
-    /// Adds a tile of records.
-    fn add<B: Backend<Memory = M>>(
-        &mut self,
-        shared: &Shared<'_, B>,
-        ids: &[u64],
-        part: &mut PartialSum,
-    ) -> Result<(), SumError> {
-        // Ids ascend, and those of canaries follow those of real records.
-        let (ids, canaries) = ids.split_at(ids.partition_point(|id| *id < shared.real));
-        if let Some(lane) = shared.lane {
-            for id in canaries {
-                part.add_canary(lane, id.saturating_sub(shared.real))?;
-            }
-        }
-        if ids.is_empty() {
-            return Ok(());
-        }
-        if shared.training.is_materialised() {
-            return ids.iter().try_for_each(|id| self.add_average(shared, *id, part));
-        }
-        let examples: Vec<ExampleId> =
-            ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
-        if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
-            let mut rows = examples.iter().enumerate();
-            return rows
-                .try_for_each(|(row, example)| self.add_row(shared, row, example.record, part));
-        }
-        // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
-        // the others give the same values as before.
-        for example in examples {
-            if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
-                self.add_row(shared, 0, example.record, part)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the record of a row.
-    fn add_row<B: Backend<Memory = M>>(
-        &mut self,
-        shared: &Shared<'_, B>,
-        row: usize,
-        record: u64,
-        part: &mut PartialSum,
-    ) -> Result<(), SumError> {
-        let Shared { backend, metrics, vectors, .. } = shared;
-        if !backend.is_sound(&self.memory, row) {
-            return Ok(());
-        }
-        let memory = &self.memory;
-        self.encoded.clear();
-        let values = metrics.iter().enumerate();
-        let encode =
-            |(index, metric): (usize, &Metric)| metric.encode(backend.metric(memory, index, row));
-        self.encoded.extend(values.map(encode));
-        let count = vectors.trained.len() + vectors.statistics.len();
-        let gradients = (0..count).map(|vector| backend.vector(memory, vector, row));
-        let metrics = self.encoded.iter().map(|values| RecordVector::Values(values));
-        let vectors = gradients.chain(metrics).chain(shared.no_canary());
-        part.add_weighted(&vectors.collect::<Vec<_>>(), shared.weight(record))
-    }
-
-    /// Adds one record: the average over its examples, or its update by local SGD.
-    fn add_average<B: Backend<Memory = M>>(
-        &mut self,
-        shared: &Shared<'_, B>,
-        record: u64,
-        part: &mut PartialSum,
-    ) -> Result<(), SumError> {
-        let Shared { backend, training, vectors, metrics, .. } = shared;
-        let examples = quietly(|| backend.examples(record)).unwrap_or(0);
-        let examples = examples.min(training.examples());
-        let local = match training.record() {
-            Unit::User { contribution: Contribution::Average, .. } => None,
-            Unit::User { contribution, .. } => Some(contribution),
-            _ => None,
-        };
-        // Beside an update of local SGD, averages are needed for statistics and metrics alone.
-        let averaged = local.is_none() || !vectors.statistics.is_empty() || !metrics.is_empty();
-        if averaged && !self.average(shared, record, examples) {
-            return Ok(());
-        }
-        let mut update = None;
-        if let Some(local) = local {
-            update = backend.local_steps(&mut self.memory, record, examples, local);
-            if update.is_none() {
-                return Ok(());
-            }
-        }
-        let trained = vectors.trained.len();
-        let weights = update.as_deref().unwrap_or_else(|| self.sums.get(..trained).unwrap_or(&[]));
-        let statistics = self.sums.get(trained..).unwrap_or(&[]);
-        let values = weights.iter().chain(statistics).chain(&self.encoded);
-        let values = values.map(|values| RecordVector::Values(values));
-        let vectors = values.chain(shared.no_canary()).collect::<Vec<_>>();
-        part.add_weighted(&vectors, shared.weight(record))
-    }
-
-    /// Averages vectors and metrics over the examples of a record, into `sums` and `encoded`; see [`average`].
-    fn average<B: Backend<Memory = M>>(
-        &mut self,
-        shared: &Shared<'_, B>,
-        record: u64,
-        examples: usize,
-    ) -> bool {
-        let Shared { backend, vectors, metrics, .. } = shared;
-        let all_vectors = || vectors.trained.iter().chain(&vectors.statistics);
-        self.sums.resize_with(all_vectors().count(), Vec::new);
-        for (sum, vector) in self.sums.iter_mut().zip(all_vectors()) {
-            sum.clear();
-            sum.resize(vector.length, 0.0);
-        }
-        self.encoded = metrics.iter().map(|metric| vec![0.0; metric.vector().1]).collect();
-        let averages = Averages { sums: &mut self.sums, encoded: &mut self.encoded, metrics };
-        average(*backend, &mut self.memory, record, 0..examples, averages)
-    }
-}
-
-/// Where [`average`] writes its results; must be zeros.
-pub(crate) struct Averages<'a> {
-    pub(crate) sums: &'a mut [Vec<f32>],
-    pub(crate) encoded: &'a mut [Vec<f32>],
-    pub(crate) metrics: &'a [Metric],
-}
-
-/// Averages vectors and metrics over the valid examples of a record: those with finite inputs, targets in range, and
-/// finite losses and gradients. False if there are none.
-pub(crate) fn average<B: Backend>(
-    backend: &B,
-    memory: &mut B::Memory,
-    record: u64,
-    examples: std::ops::Range<usize>,
-    averages: Averages<'_>,
-) -> bool {
-    let Averages { sums, encoded, metrics } = averages;
-    let mut counted = 0u32;
-    let mut scratch: Vec<Vec<f32>> = sums.iter().map(|sum| vec![0.0; sum.len()]).collect();
-    // Adds a tile of examples, unless their sum is not finite.
-    let mut add = |memory: &mut B::Memory, tile: &[ExampleId]| {
-        scratch.iter_mut().for_each(|sum| sum.fill(0.0));
-        if quietly(|| backend.run_summed(memory, tile, &mut scratch)) != Some(true)
-            || scratch.iter().flatten().any(|value| !value.is_finite())
-        {
-            return false;
-        }
-        for (sum, part) in sums.iter_mut().zip(&scratch) {
-            sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
-        }
-        for row in (0..tile.len()).filter(|row| backend.is_sound(memory, *row)) {
-            counted += 1;
-            for (index, (metric, sums)) in metrics.iter().zip(encoded.iter_mut()).enumerate() {
-                let values = metric.encode(backend.metric(memory, index, row));
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-            }
-        }
-        true
-    };
-    let capacity = backend.capacity(memory).max(1);
-    for first in examples.clone().step_by(capacity) {
-        let tile = first..examples.end.min(first.saturating_add(capacity));
-        let tile: Vec<ExampleId> = tile.map(|example| ExampleId { record, example }).collect();
-        if !add(memory, &tile) && tile.len() > 1 {
-            // One unusable example must not exclude the others.
-            for example in &tile {
-                add(memory, std::slice::from_ref(example));
-            }
-        }
-    }
-    let share = 1.0 / counted.max(1) as f32;
-    for values in sums.iter_mut().chain(encoded) {
-        values.iter_mut().for_each(|value| *value *= share);
-    }
-    counted > 0
 }
 
 #[cfg(test)]

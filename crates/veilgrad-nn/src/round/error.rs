@@ -68,6 +68,12 @@ pub enum TrainError {
     /// The ledger refused a charge.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The other processes of the job cannot be reached, or sent a sum that is refused.
+    #[error("the processes of the job: {0}")]
+    Peers(Box<dyn std::error::Error + Send + Sync>),
+    /// What another process sent does not fit this one's model or plan.
+    #[error("the processes of the job have different models or plans")]
+    DifferentPlan,
     /// A worker thread panicked.
     #[error("a worker thread panicked")]
     Worker,
