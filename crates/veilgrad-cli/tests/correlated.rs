@@ -105,7 +105,8 @@ fn a_plan_says_which_noise_has_less_error() {
     ] {
         assert_eq!(choice("256", rest)["correlated"], Value::Null, "{rest:?}");
     }
-    let page = Directory::new("correlated-plan").file("plan.html");
+    let directory = Directory::new("correlated-plan");
+    let page = directory.file("plan.html");
     plan("256", &["--epsilon", "3", "--html", &page]);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("<h2>Correlated noise</h2>") && page.contains("of the error of plain"));
@@ -117,9 +118,13 @@ fn what_cannot_be_correlated_is_refused_by_name() {
     let path = correlated(&directory, 200, "16");
     let text = std::fs::read_to_string(&path).unwrap();
     for (from, to, what) in [
-        ("bands = 16", "bands = 0", "bands 0 is not between 1 and 40"),
+        (
+            "bands = 16",
+            "bands = 0",
+            "bands: expected a whole number of 1 or more, or \"auto\", found 0",
+        ),
         ("bands = 16", "bands = 41", "bands 41 is not between 1 and 40"),
-        ("bands = 16", "bands = \"best\"", "bands"),
+        ("bands = 16", "bands = \"best\"", "expected a whole number of 1 or more"),
         ("bands = 16", "bands = 16\nwidth = 2", "has no key `width`"),
         ("rounds = 200", "rounds = 15", "bands 16 is not between 1 and 15"),
         ("delta = 1e-5", "delta = 1e-5\nsampling = \"fixed\"", "is for sampling = \"poisson\""),

@@ -5,6 +5,7 @@ mod common;
 
 mod canaries;
 mod checkpoints;
+mod correlated;
 mod document;
 mod isolation;
 mod layers;
