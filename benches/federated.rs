@@ -40,10 +40,13 @@ impl Records for Users {
     }
 
     fn read(&self, user: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
-        let mut state = (user * EXAMPLES as u64 + example as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut state =
+            (user * EXAMPLES as u64 + example as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let class = (state >> 32) as usize % CLASSES;
         for (place, input) in input.iter_mut().enumerate() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let shift = if place % CLASSES == class { 0.5 } else { 0.0 };
             *input = (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5 + shift;
         }

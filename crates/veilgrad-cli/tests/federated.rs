@@ -103,6 +103,33 @@ fn any_number_of_threads_trains_the_same_federated_model() {
     assert!(one.values().flatten().any(|byte| *byte != 0));
 }
 
+/// Weights after one round on all users, with hardly any noise.
+fn weights_after_one_round(directory: &Directory, name: &str, rows: &[&str]) -> Vec<f32> {
+    let rows = format!("who,x,y,word,class\n{}\n", rows.join("\n"));
+    let config = federated(directory, 1, "");
+    std::fs::write(directory.file("data.csv"), rows).unwrap();
+    changed(&config, "records = 40", "records = 2");
+    changed(&config, "expected_batch = 20", "expected_batch = 2");
+    changed(&config, "epsilon = 20.0", "noise_multiplier = 1e-3");
+    let out = directory.file(name);
+    ok(&["train", &config, "--out", &out, "-q"]);
+    let (_, values) = safetensors(&std::fs::read(format!("{out}/model.safetensors")).unwrap());
+    let numbers = values.values().flat_map(|bytes| bytes.chunks_exact(4));
+    numbers.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_user_counts_once_however_many_rows_it_has() {
+    let directory = Directory::new("federated-once");
+    let (ann, bob) = ("ann,0.9,0.1,declared,a", "bob,0.2,0.7,declared,b");
+    let once = weights_after_one_round(&directory, "once", &[ann, bob]);
+    let often = weights_after_one_round(&directory, "often", &[bob, ann, bob, bob, ann, bob, bob]);
+    assert!(once.iter().any(|weight| weight.abs() > 0.05), "{once:?}");
+    for (once, often) in once.iter().zip(&often) {
+        assert!((once - often).abs() < 5e-3, "{once} {often}");
+    }
+}
+
 #[test]
 fn fixed_cohorts_are_refused_under_add_remove_with_the_reason() {
     let directory = Directory::new("federated-fixed");
@@ -114,9 +141,11 @@ fn fixed_cohorts_are_refused_under_add_remove_with_the_reason() {
     assert!(!Path::new(&out).exists());
     // Where the number of users is public, the same cohorts are charged as what they are.
     changed(&config, "sampling = \"fixed\"", "sampling = \"fixed\"\nadjacency = \"replace-one\"");
-    let report: Value =
-        serde_json::from_str(&ok(&[&words[..], &["--json"]].concat())).unwrap();
-    assert_eq!((&report["sampling"], &report["adjacency"]), (&"fixed".into(), &"replace-one".into()));
+    let report: Value = serde_json::from_str(&ok(&[&words[..], &["--json"]].concat())).unwrap();
+    assert_eq!(
+        (&report["sampling"], &report["adjacency"]),
+        (&"fixed".into(), &"replace-one".into())
+    );
 }
 
 #[test]
@@ -150,7 +179,8 @@ fn a_killed_federated_run_goes_on_and_stays_charged() {
     let after = charged();
     assert_eq!((after.len(), after[0]), (2, before[0]));
     let shown: Value =
-        serde_json::from_str(&ok(&["budget", "show", "toy", "--ledger", &ledger, "--json"])).unwrap();
+        serde_json::from_str(&ok(&["budget", "show", "toy", "--ledger", &ledger, "--json"]))
+            .unwrap();
     assert!(shown["spent"].as_f64().unwrap() <= 20.0, "{shown}");
     ok(&["ledger", "verify", &ledger]);
 }
@@ -185,7 +215,8 @@ fn what_is_wrong_with_a_federated_configuration_is_named() {
     let directory = Directory::new("federated-wrong");
     let (path, out) = (federated(&directory, 4, ALL), directory.file("out"));
     let text = std::fs::read_to_string(&path).unwrap();
-    let made_up = "record = { partition = \"uniform\", users = 39, max_examples = 8, concentration = 1 }";
+    let made_up =
+        "record = { partition = \"uniform\", users = 39, max_examples = 8, concentration = 1 }";
     for (from, to, what) in [
         (USERS, "", "[train] local is for records that are users"),
         (USERS, "", "[train] simulate is for records that are users"),

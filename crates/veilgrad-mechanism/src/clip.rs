@@ -73,9 +73,14 @@ mod tests {
     #[test]
     fn weights_are_clamped_and_those_that_are_not_finite_count_nothing() {
         let bound = WeightBound::new(4.0).unwrap();
-        for (weight, expected) in
-            [(2.0, 0.5), (9.0, 1.0), (f64::MAX, 1.0), (-1.0, 0.0), (f64::NAN, 0.0), (f64::INFINITY, 0.0)]
-        {
+        for (weight, expected) in [
+            (2.0, 0.5),
+            (9.0, 1.0),
+            (f64::MAX, 1.0),
+            (-1.0, 0.0),
+            (f64::NAN, 0.0),
+            (f64::INFINITY, 0.0),
+        ] {
             assert_eq!(relative_weight(weight, bound), expected);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use veilgrad_events::RoundPermit;
 
 use crate::{
-    ClippedSum, Estimates, Noise, Released, ReleaseError, RoundPlan, Sample, SampleError, Sampler,
+    ClippedSum, Estimates, Noise, ReleaseError, Released, RoundPlan, Sample, SampleError, Sampler,
 };
 
 /// One federated round on its server: a record is the model update of a user, given as named vectors.

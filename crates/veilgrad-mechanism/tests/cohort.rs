@@ -82,9 +82,8 @@ fn weights_and_denominators_are_charged_with_their_bounds() {
     let [update, weights] = round.queries() else { panic!("two groups") };
     // One user moves the sum of updates by 4 times the clip norm, and that of weights by 4.
     assert_eq!((update.clip().get(), weights.clip().get()), (20.0, 4.0));
-    let squared_ratio = |query: &veilgrad_events::SumQuery| {
-        (query.clip().get() / query.noise().get()).powi(2)
-    };
+    let squared_ratio =
+        |query: &veilgrad_events::SumQuery| (query.clip().get() / query.noise().get()).powi(2);
     assert!((squared_ratio(weights) - 0.2).abs() < 1e-6);
     assert!((squared_ratio(update) + squared_ratio(weights) - 1.0).abs() < 1e-6);
 }

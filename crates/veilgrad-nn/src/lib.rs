@@ -88,7 +88,7 @@ pub use optimizer::{
 pub use precondition::{PreconditionError, PreconditionPlan, Preconditioning, Whitening};
 pub use records::{InMemory, Microbatches, Records};
 pub use round::{
-    Checkpoint, Clipping, Contribution, Denominator, DriveError, Hooks, Pace, Performance, Progress, TrainError,
-    TrainingPlan, Unit, UnverifiedCheckpoint, drive,
+    Checkpoint, Clipping, Contribution, Denominator, DriveError, Hooks, Pace, Performance,
+    Progress, TrainError, TrainingPlan, Unit, UnverifiedCheckpoint, drive,
 };
 pub use trainer::Trainer;

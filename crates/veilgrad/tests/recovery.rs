@@ -53,8 +53,7 @@ type Server = Trainer<Box<dyn Optimizer>>;
 
 fn server() -> Server {
     let number = |n| NonZeroU32::new(n).unwrap();
-    let contribution =
-        Contribution::LocalSgd { rate: 0.5, batch: number(2), epochs: number(1) };
+    let contribution = Contribution::LocalSgd { rate: 0.5, batch: number(2), epochs: number(1) };
     let clipping = Clipping::Flat(ClipNorm::new(1.0).unwrap());
     let noise = NoiseMultiplier::new(3.0).unwrap();
     let plan = TrainingPlan::new(clipping, noise, PublicCount::new(10.0).unwrap())

@@ -27,7 +27,10 @@ fn rules_give_what_their_papers_say() {
     // The mean square is 0.001 * 49, below 1, so that it rises by 0.001 * 1.
     let (mean, square) = ((0.9 * 0.7 + 0.1f32) / 0.19, (0.049 + 0.001f32) / 0.001_999);
     let first = 1.0 - 0.1 * 7.0 / 7.001;
-    close(weight_after(&Yogi::standard(), &[7.0, 1.0]), first - 0.1 * mean / (square.sqrt() + 1e-3));
+    close(
+        weight_after(&Yogi::standard(), &[7.0, 1.0]),
+        first - 0.1 * mean / (square.sqrt() + 1e-3),
+    );
     // Below the mean square, it falls by 0.001 g^2 whatever the mean square is, where Adam's falls by 0.001 of itself.
     let fast = PerWeight::new(Yogi { beta1: 0.0, beta2: 0.5, epsilon: 0.0 });
     // 0.5 * 16 = 8, then 8 - 0.5 * 4 = 6, corrected by 1 - 0.5^2.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
 use veilgrad_mechanism::{
-    CanaryLane, ClippedSum, Dropouts, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts,
-    PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
+    CanaryLane, ClippedSum, Dropouts, Estimates, Metric, Noise, NoiseError, OuterMemory,
+    OuterProducts, PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
 };
 
 use super::backend::{Backend, ExampleId};
@@ -409,9 +409,8 @@ impl<M> Worker<M> {
             ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
         if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
             let mut rows = examples.iter().enumerate();
-            return rows.try_for_each(|(row, example)| {
-                self.add_row(shared, row, example.record, part)
-            });
+            return rows
+                .try_for_each(|(row, example)| self.add_row(shared, row, example.record, part));
         }
         // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
         // the others give the same values as before.

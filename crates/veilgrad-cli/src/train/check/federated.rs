@@ -41,7 +41,11 @@ impl Config {
         if let Some(Denominator { floor, share }) = privacy.denominator {
             let label = "[privacy] denominator: floor:";
             problems.check(PublicCount::new(floor), "privacy.denominator.floor", label);
-            problems.check(BudgetShare::new(share), "privacy.denominator.share", "[privacy] denominator:");
+            problems.check(
+                BudgetShare::new(share),
+                "privacy.denominator.share",
+                "[privacy] denominator:",
+            );
         }
         if let Some(adaptive) = privacy.adaptive {
             self.check_adaptive(adaptive, problems);
@@ -51,12 +55,16 @@ impl Config {
             "audit",
             "[audit] is not for [privacy] adaptive or denominator: canaries would change clip norms and denominators",
         );
-        if let Some(Local { lr, .. }) = train.local.filter(|local| !(local.lr > 0.0 && local.lr.is_finite())) {
-            problems.add("train.local.lr", format!("[train] local: lr {lr} is not a positive number"));
+        if let Some(Local { lr, .. }) =
+            train.local.filter(|local| !(local.lr > 0.0 && local.lr.is_finite()))
+        {
+            problems
+                .add("train.local.lr", format!("[train] local: lr {lr} is not a positive number"));
         }
         if let Some(Simulate { availability, dropout }) = train.simulate {
             if !(availability > 0.0 && availability <= 1.0) {
-                let text = format!("[train] simulate: availability {availability} is not in (0, 1]");
+                let text =
+                    format!("[train] simulate: availability {availability} is not in (0, 1]");
                 problems.add("train.simulate.availability", text);
             }
             if !(0.0..1.0).contains(&dropout) {
@@ -73,7 +81,8 @@ impl Config {
         let (label, place) = ("[privacy] adaptive:", |key: &str| format!("privacy.adaptive.{key}"));
         let Adaptive { quantile, floor, share, lr } = adaptive;
         if !(quantile > 0.0 && quantile < 1.0) {
-            problems.add(place("quantile"), format!("{label} quantile {quantile} is not in (0, 1)"));
+            problems
+                .add(place("quantile"), format!("{label} quantile {quantile} is not in (0, 1)"));
         }
         problems.check(BudgetShare::new(share), &place("share"), label);
         problems.check(LearningRate::constant(lr), &place("lr"), label);
@@ -114,7 +123,9 @@ impl Config {
             &place("concentration"),
             format!("{label} concentration is for partition = \"dirichlet\""),
         );
-        if let Some(found) = made_up.concentration.filter(|found| !(*found >= 1e-3 && *found <= 1e6)) {
+        if let Some(found) =
+            made_up.concentration.filter(|found| !(*found >= 1e-3 && *found <= 1e6))
+        {
             let text = format!("{label} concentration {found} is not in [0.001, 1e6]");
             problems.add(place("concentration"), text);
         }
@@ -138,14 +149,19 @@ fn check_weights(weights: Weights, private_denominator: bool, problems: &mut Pro
     problems.refuse(
         private_denominator && expected.is_some(),
         place,
-        format!("{label} expected is for a public denominator, and [privacy] denominator is private"),
+        format!(
+            "{label} expected is for a public denominator, and [privacy] denominator is private"
+        ),
     );
     problems.refuse(
         !private_denominator && expected.is_none(),
         "privacy.weights",
-        format!("{label} needs expected, the public mean weight of a user, or [privacy] denominator"),
+        format!(
+            "{label} needs expected, the public mean weight of a user, or [privacy] denominator"
+        ),
     );
     if let Some(expected) = expected.filter(|expected| !(*expected > 0.0 && *expected <= bound)) {
-        problems.add(place, format!("{label} expected {expected} is not in (0, {bound}], up to bound"));
+        problems
+            .add(place, format!("{label} expected {expected} is not in (0, {bound}], up to bound"));
     }
 }

@@ -230,14 +230,7 @@ pub(super) const TABLES: &[Table] = &[
                 "About how many classes a user has, for `\"by-class\"`.",
                 NONE,
             ),
-            Key::new(
-                "seed",
-                Whole(0),
-                "1",
-                Is("`0`"),
-                "The public seed of the partition.",
-                NONE,
-            ),
+            Key::new("seed", Whole(0), "1", Is("`0`"), "The public seed of the partition.", NONE),
             Key::new(
                 "microbatch",
                 Whole(1),

@@ -193,7 +193,14 @@ pub(super) const TABLES: &[Table] = &[
                 "Smaller sums count as this; about half of what is expected is a good floor.",
                 "declared: public knowledge",
             ),
-            Key::new("share", Number, "0.05", Required, "The fraction of a round's budget that it gets.", SHARE),
+            Key::new(
+                "share",
+                Number,
+                "0.05",
+                Required,
+                "The fraction of a round's budget that it gets.",
+                SHARE,
+            ),
         ],
     },
     Table {
