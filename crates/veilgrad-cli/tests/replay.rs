@@ -243,6 +243,20 @@ vectors = ["classes"]
 clip = 1.0
 share = 0.05
 "#;
+/// Local steps of weighted users over a private denominator, with adaptive clipping.
+const FEDERATED: &str = r#"
+[privacy.weights]
+bound = 3
+[privacy.denominator]
+floor = 5
+share = 0.1
+[privacy.adaptive]
+floor = 0.01
+share = 0.1
+[train.local]
+lr = 0.5
+batch = 2
+"#;
 const STATISTICS: &str = r#"
 [[privacy.groups]]
 vectors = ["linear*", "batch_norm*.s*"]
@@ -522,6 +536,9 @@ fn a_microbatch_or_user_outside_all_samples_changes_nothing() {
     check_replaced(&place, &user);
     check_added(&place, &user);
     check_replaced(&place, &Settings { sampling: "fixed", ..user });
+    let federated = Settings { groups: FEDERATED, ..user };
+    check_replaced(&place, &federated);
+    check_added(&place, &federated);
 }
 
 #[test]

@@ -257,6 +257,6 @@ mod tests {
             let federation = how.deal(&classes(7), number(10), 1);
             assert_eq!((federation.len(), federation.concat().len()), (10, 7));
         }
-        assert_eq!(Partition::Uniform.deal(&[], number(3), 1), vec![Vec::new(); 3]);
+        assert_eq!(Partition::Uniform.deal(&[], number(3), 1), vec![Vec::<u32>::new(); 3]);
     }
 }

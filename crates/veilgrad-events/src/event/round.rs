@@ -246,6 +246,36 @@ mod tests {
     }
 
     #[test]
+    fn only_clip_norms_of_queries_with_a_grid_may_differ() {
+        let exact = |group: &str, clip: f64, dimension: u64, s_int: u32| {
+            let grid = IntegerGrid::new(s_int, 27).unwrap();
+            SumQuery::exact(group, ClipNorm::new(clip).unwrap(), dimension, grid).unwrap()
+        };
+        let of = |queries: Vec<SumQuery>| Round::new(Sampling::All {}, queries).unwrap();
+        let base = of(vec![exact("g", 1.0, 3, 1 << 26), exact("h", 2.0, 1, 1 << 25)]);
+        let alike = |queries: Vec<SumQuery>| base.differs_in_clip_norms_at_most(&of(queries));
+        let second = || exact("h", 2.0, 1, 1 << 25);
+        assert!(alike(vec![exact("g", 0.1, 3, 1 << 26), second()]));
+        for other in [
+            exact("g", 1.0, 3, 1 << 24),
+            exact("g", 1.0, 4, 1 << 26),
+            exact("f", 1.0, 3, 1 << 26),
+            SumQuery::new("g", base.queries()[0].clip(), base.queries()[0].noise()),
+        ] {
+            assert!(!alike(vec![other, second()]));
+        }
+        assert!(!alike(vec![second(), exact("g", 1.0, 3, 1 << 26)]));
+        assert!(!alike(vec![exact("g", 1.0, 3, 1 << 26)]));
+        let fixed = Sampling::Fixed(crate::FixedBatch::new(9, 3).unwrap());
+        let sampled = Round::new(fixed, base.queries().to_vec()).unwrap();
+        assert!(!base.differs_in_clip_norms_at_most(&sampled));
+        // Without a grid, privacy depends on clip norm and noise.
+        let plain = round(&[(1.0, 2.0)]);
+        assert!(plain.differs_in_clip_norms_at_most(&plain));
+        assert!(!plain.differs_in_clip_norms_at_most(&round(&[(0.5, 1.0)])));
+    }
+
+    #[test]
     fn the_integer_grid_decides_if_there_is_one() {
         let grid = IntegerGrid::new(1 << 26, 27).unwrap();
         let query = SumQuery::exact("g", ClipNorm::new(0.1).unwrap(), 1, grid).unwrap();
