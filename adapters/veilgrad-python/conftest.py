@@ -12,3 +12,7 @@ collect_ignore = [
     for name in ("dp_accounting", "jax_privacy", "opacus")
     if importlib.util.find_spec(name) is None
 ]
+if importlib.util.find_spec("flwr") is None:
+    collect_ignore.append("python/veilgrad/flower")
+# Helpers of the tests on Flower. The second is a Flower app, which Flower starts.
+collect_ignore += ["tests/flower_grid.py", "tests/flower_server.py", "tests/flower_app"]

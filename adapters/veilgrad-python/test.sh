@@ -2,6 +2,7 @@
 # Sets up virtual environments under target/ and runs the tests of the Python package in them.
 #   test.sh                 with the development build, on one Python: tests, examples in docstrings, types
 #   test.sh wheel           the wheel as users get it: size and tag, tests on every Python here, two at least
+#   test.sh flower          with Flower: a federation in memory, servers that are killed, a real SuperLink with four SuperNodes
 #   test.sh peers           with Opacus, dp_accounting and JAX Privacy, and torch without CUDA (1.4 GB on disk)
 #   test.sh offline         builds and installs the package without a network
 #   test.sh all [--quick]   everything that the package promises, with one wheel: size and tag, tests on every Python, tests
@@ -64,6 +65,15 @@ development() {
     VIRTUAL_ENV=$place "$place/bin/python" -m maturin develop --quiet
     "$place/bin/python" -m mypy
     "$place/bin/python" -m pytest
+}
+
+# Flower has many dependencies, and versions of its own for some of ours: an environment of its own.
+flower() {
+    local place=$PWD/target/venv-flower
+    [ -x "$place/bin/python" ] || "${PYTHON:-python3}" -m venv "$place"
+    install "$place" maturin==1.16.0 'pytest>=8' numpy 'flwr>=1.41'
+    VIRTUAL_ENV=$place "$place/bin/python" -m maturin develop --quiet
+    "$place/bin/python" -m pytest --durations=5 tests/test_flower*.py python/veilgrad/flower
 }
 
 PEER_TESTS=(tests/test_{dp_accounting,factors,opacus,peer_documentation,tensors,exchange}.py)
@@ -169,6 +179,6 @@ table() {
 quick=""
 [ "${2:-}" != --quick ] || quick=yes
 case "${1:-development}" in
-    development | wheel | peers | offline | all) "${1:-development}" ;;
-    *) echo "usage: test.sh [development|wheel|peers|offline|all [--quick]]"; exit 2 ;;
+    development | wheel | flower | peers | offline | all) "${1:-development}" ;;
+    *) echo "usage: test.sh [development|wheel|flower|peers|offline|all [--quick]]"; exit 2 ;;
 esac

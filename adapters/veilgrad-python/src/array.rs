@@ -29,6 +29,27 @@ impl Numbers<'_> {
     }
 }
 
+/// Writes `one - other`, rounded to singles. Both have the length of `to`.
+pub(crate) fn subtract(one: &Numbers<'_>, other: &Numbers<'_>, to: &mut [f32]) {
+    use Numbers::{Double, Single};
+    match (one, other) {
+        (Single(one), Single(other)) => each(to, one, other, |one, other| one - other),
+        (Double(one), Double(other)) => each(to, one, other, |one, other| (one - other) as f32),
+        (Single(one), Double(other)) => {
+            each(to, one, other, |one, other| (f64::from(one) - other) as f32);
+        }
+        (Double(one), Single(other)) => {
+            each(to, one, other, |one, other| (one - f64::from(other)) as f32);
+        }
+    }
+}
+
+fn each<A: Copy, B: Copy>(to: &mut [f32], one: &[A], other: &[B], value: impl Fn(A, B) -> f32) {
+    for ((to, one), other) in to.iter_mut().zip(one).zip(other) {
+        *to = value(*one, *other);
+    }
+}
+
 /// An array of float32 or float64 in C order, aligned.
 pub(crate) enum Array<'py> {
     Single(PyReadonlyArrayDyn<'py, f32>),

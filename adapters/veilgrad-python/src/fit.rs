@@ -235,6 +235,7 @@ pub(crate) fn fit<'py>(
         average,
         threads,
         terms: Terms {
+            head: None,
             ledger,
             dataset,
             epsilon: epsilon_budget,

@@ -63,6 +63,26 @@ fn finished(
     Ok(group)
 }
 
+/// Weights and denominator of a group of vectors.
+fn estimator(
+    mut group: veilgrad_mechanism::Group,
+    average: Option<f64>,
+    weighted: Option<f64>,
+    average_over: Option<(String, f64)>,
+) -> PyResult<veilgrad_mechanism::Group> {
+    if let Some(bound) = weighted {
+        group = group.weighted(WeightBound::new(bound).map_err(invalid)?);
+    }
+    match (average, average_over) {
+        (Some(_), Some(_)) => Err(invalid("give average or average_over, not both")),
+        (Some(count), None) => Ok(group.average(PublicCount::new(count).map_err(invalid)?)),
+        (None, Some((weights, least))) => {
+            Ok(group.average_over(weights, PublicCount::new(least).map_err(invalid)?))
+        }
+        (None, None) => Ok(group),
+    }
+}
+
 #[pymethods]
 impl Group {
     #[new]
@@ -95,18 +115,29 @@ impl Group {
         if normalised {
             group = group.normalised();
         }
-        if let Some(bound) = weighted {
-            group = group.weighted(WeightBound::new(bound).map_err(invalid)?);
-        }
-        group = finished(group, average, noise, share)?;
-        if let Some((weights, least)) = average_over {
-            if average.is_some() {
-                return Err(invalid("give average or average_over, not both"));
-            }
-            group = group.average_over(weights, PublicCount::new(least).map_err(invalid)?);
-        }
+        group = estimator(finished(group, None, noise, share)?, average, weighted, average_over)?;
         let group = Self { owner: Owner::this()?, inner: group, is_quantile: false };
         Ok(PyClassInitializer::from(Capability).add_subclass(group))
+    }
+
+    /// The same group of vectors, with these weights and this denominator instead of a plain sum: for whoever takes groups
+    /// that say only what is clipped.
+    #[pyo3(signature = (*, average=None, weighted=None, average_over=None))]
+    fn estimating(
+        &self,
+        py: Python<'_>,
+        average: Option<f64>,
+        weighted: Option<f64>,
+        average_over: Option<(String, f64)>,
+    ) -> PyResult<Py<Self>> {
+        if self.is_quantile || !self.inner()?.is_sum() {
+            return Err(invalid(format!(
+                "group {:?} must be a sum of vectors: its denominator is set for it",
+                self.inner.name()
+            )));
+        }
+        let group = estimator(self.inner.clone(), average, weighted, average_over)?;
+        Self::wrap(py, group)
     }
 
     /// The sum of the records' weights, each clamped into [0, bound]: a private count.

@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]
-    use crate::run::{Claim, Permit, Permits, Run, claim};
+    use crate::run::{Claim, Permit, Permits, Run, affordable, claim};
     #[pymodule_export]
     use crate::sample::Sample;
     #[pymodule_export]

@@ -1,11 +1,12 @@
 //! The public parameters of a round.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use veilgrad_events::{NoiseMultiplier, Rounds};
-use veilgrad_mechanism::{Allocation, RoundPlan, Structure};
+use veilgrad_mechanism::{Adapted, Allocation, RoundPlan, Structure};
 
 use crate::capability::{Capability, Owner, lock};
 use crate::error::{Raise, invalid};
@@ -138,6 +139,20 @@ impl Plan {
         self.owner.check()?;
         let mut plan = lock(&self.inner, "plan")?;
         plan.adapt(estimates.get().released()?).map_err(Raise::raise)
+    }
+
+    /// What rounds changed in the plan: how many it was adapted to, and its clip norms and quantiles by the name of their
+    /// quantile group. For checkpoints; all of it is released.
+    fn adapted(&self) -> PyResult<(u64, BTreeMap<String, f64>)> {
+        let adapted = self.now()?.adapted();
+        Ok((adapted.rounds, adapted.estimates))
+    }
+
+    /// Goes back to what `adapted` returned. The ratio of noise to clip norm stays, so privacy does not depend on it.
+    fn restore(&self, rounds: u64, estimates: BTreeMap<String, f64>) -> PyResult<()> {
+        self.owner.check()?;
+        let adapted = Adapted { rounds, estimates };
+        lock(&self.inner, "plan")?.restore(&adapted).map_err(Raise::raise)
     }
 
     fn __repr__(&self) -> String {

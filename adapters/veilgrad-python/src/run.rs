@@ -8,7 +8,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use veilgrad_accounting::{Tightest, of_ledger};
 use veilgrad_events::{
-    Budget, Event, LedgerError, LedgerKind, LedgerStore, MemoryLedger, Mode, RoundPermit, RunHeader,
+    Budget, Event, Folded, Head, LedgerError, LedgerKind, LedgerStore, MemoryLedger, Mode,
+    RoundPermit, RunHeader, RunRounds,
 };
 use veilgrad_ledger::{DatasetLedger, Ledger, Options};
 
@@ -58,6 +59,8 @@ pub(crate) struct Terms {
     pub(crate) delta: Option<f64>,
     pub(crate) patience: f64,
     pub(crate) allow_network: bool,
+    /// A head that the ledger must contain: that of the checkpoint that the run continues.
+    pub(crate) head: Option<Head>,
 }
 
 impl Terms {
@@ -65,6 +68,9 @@ impl Terms {
     /// budget (epsilon, delta).
     pub(crate) fn open(&self, header: &RunHeader) -> PyResult<Store> {
         let Some(path) = &self.ledger else {
+            if self.head.is_some() {
+                return Err(invalid("a head needs a ledger"));
+            }
             if self.epsilon.is_some() {
                 return Err(invalid("a budget needs a ledger"));
             }
@@ -90,6 +96,9 @@ impl Terms {
             (None, _) => Ledger::open(path, options).map_err(Raise::raise)?,
             (Some(_), None) => return Err(invalid("a budget needs a delta")),
         };
+        if let Some(head) = &self.head {
+            ledger.contains(head).map_err(Raise::raise)?;
+        }
         let known = ledger.state().datasets().get(&dataset).map(|known| known.budget.delta.get());
         if let (Some(known), Some(asked)) = (known, self.delta)
             && known != asked
@@ -106,11 +115,13 @@ impl Terms {
 /// Args:
 ///     ledger: The file of a durable ledger; without it the run is charged in memory and forgotten with the process.
 ///     dataset: The name of the dataset in the ledger.
-///     unit: What a record is: ``"example"``, ``"user"`` or ``"microbatch:N"``.
+///     unit: What a record is: ``"example"``, ``"user"``, ``"node"`` (of a federation) or ``"microbatch:N"``.
 ///     adjacency: ``"add-remove"``, ``"replace-one"`` or ``"zero-out"``.
 ///     plan: All rounds that the run may charge, in their order (see `Plan.rounds`). Then the tightest accountants apply,
 ///         and nothing else can be charged. Without it, rounds count as chosen from earlier outputs.
 ///     epsilon, delta: The budget with which the dataset begins, if it is new in its ledger.
+///     head: What `head` returned when a checkpoint was written that this run continues. A ledger that does not contain it
+///         was rolled back or is another one, and is refused.
 ///     numerics: ``"exact"`` if every vector that is added was computed from its record alone, also in floating point;
 ///         ``"unverified"`` if nobody knows.
 ///
@@ -136,7 +147,7 @@ pub(crate) struct Run {
 #[pymethods]
 impl Run {
     #[new]
-    #[pyo3(signature = (*, ledger=None, dataset=None, unit="example", adjacency="add-remove", plan=None, epsilon=None, delta=None, numerics="unverified", patience=60.0, allow_network=false))]
+    #[pyo3(signature = (*, ledger=None, dataset=None, unit="example", adjacency="add-remove", plan=None, epsilon=None, delta=None, numerics="unverified", patience=60.0, allow_network=false, head=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -150,6 +161,7 @@ impl Run {
         numerics: &str,
         patience: f64,
         allow_network: bool,
+        head: Option<&str>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let mut header = RunHeader::new(unit::record_unit(unit)?, unit::adjacency(adjacency)?);
         header.numerics = unit::numerics(numerics)?;
@@ -157,7 +169,8 @@ impl Run {
             header = header.with_plan(rounds_file(plan)?.runs.concat());
         }
         let name = dataset.clone();
-        let terms = Terms { ledger, dataset, epsilon, delta, patience, allow_network };
+        let head = head.map(str::parse).transpose().map_err(invalid)?;
+        let terms = Terms { ledger, dataset, epsilon, delta, patience, allow_network, head };
         // A busy ledger is waited for. After Ctrl-C the wait goes on without anybody, and must not open a run.
         let abandoned = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&abandoned);
@@ -213,6 +226,17 @@ impl Run {
                 claim_of(store.ledger(), dataset, delta)
             }
         }
+    }
+
+    /// The last row of the ledger, for checkpoints and to publish elsewhere; ``None`` for a run in memory.
+    #[getter]
+    fn head(&self) -> PyResult<Option<String>> {
+        self.owner.check()?;
+        let run = lock(&self.inner, "run")?;
+        Ok(match run.as_ref().ok_or_else(|| consumed("run"))?.store() {
+            Store::Memory(_) => None,
+            Store::Durable(store) => Some(store.ledger().head().to_string()),
+        })
     }
 
     /// Closes the run; its charges stay.
@@ -336,6 +360,36 @@ pub(crate) fn claim_of(ledger: &Ledger, dataset: &str, delta: Option<f64>) -> Py
         return Err(refused(format!("the budget is for delta {known:e}")));
     }
     veilgrad_cli::claim(dataset).map(Claim::new).map_err(Raise::raise)
+}
+
+/// How many of these planned rounds, of one kind, the budget of a dataset still covers: all of them if the ledger does not
+/// have the dataset yet.
+#[pyfunction]
+pub(crate) fn affordable(
+    ledger: PathBuf,
+    dataset: &str,
+    rounds: &Bound<'_, PyAny>,
+) -> PyResult<u64> {
+    let all = rounds_file(rounds)?.runs.concat();
+    let [rounds] = all.as_slice() else {
+        return Err(invalid("the rounds must be of one kind"));
+    };
+    let one = Folded::try_from(rounds).map_err(invalid)?;
+    let ledger = Ledger::read(&ledger, Options::default()).map_err(Raise::raise)?;
+    let Some(dataset) = ledger.state().datasets().get(dataset) else { return Ok(rounds.count) };
+    let fits = |count: u64| {
+        let rounds = [Folded { count, ..one }];
+        dataset.covers(&Tightest, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
+    };
+    if fits(rounds.count) {
+        return Ok(rounds.count);
+    }
+    let (mut fitting, mut too_many) = (0, rounds.count);
+    while too_many - fitting > 1 {
+        let middle = fitting + (too_many - fitting) / 2;
+        if fits(middle) { fitting = middle } else { too_many = middle }
+    }
+    Ok(fitting)
 }
 
 /// What may be claimed about a dataset of a durable ledger. The dataset need not be named if there is one.

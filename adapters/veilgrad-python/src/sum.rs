@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use pyo3::prelude::*;
 use veilgrad_mechanism::{ClippedSum, Noise, NoiseError, PartialSum, RoundPlan, Sample, SumError};
 
-use crate::array::{Array, Numbers};
+use crate::array::{Array, Numbers, subtract};
 use crate::capability::{Capability, Owner, lock, object, take};
 use crate::error::{Raise, consumed, invalid, panicked, refused};
 use crate::estimates::Estimates;
@@ -51,6 +51,8 @@ pub(crate) struct Sum {
 struct State {
     /// One for each thread, at least one. They are merged at the end: the result has the same bits for any number.
     sums: Vec<ClippedSum>,
+    /// The copy of a record that is added on its own, with its memory for the next one.
+    record: Option<Vec<Vec<f32>>>,
     /// The batches in which some vectors came as factors, and which ones.
     factors: Option<(Vec<bool>, PartialSum)>,
     /// Noise that is drawn while records are computed.
@@ -73,7 +75,7 @@ impl Sum {
             let plan = plan.clone();
             std::thread::spawn(move || Noise::draw_on(&plan, 1))
         });
-        let state = Mutex::new(Some(State { sums: vec![sum], factors: None, noise }));
+        let state = Mutex::new(Some(State { sums: vec![sum], record: None, factors: None, noise }));
         let owner = Owner::this()?;
         object(py, Self { owner, sample, plan, shapes, threads, state })
     }
@@ -98,16 +100,34 @@ impl Sum {
 #[pymethods]
 impl Sum {
     /// Clips one record and adds it. ``vectors`` is a dict by name, a list in the order of the structure, or one array.
-    /// A record with a value that is not finite contributes zero; a wrong shape raises ``ValueError``.
-    #[pyo3(signature = (vectors, weight=1.0))]
-    fn add(&self, vectors: &Bound<'_, PyAny>, weight: f64) -> PyResult<()> {
+    /// A record with a value that is not finite contributes zero; a wrong shape raises ``ValueError``. ``minus``, vectors
+    /// of the same shapes, is subtracted first: a model that a user trained minus the one that it started from is an update.
+    #[pyo3(signature = (vectors, weight=1.0, *, minus=None))]
+    fn add(
+        &self,
+        vectors: &Bound<'_, PyAny>,
+        weight: f64,
+        minus: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         self.owner.check_quickly()?;
         let vectors = Vectors::record(&self.shapes, vectors)?;
         let numbers = vectors.numbers()?;
+        let minus = minus.map(|minus| Vectors::record(&self.shapes, minus)).transpose()?;
+        let minus = minus.as_ref().map(Vectors::numbers).transpose()?;
         let mut state = lock(&self.state, "sum")?;
         let state = state.as_mut().ok_or_else(|| consumed("sum"))?;
         let sum = state.sums.first_mut().ok_or_else(|| consumed("sum"))?;
-        add_rows(sum, &self.shapes, &numbers, &[weight], 0..1).map_err(Raise::raise)
+        let record = state.record.get_or_insert_with(|| empty_record(&self.shapes));
+        match minus {
+            None => copy_row(record, &numbers, 0),
+            Some(minus) => {
+                for ((to, one), other) in record.iter_mut().zip(&numbers).zip(&minus) {
+                    subtract(one, other, to);
+                }
+            }
+        }
+        let record: Vec<&[f32]> = record.iter().map(Vec::as_slice).collect();
+        sum.add_weighted(&record, weight).map_err(Raise::raise)
     }
 
     /// Clips the records of a batch one by one and adds them: the same arrays with one axis more, the first. ``weights``
@@ -194,7 +214,7 @@ impl Sum {
     /// Adds noise and releases the estimates of all groups. Uses up the sum, the sample and its permit.
     fn release(&self, py: Python<'_>) -> PyResult<Py<Estimates>> {
         self.owner.check()?;
-        let State { sums, factors, noise } = take(&self.state, "sum")?;
+        let State { sums, factors, noise, record: _ } = take(&self.state, "sum")?;
         let sample = take(&self.sample, "sample")?;
         let (plan, threads) = (&self.plan, self.threads);
         let released = py.detach(move || -> PyResult<_> {
@@ -227,14 +247,21 @@ fn add_rows(
     weights: &[f64],
     rows: Range<usize>,
 ) -> Result<(), SumError> {
-    let mut record: Vec<Vec<f32>> =
-        shapes.iter().map(|(_, shape)| vec![0.0; shape.iter().product()]).collect();
+    let mut record = empty_record(shapes);
     for row in rows {
-        for (values, numbers) in record.iter_mut().zip(numbers) {
-            numbers.copy(row * values.len(), values);
-        }
+        copy_row(&mut record, numbers, row);
         let vectors: Vec<&[f32]> = record.iter().map(Vec::as_slice).collect();
         sum.add_weighted(&vectors, weights.get(row).copied().unwrap_or(0.0))?;
     }
     Ok(())
+}
+
+fn empty_record(shapes: &Shapes) -> Vec<Vec<f32>> {
+    shapes.iter().map(|(_, shape)| vec![0.0; shape.iter().product()]).collect()
+}
+
+fn copy_row(record: &mut [Vec<f32>], numbers: &[Numbers<'_>], row: usize) {
+    for (values, numbers) in record.iter_mut().zip(numbers) {
+        numbers.copy(row * values.len(), values);
+    }
 }

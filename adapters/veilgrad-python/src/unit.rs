@@ -30,9 +30,10 @@ pub(crate) fn record_unit(name: &str) -> PyResult<RecordUnit> {
     match (name, microbatch) {
         ("example", _) => Ok(RecordUnit::Example),
         ("user", _) => Ok(RecordUnit::User),
+        ("node", _) => Ok(RecordUnit::Node),
         (_, Some(Ok(examples))) => Ok(RecordUnit::Microbatch { examples }),
         _ => Err(invalid(format!(
-            "record unit {name:?} is none of 'example', 'user', 'microbatch:N'"
+            "record unit {name:?} is none of 'example', 'user', 'node', 'microbatch:N'"
         ))),
     }
 }

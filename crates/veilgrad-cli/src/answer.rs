@@ -81,6 +81,7 @@ pub(crate) fn unit_name(unit: RecordUnit) -> String {
     match unit {
         RecordUnit::Example => "example".to_owned(),
         RecordUnit::User => "user".to_owned(),
+        RecordUnit::Node => "node".to_owned(),
         RecordUnit::Microbatch { examples } => format!("microbatch:{examples}"),
         other => other.to_string(),
     }

@@ -626,10 +626,11 @@ fn unit(text: &str) -> Result<RecordUnit, String> {
     match text.split_once(':') {
         None if text == "example" => Ok(RecordUnit::Example),
         None if text == "user" => Ok(RecordUnit::User),
+        None if text == "node" => Ok(RecordUnit::Node),
         Some(("microbatch", examples)) => {
             let examples = examples.parse().map_err(|_| format!("microbatch of {examples:?}"))?;
             Ok(RecordUnit::Microbatch { examples })
         }
-        _ => Err(format!("unit {text:?} is not example, user or microbatch:N")),
+        _ => Err(format!("unit {text:?} is not example, user, node or microbatch:N")),
     }
 }

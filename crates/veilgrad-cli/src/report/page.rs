@@ -107,6 +107,7 @@ fn unit(unit: &str) -> String {
     match unit {
         "example" => "single examples".to_owned(),
         "user" => "users with all their examples".to_owned(),
+        "node" => "nodes of a federation with all their data".to_owned(),
         other => other.to_owned(),
     }
 }

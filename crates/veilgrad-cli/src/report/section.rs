@@ -46,6 +46,7 @@ pub(super) fn records_of(unit: &str) -> &'static str {
     match unit {
         "example" => "examples",
         "user" => "users",
+        "node" => "nodes",
         _ => "records",
     }
 }

@@ -19,6 +19,9 @@ pub enum RecordUnit {
     },
     /// Everything that one user contributed.
     User,
+    /// Everything that one node of a federation contributed. A node need not be a person: one person may have several,
+    /// and one node may hold the data of many.
+    Node,
 }
 
 impl fmt::Display for RecordUnit {
@@ -31,6 +34,9 @@ impl fmt::Display for RecordUnit {
                  the sum by up to twice the clip norm"
             ),
             Self::User => f.write_str("all data of one user"),
+            Self::Node => {
+                f.write_str("all data of one node of the federation (a node need not be a person)")
+            }
         }
     }
 }
