@@ -286,3 +286,96 @@ fn passwords_are_asked_for_and_never_shown() {
     let shown = format!("{error} {error:?}");
     assert!(shown.contains("password") && !shown.contains("wr0ng"), "{shown}");
 }
+
+#[test]
+fn a_handle_without_an_answer_refuses_everything() {
+    let Some(server) = begin("unanswered", 12) else { return };
+    let mut run = run(open(&server, "trainer")).unwrap();
+    server.sql(
+        "owner",
+        "ledger",
+        "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN PERFORM \
+         pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$; \
+         CREATE TRIGGER stop BEFORE INSERT ON veilgrad.event FOR EACH ROW EXECUTE FUNCTION stop()",
+    );
+    assert!(run.reserve(&round(0.05, 1.0), 1).is_err());
+    server.sql("owner", "ledger", "DROP TRIGGER stop ON veilgrad.event");
+    assert!(run.reserve(&round(0.05, 1.0), 1).is_err());
+    drop(run);
+    let mut next = self::run(open(&server, "trainer")).unwrap();
+    drop(next.reserve(&round(0.05, 1.0), 1).unwrap());
+}
+
+#[test]
+fn certificates_are_verified_as_the_address_asks() {
+    let Some(server) = begin("tls", 12) else { return };
+    let directory = Directory::new();
+    let openssl = |arguments: &[&str]| {
+        let output = std::process::Command::new("openssl")
+            .args(arguments)
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    for authority in ["root", "other"] {
+        let (private, public) = (format!("{authority}.key"), format!("{authority}.crt"));
+        let names =
+            ["-keyout", &private, "-out", &public, "-subj", "/CN=test authority", "-days", "2"];
+        openssl(&[&["req", "-x509"], &key[..], &names[..]].concat());
+    }
+    let names = ["-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost"];
+    openssl(&[&["req"], &key[..], &names[..]].concat());
+    std::fs::write(directory.path().join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+    openssl(&[
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "root.crt",
+        "-CAkey",
+        "root.key",
+        "-CAcreateserial",
+        "-out",
+        "server.crt",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+    ]);
+    for name in ["server.key", "server.crt"] {
+        server.write(name, &std::fs::read_to_string(directory.path().join(name)).unwrap());
+    }
+    server.sql("owner", "postgres", "ALTER SYSTEM SET ssl = on");
+    server.write(
+        "pg_hba.conf",
+        "hostssl all all 127.0.0.1/32 trust\nhost all owner 127.0.0.1/32 trust\n",
+    );
+    server.pg_ctl(&["restart", "-w", "-l", "log"]);
+    let opens = |host: &str, parameters: &str| {
+        let port = server.port;
+        let root = directory.path().display();
+        let address = format!("postgres://trainer@{host}:{port}/ledger?{parameters}")
+            .replace("ROOT", &root.to_string());
+        Ledger::read(Location::parse(address), Options::default())
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    opens("localhost", "sslmode=verify-full&sslrootcert=ROOT/root.crt").unwrap();
+    opens("127.0.0.1", "sslmode=verify-ca&sslrootcert=ROOT/root.crt").unwrap();
+    opens("127.0.0.1", "sslmode=require").unwrap();
+    opens("127.0.0.1", "sslmode=prefer").unwrap();
+    for (host, parameters) in [
+        // A certificate for another host, of another authority, of one that the system does not know; and none.
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert=ROOT/root.crt"),
+        ("localhost", "sslmode=verify-full&sslrootcert=ROOT/other.crt"),
+        ("localhost", "sslmode=verify-ca&sslrootcert=ROOT/other.crt"),
+        ("localhost", "sslmode=require&sslrootcert=ROOT/other.crt"),
+        ("localhost", "sslmode=verify-full"),
+        ("localhost", "sslmode=disable"),
+    ] {
+        assert!(opens(host, parameters).is_err(), "{host} {parameters}");
+    }
+}

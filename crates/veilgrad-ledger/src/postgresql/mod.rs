@@ -22,6 +22,8 @@ use crate::options::Options;
 use crate::store::{Hold, Rows, Store, Verified, Visitor};
 use session::{Failure, Session, decode_hex, number};
 
+/// The setting with which the server answers a commit after it is on disk.
+const ON_DISK: &str = "on";
 /// How many rows are read at once.
 const BATCH: usize = 4096;
 /// How often a transaction is repeated that the server refused because of another one.
@@ -189,8 +191,9 @@ impl Postgres {
     fn begin(&mut self, known: u64) -> Result<Vec<Vec<String>>, Failure> {
         let patience = self.patience.as_millis().max(1);
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on; SET LOCAL lock_timeout TO \
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO {}; SET LOCAL lock_timeout TO \
              {patience}; SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved FROM veilgrad.lock_head(); {}",
+            ON_DISK,
             select_after(known)
         );
         self.session().run(&begin)

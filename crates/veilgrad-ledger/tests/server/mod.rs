@@ -25,6 +25,12 @@ fn programs() -> Option<PathBuf> {
     found.into_iter().find(|bin| bin.join("initdb").exists() && bin.join("pg_ctl").exists())
 }
 
+/// Whether a process is there and has not ended.
+fn is_running(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
+}
+
 /// The number of a user without rights, for a test that root runs: the server refuses root.
 fn unprivileged() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -112,15 +118,49 @@ impl Server {
         self.try_sql(role, database, statements).unwrap();
     }
 
+    /// A connection of a role.
+    pub(crate) fn connect(&self, role: &str, database: &str) -> Result<postgres::Client, String> {
+        let mut config = postgres::Config::new();
+        config.user(role).host("127.0.0.1").port(self.port).dbname(database);
+        config.connect(postgres::NoTls).map_err(|error| error.to_string())
+    }
+
+    /// How many sessions a role has.
+    pub(crate) fn sessions(&self, role: &str) -> i64 {
+        let mut client = self.connect("owner", "postgres").unwrap();
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1";
+        client.query_one(count, &[&role]).unwrap().get(0)
+    }
+
+    /// Kills all processes of the server.
+    pub(crate) fn kill(&self) {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        let first = file.lines().next().unwrap().to_owned();
+        let children = format!("/proc/{first}/task/{first}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let mut all = vec![first.as_str()];
+        all.extend(children.split_whitespace());
+        let status = Command::new("kill").arg("-KILL").args(&all).stderr(Stdio::null()).status();
+        status.unwrap();
+        // Until all have ended, the server would not start again.
+        while all.iter().any(|pid| is_running(pid)) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Starts the server again after it was killed.
+    pub(crate) fn start_again(&self) {
+        let _ = std::fs::remove_file(self.data().join("postmaster.pid"));
+        self.pg_ctl(&["start", "-w", "-l", "log"]);
+    }
+
     pub(crate) fn try_sql(
         &self,
         role: &str,
         database: &str,
         statements: &str,
     ) -> Result<(), String> {
-        let mut config = postgres::Config::new();
-        config.user(role).host("127.0.0.1").port(self.port).dbname(database);
-        let mut client = config.connect(postgres::NoTls).map_err(|error| error.to_string())?;
+        let mut client = self.connect(role, database)?;
         client.batch_execute(statements).map_err(|error| match error.as_db_error() {
             Some(server) => server.message().to_owned(),
             None => error.to_string(),
