@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use veilgrad_events::LedgerError;
-use veilgrad_ledger::{Ledger, Options};
+use veilgrad_ledger::{Ledger, Location, Options};
 
 use crate::scratch::{open_or_create, open_run, round, text};
 
@@ -19,7 +19,7 @@ enum Outcome {
 
 /// Charges until `rounds` are released or the budget is spent (exit code 3).
 pub(crate) fn run(ledger: &str, out: &str, rounds: &str, block: &str) -> ExitCode {
-    let ledger = Ledger::open(Path::new(ledger), Options::default()).map_err(text);
+    let ledger = Ledger::open(Location::parse(ledger), Options::default()).map_err(text);
     end(ledger.and_then(|ledger| charge(ledger, out, rounds, block)))
 }
 

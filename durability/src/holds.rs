@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use veilgrad_accounting::{Accountant, Composition, Tightest};
 use veilgrad_events::{Adjacency, Delta, LedgerError, RecordUnit, Rounds, Run, RunHeader};
-use veilgrad_ledger::{Ledger, Options};
+use veilgrad_ledger::{Ledger, Location, Options};
 
 use crate::scratch::{Directory, Found, charged, create, round, text};
 
 /// The number of rounds of every plan, and of a block.
-const PLAN: u64 = 12;
+pub(crate) const PLAN: u64 = 12;
 const BLOCK: u64 = 3;
 
 /// The epsilon of `count` rounds.
-fn cost(count: u64) -> Result<f64, String> {
+pub(crate) fn cost(count: u64) -> Result<f64, String> {
     let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
     let composition = Composition::fold(&rounds, Adjacency::AddRemove).map_err(text)?;
     let delta = Delta::new(1e-5).map_err(text)?;
@@ -26,7 +26,7 @@ fn cost(count: u64) -> Result<f64, String> {
 /// Runs a plan until all of it is charged. The exit code is 3 if the plan is refused, 1 if a charge fails. With `stop` it
 /// charges one block and waits to be killed.
 pub(crate) fn run(ledger: &str, begun: &str, stop: &str) -> ExitCode {
-    match work(Path::new(ledger), Path::new(begun), stop == "stop") {
+    match work(&Location::parse(ledger), Path::new(begun), stop == "stop") {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(error) => {
@@ -36,7 +36,7 @@ pub(crate) fn run(ledger: &str, begun: &str, stop: &str) -> ExitCode {
     }
 }
 
-fn work(ledger: &Path, begun: &Path, stop: bool) -> Result<bool, String> {
+fn work(ledger: &Location, begun: &Path, stop: bool) -> Result<bool, String> {
     let step = round(0.01, 1.0)?;
     let store = Ledger::open(ledger, Options::default()).map_err(text)?;
     let store = store.dataset("data", Arc::new(Tightest)).map_err(text)?;

@@ -1,6 +1,8 @@
 //! Durability tests of the ledger: `veilgrad-durability [kill|errors|order|full|read-only|
 //! power|corruption|walk|processes|holds|load|rate|all] [--quick]`. Each sweep tries to make the ledger lose a charge
-//! and prints what it tried. The exit code is 1 if any sweep fails.
+//! and prints what it tried. The exit code is 1 if any sweep fails. With the feature `postgres` there are sweeps of
+//! ledgers on a PostgreSQL server, which they start: `postgres` is all of them, postgres-[plans|clients|server|cuts|rate]
+//! is one.
 #![allow(clippy::print_stdout)]
 
 mod charge;
@@ -11,13 +13,23 @@ mod holds;
 mod inject;
 mod load;
 mod order;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod power;
+#[cfg(feature = "postgres")]
+mod proxy;
 mod scratch;
+#[cfg(feature = "postgres")]
+#[path = "../../crates/veilgrad-ledger/tests/server/mod.rs"]
+mod server;
 mod walk;
 
 use std::process::ExitCode;
 
 use scratch::Found;
+
+/// The name of a sweep, and what it does.
+type Sweep = (&'static str, &'static dyn Fn(bool) -> Found);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,7 +46,7 @@ fn main() -> ExitCode {
         ["import", ledger, export] => return charge::import(ledger, export),
         _ => {}
     }
-    let sweeps: [(&str, &dyn Fn(bool) -> Found); 12] = [
+    let files: [Sweep; 12] = [
         ("kill", &inject::kill),
         ("errors", &inject::errors),
         ("order", &order::sweep),
@@ -48,9 +60,21 @@ fn main() -> ExitCode {
         ("load", &load::load),
         ("rate", &load::rate),
     ];
+    #[cfg(feature = "postgres")]
+    let servers: [Sweep; 5] = [
+        ("postgres-plans", &postgres::plans),
+        ("postgres-clients", &postgres::clients),
+        ("postgres-server", &postgres::server),
+        ("postgres-cuts", &postgres::cuts),
+        ("postgres-rate", &postgres::rate),
+    ];
+    #[cfg(not(feature = "postgres"))]
+    let servers: [Sweep; 0] = [];
+    let sweeps: Vec<Sweep> = files.into_iter().chain(servers).collect();
     let names: Vec<&str> = sweeps.iter().map(|(name, _)| *name).collect();
     let is_known = |argument: &String| {
-        ["--quick", "all"].contains(&argument.as_str()) || names.contains(&argument.as_str())
+        ["--quick", "all", "postgres"].contains(&argument.as_str())
+            || names.contains(&argument.as_str())
     };
     if let Some(unknown) = arguments.iter().find(|argument| !is_known(argument)) {
         println!(
@@ -61,7 +85,9 @@ fn main() -> ExitCode {
     }
     let mut all_passed = true;
     for (name, sweep) in sweeps {
-        let chosen = words.is_empty() || words.contains(&"all") || words.contains(&name);
+        let on_server = name.starts_with("postgres-") && words.contains(&"postgres");
+        let chosen =
+            words.is_empty() || words.contains(&"all") || words.contains(&name) || on_server;
         if chosen && let Err(error) = sweep(quick) {
             println!("{name}: FAILED: {error}");
             all_passed = false;

@@ -79,8 +79,11 @@ pub(crate) fn create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
 
 /// Opens or creates a ledger with that dataset; an existing budget is not changed.
 pub(crate) fn open_or_create(path: &Path, epsilon: f64) -> Result<Ledger, String> {
-    let options = Options::default();
-    let mut ledger = Ledger::open_or_create(path, options).map_err(text)?;
+    with_budget(Ledger::open_or_create(path, Options::default()).map_err(text)?, epsilon)
+}
+
+/// The ledger with that dataset.
+pub(crate) fn with_budget(mut ledger: Ledger, epsilon: f64) -> Result<Ledger, String> {
     if ledger.state().datasets().contains_key("data") {
         return Ok(ledger);
     }

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LITTLE_OPTIMISED: [&str; 5] =
     ["veilgrad", "veilgrad-accounting", "veilgrad-cli", "veilgrad-data", "veilgrad-nn"];
 
+/// The feature of the tests of ledgers on PostgreSQL.
+const FEATURE: &str = "veilgrad-ledger/postgres";
+
 /// A compiled test target.
 #[derive(Debug, Clone)]
 struct Program {
@@ -52,6 +55,8 @@ fn compile(
         .args(unit_tests.then_some(["--lib", "--bins"]).into_iter().flatten())
         .args(tests.flat_map(|test| ["--test", test]))
         .args(packages.iter().flat_map(|package| ["--package", package]))
+        // The tests of this name need a server, and are empty without the feature.
+        .args(targets.contains("postgres").then_some(["--features", FEATURE]).into_iter().flatten())
         .args(quick.iter().flat_map(|setting| ["--config", setting.as_str()]))
         // Share compiled dependencies with the project; test programs get a separate directory.
         .env("CARGO_BUILD_BUILD_DIR", root.join("target"))

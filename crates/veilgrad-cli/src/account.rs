@@ -151,12 +151,13 @@ fn outcome(
 }
 
 fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {
-    let path = arguments.file.display().to_string();
+    let Some(file) = arguments.file.file() else { return read_ledger(arguments, common) };
+    let path = file.display().to_string();
     // A file with an anchor is a ledger, even if its first bytes are damaged.
-    if Ledger::anchor_path(&arguments.file).exists() {
+    if Ledger::anchor_path(file).exists() {
         return read_ledger(arguments, common);
     }
-    let bytes = crate::ledger::read_bytes(&arguments.file)?;
+    let bytes = crate::ledger::read_bytes(file)?;
     if bytes.starts_with(crate::ledger::DATABASE) {
         return read_ledger(arguments, common);
     }

@@ -7,15 +7,16 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use veilgrad_accounting::{Accountant, Pld, Rdp, Tightest, Tuning};
 use veilgrad_events::{Adjacency, Delta, Epsilon, NoiseMultiplier, RecordUnit, UnitError};
-use veilgrad_ledger::{Options, Witness};
+use veilgrad_ledger::{Location, Options, Witness};
 use veilgrad_random::run_count;
 
 pub(crate) use init::{Init, Words, bounds, words};
 pub(crate) use store::{
-    Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Repair, Verify,
+    Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Move, Repair, Verify,
 };
 
 use crate::error::Error;
@@ -206,9 +207,10 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// The ledger of the data; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in $XDG_STATE_HOME
-    /// (~/.local/state). Runs on the same data must use the same ledger.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ledger: Option<PathBuf>,
+    /// (~/.local/state). postgres://USER@HOST/DATABASE is a ledger that hosts share. Runs on the same data must use the
+    /// same ledger.
+    #[arg(long, value_name = "FILE|URL", value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Option<Location>,
     /// Continue an interrupted run, with its own ledger unless --ledger names one.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -244,8 +246,8 @@ pub(crate) struct Finish {
     /// The directory of the run.
     pub(crate) run: PathBuf,
     /// The ledger of the run, if it is no longer where it was.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ledger: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Option<Location>,
 }
 
 #[derive(Debug, Args)]
@@ -257,8 +259,8 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) show_rows: bool,
     /// The ledger whose budget the run must fit; by default as for `train`. It is only read.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ledger: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Option<Location>,
 }
 
 #[derive(Debug, Args)]
@@ -348,13 +350,20 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 pub(crate) struct RunOf {
     /// The directory of a run, its report.json, or the ledger of any run.
-    pub(crate) run: PathBuf,
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) run: Location,
     /// The dataset, if the ledger has several.
     #[arg(long, value_name = "NAME")]
     pub(crate) dataset: Option<String>,
     /// The ledger of a run's directory, if it was moved.
-    #[arg(long, value_name = "FILE", conflicts_with = "unverified")]
-    pub(crate) ledger: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        conflicts_with = "unverified",
+        value_parser = location(),
+        value_hint = ValueHint::AnyPath
+    )]
+    pub(crate) ledger: Option<Location>,
     /// Print what is stored with the results, without the ledger, labelled as not computed again.
     #[arg(long)]
     pub(crate) unverified: bool,
@@ -440,8 +449,9 @@ pub(crate) struct Plan {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct Account {
-    /// A ledger database, or rounds as JSON Lines; '-' is stdin.
-    pub(crate) file: PathBuf,
+    /// A ledger, or rounds as JSON Lines; '-' is stdin.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) file: Location,
     /// The dataset, if the ledger has several.
     #[arg(long)]
     pub(crate) dataset: Option<String>,
@@ -605,6 +615,11 @@ fn non_negative(text: &str) -> Result<f64, String> {
         value if value.is_finite() && value >= 0.0 => Ok(value),
         value => Err(format!("{value} is not a finite number of at least 0")),
     }
+}
+
+/// Parses the location of a ledger. It refuses nothing, because an error would print a password.
+fn location() -> impl TypedValueParser<Value = Location> {
+    OsStringValueParser::new().map(Location::from)
 }
 
 /// A number, checked by the constructor of its unit type.

@@ -1,13 +1,11 @@
 //! `veilgrad budget`: one budget per dataset, for all of its runs.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
 use veilgrad_accounting::claim::{Claim, NoClaim};
 use veilgrad_accounting::display::{down, percent_up, up};
 use veilgrad_events::{Mode, Pricing};
-use veilgrad_ledger::{Begun, Dataset, Ledger, RunState};
+use veilgrad_ledger::{Begun, Dataset, Ledger, Location, RunState};
 
 use crate::answer::unit_name;
 use crate::argument::{Budget, BudgetMode, Common, CreateBudget};
@@ -49,7 +47,8 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
         }
     };
     let path = create.file.to_write()?;
-    let begun = if path.exists() { Begun::Budget } else { Begun::Ledger };
+    let existed = Ledger::exists(&path, &common.options())?;
+    let begun = if existed { Begun::Budget } else { Begun::Ledger };
     let mut ledger = Ledger::open_or_create(&path, common.options())?;
     let budget = veilgrad_events::Budget {
         dataset: create.dataset.clone(),
@@ -67,7 +66,7 @@ fn create_budget(create: &CreateBudget, common: &Common) -> Result<Ledger, Error
 
 /// Announces that a dataset begins with nothing spent, even with --quiet. A mistyped name, another ledger or a renamed
 /// file would otherwise hide what was spent before.
-pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: Begun) {
+pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Location, begun: Begun) {
     let new = if begun == Begun::Ledger { "new " } else { "" };
     say(&format!(
         "NEW BUDGET: dataset {:?}, epsilon {} at delta {:e}, unit {}, adjacency {}, in the {new}ledger {}; \
@@ -77,7 +76,7 @@ pub(crate) fn announce(budget: &veilgrad_events::Budget, ledger: &Path, begun: B
         budget.delta.get(),
         unit_name(budget.unit),
         budget.adjacency.name(),
-        ledger.display()
+        ledger
     ));
 }
 

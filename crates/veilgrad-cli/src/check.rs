@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use veilgrad_accounting::claim::Attacker;
 use veilgrad_accounting::{Composition, Tightest};
 use veilgrad_events::{Folded, RunRounds};
-use veilgrad_ledger::{Ledger, StoreError};
+use veilgrad_ledger::{Ledger, Location, StoreError};
 
 use crate::advice::{self, Note};
 use crate::argument::{Check, Common};
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     // What is wrong with the configuration itself would be wrong with its plan, too.
     let job = match source.checked().ok().map(|config| Job::new(config, Some(1))) {
         Some(Ok(job)) => {
-            others.extend(check_budget(&job, arguments.ledger.as_deref(), common).err());
+            others.extend(check_budget(&job, arguments.ledger.as_ref(), common).err());
             if files.is_empty() {
                 // Errors are those of `train`.
                 others.extend(data::private_and_public(&job.config).err());
@@ -94,10 +94,10 @@ fn similar_file(file: &Path) -> Option<String> {
 
 /// Whether the budget of the dataset covers the run beside those that are running now, if the ledger has one. The ledger is
 /// only read.
-fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(), Error> {
+fn check_budget(job: &Job, ledger: Option<&Location>, common: &Common) -> Result<(), Error> {
     let path = ledger_place::to_read(ledger)?;
     // A ledger that is not there has no budgets yet.
-    if !path.exists() {
+    if !Ledger::exists(&path, &common.options())? {
         return Ok(());
     }
     let name = job.config.dataset();
@@ -108,8 +108,7 @@ fn check_budget(job: &Job, ledger: Option<&Path>, common: &Common) -> Result<(),
     let rounds = rounds.collect::<Result<Vec<_>, _>>().map_err(Error::failure)?;
     let plan = RunRounds { planned: true, rounds: &rounds, tuning: None };
     dataset.covers(&Tightest, &[plan], &ledger.holding(&name)).map_err(|why| {
-        let ledger = path.display();
-        let why = format!("{why}, for {name:?} in {ledger}; nothing was charged");
+        let why = format!("{why}, for {name:?} in {path}; nothing was charged");
         Error::Ledger(StoreError::BudgetExhausted(why))
     })
 }

@@ -102,8 +102,8 @@ pub(crate) fn run(arguments: &Compare, common: &Common) -> Result<(), Error> {
 
 impl Row {
     fn read(run: &Path, common: &Common) -> Result<Self, Error> {
-        let unverified = !report::has_ledger(run)?;
-        let of = RunOf { run: run.to_owned(), dataset: None, ledger: None, unverified };
+        let unverified = !report::has_ledger(run, &common.options())?;
+        let of = RunOf { run: run.into(), dataset: None, ledger: None, unverified };
         let (report, ledger) = report::read_with_ledger(&of, common)?;
         let dataset =
             ledger.as_ref().and_then(|ledger| ledger.state().datasets().get(&report.dataset));

@@ -113,6 +113,9 @@ pub(crate) const LEDGER_IMPORT: &str = examples!(
 );
 pub(crate) const LEDGER_REPAIR: &str =
     examples!("veilgrad ledger repair mnist.db mnist-repaired.db",);
+pub(crate) const LEDGER_MOVE: &str =
+    examples!("veilgrad ledger move mnist.db postgres://admin@db.example.org/privacy");
+pub(crate) const LEDGER_MIGRATION: &str = examples!("veilgrad ledger migration > ledger.sql");
 pub(crate) const LEDGER_BACKUP: &str = examples!("veilgrad ledger backup mnist.db mnist-backup.db");
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use veilgrad_accounting::Tightest;
 use veilgrad_accounting::display::up;
 use veilgrad_events::{Event, Mode, Rounds, RoundsFile, run_length};
-use veilgrad_ledger::{Dataset, Entry, Ledger, StoreError, with_head};
+use veilgrad_ledger::{Author, Dataset, Entry, Ledger, MIGRATION, StoreError, with_head};
 
-use crate::argument::{Backup, Common, Export, Format, Import, Ledger as Command, Repair, Verify};
+use crate::argument::{
+    Backup, Common, Export, Format, Import, Ledger as Command, Move, Repair, Verify,
+};
 use crate::budget::bar;
 use crate::error::Error;
 use crate::output::{csv_cell, file_error, print, print_answer, print_exact, print_json, say};
@@ -23,6 +25,8 @@ pub(crate) fn run(command: &Command, common: &Common) -> Result<(), Error> {
         Command::Export(arguments) => export(arguments, common),
         Command::Import(arguments) => import(arguments, common),
         Command::Backup(arguments) => backup(arguments, common),
+        Command::Move(arguments) => relocate(arguments, common),
+        Command::Migration => print_exact(MIGRATION),
         Command::Repair(arguments) => repair(arguments, common),
     }
 }
@@ -126,6 +130,7 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
     let runs = ledger.state().datasets().iter().flat_map(|(name, dataset)| {
         dataset.runs.iter().map(move |(number, run)| (name, number, run))
     });
+    let authors = ledger.authors()?;
     if common.json {
         let runs: Vec<Value> = runs
             .map(|(dataset, number, run)| {
@@ -139,6 +144,8 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
                     "insecure": run.insecure,
                     "numerics": run.header.numerics,
                     "mode": run.header.mode,
+                    "role": authors.get(number).map(|author| &author.role),
+                    "host": authors.get(number).map(|author| &author.host),
                 })
             })
             .collect();
@@ -151,7 +158,10 @@ fn list(ledger: &Ledger, common: &Common) -> Result<(), Error> {
             (None, true) => "closed".to_owned(),
             (None, false) => "open".to_owned(),
         };
-        text.push_str(&format!("{number:<8}{dataset:<24}{:>14}  {state}\n", run.charged()));
+        let by = authors
+            .get(number)
+            .map_or(String::new(), |Author { role, host, .. }| format!(", by {role} on {host}"));
+        text.push_str(&format!("{number:<8}{dataset:<24}{:>14}  {state}{by}\n", run.charged()));
     }
     print(&text)
 }
@@ -262,8 +272,8 @@ fn csv(ledger: &Ledger) -> Result<String, Error> {
 }
 
 fn repair(arguments: &Repair, common: &Common) -> Result<(), Error> {
-    let new = &arguments.destination;
-    let repaired = Ledger::repair(&arguments.ledger, new, &common.options())?;
+    let (damaged, new) = (&arguments.ledger, &arguments.destination);
+    let repaired = Ledger::repair(damaged, new, &common.options())?;
     let file = new.display().to_string();
     if common.json {
         let document = json!({
@@ -287,7 +297,18 @@ fn repair(arguments: &Repair, common: &Common) -> Result<(), Error> {
              begins in this ledger\n"
         ),
     });
-    print(&format!("{text}head {}\n{} is unchanged\n", repaired.head, arguments.ledger.display()))
+    print(&format!("{text}head {}\n{} is unchanged\n", repaired.head, damaged.display()))
+}
+
+fn relocate(arguments: &Move, common: &Common) -> Result<(), Error> {
+    let (from, to) = (&arguments.from, &arguments.to);
+    let head = Ledger::relocate(from, to, &common.options())?;
+    let rows = head.sequence;
+    let document = json!({
+        "schema": 1, "ledger": to.to_string(), "rows": rows, "head": head.to_string(),
+    });
+    let text = format!("{to}: {rows} rows\nhead {head}\n{from} can be read, and refuses charges\n");
+    print_answer(common.json, &document, &text)
 }
 
 fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {
@@ -301,11 +322,13 @@ fn backup(arguments: &Backup, common: &Common) -> Result<(), Error> {
 
 /// The text of an export, from a file or from a database.
 fn export_text(arguments: &Import, common: &Common) -> Result<String, Error> {
-    let bytes = read_bytes(&arguments.file)?;
+    let whole = || Ok(Ledger::read(&arguments.file, common.options())?.export()?);
+    let Some(file) = arguments.file.file() else { return whole() };
+    let bytes = read_bytes(file)?;
     if bytes.starts_with(DATABASE) {
-        return Ok(Ledger::read(&arguments.file, common.options())?.export()?);
+        return whole();
     }
-    let path = arguments.file.display().to_string();
+    let path = file.display().to_string();
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Data { path, cause: "is not UTF-8 text".to_owned() })?;
     if arguments.allow_no_head { Ok(with_head(&text)?) } else { Ok(text) }
@@ -313,7 +336,7 @@ fn export_text(arguments: &Import, common: &Common) -> Result<String, Error> {
 
 fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
     let text = export_text(arguments, common)?;
-    let (imported, head) = if arguments.ledger.exists() {
+    let (imported, head) = if Ledger::exists(&arguments.ledger, &common.options())? {
         let mut ledger = Ledger::open(&arguments.ledger, common.options())?;
         (ledger.import(&text)?, ledger.head().clone())
     } else {
@@ -322,7 +345,7 @@ fn import(arguments: &Import, common: &Common) -> Result<(), Error> {
         say(&format!(
             "{}: is a copy with the id {}; what was charged elsewhere since is not in it: charge one of the \
              two only, or import one into the other\n",
-            arguments.ledger.display(),
+            arguments.ledger,
             ledger.head().id
         ));
         let charged = ledger.head().sequence;

@@ -46,6 +46,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use veilgrad_ledger::without_passwords;
 
 use argument::{Arguments, Command};
 pub use claim::of as claim;
@@ -71,10 +72,8 @@ pub fn main() -> ExitCode {
 }
 
 /// Why a command failed.
-#[derive(Debug)]
 pub struct Failure(Cause);
 
-#[derive(Debug)]
 enum Cause {
     /// The arguments are not valid, or ask for help, whose exit code is 0.
     Arguments(clap::Error),
@@ -97,6 +96,7 @@ impl Failure {
             Cause::Arguments(error) => ("usage", error::of_arguments(error)),
             Cause::Command(error) => (error.name(), error.to_string()),
         };
+        let reason = without_passwords(&reason);
         let code = self.code();
         serde_json::json!({
             "schema": 1, "valid": false, "error": error, "reason": reason, "exit_code": code,
@@ -106,8 +106,14 @@ impl Failure {
     /// Prints what the command prints: help to stdout, errors to stderr.
     pub fn print(&self) {
         match &self.0 {
+            // Its text would repeat an address in the wrong place, with its password.
+            Cause::Arguments(error)
+                if error.use_stderr() && self.to_string() != error.to_string() =>
+            {
+                output::say(&self.to_string());
+            }
             Cause::Arguments(error) => drop(error.print()),
-            Cause::Command(error) => output::say(&format!("error: {error}\n")),
+            Cause::Command(_) => output::say(&format!("error: {self}\n")),
         }
     }
 }
@@ -115,9 +121,15 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::Arguments(error) => error.fmt(f),
-            Cause::Command(error) => error.fmt(f),
+            Cause::Arguments(error) => without_passwords(&error.to_string()).fmt(f),
+            Cause::Command(error) => without_passwords(&error.to_string()).fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Failure({self})")
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use veilgrad_ledger::Location;
+
 /// A path relative to a directory, or absolute if they share only the root.
 pub(crate) fn relative(directory: &Path, path: &Path) -> PathBuf {
     let (Ok(here), Ok(there)) = (std::fs::canonicalize(directory), std::fs::canonicalize(path))
@@ -14,6 +16,22 @@ pub(crate) fn relative(directory: &Path, path: &Path) -> PathBuf {
     }
     let up = here.components().skip(common).map(|_| Component::ParentDir);
     up.chain(there.components().skip(common)).collect()
+}
+
+/// A ledger's location as the files of a run store it: a path relative to a directory, or an address without its password.
+pub(crate) fn stored(directory: &Path, ledger: &Location) -> PathBuf {
+    match ledger.file() {
+        Some(file) => relative(directory, file),
+        None => PathBuf::from(ledger.to_string()),
+    }
+}
+
+/// A location that the files of a run store.
+pub(crate) fn restored(directory: &Path, stored: &Path) -> Location {
+    match Location::parse(stored) {
+        Location::File(file) => directory.join(file).into(),
+        address => address,
+    }
 }
 
 #[cfg(test)]

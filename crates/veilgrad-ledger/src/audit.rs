@@ -8,20 +8,20 @@ use crate::anchor::Spoiled;
 use crate::error::{StoreError, while_reading};
 use crate::ledger::Ledger;
 use crate::schema::{STEPS, migrate};
+use crate::sqlite::Sqlite;
 
 impl Ledger {
-    /// Checks what opening does not check: that tables and triggers are unaltered, that both slots of the anchor
+    /// Checks what opening does not check: that tables and triggers are unaltered, that both slots of a file's anchor
     /// verify, and that no two names of datasets differ only by spelling. Returns warnings about what does not
     /// invalidate the ledger.
     ///
     /// # Errors
     /// When a table or a trigger is missing, altered or unknown.
     pub fn audit(&self) -> Result<Vec<String>, StoreError> {
-        self.check_schema()?;
-        let spoiled = self.anchor.spoiled()?;
-        let mut warnings: Vec<String> = spoiled.iter().map(|slot| self.warning(slot)).collect();
-        for name in self.state.datasets.keys() {
-            if let Some(alike) = self.state.alike(name).filter(|alike| name.as_str() < *alike) {
+        let mut warnings = self.store.audit(&self.verified)?;
+        let state = self.state();
+        for name in state.datasets.keys() {
+            if let Some(alike) = state.alike(name).filter(|alike| name.as_str() < *alike) {
                 warnings.push(format!(
                     "datasets {name:?} and {alike:?} differ only by spelling; if they are the same data, what \
                      was spent on it is the sum of both"
@@ -30,8 +30,10 @@ impl Ledger {
         }
         Ok(warnings)
     }
+}
 
-    fn check_schema(&self) -> Result<(), StoreError> {
+impl Sqlite {
+    pub(crate) fn check_schema(&self) -> Result<(), StoreError> {
         let version: i32 = self
             .connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
@@ -54,13 +56,14 @@ impl Ledger {
             None => Ok(()),
         }
     }
+}
 
+impl Spoiled {
     /// The warning about a spoiled slot. A crash can spoil only a slot for which no permit was granted yet; a disk
-    /// fault can spoil any.
-    fn warning(&self, slot: &Spoiled) -> String {
-        let which = if slot.index == 0 { "first" } else { "second" };
-        let end = self.head.sequence;
-        match slot.named_row {
+    /// fault can spoil any. The ledger ends at row `end`.
+    pub(crate) fn warning(&self, end: u64) -> String {
+        let which = if self.index == 0 { "first" } else { "second" };
+        match self.named_row {
             Some(row) if row <= end => format!(
                 "the {which} slot of the anchor does not verify; it seems to name row {row}, which the ledger has"
             ),

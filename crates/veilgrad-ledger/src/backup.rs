@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::chain::Head;
 use crate::create::create_files;
 use crate::error::StoreError;
-use crate::ledger::{Ledger, Options};
+use crate::ledger::Ledger;
+use crate::options::Options;
 use crate::schema::BACKUP;
 
 impl Ledger {
@@ -25,7 +26,7 @@ impl Ledger {
             Ok(())
         })?;
         let head = create_files(path, options, &rows, BACKUP)?;
-        if head != self.head {
+        if head != *self.head() {
             return Err(StoreError::Damaged(format!(
                 "its rows changed on disk since they were verified; {} is not a backup of it",
                 path.display()

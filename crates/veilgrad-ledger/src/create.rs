@@ -13,44 +13,55 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::anchor::{self, Anchor};
 use crate::chain::{Chained, Hash, Head};
-use crate::database::{Rows, insert};
+use crate::database::insert;
 use crate::entry::Entry;
 use crate::error::{StoreError, file_error};
 use crate::files::{
     anchor_path, beside, check_file_system, new_path, open_left_over, sync_directory,
 };
-use crate::ledger::{Ledger, Options, random_id};
+use crate::id::random_id;
+use crate::ledger::Ledger;
+use crate::location::Location;
+use crate::options::Options;
+use crate::postgresql::Postgres;
 use crate::schema::{APPLICATION, BACKUP, STEPS, migrate};
 use crate::state::State;
+use crate::store::Rows;
 
 impl Ledger {
-    /// Creates an empty ledger.
+    /// Creates an empty ledger: its files, or its first row in a database whose tables are there (see
+    /// [`MIGRATION`](crate::MIGRATION)).
     ///
     /// # Errors
-    /// When the file exists, or the files cannot be written. The next creation cleans up after an interrupted one.
-    pub fn create(path: &Path, options: Options) -> Result<Self, StoreError> {
+    /// When there is one, or it cannot be written. The next creation cleans up after an interrupted one.
+    pub fn create(location: impl Into<Location>, options: Options) -> Result<Self, StoreError> {
         let entry = Entry::Create { id: random_id()? };
-        Self::create_with(path, options, &[entry.to_bytes().map_err(StoreError::Refused)?])
+        let first = entry.to_bytes().map_err(StoreError::Refused)?;
+        Self::create_with(location.into(), options, &[first])
     }
 
-    /// Opens the ledger at a path to charge it, or creates an empty one if there is none. Other processes may do the
-    /// same at the same time.
+    /// Opens a ledger to charge it, or creates an empty one if there is none. Other processes may do the same at the
+    /// same time.
     ///
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
-    pub fn open_or_create(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let start = Instant::now();
+    pub fn open_or_create(
+        location: impl Into<Location>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        let (location, start) = (location.into(), Instant::now());
         loop {
-            if path.exists() {
-                return Self::open(path, options.clone());
+            if Self::exists(&location, &options)? {
+                return Self::open(location, options);
             }
-            match Self::create(path, options.clone()) {
+            match Self::create(&location, options.clone()) {
                 Err(StoreError::Busy(_)) if start.elapsed() < options.patience => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 // Another process was faster.
                 Err(StoreError::File { cause, .. })
-                    if cause.kind() == ErrorKind::AlreadyExists && path.exists() => {}
+                    if cause.kind() == ErrorKind::AlreadyExists
+                        && Self::exists(&location, &options)? => {}
                 result => return result,
             }
         }
@@ -58,12 +69,18 @@ impl Ledger {
 
     /// Creates a ledger of these rows.
     pub(crate) fn create_with(
-        path: &Path,
+        location: Location,
         options: Options,
         rows: &[Vec<u8>],
     ) -> Result<Self, StoreError> {
-        create_files(path, &options, rows, APPLICATION)?;
-        Self::open(path, options)
+        match &location {
+            Location::File(path) => drop(create_files(path, &options, rows, APPLICATION)?),
+            Location::Postgres(address) => {
+                let (rows, head) = chain(rows)?;
+                Postgres::create(address, &options, &head, rows)?;
+            }
+        }
+        Self::open(location, options)
     }
 }
 

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::chain::Hash;
 use crate::error::{StoreError, while_reading};
 use crate::files::{beside, check_not_foreign, open_unchanging};
-
-/// Rows to be stored: number, bytes, hash.
-pub(crate) type Rows = Vec<(u64, Vec<u8>, Hash)>;
+use crate::store::Rows;
 
 /// Opens a database to read, also on a read-only file system.
 pub(crate) fn open_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {

@@ -6,8 +6,9 @@ use veilgrad_events::{Event, LedgerError, LedgerKind, LedgerStore, Pricing};
 
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::hold::Hold;
-use crate::ledger::{Ledger, random_id};
+use crate::id::random_id;
+use crate::ledger::Ledger;
+use crate::store::Hold;
 use crate::tally::Tally;
 
 /// The durable ledger of one dataset, which a [`Run`](veilgrad_events::Run) charges.
@@ -92,8 +93,8 @@ impl Ledger {
         name: &str,
         pricing: Arc<dyn Pricing + Send + Sync>,
     ) -> Result<DatasetLedger, StoreError> {
-        let Some(dataset) = self.state.datasets.get_mut(name) else {
-            return Err(StoreError::Refused(match self.state.alike(name) {
+        let Some(dataset) = self.verified.state.datasets.get_mut(name) else {
+            return Err(StoreError::Refused(match self.state().alike(name) {
                 Some(alike) => format!("there is no dataset {name:?}; did you mean {alike:?}?"),
                 None => format!("there is no dataset {name:?}; create its budget first"),
             }));
@@ -134,7 +135,7 @@ impl LedgerStore for DatasetLedger {
         let mut new_hold = None;
         let take_hold = |ledger: &Ledger| {
             if let Some(new) = holder.as_ref().filter(|holder| self.run.as_ref() != Some(holder)) {
-                new_hold = Some(Hold::take(&ledger.path, new)?);
+                new_hold = Some(ledger.store.take_hold(new)?);
             }
             Ok(entries)
         };

@@ -31,6 +31,9 @@ pub enum StoreError {
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(#[from] rusqlite::Error),
+    /// A server failed or could not be reached.
+    #[error("the ledger's server failed: {0}")]
+    Server(String),
     /// A file could not be read or written.
     #[error("{path}: {cause}")]
     File {
@@ -98,4 +101,11 @@ pub(crate) fn while_beginning(error: rusqlite::Error) -> StoreError {
         Some(rusqlite::ErrorCode::DatabaseBusy) => StoreError::Busy(error.to_string()),
         _ => StoreError::Database(error),
     }
+}
+
+/// The error of creating a ledger where there is one.
+#[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+pub(crate) fn exists_already(location: &str) -> StoreError {
+    let cause = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "has a ledger already");
+    StoreError::File { path: location.to_owned(), cause }
 }

@@ -1,13 +1,13 @@
 //! Export and import: rows as JSON Lines, with their hashes.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{Chained, Hash};
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::ledger::{Ledger, Options};
+use crate::ledger::Ledger;
+use crate::location::Location;
+use crate::options::Options;
 use crate::state::State;
 
 /// One exported row.
@@ -87,10 +87,14 @@ impl Ledger {
     /// Creates a ledger from an export, with the same rows and hashes.
     ///
     /// # Errors
-    /// When the export does not verify, or the file exists.
-    pub fn restore(path: &Path, text: &str, options: Options) -> Result<Self, StoreError> {
+    /// When the export does not verify, or there is a ledger already.
+    pub fn restore(
+        location: impl Into<Location>,
+        text: &str,
+        options: Options,
+    ) -> Result<Self, StoreError> {
         let rows: Vec<Vec<u8>> = verify(text)?.into_iter().map(|row| row.bytes).collect();
-        Self::create_with(path, options, &rows)
+        Self::create_with(location.into(), options, &rows)
     }
 
     /// Charges all rows of an export that are not in this ledger yet. For an export of another branch of this ledger,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{StoreError, file_error, not_a_ledger};
-use crate::schema::{APPLICATION, BACKUP, SCHEMA};
+use crate::schema::{APPLICATION, BACKUP, MOVED, SCHEMA};
 
 /// The canonical path of an existing ledger, next to which its other files are. Checks the file system and the version.
 pub(crate) fn find(path: &Path, allow_network: bool) -> Result<PathBuf, StoreError> {
@@ -98,9 +98,7 @@ fn check_kind(path: &Path) -> Result<(), StoreError> {
 pub(crate) fn check_not_foreign(path: &Path, connection: &Connection) -> Result<(), StoreError> {
     match check_version(connection) {
         Err(VersionError::Kind(why)) => Err(not_a_ledger(path, &why)),
-        Err(VersionError::Unreadable | VersionError::Old(_) | VersionError::Backup) | Ok(()) => {
-            Ok(())
-        }
+        Err(_) | Ok(()) => Ok(()),
     }
 }
 
@@ -109,6 +107,8 @@ pub(crate) enum VersionError {
     Kind(String),
     /// It is a backup, to be read only.
     Backup,
+    /// It is a ledger that was moved elsewhere, to be read only.
+    Moved,
     /// It is a ledger of this earlier version.
     Old(i32),
     /// The database cannot be read.
@@ -128,11 +128,12 @@ pub(crate) fn check_version(connection: &Connection) -> Result<(), VersionError>
         })
     };
     let application = pragma("application_id")?;
-    if ![APPLICATION, BACKUP].contains(&application) {
+    if ![APPLICATION, BACKUP, MOVED].contains(&application) {
         return Err(VersionError::Kind("is another program's database".into()));
     }
     match pragma("user_version")? {
         1..=SCHEMA if application == BACKUP => Err(VersionError::Backup),
+        1..=SCHEMA if application == MOVED => Err(VersionError::Moved),
         SCHEMA => Ok(()),
         old if (1..SCHEMA).contains(&old) => Err(VersionError::Old(old)),
         other => Err(VersionError::Kind(format!(

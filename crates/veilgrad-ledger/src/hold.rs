@@ -1,4 +1,4 @@
-//! Holds: a run that declared its plan reserves budget for all of it, as long as its process lives.
+//! Holds on files: a run that declared its plan reserves budget for all of it, as long as its process lives.
 //!
 //! A hold is a lock on an empty file, `LEDGER.holds/RUN`, which the operating system releases when the
 //! process ends in any way: no process ids or clocks are involved. It is taken under the ledger's
@@ -14,7 +14,7 @@ use crate::error::{StoreError, file_error};
 use crate::files::{beside, open_itself};
 
 /// The hold of a run, until it is dropped.
-pub(crate) struct Hold {
+pub(crate) struct FileHold {
     /// Locked as long as it is open.
     _file: File,
     path: PathBuf,
@@ -25,7 +25,7 @@ fn directory_of(database: &Path) -> PathBuf {
     beside(database, ".holds")
 }
 
-impl Hold {
+impl FileHold {
     /// Takes the hold of a run that is about to be opened, and removes the files of ended processes. The caller has
     /// the ledger's lock.
     pub(crate) fn take(database: &Path, run: &str) -> Result<Self, StoreError> {
@@ -64,7 +64,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for FileHold {
     fn drop(&mut self) {
         // A forked child has a copy, but the hold belongs to its parent.
         if self.process.is_current() {

@@ -1,60 +1,24 @@
 //! Opening, verifying, reading and appending to a ledger.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use veilgrad_events::{
     Budget, Epsilon, Event, Folded, History, LedgerError, Mode, Pricing, ProcessIdentity, RunHeader,
 };
 
-use crate::anchor::{self, Anchor};
-use crate::chain::{Chained, Hash, Head};
-use crate::database::{Rows, insert, open_to_read, prepare};
+use crate::author::Author;
+use crate::chain::{Chained, Head};
 use crate::entry::Entry;
-use crate::error::{StoreError, file_error};
-use crate::files::{
-    Identity, VersionError, anchor_path, beside, check_version, find, sync_directory,
-};
-use crate::hold::is_held;
-use crate::schema::{STEPS, migrate};
+use crate::error::StoreError;
+use crate::files::anchor_path;
+use crate::location::Location;
+use crate::options::Options;
+use crate::postgresql::Postgres;
+use crate::sqlite::Sqlite;
 use crate::state::{NewPlan, State, check_budget};
+use crate::store::{Rows, Store, Verified, Visitor};
 use crate::witness::Witness;
-
-/// The SQLite option that keeps the WAL when the last handle closes.
-const KEEP_WAL: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-/// The default time to wait for another process that writes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The most rows that are durable in the anchor only. Syncing the WAL with every charge would take twice as long.
-const MAX_UNSYNCED_ROWS: usize = 16;
-/// A WAL with more bytes than this is checkpointed into the database.
-const CHECKPOINT_BYTES: u64 = 4 << 20;
-/// The bytes that a transaction writes besides its rows: the rest of a page of rows, and the page of the head.
-const TRANSACTION_OVERHEAD: u64 = 2 << 12;
-
-/// A function that is called with the number, bytes and hash of a row.
-type Visitor<'a> = dyn FnMut(u64, &[u8], Hash) -> Result<(), StoreError> + 'a;
-
-/// Options for opening a ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// Allow a network file system, whose locks and syncs may not be reliable.
-    pub allow_network: bool,
-    /// How long to wait for another process that holds the ledger. After that the result is
-    /// [`StoreError::Busy`], and nothing is appended. 60 seconds by default.
-    pub patience: Duration,
-    /// Where to write the head after every charge, in addition to the ledger.
-    pub witness: Option<Witness>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { allow_network: false, patience: PATIENCE, witness: None }
-    }
-}
 
 /// An open privacy ledger.
 ///
@@ -90,124 +54,55 @@ impl Default for Options {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Ledger {
-    pub(crate) path: PathBuf,
-    pub(crate) connection: Connection,
-    pub(crate) anchor: Anchor,
-    identity: Identity,
+    location: Location,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) verified: Verified,
     witness: Option<Witness>,
     /// The process that may append; `None` if the ledger was opened read-only.
     process: Option<ProcessIdentity>,
-    patience: Duration,
-    pub(crate) head: Head,
-    pub(crate) state: State,
-    /// Rows that are in the anchor but not in the database yet.
-    pub(crate) pending: Rows,
-    /// Rows that this handle committed since the WAL was last synced. They are durable in the anchor.
-    pub(crate) unsynced: Vec<Vec<u8>>,
-    /// The number of bytes written to the WAL since the last checkpoint.
-    wal_bytes: u64,
-    /// Whether rows of other processes may not be on disk yet.
-    pub(crate) others_unsynced: bool,
-    pub(crate) poisoned: bool,
 }
 
 impl Ledger {
-    /// Opens a ledger to charge it. Verifies all of it, and appends a `recovered` row if the database is ahead of
-    /// its anchor.
+    /// Opens a ledger to charge it. Verifies all of it. If a file is ahead of its anchor, appends a `recovered` row.
     ///
     /// # Errors
     /// When it is not a ledger, does not verify, cannot be written, or is on a network file system, or the identity of
     /// this process cannot be determined.
-    pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = find(path, options.allow_network)?;
-        let path = path.as_path();
-        let anchor = Anchor::open(path, true)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        if connection.is_readonly("main")? {
-            return Err(StoreError::Refused(format!(
-                "{} is read-only, and charges must be written",
-                path.display()
-            )));
-        }
-        // Until all of it is verified, closing this handle must not change the files.
-        connection.set_db_config(KEEP_WAL, true)?;
-        prepare(path, &connection, options.patience)?;
-        if matches!(check_version(&connection), Err(VersionError::Backup)) {
-            return Err(StoreError::Refused(format!(
-                "{} is a backup, which lacks what was charged since; to continue from it, import it into a \
-                 new ledger or into one that has those charges",
-                path.display()
-            )));
-        }
-        let process = ProcessIdentity::current()?;
-        let mut ledger = Self::new(path, connection, anchor, Some(process), options.patience);
-        // Reads most of it before the lock is taken, so that others wait less.
-        ledger.catch_up()?;
-        let _lock = ledger.anchor.lock(ledger.patience)?;
-        let connection = &ledger.connection;
-        let mode: String =
-            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-        if mode != "wal" {
-            return Err(StoreError::Refused(format!("its journal cannot be a WAL, but is {mode}")));
-        }
-        // This code syncs the WAL, not SQLite: rows that are not synced are durable in the anchor.
-        ledger.connection.pragma_update(None, "synchronous", "NORMAL")?;
-        ledger.connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        if let Err(VersionError::Old(version)) = check_version(&ledger.connection) {
-            let transaction =
-                ledger.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            migrate(&transaction, &STEPS, version)?;
-            transaction.commit()?;
-        }
-        // The process that created the WAL may have died before its directory entry was on disk.
-        sync_directory(path)?;
-        ledger.recover()?;
-        ledger.identity = Identity::of(path);
-        // Killed processes may have left a long WAL.
-        let wal = std::fs::metadata(beside(path, "-wal"));
-        ledger.wal_bytes = wal.map_or(0, |wal| wal.len());
-        ledger.connection.set_db_config(KEEP_WAL, false)?;
-        ledger.witness = options.witness;
-        Ok(ledger)
+    pub fn open(location: impl Into<Location>, options: Options) -> Result<Self, StoreError> {
+        let (location, mut verified) = (location.into(), Verified::default());
+        let process = Some(ProcessIdentity::current()?);
+        let store: Box<dyn Store> = match &location {
+            Location::File(path) => Box::new(Sqlite::open(path, &options, &mut verified)?),
+            Location::Postgres(address) => {
+                Box::new(Postgres::open(address, &options, &mut verified)?)
+            }
+        };
+        Ok(Self { location, store, verified, witness: options.witness, process })
     }
 
     /// Opens a ledger read-only: verifies all of it and changes nothing.
     ///
     /// # Errors
     /// When it is not a ledger, does not verify, or is on a network file system.
-    pub fn read(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = find(path, options.allow_network)?;
-        let path = path.as_path();
-        let anchor = Anchor::open(path, false)?;
-        let connection = open_to_read(path, options.patience)?;
-        let mut ledger = Self::new(path, connection, anchor, None, options.patience);
-        ledger.catch_up()?;
-        Ok(ledger)
+    pub fn read(location: impl Into<Location>, options: Options) -> Result<Self, StoreError> {
+        let (location, mut verified) = (location.into(), Verified::default());
+        let store: Box<dyn Store> = match &location {
+            Location::File(path) => Box::new(Sqlite::read(path, &options, &mut verified)?),
+            Location::Postgres(address) => {
+                Box::new(Postgres::read(address, &options, &mut verified)?)
+            }
+        };
+        Ok(Self { location, store, verified, witness: None, process: None })
     }
 
-    fn new(
-        path: &Path,
-        connection: Connection,
-        anchor: Anchor,
-        process: Option<ProcessIdentity>,
-        patience: Duration,
-    ) -> Self {
-        Self {
-            path: path.to_owned(),
-            connection,
-            anchor,
-            identity: Identity::of(path),
-            witness: None,
-            process,
-            patience,
-            head: Head::default(),
-            state: State::default(),
-            pending: Vec::new(),
-            unsynced: Vec::new(),
-            wal_bytes: 0,
-            others_unsynced: false,
-            poisoned: false,
+    /// Whether there is a ledger at a location. A damaged one counts.
+    ///
+    /// # Errors
+    /// When a server cannot be asked.
+    pub fn exists(location: &Location, options: &Options) -> Result<bool, StoreError> {
+        match location {
+            Location::File(path) => Ok(path.exists()),
+            Location::Postgres(address) => Postgres::exists(address, options),
         }
     }
 
@@ -217,36 +112,39 @@ impl Ledger {
         entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
         pricing: Option<&dyn Pricing>,
     ) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let before = self.verified.head.sequence;
+        let appended = self.store.lock(&mut self.verified).and_then(|()| {
+            let entries = entries(self)?;
+            self.write(&entries, pricing)
+        });
+        // Other processes need not wait for the witness.
+        self.store.unlock();
+        appended?;
+        match &self.witness {
+            Some(witness) if self.verified.head.sequence > before => {
+                witness.record(&self.verified.head)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a ledger that was opened read-only, by another process, or whose last write failed.
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         let process = self
             .process
             .ok_or_else(|| StoreError::Refused("the ledger was opened read-only".to_owned()))?;
         if !process.is_current() {
             return Err(StoreError::Refused(LedgerError::Forked.to_string()));
         }
-        if self.poisoned {
+        if self.store.is_poisoned() {
             return Err(StoreError::Refused(LedgerError::Poisoned.to_string()));
         }
-        let lock = self.anchor.lock(self.patience)?;
-        if self.identity != Identity::of(&self.path) {
-            self.poisoned = true;
-            return Err(StoreError::Damaged(
-                "its files were removed or replaced while it was open".to_owned(),
-            ));
-        }
-        let before = self.head.sequence;
-        self.recover()?;
-        let entries = entries(self)?;
-        self.write(&entries, pricing)?;
-        // Other processes need not wait for the witness.
-        drop(lock);
-        match &self.witness {
-            Some(witness) if self.head.sequence > before => witness.record(&self.head),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Appends rows; the caller holds the lock and has caught up.
-    pub(crate) fn write(
+    fn write(
         &mut self,
         entries: &[Entry],
         pricing: Option<&dyn Pricing>,
@@ -254,66 +152,20 @@ impl Ledger {
         if entries.is_empty() {
             return Ok(());
         }
-        let rows = match self.stage(entries, pricing) {
-            Ok(rows) => rows,
-            Err(error) => {
-                // Back to the state on disk.
-                self.reset();
-                self.catch_up()?;
-                return Err(error);
-            }
-        };
-        let Some((sequence, _, hash)) = rows.last() else { return Ok(()) };
-        let head = Head { id: self.state.id.clone(), sequence: *sequence, hash: *hash };
-        // The database first: if another process holds it, nothing has been written.
-        if let Err(error) = execute(&self.connection, "BEGIN IMMEDIATE") {
-            self.reset();
-            self.catch_up()?;
-            return Err(StoreError::Busy(error.to_string()));
+        let written = self.stage(entries, pricing).and_then(|rows| {
+            let Some((sequence, _, hash)) = rows.last() else { return Ok(()) };
+            let id = self.verified.state.id.clone();
+            let head = Head { id, sequence: *sequence, hash: *hash };
+            self.store.append(&head, rows)?;
+            self.verified.head = head;
+            Ok(())
+        });
+        if written.is_err() && !self.store.is_poisoned() {
+            // Nothing was written: back to the stored state.
+            self.verified = Verified::default();
+            self.store.catch_up(&mut self.verified)?;
         }
-        // From here on the state on disk is unknown until all of it is written.
-        self.poisoned = true;
-        if let Err(error) = self.commit(&head, rows) {
-            // Other processes should not wait for a handle that failed.
-            let _ = execute(&self.connection, "ROLLBACK");
-            return Err(error);
-        }
-        self.head = head;
-        self.poisoned = false;
-        Ok(())
-    }
-
-    /// Commits rows in the open transaction and makes them durable: in the anchor if it has room for them, else in the
-    /// database's WAL.
-    fn commit(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
-        insert(&self.connection, &rows)?;
-        execute(&self.connection, "COMMIT")?;
-        let bytes: u64 = rows.iter().map(|(_, bytes, _)| bytes.len() as u64).sum();
-        self.wal_bytes += bytes + TRANSACTION_OVERHEAD;
-        self.unsynced.extend(rows.into_iter().map(|(_, bytes, _)| bytes));
-        let bytes = self.unsynced.iter().map(|row| row.len() + 1).sum::<usize>();
-        if self.unsynced.len() <= MAX_UNSYNCED_ROWS && bytes <= anchor::MAX_ROW_BYTES {
-            self.anchor.write(head, &self.unsynced)?;
-            return self.anchor.sync(false);
-        }
-        self.sync_wal()?;
-        self.anchor.write(head, &[])?;
-        self.anchor.sync(false)?;
-        if self.wal_bytes > CHECKPOINT_BYTES {
-            self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-            self.wal_bytes = 0;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn sync_wal(&mut self) -> Result<(), StoreError> {
-        let wal = beside(&self.path, "-wal");
-        // Opening and closing the WAL is harmless: SQLite has no locks on this file.
-        std::fs::File::open(&wal)
-            .and_then(|file| file.sync_data())
-            .map_err(|cause| file_error(&wal, cause))?;
-        self.unsynced.clear();
-        Ok(())
+        written
     }
 
     /// Applies entries to the state, checks the budgets of their datasets, and returns the rows to store.
@@ -322,7 +174,7 @@ impl Ledger {
         entries: &[Entry],
         pricing: Option<&dyn Pricing>,
     ) -> Result<Rows, StoreError> {
-        let (mut sequence, mut hash) = (self.head.sequence, self.head.hash);
+        let (mut sequence, mut hash) = (self.verified.head.sequence, self.verified.head.hash);
         let mut rows = Vec::with_capacity(entries.len());
         let (mut touched, mut plans) = (BTreeSet::new(), Vec::new());
         // Datasets that need budget beyond what running plans already hold.
@@ -333,23 +185,23 @@ impl Ledger {
                 Entry::Budget { budget } => Some(budget),
                 Entry::Import { entry, .. } => match &**entry {
                     Entry::Budget { budget } => Some(budget).filter(|budget| {
-                        let known = self.state.datasets.contains_key(&budget.dataset);
-                        !known && self.state.has_lost_rows()
+                        let known = self.verified.state.datasets.contains_key(&budget.dataset);
+                        !known && self.verified.state.has_lost_rows()
                     }),
                     _ => None,
                 },
                 _ => None,
             };
             if let Some(budget) = new_budget {
-                self.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
+                self.verified.state.check_new(&budget.dataset).map_err(StoreError::Refused)?;
             }
-            self.state.apply(sequence, entry).map_err(StoreError::Refused)?;
+            self.verified.state.apply(sequence, entry).map_err(StoreError::Refused)?;
             // Only charges and plans need room; other events are always appended.
             match entry {
                 Entry::Run { event: Event::Reserve(_), dataset, run, .. } => {
                     touched.insert(dataset);
                     // If the file of a hold was deleted, other runs may hold that budget by now.
-                    if !self.state.declared_plan(dataset, run) || !is_held(&self.path, run) {
+                    if !self.verified.state.declared_plan(dataset, run) || !self.is_held(run) {
                         needs_room.insert(dataset);
                     }
                 }
@@ -377,9 +229,9 @@ impl Ledger {
             let mut holding = BTreeSet::new();
             if needs_room.contains(name) {
                 holding = self.holding(name);
-                holding.retain(|number| *number <= self.head.sequence);
+                holding.retain(|number| *number <= self.verified.head.sequence);
             }
-            let Some(dataset) = self.state.datasets.get_mut(name) else { continue };
+            let Some(dataset) = self.verified.state.datasets.get_mut(name) else { continue };
             if let Some(reason) = dataset.insecure() {
                 return Err(StoreError::BudgetExhausted(format!(
                     "dataset {name:?} had a run that protects nothing ({reason}); its epsilon is \
@@ -393,12 +245,6 @@ impl Ledger {
                 .map_err(|why| StoreError::BudgetExhausted(format!("dataset {name:?}: {why}")))?;
         }
         Ok(rows)
-    }
-
-    pub(crate) fn reset(&mut self) {
-        self.pending.clear();
-        self.state = State::default();
-        self.head = Head::default();
     }
 
     /// Creates a dataset with a budget.
@@ -417,7 +263,7 @@ impl Ledger {
     pub fn tighten(&mut self, dataset: &str, epsilon: Epsilon) -> Result<(), StoreError> {
         let dataset = dataset.to_owned();
         let tighten = |ledger: &Self| {
-            let known = ledger.state.datasets.get(&dataset);
+            let known = ledger.verified.state.datasets.get(&dataset);
             if known.is_some_and(|known| epsilon.get() > known.budget.epsilon.get()) {
                 let why = "a budget may be lowered, never raised";
                 return Err(StoreError::Refused(why.to_owned()));
@@ -430,49 +276,49 @@ impl Ledger {
     /// The numbers of the runs of a dataset that hold budget for their whole plans now: those that declared a plan, are
     /// not closed, and whose processes are alive on this host.
     pub fn holding(&self, dataset: &str) -> BTreeSet<u64> {
-        let runs = self.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
+        let runs =
+            self.verified.state.datasets.get(dataset).into_iter().flat_map(|known| &known.runs);
         let open = runs
             .filter(|(_, run)| run.header.plan.is_some() && !run.closed && run.source.is_none());
-        let held = open.filter(|(_, run)| is_held(&self.path, &run.id));
-        held.map(|(number, _)| *number).collect()
+        let (numbers, ids): (Vec<u64>, Vec<&str>) =
+            open.map(|(number, run)| (*number, run.id.as_str())).unzip();
+        let held = self.store.held(&ids);
+        numbers.into_iter().zip(held).filter(|(_, held)| *held).map(|(number, _)| number).collect()
+    }
+
+    fn is_held(&self, run: &str) -> bool {
+        self.store.held(&[run]).into_iter().all(|held| held)
     }
 
     /// The datasets, budgets and runs of the ledger.
     pub const fn state(&self) -> &State {
-        &self.state
+        &self.verified.state
     }
 
     /// The head of the hash chain.
     pub const fn head(&self) -> &Head {
-        &self.head
+        &self.verified.head
     }
 
-    /// The path of the database.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the ledger is.
+    pub const fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// Who wrote each row, by its number, in a ledger on a server; empty for a file.
+    ///
+    /// # Errors
+    /// When the rows cannot be read.
+    pub fn authors(&self) -> Result<BTreeMap<u64, Author>, StoreError> {
+        self.store.authors()
     }
 
     /// Calls `visitor` with every row: its number, bytes and hash.
     ///
     /// # Errors
-    /// When the database cannot be read, or the visitor fails.
+    /// When the rows cannot be read, or the visitor fails.
     pub fn visit_rows(&self, visitor: &mut Visitor<'_>) -> Result<(), StoreError> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT sequence, bytes, hash FROM event WHERE sequence <= ?1 ORDER BY sequence",
-        )?;
-        // Pending rows may be in the database by now; they are visited once.
-        let stored = self.head.sequence.saturating_sub(self.pending.len() as u64);
-        let last = i64::try_from(stored).unwrap_or(i64::MAX);
-        let mut rows = statement.query([last])?;
-        while let Some(row) = rows.next()? {
-            let sequence: i64 = row.get(0)?;
-            let (bytes, hash): (Vec<u8>, Vec<u8>) = (row.get(1)?, row.get(2)?);
-            let hash = Hash::from_slice(&hash)
-                .ok_or_else(|| StoreError::Damaged(format!("row {sequence} has no hash")))?;
-            visitor(u64::try_from(sequence).unwrap_or(0), &bytes, hash)?;
-        }
-        // Rows that are only in the anchor are charged as well.
-        self.pending.iter().try_for_each(|(sequence, bytes, hash)| visitor(*sequence, bytes, *hash))
+        self.store.visit(&self.verified, visitor)
     }
 
     /// Checks that the chain contains this head, such as a published one or that of a checkpoint.
@@ -480,20 +326,13 @@ impl Ledger {
     /// # Errors
     /// When it does not: the ledger was rolled back, or it is a different ledger.
     pub fn contains(&self, head: &Head) -> Result<(), StoreError> {
-        if head.id != self.head.id {
+        if head.id != self.verified.head.id {
             return Err(StoreError::Damaged(format!(
                 "it is ledger {}, and the head is of ledger {}",
-                self.head.id, head.id
+                self.verified.head.id, head.id
             )));
         }
-        let sequence = i64::try_from(head.sequence).unwrap_or(i64::MAX);
-        let hash: Option<Vec<u8>> = self
-            .connection
-            .query_row("SELECT hash FROM event WHERE sequence = ?1", [sequence], |row| row.get(0))
-            .optional()?;
-        let pending = self.pending.iter().find(|(sequence, _, _)| *sequence == head.sequence);
-        let stored = hash.as_deref().and_then(Hash::from_slice);
-        match stored.or(pending.map(|(_, _, hash)| *hash)) {
+        match self.store.hash_of(head.sequence)? {
             Some(hash) if hash == head.hash => Ok(()),
             Some(_) => Err(StoreError::Damaged(format!(
                 "row {} is not the one of the head: this is another branch",
@@ -501,7 +340,7 @@ impl Ledger {
             ))),
             None => Err(StoreError::Damaged(format!(
                 "it ends at row {}, and the head is row {}: it was rolled back",
-                self.head.sequence, head.sequence
+                self.verified.head.sequence, head.sequence
             ))),
         }
     }
@@ -510,27 +349,6 @@ impl Ledger {
     pub fn anchor_path(database: &Path) -> PathBuf {
         anchor_path(database)
     }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        // After a failure, the files are left unchanged for inspection.
-        if self.poisoned || !self.unsynced.is_empty() && self.sync_wal().is_err() {
-            let _ = self.connection.set_db_config(KEEP_WAL, true);
-        }
-    }
-}
-
-fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<usize> {
-    connection.prepare_cached(statement)?.execute([])
-}
-
-/// 32 random hexadecimal digits.
-pub(crate) fn random_id() -> Result<String, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::Refused(format!("no random numbers: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl History for Ledger {

@@ -24,6 +24,7 @@ pub mod format {}
 
 mod anchor;
 mod audit;
+mod author;
 mod backup;
 mod chain;
 mod create;
@@ -34,26 +35,41 @@ mod error;
 mod exchange;
 mod files;
 mod hold;
+mod id;
 mod ledger;
+mod location;
 mod name;
 mod open_run;
+mod options;
+#[cfg(feature = "postgres")]
+mod postgresql;
+#[cfg(not(feature = "postgres"))]
+#[path = "without_postgresql.rs"]
+mod postgresql;
 mod recover;
+mod relocate;
 mod repair;
 mod run_state;
 mod schema;
+mod sqlite;
 mod state;
+mod store;
 mod tally;
 mod witness;
 
+pub use author::Author;
 pub use chain::{Chained, Hash, Head};
 pub use dataset::DatasetLedger;
 pub use entry::Entry;
 pub use error::StoreError;
 pub use exchange::{Imported, Line, with_head};
-pub use ledger::{Ledger, Options};
+pub use ledger::Ledger;
+pub use location::{Location, PostgresUrl, without_passwords};
 pub use open_run::Begun;
+pub use options::Options;
 pub use repair::Repaired;
 pub use run_state::RunState;
+pub use schema::MIGRATION;
 pub use state::{Dataset, State};
 pub use witness::Witness;
 

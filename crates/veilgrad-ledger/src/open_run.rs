@@ -1,6 +1,5 @@
 //! Opening a durable run on a dataset with a budget, in one call.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use veilgrad_events::{Budget, Pricing, Run, RunHeader};
@@ -8,7 +7,9 @@ use veilgrad_events::{Budget, Pricing, Run, RunHeader};
 use crate::dataset::DatasetLedger;
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::ledger::{Ledger, Options};
+use crate::ledger::Ledger;
+use crate::location::Location;
+use crate::options::Options;
 use crate::state::check_budget;
 
 /// What opening a dataset created. With a new budget nothing that was spent elsewhere counts, so tell the user.
@@ -23,23 +24,24 @@ pub enum Begun {
 }
 
 impl Ledger {
-    /// Opens or creates the ledger at a path, and creates the dataset with this budget if it does not exist. An
+    /// Opens or creates the ledger, and creates the dataset with this budget if it does not exist. An
     /// existing budget is not changed.
     ///
     /// # Errors
     /// As for [`open_or_create`](Self::open_or_create) and [`create_budget`](Self::create_budget).
     pub fn open_dataset(
-        path: &Path,
+        location: impl Into<Location>,
         options: Options,
         budget: &Budget,
     ) -> Result<(Self, Begun), StoreError> {
         check_budget(budget).map_err(StoreError::Refused)?;
-        let existed = path.exists();
-        let mut ledger = Self::open_or_create(path, options)?;
+        let location = location.into();
+        let existed = Self::exists(&location, &options)?;
+        let mut ledger = Self::open_or_create(location, options)?;
         let mut begun = Begun::Nothing;
         ledger.append(
             |ledger| {
-                if ledger.state.datasets.contains_key(&budget.dataset) {
+                if ledger.state().datasets.contains_key(&budget.dataset) {
                     return Ok(Vec::new());
                 }
                 begun = if existed { Begun::Budget } else { Begun::Ledger };
@@ -89,14 +91,14 @@ impl Ledger {
     /// # }
     /// ```
     pub fn open_run(
-        path: &Path,
+        location: impl Into<Location>,
         options: Options,
         budget: &Budget,
         header: RunHeader,
         pricing: Arc<dyn Pricing + Send + Sync>,
     ) -> Result<(Run<DatasetLedger>, Begun), StoreError> {
-        let (ledger, begun) = Self::open_dataset(path, options, budget)?;
-        let known = ledger.state.datasets.get(&budget.dataset).map(|known| known.budget.delta);
+        let (ledger, begun) = Self::open_dataset(location, options, budget)?;
+        let known = ledger.state().datasets.get(&budget.dataset).map(|known| known.budget.delta);
         if let Some(delta) = known.filter(|delta| *delta != budget.delta) {
             return Err(StoreError::Refused(format!(
                 "the budget of {:?} is for delta {:e}, not {:e}",

@@ -14,7 +14,9 @@ use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::files::{VersionError, beside, check_version, find, open_unchanging};
 use crate::hold::is_in_use;
-use crate::ledger::{Ledger, Options, random_id};
+use crate::id::random_id;
+use crate::ledger::Ledger;
+use crate::options::Options;
 use crate::schema::APPLICATION;
 use crate::state::{LOST_ROWS, State};
 
@@ -92,11 +94,11 @@ impl Ledger {
             }
         }
         let path = find(damaged, options.allow_network)?;
-        if open_unchanging(&path)
-            .is_ok_and(|database| matches!(check_version(&database), Err(VersionError::Backup)))
-        {
+        if open_unchanging(&path).is_ok_and(|database| {
+            matches!(check_version(&database), Err(VersionError::Backup | VersionError::Moved))
+        }) {
             return Err(StoreError::Refused(format!(
-                "{} is a backup, which lacks what was charged since: make another one, or repair the ledger",
+                "{} is a backup or was moved, and lacks what was charged since: make another one, or repair the ledger",
                 damaged.display()
             )));
         }

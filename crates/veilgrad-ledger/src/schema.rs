@@ -10,6 +10,8 @@ use crate::error::StoreError;
 pub(crate) const APPLICATION: i32 = 0x5665_694c;
 /// The application id of a backup, which is never charged: "VeiB".
 pub(crate) const BACKUP: i32 = 0x5665_6942;
+/// The application id of a ledger that was moved elsewhere, and is not charged here any more: "VeiM".
+pub(crate) const MOVED: i32 = 0x5665_694d;
 
 /// The migration from version i to version i + 1. A released step never changes.
 pub(crate) const STEPS: [&str; 1] = ["
@@ -28,6 +30,10 @@ BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
 CREATE TRIGGER event_delete BEFORE DELETE ON event
 BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
 "];
+
+/// The SQL that makes the tables, functions and roles of a ledger on PostgreSQL: `psql DATABASE < FILE`, as a role that may
+/// create roles.
+pub const MIGRATION: &str = include_str!("../migrations/postgresql-1.sql");
 
 /// The version of the tables and of the meaning of rows.
 pub(crate) const SCHEMA: i32 = STEPS.len() as i32;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use veilgrad_events::{Delta, Epsilon, RecordUnit};
-use veilgrad_ledger::Head;
+use veilgrad_ledger::{Head, Location};
 
-use super::{Neighbours, checked, target_epsilon, unit};
+use super::{Neighbours, checked, location, target_epsilon, unit};
 use crate::error::Error;
 use crate::{example, ledger_place};
 
@@ -29,19 +29,19 @@ pub(crate) enum Budget {
 
 #[derive(Debug, Args)]
 pub(crate) struct LedgerFile {
-    /// The ledger database; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in $XDG_STATE_HOME
-    /// (~/.local/state).
-    #[arg(long, value_name = "FILE")]
-    ledger: Option<PathBuf>,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE; by default $VEILGRAD_LEDGER, else veilgrad/ledger.db in
+    /// $XDG_STATE_HOME (~/.local/state).
+    #[arg(long, value_name = "FILE|URL", value_parser = location(), value_hint = ValueHint::AnyPath)]
+    ledger: Option<Location>,
 }
 
 impl LedgerFile {
-    pub(crate) fn to_read(&self) -> Result<PathBuf, Error> {
-        ledger_place::to_read(self.ledger.as_deref())
+    pub(crate) fn to_read(&self) -> Result<Location, Error> {
+        ledger_place::to_read(self.ledger.as_ref())
     }
 
-    pub(crate) fn to_write(&self) -> Result<PathBuf, Error> {
-        ledger_place::to_write(self.ledger.as_deref())
+    pub(crate) fn to_write(&self) -> Result<Location, Error> {
+        ledger_place::to_write(self.ledger.as_ref())
     }
 }
 
@@ -117,6 +117,13 @@ pub(crate) enum Ledger {
     /// Write a verified copy, even while others charge. It can be read and imported, not charged.
     #[command(after_help = example::LEDGER_BACKUP)]
     Backup(Backup),
+    /// Move a ledger, such as from a file to PostgreSQL and back: the same rows and hashes. The old one can still be read, and
+    /// refuses charges.
+    #[command(after_help = example::LEDGER_MOVE)]
+    Move(Move),
+    /// Print the SQL that makes the tables, functions and roles of a ledger on PostgreSQL.
+    #[command(after_help = example::LEDGER_MIGRATION)]
+    Migration,
     /// Write a new ledger from the provable rows of a damaged one. A repair never lowers a charge.
     #[command(after_help = example::LEDGER_REPAIR)]
     Repair(Repair),
@@ -132,22 +139,35 @@ pub(crate) struct Repair {
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Location,
     /// The new file; an existing file is never overwritten.
     pub(crate) destination: PathBuf,
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Move {
+    /// The ledger to move.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) from: Location,
+    /// A new file, or postgres://USER@HOST/DATABASE with the tables of `ledger migration` and no ledger.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) to: Location,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct LedgerPath {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Location,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Location,
     /// A head that was published or kept in a checkpoint: the ledger must contain it.
     #[arg(long, value_name = "HEAD")]
     pub(crate) against: Option<Head>,
@@ -155,8 +175,9 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// The ledger database.
-    pub(crate) ledger: PathBuf,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Location,
     /// jsonl: every row with its hash, to import; csv: the same for spreadsheets; rounds: what
     /// `account` reads.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
@@ -175,10 +196,12 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The ledger database; a new one if there is none.
-    pub(crate) ledger: PathBuf,
-    /// An export in JSON Lines, or a backup; '-' is stdin.
-    pub(crate) file: PathBuf,
+    /// The ledger: a file, or postgres://USER@HOST/DATABASE; a new one if there is none.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) ledger: Location,
+    /// An export in JSON Lines, a backup, or another ledger; '-' is stdin.
+    #[arg(value_parser = location(), value_hint = ValueHint::AnyPath)]
+    pub(crate) file: Location,
     /// Accept an export of an earlier version, which does not end with its head. You must know that no row is missing.
     #[arg(long)]
     pub(crate) allow_no_head: bool,

@@ -157,7 +157,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         run_ids: facts.runs.to_vec(),
         ledger: LedgerPlace {
             head,
-            path: facts.directory.map(|directory| path::relative(directory, facts.ledger.path())),
+            path: facts.directory.map(|directory| path::stored(directory, facts.ledger.location())),
         },
         newer: facts.newer.clone(),
         model: facts.model.clone(),

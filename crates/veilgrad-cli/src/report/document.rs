@@ -145,7 +145,7 @@ pub(crate) struct Start {
 pub(crate) struct LedgerPlace {
     #[serde(flatten)]
     pub(crate) head: Head,
-    /// Its path, relative to the directory of results.
+    /// Its path, relative to the directory of results, or its address without a password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<PathBuf>,
 }

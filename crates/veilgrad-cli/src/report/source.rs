@@ -6,13 +6,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_events::{Event, Insecure};
-use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, StoreError};
+use veilgrad_ledger::{Entry, Head as LedgerHead, Ledger, Location, Options, StoreError};
 
 use super::compute::{Facts, of_run};
 use super::document::{Audit, LedgerPlace, Metric, Model, Newer, Report, Start, TunedResult};
 use crate::argument::{Common, RunOf};
 use crate::error::Error;
 use crate::hash::sha256;
+use crate::path;
 
 /// What is read from `report.json`: which ledger, dataset and runs, and facts that do not affect the guarantee.
 #[derive(Deserialize)]
@@ -42,7 +43,7 @@ pub(crate) fn read(of: &RunOf, common: &Common) -> Result<Report, Error> {
 }
 
 /// Whether the ledger that results name is where they say. True for a ledger itself.
-pub(crate) fn has_ledger(run: &Path) -> Result<bool, Error> {
+pub(crate) fn has_ledger(run: &Path, options: &Options) -> Result<bool, Error> {
     let file = report_file(run);
     if Ledger::anchor_path(&file).exists() {
         return Ok(true);
@@ -55,7 +56,7 @@ pub(crate) fn has_ledger(run: &Path) -> Result<bool, Error> {
         path: file.display().to_string(),
         cause: error.to_string(),
     })?;
-    Ok(named_ledger(&stored, directory_of(&file)).exists())
+    Ok(Ledger::exists(&named_ledger(&stored, directory_of(&file)), options)?)
 }
 
 fn report_file(run: &Path) -> PathBuf {
@@ -73,13 +74,14 @@ pub(crate) fn read_with_ledger(
     of: &RunOf,
     common: &Common,
 ) -> Result<(Report, Option<Ledger>), Error> {
-    let file = report_file(&of.run);
+    let Some(run) = of.run.file() else { return of_ledger(&of.run, of, common) };
+    let file = report_file(run);
     if Ledger::anchor_path(&file).exists() {
-        return of_ledger(&file, of, common);
+        return of_ledger(&file.into(), of, common);
     }
     let bytes = crate::ledger::read_bytes(&file)?;
     if bytes.starts_with(crate::ledger::DATABASE) {
-        return of_ledger(&file, of, common);
+        return of_ledger(&file.into(), of, common);
     }
     let name = file.display().to_string();
     if of.dataset.is_some() {
@@ -95,7 +97,8 @@ pub(crate) fn read_with_ledger(
         serde_json::from_slice(&bytes).map_err(|error| data_error(error.to_string()))?;
     let written: LedgerHead = stored.ledger.head.head.parse().map_err(data_error)?;
     let directory = directory_of(&file);
-    let ledger = Ledger::read(&find_ledger(&stored, &name, directory, of)?, common.options())?;
+    let ledger = find_ledger(&stored, &name, directory, of, common)?;
+    let ledger = Ledger::read(ledger, common.options())?;
     ledger.contains(&written)?;
     check_runs(&ledger, &stored, &name)?;
     let other_model = other_model(&stored, directory);
@@ -124,14 +127,17 @@ pub(crate) fn read_with_ledger(
 }
 
 /// The report of a dataset of a ledger, whichever program trained on it.
-fn of_ledger(path: &Path, of: &RunOf, common: &Common) -> Result<(Report, Option<Ledger>), Error> {
+fn of_ledger(
+    location: &Location,
+    of: &RunOf,
+    common: &Common,
+) -> Result<(Report, Option<Ledger>), Error> {
     if of.ledger.is_some() || of.unverified {
         return Err(Error::Usage(format!(
-            "--ledger and --unverified are for directories of results, and {} is a ledger",
-            path.display()
+            "--ledger and --unverified are for directories of results, and {location} is a ledger"
         )));
     }
-    let ledger = Ledger::read(path, common.options())?;
+    let ledger = Ledger::read(location, common.options())?;
     let dataset = crate::ledger::dataset(&ledger, of.dataset.as_deref())?;
     let report = of_run(&Facts {
         ledger: &ledger,
@@ -161,25 +167,26 @@ fn find_ledger(
     name: &str,
     directory: &Path,
     of: &RunOf,
-) -> Result<PathBuf, Error> {
+    common: &Common,
+) -> Result<Location, Error> {
     if let Some(path) = &of.ledger {
         return Ok(path.clone());
     }
-    let path = named_ledger(stored, directory);
-    if path.exists() {
-        return Ok(path);
+    let location = named_ledger(stored, directory);
+    if Ledger::exists(&location, &common.options())? {
+        return Ok(location);
     }
     Err(Error::Ledger(StoreError::Refused(format!(
-        "{name} names ledger {}, which is not at {}; pass it with --ledger FILE (or print what is stored, without \
+        "{name} names ledger {}, which is not at {location}; pass it with --ledger FILE (or print what is stored, without \
          computing it again, with --unverified)",
-        stored.ledger.head.id,
-        path.display()
+        stored.ledger.head.id
     ))))
 }
 
 /// Where results say that their ledger is.
-fn named_ledger(stored: &Stored, directory: &Path) -> PathBuf {
-    directory.join(stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db")))
+fn named_ledger(stored: &Stored, directory: &Path) -> Location {
+    let named = stored.ledger.path.as_deref().unwrap_or(Path::new("ledger.db"));
+    path::restored(directory, named)
 }
 
 /// A warning if the model beside a report is not the one that the report was written with.

@@ -221,8 +221,8 @@ fn ledger(found: &Found, place: &Place<'_>) -> Content {
 
 /// The report of a run, computed from its ledger again; labelled if the ledger is not there.
 fn run_report(found: &Found, place: &Place<'_>) -> Content {
-    let report = report::has_ledger(&found.path).and_then(|has_ledger| {
-        let (run, unverified) = (found.path.clone(), !has_ledger);
+    let report = report::has_ledger(&found.path, &place.options).and_then(|has_ledger| {
+        let (run, unverified) = (found.path.clone().into(), !has_ledger);
         let of = RunOf { run, dataset: None, ledger: None, unverified };
         report::read(&of, place.common)
     });

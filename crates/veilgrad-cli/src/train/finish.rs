@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
     let _alone = place.lock()?;
     let kept = place.read_run()?;
     let mut job = Job::new(kept.config.clone(), None)?;
-    let ledger = arguments.ledger.as_ref().unwrap_or(&kept.ledger);
+    let ledger = arguments.ledger.clone().unwrap_or_else(|| place.location(&kept));
     let ledger = Ledger::read(ledger, common.options())?;
     let account = restore(&mut job, &place.checkpoint(), &ledger)?;
     let dataset = ledger.state().datasets().get(&job.config.dataset());

@@ -26,14 +26,14 @@ pub(crate) mod vary;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use veilgrad_accounting::{Tightest, Tuning};
 use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
-use veilgrad_ledger::{Begun, DatasetLedger, Ledger, StoreError};
+use veilgrad_ledger::{Begun, DatasetLedger, Ledger, Location, StoreError};
 use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
 
 use crate::argument::{Common, RunOptions};
@@ -78,8 +78,10 @@ pub(crate) fn run(
     }
     let _alone = place.lock()?;
     let ledger = match &arguments.ledger {
-        None if arguments.resume => place.read_run().map_err(|_| no_checkpoint(&place))?.ledger,
-        given => ledger_place::to_write(given.as_deref())?,
+        None if arguments.resume => {
+            place.location(&place.read_run().map_err(|_| no_checkpoint(&place))?)
+        }
+        given => ledger_place::to_write(given.as_ref())?,
     };
     let waiting = Waiting::new(Duration::from_secs(arguments.wait), common);
     let mut session = Session { job, common, place, ledger, waiting };
@@ -172,7 +174,7 @@ struct Session<'a> {
     job: Job,
     common: &'a Common,
     place: Place,
-    ledger: PathBuf,
+    ledger: Location,
     waiting: Waiting,
 }
 
@@ -245,7 +247,7 @@ impl Session<'_> {
                 ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
             }));
         }
-        rows.push(("ledger", self.ledger.display().to_string()));
+        rows.push(("ledger", self.ledger.to_string()));
         rows.push(("results", self.place.0.display().to_string()));
         say(&table(&rows));
     }
@@ -370,7 +372,7 @@ impl Session<'_> {
         });
         run.map_err(|error| match error {
             StoreError::BudgetExhausted(why) => Error::Ledger(StoreError::BudgetExhausted(
-                format!("{why}, in {}; the data was not opened", self.ledger.display()),
+                format!("{why}, in {}; the data was not opened", self.ledger),
             )),
             other => Error::Ledger(other),
         })

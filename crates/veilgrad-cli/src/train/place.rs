@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use veilgrad_ledger::{Ledger, Options, StoreError};
+use veilgrad_ledger::{Ledger, Location, Options, StoreError};
 use veilgrad_nn::UnverifiedCheckpoint;
 
 use super::config::Config;
@@ -57,10 +57,10 @@ impl Place {
     }
 
     /// Stores the configuration and the path of the ledger.
-    pub(crate) fn write_run(&self, config: &Config, ledger: &Path) -> Result<(), Error> {
+    pub(crate) fn write_run(&self, config: &Config, ledger: &Location) -> Result<(), Error> {
         let mut config = config.clone();
         config.paths_mut().for_each(|path| *path = path::relative(&self.0, path));
-        let file = RunFile { schema: 1, ledger: path::relative(&self.0, ledger), config };
+        let file = RunFile { schema: 1, ledger: path::stored(&self.0, ledger), config };
         let text = serde_json::to_string(&file).map_err(Error::failure)?;
         write_file(&self.run_file(), format!("{text}\n").as_bytes())
     }
@@ -74,8 +74,12 @@ impl Place {
             cause: error.to_string(),
         })?;
         file.config.paths_mut().for_each(|path| *path = self.0.join(&*path));
-        file.ledger = self.0.join(&file.ledger);
         Ok(file)
+    }
+
+    /// Where the ledger of an unfinished run is.
+    pub(crate) fn location(&self, file: &RunFile) -> Location {
+        path::restored(&self.0, &file.ledger)
     }
 
     /// Removes the files that only an unfinished run needs.
@@ -85,23 +89,26 @@ impl Place {
     }
 
     /// The id of the ledger that a checkpoint or a report here names, and its path, if known.
-    fn named_ledger(&self) -> Option<(String, Option<PathBuf>)> {
+    fn named_ledger(&self) -> Option<(String, Option<Location>)> {
         let checkpoint = UnverifiedCheckpoint::read(&self.checkpoint()).ok();
         if let Some(head) = checkpoint.as_ref().and_then(UnverifiedCheckpoint::head) {
-            return Some((head.id.clone(), self.read_run().ok().map(|file| file.ledger)));
+            return Some((head.id.clone(), self.read_run().ok().map(|file| self.location(&file))));
         }
         let text = std::fs::read_to_string(self.0.join("report.json")).ok()?;
         let report: Value = serde_json::from_str(&text).ok()?;
         let id = report["ledger"]["id"].as_str()?.to_owned();
-        Some((id, report["ledger"]["path"].as_str().map(|path| self.0.join(path))))
+        Some((
+            id,
+            report["ledger"]["path"].as_str().map(|path| path::restored(&self.0, Path::new(path))),
+        ))
     }
 
     /// Refuses a ledger other than the one that results or a checkpoint here name, since what was spent there would not
     /// count.
-    pub(crate) fn check_ledger(&self, ledger: &Path, options: Options) -> Result<(), Error> {
+    pub(crate) fn check_ledger(&self, ledger: &Location, options: Options) -> Result<(), Error> {
         let Some((named, place)) = self.named_ledger() else { return Ok(()) };
-        let place = place.map_or(String::new(), |place| format!(", at {}", place.display()));
-        let used = match ledger.exists() {
+        let place = place.map_or(String::new(), |place| format!(", at {place}"));
+        let used = match Ledger::exists(ledger, &options)? {
             true => Ledger::read(ledger, options)?.head().id.clone(),
             false => "not there".to_owned(),
         };
@@ -112,8 +119,7 @@ impl Place {
         Err(Error::Ledger(StoreError::Refused(format!(
             "{here} was charged to ledger {named}{place}, and {ledger} is {used}; restore or name that \
              ledger, choose another --out, or pass --new-budget if what was spent there may be forgotten",
-            here = self.0.display(),
-            ledger = ledger.display()
+            here = self.0.display()
         ))))
     }
 }

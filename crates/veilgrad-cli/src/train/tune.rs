@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Tune, common: &Common) -> Result<(), Error> {
     job.tune = Some(Choice::new(&job.config, tuning, vary::describe(&arguments.vary))?);
     create_directory(&place.0)?;
     let _alone = place.lock()?;
-    let ledger = ledger_place::to_write(options.ledger.as_deref())?;
+    let ledger = ledger_place::to_write(options.ledger.as_ref())?;
     let waiting = Waiting::new(Duration::from_secs(options.wait), common);
     let mut session = Session { job, common, place, ledger, waiting };
     session.announce();

@@ -91,7 +91,7 @@ fn a_run_that_declares_exact_numerics_refuses_an_unverified_trainer_before_any_d
 fn when_noise_fails_nothing_is_released_and_one_thread_runs_no_record() {
     for threads in [1, 4] {
         let (mut engine, backend) = (engine(threads, Numerics::Exact), Counted::default());
-        let no_noise = |_: &RoundPlan, _| Err(NoiseError::TooManyGroups);
+        let no_noise = |_: &RoundPlan, _: &Sample, _| Err(NoiseError::TooManyGroups);
         let permit_of_failure = permit(&engine, Numerics::Exact);
         let failed = engine.round_with(&backend, permit_of_failure, &mut AllRecords, no_noise);
         assert!(matches!(failed, Err(TrainError::Noise(NoiseError::TooManyGroups))));

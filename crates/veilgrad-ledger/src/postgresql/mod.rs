@@ -1,0 +1,467 @@
+//! The rows of a ledger in a PostgreSQL database, which several hosts share.
+//!
+//! A charge is one transaction: the function `lock_head` of [`MIGRATION`](crate::MIGRATION) makes every other charge wait,
+//! the client reads what is new and checks the budget, and `append` adds the rows. The commit waits until they are on
+//! disk. If no answer to the commit comes, the rows may be there: they are charged if they are, no permit exists for
+//! them, and the handle refuses everything.
+
+mod connect;
+mod password;
+mod session;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::author::Author;
+use crate::chain::{Chained, Hash, Head};
+use crate::error::{StoreError, exists_already};
+use crate::location::PostgresUrl;
+use crate::options::Options;
+use crate::store::{Hold, Rows, Store, Verified, Visitor};
+use session::{Failure, Session, decode_hex, number};
+
+/// The setting with which the server answers a commit after it is on disk.
+const ON_DISK: &str = "on";
+/// How many rows are read at once.
+const BATCH: usize = 4096;
+/// How often a transaction is repeated that the server refused because of another one.
+const REPETITIONS: u32 = 8;
+/// What the functions of the migration do, in the order of their names. An altered function has another hash.
+const FUNCTIONS: &str = "SELECT string_agg(proname || ' ' || prosecdef || ' ' || prosrc, '|' ORDER BY proname) FROM pg_proc \
+                         WHERE pronamespace = 'veilgrad'::regnamespace";
+/// Triggers that are there and not disabled.
+const TRIGGERS: &str = "SELECT string_agg(tgname || ' ' || tgtype || ' ' || tgenabled || ' ' || tgfoid::regproc, '|' ORDER BY \
+                        tgname) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'veilgrad.event'::regclass";
+/// Rights of others than the owner, on tables and functions.
+const RIGHTS: &str = "SELECT string_agg(line, '|' ORDER BY line) FROM (\
+     SELECT relname || ' ' || privilege_type || ' ' || coalesce(r.rolname, 'PUBLIC') AS line FROM pg_class c, \
+     aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
+     WHERE c.relnamespace = 'veilgrad'::regnamespace AND c.relkind = 'r' AND a.grantee <> c.relowner UNION \
+     SELECT proname || ' ' || privilege_type || ' ' || coalesce(r.rolname, 'PUBLIC') FROM pg_proc p, \
+     aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
+     WHERE p.pronamespace = 'veilgrad'::regnamespace AND a.grantee <> p.proowner) AS rights";
+/// What `RIGHTS` and `TRIGGERS` answer after the migration.
+const EXPECTED_RIGHTS: &str = "append EXECUTE veilgrad_charge|event SELECT veilgrad_read|head SELECT veilgrad_read|\
+                               lock_head EXECUTE veilgrad_charge|retire EXECUTE veilgrad_administer";
+/// Before each row that is updated or deleted (27), before truncation (34).
+const EXPECTED_TRIGGERS: &str =
+    "event_change 27 O veilgrad.refuse_change|event_truncate 34 O veilgrad.refuse_change";
+
+/// A ledger on PostgreSQL.
+pub(crate) struct Postgres {
+    address: PostgresUrl,
+    session: Arc<Mutex<Session>>,
+    patience: Duration,
+    /// Whether a transaction has the lock.
+    locked: bool,
+    poisoned: bool,
+}
+
+impl Postgres {
+    /// Opens a ledger to charge it: verifies all of it.
+    pub(crate) fn open(
+        address: &PostgresUrl,
+        options: &Options,
+        verified: &mut Verified,
+    ) -> Result<Self, StoreError> {
+        let mut store = Self::connect(address, options)?;
+        store.session().check_durable()?;
+        if store.is_retired() {
+            let why = format!("{address} was moved elsewhere, where it is charged now");
+            return Err(StoreError::Refused(why));
+        }
+        store.read_all(verified)?;
+        Ok(store)
+    }
+
+    /// Opens a ledger to read it: verifies all of it.
+    pub(crate) fn read(
+        address: &PostgresUrl,
+        options: &Options,
+        verified: &mut Verified,
+    ) -> Result<Self, StoreError> {
+        let mut store = Self::connect(address, options)?;
+        store.read_all(verified)?;
+        Ok(store)
+    }
+
+    /// Whether the tables are there and have rows.
+    pub(crate) fn exists(address: &PostgresUrl, options: &Options) -> Result<bool, StoreError> {
+        Self::connect(address, options)?.session().has_rows()
+    }
+
+    /// Checks that this role may create a ledger here.
+    pub(crate) fn check_may_create(
+        address: &PostgresUrl,
+        options: &Options,
+    ) -> Result<(), StoreError> {
+        let store = Self::connect(address, options)?;
+        let mut session = store.session();
+        session.check_durable()?;
+        if session.is_administrator()? {
+            return Ok(());
+        }
+        Err(StoreError::Refused(format!("{address}: this role is not in veilgrad_administer")))
+    }
+
+    /// Appends the first rows of a ledger.
+    pub(crate) fn create(
+        address: &PostgresUrl,
+        options: &Options,
+        head: &Head,
+        rows: Rows,
+    ) -> Result<(), StoreError> {
+        let mut store = Self::connect(address, options)?;
+        store.session().check_durable()?;
+        let mut verified = Verified::default();
+        let created = store.lock(&mut verified).and_then(|()| {
+            if verified.head.sequence > 0 {
+                return Err(exists_already(&address.to_string()));
+            }
+            store.append(head, rows)
+        });
+        store.unlock();
+        created
+    }
+
+    fn connect(address: &PostgresUrl, options: &Options) -> Result<Self, StoreError> {
+        let mut session = Session::connect(address, options.patience)?;
+        session.check_version()?;
+        let (address, patience) = (address.clone(), options.patience);
+        let session = Arc::new(Mutex::new(session));
+        Ok(Self { address, session, patience, locked: false, poisoned: false })
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads and verifies everything that is new, outside a charge.
+    fn read_all(&mut self, verified: &mut Verified) -> Result<(), StoreError> {
+        let begun = self.session().run(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT sequence, encode(hash, 'hex') FROM veilgrad.head",
+        );
+        let read = begun.map_err(|failure| failure.error(&self.address)).and_then(|rows| {
+            let (sequence, hash) = match rows.last().map(Vec::as_slice) {
+                Some([sequence, hash]) => (number(sequence)?, decode_hex(hash)?),
+                _ => return Err(StoreError::Damaged("it has no head".to_owned())),
+            };
+            self.take_rows(verified, None)?;
+            check_end(verified, sequence, &hash)
+        });
+        let _ = self.session().run("ROLLBACK");
+        if read.is_ok() && verified.head.sequence == 0 {
+            let why = "there is no ledger in it yet; create a budget first".to_owned();
+            return Err(StoreError::NotALedger { path: self.address.to_string(), why });
+        }
+        read
+    }
+
+    /// Verifies the rows that were read already, and all that follow.
+    fn take_rows(
+        &self,
+        verified: &mut Verified,
+        first: Option<Vec<Vec<String>>>,
+    ) -> Result<(), StoreError> {
+        let mut next = first;
+        loop {
+            let rows = match next.take() {
+                Some(rows) => rows,
+                None => self.batch(verified.head.sequence)?,
+            };
+            for row in &rows {
+                let (sequence, bytes, hash) = parse_row(row)?;
+                verified.take(sequence, &bytes, Hash::from_slice(&hash))?;
+            }
+            if rows.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next rows after one.
+    fn batch(&self, after: u64) -> Result<Vec<Vec<String>>, StoreError> {
+        let rows = self.session().run(&select_after(after));
+        rows.map_err(|failure| failure.error(&self.address))
+    }
+
+    /// Begins a charge: locks the head, and reads the first batch of new rows, in one message.
+    fn begin(&mut self, known: u64) -> Result<Vec<Vec<String>>, Failure> {
+        let patience = self.patience.as_millis().max(1);
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO {}; SET LOCAL lock_timeout TO \
+             {patience}; SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved FROM veilgrad.lock_head(); {}",
+            ON_DISK,
+            select_after(known)
+        );
+        self.session().run(&begin)
+    }
+}
+
+/// The statement that reads rows after one.
+fn select_after(row: u64) -> String {
+    format!(
+        "SELECT sequence, encode(bytes, 'hex'), encode(hash, 'hex') FROM veilgrad.event WHERE sequence > {row} ORDER BY \
+         sequence LIMIT {BATCH}"
+    )
+}
+
+fn parse_row(row: &[String]) -> Result<(i64, Vec<u8>, Vec<u8>), StoreError> {
+    match row {
+        [sequence, bytes, hash] => Ok((number(sequence)?, decode_hex(bytes)?, decode_hex(hash)?)),
+        _ => Err(StoreError::Damaged("a row has other columns".to_owned())),
+    }
+}
+
+fn check_end(verified: &Verified, sequence: i64, hash: &[u8]) -> Result<(), StoreError> {
+    match (u64::try_from(sequence), Hash::from_slice(hash)) {
+        (Ok(sequence), Some(hash)) => verified.check_end(sequence, hash),
+        _ => Err(StoreError::Damaged("its head is malformed".to_owned())),
+    }
+}
+
+impl Store for Postgres {
+    fn catch_up(&mut self, verified: &mut Verified) -> Result<(), StoreError> {
+        if self.locked { self.take_rows(verified, None) } else { self.read_all(verified) }
+    }
+
+    fn lock(&mut self, verified: &mut Verified) -> Result<(), StoreError> {
+        let known = verified.head.sequence;
+        let mut begun = self.begin(known);
+        for _ in 0..REPETITIONS {
+            match &begun {
+                Err(failure) if failure.may_be_repeated() => {
+                    let _ = self.session().run("ROLLBACK");
+                }
+                // Nothing has been sent to be written. Holds ended with the connection.
+                Err(failure) if failure.is_lost_connection() => {
+                    self.session().reconnect(self.patience)?;
+                    self.session().check_durable()?;
+                }
+                _ => break,
+            }
+            begun = self.begin(known);
+        }
+        self.locked = true;
+        let mut rows = begun.map_err(|failure| failure.error(&self.address))?;
+        let (process, sequence, hash, moved) = match rows.first().map(Vec::as_slice) {
+            Some([process, sequence, hash, moved]) => {
+                (process.clone(), number(sequence)?, decode_hex(hash)?, moved == "t")
+            }
+            _ => return Err(StoreError::Damaged("it has no head".to_owned())),
+        };
+        if self.session().process != process {
+            return Err(StoreError::Refused(
+                "the connection goes through a pool that changes sessions between transactions; connect to the server \
+                 itself, or to a pool that keeps sessions"
+                    .to_owned(),
+            ));
+        }
+        if moved {
+            let why = "the ledger was moved elsewhere; charge it there";
+            return Err(StoreError::Refused(why.to_owned()));
+        }
+        rows.remove(0);
+        self.take_rows(verified, Some(rows))?;
+        check_end(verified, sequence, &hash)
+    }
+
+    fn unlock(&mut self) {
+        if std::mem::take(&mut self.locked) {
+            let _ = self.session().run("ROLLBACK");
+        }
+    }
+
+    fn append(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
+        let after = head.sequence.saturating_sub(rows.len() as u64);
+        let events: Vec<String> =
+            rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
+        let host = self.session().host.replace('\'', "''");
+        let commit = format!(
+            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'); COMMIT",
+            events.join(","),
+            head.hash
+        );
+        // From here on it is unknown whether the rows are there, until the server answers.
+        self.poisoned = true;
+        let answer = self.session().run(&commit);
+        match answer {
+            Ok(_) => {
+                (self.poisoned, self.locked) = (false, false);
+                Ok(())
+            }
+            Err(failure) => {
+                self.poisoned = !failure.is_refusal();
+                match self.poisoned {
+                    // The server releases the lock when it notices that the connection has ended.
+                    true => self.session().disconnect(),
+                    false => self.unlock(),
+                }
+                Err(failure.error(&self.address))
+            }
+        }
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    fn is_retired(&self) -> bool {
+        let rows = self.session().run("SELECT moved FROM veilgrad.head");
+        rows.is_ok_and(|rows| rows.iter().flatten().any(|moved| moved == "t"))
+    }
+
+    fn visit(&self, verified: &Verified, visitor: &mut Visitor<'_>) -> Result<(), StoreError> {
+        let mut visited = 0;
+        while visited < verified.head.sequence {
+            let rows = self.batch(visited)?;
+            if rows.is_empty() {
+                return Err(StoreError::Damaged(format!("row {} is missing", visited + 1)));
+            }
+            for row in &rows {
+                let (sequence, bytes, hash) = parse_row(row)?;
+                let sequence = u64::try_from(sequence).unwrap_or(0);
+                if sequence > verified.head.sequence {
+                    break;
+                }
+                let hash = Hash::from_slice(&hash)
+                    .ok_or_else(|| StoreError::Damaged(format!("row {sequence} has no hash")))?;
+                visitor(sequence, &bytes, hash)?;
+                visited = sequence;
+            }
+        }
+        Ok(())
+    }
+
+    fn hash_of(&self, sequence: u64) -> Result<Option<Hash>, StoreError> {
+        let query =
+            format!("SELECT encode(hash, 'hex') FROM veilgrad.event WHERE sequence = {sequence}");
+        let rows = self.session().run(&query).map_err(|failure| failure.error(&self.address))?;
+        let hash = rows.first().and_then(|row| row.first()).map(|hash| decode_hex(hash));
+        Ok(hash.transpose()?.as_deref().and_then(Hash::from_slice))
+    }
+
+    fn authors(&self) -> Result<BTreeMap<u64, Author>, StoreError> {
+        let rows = self.session().run("SELECT sequence, role, host FROM veilgrad.event");
+        let rows = rows.map_err(|failure| failure.error(&self.address))?;
+        rows.into_iter()
+            .map(|row| match <[String; 3]>::try_from(row) {
+                Ok([sequence, role, host]) => {
+                    let number = u64::try_from(number(&sequence)?).unwrap_or(0);
+                    Ok((number, Author { role, host }))
+                }
+                Err(_) => Err(StoreError::Damaged("a row has no role or host".to_owned())),
+            })
+            .collect()
+    }
+
+    fn take_hold(&self, run: &str) -> Result<Hold, StoreError> {
+        let key = hold_key(run);
+        let mut session = self.session();
+        let taken = session.run(&format!("SELECT pg_try_advisory_lock({key})"));
+        let taken = taken.map_err(|failure| failure.error(&self.address))?;
+        if !taken.iter().flatten().any(|taken| taken == "t") {
+            return Err(StoreError::Busy("another session has this run's lock".to_owned()));
+        }
+        session.holds.insert(key);
+        let process = session.process.clone();
+        Ok(Box::new(SessionHold { session: Arc::clone(&self.session), key, process }))
+    }
+
+    fn held(&self, runs: &[&str]) -> Vec<bool> {
+        let keys: Vec<i64> = runs.iter().map(|run| hold_key(run)).collect();
+        let mut session = self.session();
+        if keys.iter().all(|key| session.holds.contains(key)) {
+            return vec![true; runs.len()];
+        }
+        // The two halves of a key of 64 bits.
+        let locks = session.run(
+            "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND \
+             granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        );
+        match locks {
+            Ok(rows) => {
+                let held: Vec<i64> =
+                    rows.iter().flatten().filter_map(|key| key.parse().ok()).collect();
+                keys.iter().map(|key| held.contains(key)).collect()
+            }
+            Err(_) => vec![true; runs.len()],
+        }
+    }
+
+    fn audit(&self, _: &Verified) -> Result<Vec<String>, StoreError> {
+        let ask = |query: &str| {
+            let rows = self.session().run(query).map_err(|failure| failure.error(&self.address))?;
+            Ok::<_, StoreError>(rows.into_iter().flatten().next().unwrap_or_default())
+        };
+        let altered = |what: &str| StoreError::Damaged(format!("its {what} were altered"));
+        if ask(TRIGGERS)? != EXPECTED_TRIGGERS {
+            return Err(altered("triggers"));
+        }
+        if ask(RIGHTS)? != EXPECTED_RIGHTS {
+            return Err(altered("rights"));
+        }
+        if Hash::of(ask(FUNCTIONS)?.as_bytes()) != Hash::of(expected_functions().as_bytes()) {
+            return Err(altered("functions"));
+        }
+        Ok(Vec::new())
+    }
+
+    fn retire(&mut self) -> Result<(), StoreError> {
+        self.poisoned = true;
+        let retired = self.session().run("SELECT veilgrad.retire(); COMMIT");
+        retired.map_err(|failure| failure.error(&self.address))?;
+        self.locked = false;
+        Ok(())
+    }
+}
+
+/// What `FUNCTIONS` answers after the migration, from its text.
+fn expected_functions() -> String {
+    let mut functions: Vec<String> = crate::schema::MIGRATION
+        .split("CREATE FUNCTION veilgrad.")
+        .skip(1)
+        .filter_map(|text| {
+            let name = text.split('(').next()?;
+            let mut parts = text.split("$$");
+            let definer = parts.next()?.contains("SECURITY DEFINER");
+            Some(format!("{name} {definer} {}", parts.next()?))
+        })
+        .collect();
+    functions.sort();
+    functions.join("|")
+}
+
+/// The hold of a run: a lock of the session, which the server releases when the connection ends in any way.
+struct SessionHold {
+    session: Arc<Mutex<Session>>,
+    key: i64,
+    process: String,
+}
+
+impl Drop for SessionHold {
+    fn drop(&mut self) {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        // A new connection does not have it, and a forked child must not end its parent's.
+        let is_own = session.process == self.process && session.is_own();
+        if is_own && session.holds.remove(&self.key) {
+            let _ = session.run(&format!("SELECT pg_advisory_unlock({})", self.key));
+        }
+    }
+}
+
+/// The key of a run's lock: locks with a number are all that a session has.
+fn hold_key(run: &str) -> i64 {
+    let hash = Hash::of(format!("veilgrad hold {run}").as_bytes());
+    i64::from_be_bytes(hash.0.first_chunk().copied().unwrap_or_default())
+}
+
+fn encode_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

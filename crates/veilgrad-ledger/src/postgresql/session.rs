@@ -1,0 +1,267 @@
+//! One connection to the server, and what its errors mean.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use postgres::error::SqlState;
+use postgres::{Client, SimpleQueryMessage};
+use veilgrad_events::ProcessIdentity;
+
+use super::connect;
+use crate::error::StoreError;
+use crate::location::PostgresUrl;
+
+/// The version of the tables that this code understands.
+const VERSION: &str = "1";
+/// How long the server keeps the lock for a client that has stopped, and when it looks whether hosts are there.
+const SETTINGS: &str = "SET idle_in_transaction_session_timeout TO '120s'; SET tcp_keepalives_idle TO 20; SET \
+                        tcp_keepalives_interval TO 10; SET tcp_keepalives_count TO 3; SET client_min_messages TO error; SET \
+                        standard_conforming_strings TO on; SELECT pg_backend_pid()";
+
+/// A connection.
+pub(super) struct Session {
+    address: PostgresUrl,
+    /// `None` after a failure that leaves it unknown what was written.
+    client: Option<Client>,
+    /// The process that connected.
+    owner: ProcessIdentity,
+    /// The server's process of this connection.
+    pub(super) process: String,
+    /// The host that is written with every row.
+    pub(super) host: String,
+    /// The keys of the locks of this session.
+    pub(super) holds: BTreeSet<i64>,
+}
+
+impl Session {
+    pub(super) fn connect(address: &PostgresUrl, patience: Duration) -> Result<Self, StoreError> {
+        let mut session = Self {
+            address: address.clone(),
+            client: None,
+            owner: ProcessIdentity::current()?,
+            process: String::new(),
+            host: host(),
+            holds: BTreeSet::new(),
+        };
+        session.client = Some(connect::connect(address, patience)?);
+        session.prepare()?;
+        Ok(session)
+    }
+
+    fn prepare(&mut self) -> Result<(), StoreError> {
+        let rows = self.run(SETTINGS).map_err(|failure| failure.error(&self.address))?;
+        self.process = rows.into_iter().flatten().next().unwrap_or_default();
+        Ok(())
+    }
+
+    /// Connects again after the connection was lost. The locks of the old session are not taken again: others may have
+    /// been granted that budget.
+    pub(super) fn reconnect(&mut self, patience: Duration) -> Result<(), StoreError> {
+        self.disconnect();
+        let start = Instant::now();
+        loop {
+            let left = patience.saturating_sub(start.elapsed());
+            match connect::connect(&self.address, left.max(Duration::from_millis(10))) {
+                Ok(client) => {
+                    self.client = Some(client);
+                    return self.prepare();
+                }
+                Err(StoreError::Server(why) | StoreError::Busy(why)) if left.is_zero() => {
+                    return Err(StoreError::Busy(format!("its server cannot be reached: {why}")));
+                }
+                Err(StoreError::Server(_) | StoreError::Busy(_)) => {
+                    std::thread::sleep(Duration::from_millis(50).min(left));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Whether this process connected, and is not a fork of it.
+    pub(super) fn is_own(&self) -> bool {
+        self.owner.is_current()
+    }
+
+    /// Ends the connection; the server ends its transaction and its locks.
+    pub(super) fn disconnect(&mut self) {
+        if self.is_own() {
+            self.client = None;
+        } else {
+            // Closing it would tell the server to end the connection of the parent.
+            std::mem::forget(self.client.take());
+        }
+        self.process.clear();
+        self.holds.clear();
+    }
+
+    /// Runs statements in one message, and returns the rows of all of them as text.
+    pub(super) fn run(&mut self, statements: &str) -> Result<Vec<Vec<String>>, Failure> {
+        let Some(client) = &mut self.client else { return Err(Failure::Disconnected) };
+        let messages = client.simple_query(statements).map_err(Failure::Client)?;
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                let cells = 0..row.len();
+                Some(cells.map(|cell| row.get(cell).unwrap_or_default().to_owned()).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    fn ask(&mut self, query: &str) -> Result<Vec<String>, StoreError> {
+        let rows = self.run(query).map_err(|failure| failure.error(&self.address))?;
+        Ok(rows.into_iter().next().unwrap_or_default())
+    }
+
+    /// Refuses a database without the tables of this version.
+    pub(super) fn check_version(&mut self) -> Result<(), StoreError> {
+        let found = self.ask("SELECT version FROM veilgrad.head")?;
+        match found.first().map(String::as_str) {
+            Some(VERSION) => Ok(()),
+            Some(other) => Err(self.no_ledger(&format!(
+                "has tables of version {other}, and this program understands version {VERSION}"
+            ))),
+            None => Err(StoreError::Damaged("it has no head".to_owned())),
+        }
+    }
+
+    /// Refuses a server that does not write to disk before it answers, or that only reads.
+    pub(super) fn check_durable(&mut self) -> Result<(), StoreError> {
+        let settings = self.ask(
+            "SELECT current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()",
+        )?;
+        let refused = |why: &str| Err(StoreError::Refused(format!("{}: {why}", self.address)));
+        match settings.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["on", "on", "f"] => Ok(()),
+            [_, _, "t"] => refused("is a standby, which only reads; name the primary server"),
+            _ => refused(
+                "the server runs with fsync or full_page_writes off, so that charges could be lost; turn them on",
+            ),
+        }
+    }
+
+    pub(super) fn has_rows(&mut self) -> Result<bool, StoreError> {
+        let found = self.ask("SELECT sequence > 0 FROM veilgrad.head")?;
+        Ok(found.first().is_some_and(|found| found == "t"))
+    }
+
+    pub(super) fn is_administrator(&mut self) -> Result<bool, StoreError> {
+        let found =
+            self.ask("SELECT pg_has_role(session_user, 'veilgrad_administer', 'MEMBER')")?;
+        Ok(found.first().is_some_and(|found| found == "t"))
+    }
+
+    fn no_ledger(&self, why: &str) -> StoreError {
+        StoreError::NotALedger { path: self.address.to_string(), why: why.to_owned() }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}
+
+/// The name of this host, as it says: `VEILGRAD_HOST`, else the name that the system has.
+fn host() -> String {
+    let declared = std::env::var("VEILGRAD_HOST").ok().filter(|name| !name.is_empty());
+    let name = declared
+        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    name.chars().filter(|c| !c.is_control()).take(255).collect()
+}
+
+/// Why statements failed.
+pub(super) enum Failure {
+    Client(postgres::Error),
+    /// The connection was ended before.
+    Disconnected,
+}
+
+impl Failure {
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Disconnected => None,
+        }
+    }
+
+    /// Whether the server undid the transaction because of another one.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        let repeated = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
+        self.code().is_some_and(|code| repeated.contains(code))
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_lost_connection(&self) -> bool {
+        let ended = [
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        ];
+        self.code().is_none_or(|code| ended.contains(code))
+    }
+
+    /// Whether the server said, before any commit, that it wrote nothing.
+    pub(super) fn is_refusal(&self) -> bool {
+        let refusals = [
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::LOCK_NOT_AVAILABLE,
+        ];
+        self.code().is_some_and(|code| refusals.contains(code))
+    }
+
+    /// The error of the ledger. Servers do not repeat passwords, and the address is without one.
+    pub(super) fn error(&self, address: &PostgresUrl) -> StoreError {
+        let Self::Client(error) = self else {
+            return StoreError::Server(format!("{address}: the connection was lost"));
+        };
+        let Some(server) = error.as_db_error() else {
+            return StoreError::Server(format!("{address}: {}", connect::with_causes(error)));
+        };
+        let message = server.message();
+        let code = server.code();
+        if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME {
+            let why = "has no tables of a ledger; make them with `veilgrad ledger migration | psql DATABASE`";
+            return StoreError::NotALedger { path: address.to_string(), why: why.to_owned() };
+        }
+        if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            return StoreError::Refused(format!(
+                "{address}: the role has no right to it: {message}"
+            ));
+        }
+        let busy = [
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::CANNOT_CONNECT_NOW,
+        ];
+        match busy.contains(code) {
+            true => StoreError::Busy(format!("{address}: {message}")),
+            false => StoreError::Server(format!("{address}: {message}")),
+        }
+    }
+}
+
+/// A number that the server wrote.
+pub(super) fn number(text: &str) -> Result<i64, StoreError> {
+    text.parse().map_err(|_| StoreError::Damaged("a number of a row is none".to_owned()))
+}
+
+/// Bytes that the server wrote as hexadecimal digits.
+pub(super) fn decode_hex(text: &str) -> Result<Vec<u8>, StoreError> {
+    let malformed = || StoreError::Damaged("the bytes of a row are malformed".to_owned());
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => {
+                Ok(16 * digit(*high).ok_or_else(malformed)? + digit(*low).ok_or_else(malformed)?)
+            }
+            _ => Err(malformed()),
+        })
+        .collect()
+}
