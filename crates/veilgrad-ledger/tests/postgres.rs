@@ -69,7 +69,7 @@ fn charges_are_granted_within_the_budget_and_seen_by_others() {
 
 #[test]
 fn roles_without_a_right_can_neither_charge_nor_change_a_budget() {
-    let Some(server) = begin("roles", 12) else { return };
+    let Some(server) = begin("roles", 400) else { return };
     let refused = |result: Result<(), StoreError>| match result {
         Err(StoreError::Refused(why)) => assert!(why.contains("right"), "{why}"),
         other => panic!("{other:?}"),
@@ -128,7 +128,7 @@ fn roles_without_a_right_can_neither_charge_nor_change_a_budget() {
 
 #[test]
 fn altered_rows_and_functions_are_noticed() {
-    let Some(server) = begin("altered", 12) else { return };
+    let Some(server) = begin("altered", 400) else { return };
     let mut run = run(open(&server, "trainer")).unwrap();
     drop(run.reserve(&round(0.05, 1.0), 2).unwrap());
     drop(run);
@@ -289,7 +289,7 @@ fn passwords_are_asked_for_and_never_shown() {
 
 #[test]
 fn a_handle_without_an_answer_refuses_everything() {
-    let Some(server) = begin("unanswered", 12) else { return };
+    let Some(server) = begin("unanswered", 400) else { return };
     let mut run = run(open(&server, "trainer")).unwrap();
     server.sql(
         "owner",
