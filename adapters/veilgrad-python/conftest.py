@@ -15,4 +15,4 @@ collect_ignore = [
 if importlib.util.find_spec("flwr") is None:
     collect_ignore.append("python/veilgrad/flower")
 # Helpers of the tests on Flower. The second is a Flower app, which Flower starts.
-collect_ignore += ["tests/flower_grid.py", "tests/flower_server.py", "tests/flower_app"]
+collect_ignore += ["tests/flower_grid.py", "tests/flower_server.py", "tests/flower_mutants.py", "tests/flower_app"]

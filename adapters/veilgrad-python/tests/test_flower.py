@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 from collections.abc import Callable
 from io import BytesIO
@@ -494,3 +495,24 @@ def test_plain_fedavg_and_ours_agree_without_noise_and_clipping() -> None:
     assert theirs is not None
     for name in SHAPES:
         assert np.allclose(ours.arrays[name].numpy(), theirs[name].numpy(), atol=NOISE)
+
+
+def test_the_blocks_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[3] / "docs/flower.md"
+    found = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    for block in found:
+        exec(compile(block, page.name, "exec"), {})
+
+
+def test_all_users_of_a_round_are_sent_the_same() -> None:
+    sent: list[Message] = []
+
+    def keeping(message: Message) -> list[Message]:
+        sent.append(message)
+        return []
+
+    strategy(expected_users=3).start(FakeGrid({1: keeping, 2: keeping, 3: keeping}), initial(), timeout=0.01)
+    assert len(sent) == 3 and all(message.content is sent[0].content for message in sent)
+    assert set(sent[0].content) == {"arrays", "config"} and dict(sent[0].content["config"]) == {"server-round": 1}

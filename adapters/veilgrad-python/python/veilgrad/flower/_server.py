@@ -81,8 +81,7 @@ class _Scaled(ServerOptimizer):
         mean *= np.float32(self.beta1)
         mean += np.float32(1 - self.beta1) * average
         self._second_moment(square, average * average)
-        step: Floats = np.float32(self.learning_rate) * mean / (np.sqrt(square) + np.float32(self.tau))
-        return step
+        return np.asarray(np.float32(self.learning_rate) * mean / (np.sqrt(square) + np.float32(self.tau)), np.float32)
 
     @abstractmethod
     def _second_moment(self, square: Floats, new: Floats) -> None:
