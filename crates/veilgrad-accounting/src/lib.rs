@@ -38,6 +38,7 @@ mod composition;
 mod cumulant;
 pub mod display;
 mod guarantee;
+mod guess;
 mod interval;
 mod number;
 mod pair;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader};
+use veilgrad_events::{Adjacency, Numerics, Round, RoundPermit, RunHeader, Sampling};
 use veilgrad_mechanism::{
     CanaryLane, ClippedSum, Estimates, Metric, Noise, NoiseError, OuterMemory, OuterProducts,
     PartialSum, RecordVector, Released, RoundPlan, Sample, Sampler, SumError,
@@ -224,7 +224,7 @@ impl<M: Send> Engine<M> {
         let (real, policy) = (backend.records(), permit.round().sampling());
         let records = real.saturating_add(self.lane.as_ref().map_or(0, CanaryLane::count));
         let sample = Sample::draw(permit, sampler, records)?;
-        let sum = self.sum(backend, real, &sample, noise)?;
+        let sum = self.sum(backend, real, &sample, slots(policy), noise)?;
         let estimates = sum.release_noisy(sample)?;
         if let Some(lane) = &mut self.lane {
             lane.observe(&estimates, policy);
@@ -240,11 +240,16 @@ impl<M: Send> Engine<M> {
     /// The noisy sums over the sample. The first thread draws the noise before it processes any record; if that fails,
     /// the other threads stop after their current tile. Each thread's partial sum has no noise until it is added to the
     /// total, and is then wiped.
+    ///
+    /// With a number of slots, which is public, as many rows are computed, in tiles of the same sizes, however many records were
+    /// sampled: empty slots run the first record into a sum that is dropped. So shapes, memory and the number of
+    /// operations do not depend on the sample, and the result has the same bits as without slots.
     fn sum<B: Backend<Memory = M>>(
         &mut self,
         backend: &B,
         real: u64,
         sample: &Sample,
+        slots: Option<usize>,
         noise: impl FnOnce() -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
         let mut workers = std::mem::take(&mut self.workers);
@@ -256,17 +261,25 @@ impl<M: Send> Engine<M> {
         let (metrics, lane) = (&self.metrics[..], self.lane.as_ref());
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
-        let ids: Vec<u64> = sample.ids().collect();
+        let mut ids: Vec<u64> = sample.ids().collect();
+        let taken = ids.len();
+        if real > 0 {
+            ids.resize(taken.max(slots.unwrap_or(0)), 0);
+        }
         // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
         let capacity = workers.first().map_or(1, |worker| backend.capacity(&worker.memory));
-        let (next, tiles) =
-            (AtomicUsize::new(0), ids.chunks(capacity.min(share).max(1)).collect::<Vec<_>>());
+        let size = capacity.min(share).max(1);
+        let (next, tiles) = (AtomicUsize::new(0), ids.chunks(size).collect::<Vec<_>>());
         let work = |worker: &mut Worker<M>| -> Result<PartialSum, SumError> {
             let mut part = shared.begin(sample, std::mem::take(&mut worker.outer));
-            while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                worker.add(&shared, tile, &mut part)?;
+            let mut dropped = slots.map(|_| shared.begin(sample, Vec::new()));
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(tile) = tiles.get(number) else { break };
+                let taken = taken.saturating_sub(number.saturating_mul(size)).min(tile.len());
+                worker.add(&shared, tile.split_at(taken), &mut part, dropped.as_mut())?;
             }
             backend.end(&mut worker.memory);
             worker.wipe();
@@ -294,6 +307,14 @@ impl<M: Send> Engine<M> {
         }
         self.workers = workers;
         Ok(total)
+    }
+}
+
+/// How many rows a round computes, whatever its sample: the public maximum of a truncated sample.
+fn slots(policy: Sampling) -> Option<usize> {
+    match policy {
+        Sampling::TruncatedPoisson(policy) => usize::try_from(policy.maximum()).ok(),
+        _ => None,
     }
 }
 
@@ -363,12 +384,13 @@ impl<M> Worker<M> {
         }
     }
 
-    /// Adds a tile of records.
+    /// Adds a tile of records; those of empty slots to `dropped`.
     fn add<B: Backend<Memory = M>>(
         &mut self,
         shared: &Shared<'_, B>,
-        ids: &[u64],
+        (ids, empty): (&[u64], &[u64]),
         part: &mut PartialSum,
+        mut dropped: Option<&mut PartialSum>,
     ) -> Result<(), SumError> {
         // Ids ascend, and those of canaries follow those of real records.
         let (ids, canaries) = ids.split_at(ids.partition_point(|id| *id < shared.real));
@@ -377,22 +399,30 @@ impl<M> Worker<M> {
                 part.add_canary(lane, id.saturating_sub(shared.real))?;
             }
         }
-        if ids.is_empty() {
+        let rows = ids.iter().chain(empty);
+        let examples: Vec<ExampleId> =
+            rows.map(|record| ExampleId { record: *record, example: 0 }).collect();
+        if examples.is_empty() {
             return Ok(());
         }
         if shared.training.is_materialised() {
-            return ids.iter().try_for_each(|id| self.add_average(shared, *id, part));
+            for (row, example) in examples.iter().enumerate() {
+                let sum = if row < ids.len() { Some(&mut *part) } else { dropped.as_deref_mut() };
+                let Some(sum) = sum else { continue };
+                self.add_average(shared, example.record, sum)?;
+            }
+            return Ok(());
         }
-        let examples: Vec<ExampleId> =
-            ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
-        if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
-            return (0..examples.len()).try_for_each(|row| self.add_row(shared, row, part));
-        }
-        // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
-        // the others give the same values as before.
-        for example in examples {
-            if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
-                self.add_row(shared, 0, part)?;
+        let is_run = quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true);
+        for (row, example) in examples.iter().enumerate() {
+            let sum = if row < ids.len() { Some(&mut *part) } else { dropped.as_deref_mut() };
+            let Some(sum) = sum else { continue };
+            if is_run {
+                self.add_row(shared, row, sum)?;
+            // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
+            // the others give the same values as before.
+            } else if quietly(|| shared.backend.run(&mut self.memory, &[*example])) == Some(true) {
+                self.add_row(shared, 0, sum)?;
             }
         }
         Ok(())
