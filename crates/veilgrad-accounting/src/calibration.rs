@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use veilgrad_events::{Delta, Epsilon, NoiseMultiplier, SampleRate};
 
 use crate::guarantee::{Accountant, Guarantee, Rdp, advantage, true_positive_rate};
+use crate::guess::Guess;
 use crate::profile::Method;
 use crate::work::{self, Allowance};
 use crate::{Composition, Unsupported};
@@ -13,7 +14,7 @@ use crate::{Composition, Unsupported};
 const TOLERANCE: f64 = 1e-6;
 /// Smallest and largest tolerance where the accountant's bounds on epsilon are further apart than `TOLERANCE`.
 const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
-/// First relative step of the search, which starts at the answer of the RDP accountant.
+/// First relative step of the search, which starts at a guess.
 const FIRST_STRIDE: f64 = 0.05;
 /// Relative tolerance of that starting point.
 const GUESS_TOLERANCE: f64 = 0.01;
@@ -320,8 +321,7 @@ impl Goal for PrivacyTarget<'_> {
     }
 
     fn quick(&self) -> Option<PrivacyTarget<'static>> {
-        // The RDP accountant takes microseconds.
-        Some(PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Rdp })
+        Some(PrivacyTarget { epsilon: self.epsilon, delta: self.delta, accountant: &Guess })
     }
 }
 
@@ -389,7 +389,7 @@ fn solve_rounds(
     })
 }
 
-/// The smallest x in `ends` at which the budget is kept; starts at the answer of the RDP accountant.
+/// The smallest x in `ends` at which the budget is kept; starts at a guess.
 fn search(
     goal: &dyn Goal,
     with: impl Fn(f64) -> Result<Composition, Unsupported>,

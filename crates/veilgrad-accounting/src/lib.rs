@@ -40,6 +40,7 @@ mod cumulant;
 pub mod display;
 mod factorisation;
 mod guarantee;
+mod guess;
 mod interval;
 mod number;
 mod pair;

@@ -1,8 +1,10 @@
 //! The rule that says what may be claimed.
 
+use std::num::NonZeroU64;
+
 use veilgrad_accounting::claim::{Attacker, Basis, ClaimedRun, Protection, claim, warnings};
 use veilgrad_accounting::statement::{Done, LedgerHead, ReleasedGroup, Statement};
-use veilgrad_accounting::{Accountant, Composition, Tightest, of_ledger};
+use veilgrad_accounting::{Accountant, Composition, Tightest, Tuning, of_ledger};
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, FixedBatch, Folded, MemoryLedger, Mode, NoiseStd,
     Numerics, Pricing, RecordUnit, Round, Rounds, Run, RunHeader, RunRounds, SampleRate, Sampling,
@@ -114,6 +116,28 @@ fn an_insecure_run_leaves_nothing_and_unverified_numerics_are_a_condition() {
 }
 
 #[test]
+fn people_with_several_records_get_the_profile_of_their_group() {
+    let some = Charged::new(200, 200);
+    let three = NonZeroU64::new(3).unwrap();
+    let plan = claim(&terms(3.0, Mode::Planned), &[some.run(true)]).unwrap();
+    let group = Composition::of_group([some.folded.clone()], Adjacency::AddRemove, three).unwrap();
+    let exact = Tightest.epsilon(&group, delta()).unwrap().epsilon;
+    assert_eq!(plan.for_group(three), Some(exact));
+    assert!(exact > 1.5 * plan.epsilon, "{exact}");
+    assert_eq!(plan.for_group(NonZeroU64::MIN), Some(plan.epsilon));
+    // Of a tuning, all three records are in every run: more than three times one record's share.
+    let mut tuned = some.run(true);
+    let count = Tuning::logarithmic(5.0).unwrap().run_count().unwrap();
+    tuned.tuning = Some(count);
+    tuned.charges.iter_mut().for_each(|charges| charges.tuning = Some(count));
+    let tuned = claim(&terms(8.0, Mode::Planned), &[tuned]).unwrap();
+    assert!(tuned.for_group(three).unwrap() > exact.max(1.5 * tuned.epsilon), "{tuned:?}");
+    // A claim that is a budget has no profile.
+    let both = claim(&terms(8.0, Mode::Planned), &[some.run(true), some.run(true)]).unwrap();
+    assert_eq!(both.for_group(three), None);
+}
+
+#[test]
 fn a_name_cannot_forge_a_paragraph_of_a_statement() {
     let some = Charged::new(1000, 1000);
     let claim = claim(&terms(3.0, Mode::Planned), &[some.run(true)]);
@@ -123,6 +147,7 @@ fn a_name_cannot_forge_a_paragraph_of_a_statement() {
         unit: RecordUnit::Example,
         adjacency: Adjacency::AddRemove,
         claim: &claim,
+        group_epsilons: vec![(2, 3.21)],
         records: Some(60_000),
         runs: 1,
         done: Done {
@@ -145,6 +170,7 @@ fn a_name_cannot_forge_a_paragraph_of_a_statement() {
     let about: Vec<String> = text.split("\n\n").filter_map(begins).collect();
     let expected = [
         "What is promised",
+        "People with several records",
         "What was done",
         "Arithmetic",
         "What is assumed",

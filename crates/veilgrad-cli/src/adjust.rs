@@ -46,11 +46,13 @@ impl Adjusted {
         one_record: bool,
         with: impl FnOnce(&dyn Accountant, bool) -> T,
     ) -> T {
-        let by_triangle = ByTriangle { inner: self.accountant, records: self.group };
-        let inner: &dyn Accountant = if one_record { &by_triangle } else { self.accountant };
-        match &self.tuning {
-            Some((tuning, _)) => with(&Tuned { inner, tuning: *tuning }, true),
-            None => with(inner, one_record),
+        let (inner, records) = (self.accountant, self.group);
+        let tuned = self.tuning.as_ref().map(|(tuning, _)| Tuned { inner, tuning: *tuning });
+        let inner = tuned.as_ref().map_or(inner, |tuned| tuned as &dyn Accountant);
+        // A tuning needs the profile of what its composition is for, so going from neighbour to neighbour comes last.
+        match one_record {
+            true => with(&ByTriangle { inner, records }, true),
+            false => with(inner, tuned.is_some()),
         }
     }
 
@@ -66,6 +68,37 @@ impl Adjusted {
             .as_ref()
             .map(|(tuning, name)| json!({"mean_runs": tuning.mean_runs(), "distribution": name}));
         document.insert("tuning".to_owned(), json!(tuning));
+    }
+
+    /// Whether the answer is for something else than one record and one run.
+    pub(crate) fn is_adjusted(&self) -> bool {
+        self.is_tuned() || self.group.get() > 1
+    }
+
+    /// What the answer is for, in sentences; none for one record and one run.
+    pub(crate) fn scope(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if self.group.get() > 1 {
+            sentences.push(format!(
+                "All numbers are for a person with {} records; somebody with one record is protected better.",
+                self.group
+            ));
+        }
+        if let Some((tuning, name)) = &self.tuning {
+            let mean = veilgrad_accounting::display::runs(tuning.mean_runs());
+            sentences.push(format!(
+                "They are for `veilgrad tune`: of a secret number of runs, on average {mean} ({name}), only the best is released."
+            ));
+        }
+        sentences
+    }
+
+    /// Who may be in the data.
+    pub(crate) fn subjects(&self) -> String {
+        match self.group.get() {
+            1 => "records".to_owned(),
+            records => format!("people with {records} records"),
+        }
     }
 
     /// The adjustments as rows of a table.

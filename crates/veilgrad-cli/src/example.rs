@@ -26,7 +26,7 @@ pub(crate) const TRAIN: &str = examples!(
     "veilgrad train examples/mnist-eps3.toml --resume",
 );
 pub(crate) const TUNE: &str = examples!(
-    "veilgrad tune examples/mnist-tune.toml --vary train.optimizer.lr=0.3,0.6,1.2 --mean-runs 5",
+    "veilgrad tune examples/mnist-tune.toml --vary train.optimizer.lr=0.25,0.5,1,2 --mean-runs 5",
     "veilgrad tune examples/mnist-eps3.toml --vary train.optimizer.lr=0.3,0.5,0.8 --mean-runs 3 --distribution geometric",
 );
 pub(crate) const FINISH: &str = examples!("veilgrad finish runs/mnist-eps3");

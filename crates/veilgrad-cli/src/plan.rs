@@ -58,7 +58,10 @@ fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
     let correlated = correlated::as_text(best.as_ref());
     let drawn = arguments.html.is_some() || arguments.svg.is_some();
     if drawn && solved.answer.outcome.is_ok() {
-        let curves = with_notice("drawing curves", common.quiet, || solved.curves())?;
+        let curves = match solved.adjusted.is_adjusted() {
+            true => Curves::default(),
+            false => with_notice("drawing curves", common.quiet, || solved.curves())?,
+        };
         if let Some(path) = &arguments.html {
             let page = plan_page(&solved.page(), &curves, &batch_rows(&batches), &correlated);
             write_file(path, page.as_bytes())?;
@@ -77,6 +80,9 @@ fn print_solved(solved: &Solved<'_>, common: &Common) -> Result<(), Error> {
     }
     solved.answer.answered()
 }
+
+/// Why there are no curves.
+const CURVES: &str = "curves are drawn for one run and one record only";
 
 /// A plan with its solution, or the reason why there is none.
 pub(crate) struct Solved<'a> {
@@ -108,11 +114,8 @@ impl<'a> Solved<'a> {
                        Poisson samples";
             return Err(Error::Usage(why.to_owned()));
         }
-        let drawn = arguments.html.is_some() || arguments.svg.is_some();
-        if drawn && (!is_one_run || adjusted.group.get() > 1) {
-            return Err(Error::Usage(
-                "curves are drawn for one run and one record only".to_owned(),
-            ));
+        if arguments.svg.is_some() && adjusted.is_adjusted() {
+            return Err(Error::Usage(CURVES.to_owned()));
         }
         Ok(adjusted.with(one_record, |accountant, is_more| {
             let (accountant, group) = (Some((accountant, is_more)), adjusted.group);
@@ -179,7 +182,7 @@ impl<'a> Solved<'a> {
     /// Other batch sizes, if the noise was asked for.
     pub(crate) fn batches(&self) -> Vec<Advice> {
         match (&self.answer.outcome, self.solve) {
-            (Ok(_), Solve::Noise) => self.request.batch_advice(),
+            (Ok(_), Solve::Noise) => self.request.batch_advice(&self.known),
             _ => Vec::new(),
         }
     }
@@ -203,6 +206,9 @@ impl<'a> Solved<'a> {
 
     /// Epsilon after every round, the privacy profile, and the best attack.
     pub(crate) fn curves(&self) -> Result<Curves, Error> {
+        if self.adjusted.is_adjusted() {
+            return Err(Error::Usage(CURVES.to_owned()));
+        }
         let reason = |reason: &String| Error::NoAnswer(reason.clone());
         let outcome = self.answer.outcome.as_ref().map_err(reason)?;
         let Plan { view, delta, .. } = self.request.arguments;
@@ -228,6 +234,8 @@ impl<'a> Solved<'a> {
             batch: self.known.batch(*records).map(whole),
             records: *records,
             attacker: outcome.map(|outcome| outcome.attacker),
+            scope: self.adjusted.scope(),
+            subjects: self.adjusted.subjects(),
             reason: self.answer.outcome.as_ref().err().cloned(),
             table: self.table(),
             toml: self.toml(),
@@ -240,6 +248,8 @@ impl<'a> Solved<'a> {
         let Plan { records, delta, epsilon, sampling, view, .. } = self.request.arguments;
         let (records, steps) = ((*records)?, self.known.steps?);
         let batch = whole(self.known.batch(Some(records))?);
+        // A configuration has the epsilon of one record.
+        let epsilon = epsilon.filter(|_| self.adjusted.group.get() == 1);
         let promise = match (self.solve, epsilon, self.known.noise) {
             (Solve::Epsilon, _, Some(noise)) | (_, None, Some(noise)) => {
                 format!("noise_multiplier = {noise:?}")
@@ -619,7 +629,7 @@ impl<'a> Request<'a> {
 
     /// The noise that other batch sizes need with the same number of rounds. The noise in the average gradient is the noise
     /// multiplier divided by the batch size.
-    fn batch_advice(&self) -> Vec<Advice> {
+    fn batch_advice(&self, solved: &Known) -> Vec<Advice> {
         let (Some(records), Some(rate)) = (self.arguments.records, self.known.rate) else {
             return Vec::new();
         };
@@ -631,7 +641,11 @@ impl<'a> Request<'a> {
         possible
             .filter_map(|batch| {
                 let known = Known { rate: Some(batch / records as f64), ..self.known.clone() };
-                let noise = self.noise(&known).ok()?.get();
+                // That of the plan itself is known.
+                let noise = match solved.noise.filter(|_| known.rate == solved.rate) {
+                    Some(noise) => noise,
+                    None => self.noise(&known).ok()?.get(),
+                };
                 Some(Advice { batch, noise, ratio: noise / batch })
             })
             .collect()

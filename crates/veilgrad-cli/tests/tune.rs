@@ -273,12 +273,8 @@ fn a_tuned_mnist_run_costs_what_the_plan_says() {
     let text = text.unwrap().replace("../data/mnist", data);
     let (before, train) = text.split_once("[train]").unwrap();
     let optimizer = train.lines().find(|line| line.starts_with("optimizer")).unwrap();
-    // Pixels in place of scattering features, and few records in a round.
     let small = before
         .lines()
-        .filter(|line| {
-            !["features", "scattering", "input_norm"].iter().any(|key| line.starts_with(key))
-        })
         .map(|line| if line.starts_with("expected_batch") { "expected_batch = 256" } else { line })
         .collect::<Vec<_>>()
         .join("\n");

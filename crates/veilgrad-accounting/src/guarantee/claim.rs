@@ -1,9 +1,14 @@
 //! What may be claimed about a dataset: the one place that decides it.
 
-use veilgrad_events::{Budget, Delta, Mode, Numerics, Pricing, Rounds, RunCount, RunRounds};
+use std::num::NonZeroU64;
+
+use veilgrad_events::{
+    Adjacency, Budget, Delta, Folded, Mode, Numerics, Pricing, Rounds, RunCount, RunRounds,
+};
 
 use super::accountant::{Accountant, Tightest};
 use super::attack::{Attack, bound_against_the_record, bound_for_the_record};
+use super::triangle::ByTriangle;
 use super::tuning::{Tuned, Tuning};
 use crate::Composition;
 use crate::display::up;
@@ -73,6 +78,8 @@ pub struct Claim {
     planned: bool,
     /// The rounds of the plan, or of all runs if all were planned and none was a tuning.
     composition: Option<Composition>,
+    /// The rounds of the plan, if it is the basis, and which datasets are neighbours.
+    plan: Option<(Vec<Folded>, Adjacency)>,
 }
 
 /// The condition of runs with unverified numerics.
@@ -124,6 +131,8 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
         let spent = if is_done { found.epsilon } else { price()? };
         let basis = Basis::Plan { accountant: found.accountant };
         let (epsilon, composition) = (found.epsilon.max(spent), Some(composition));
+        let folded: Result<Vec<_>, _> = plan.iter().map(Folded::try_from).collect();
+        let plan = folded.ok().map(|rounds| (rounds, terms.adjacency));
         let delta = terms.delta.get();
         return Ok(Claim {
             epsilon,
@@ -134,6 +143,7 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
             tunings,
             planned,
             composition,
+            plan,
         });
     }
     let spent = price()?;
@@ -147,7 +157,8 @@ pub fn claim(terms: &Budget, runs: &[ClaimedRun<'_>]) -> Result<Claim, NoClaim> 
         charges.iter().filter_map(|run| run.tuning.map(Tuning::of)).collect();
     let composition = (planned && tunings.is_empty()).then(compose).transpose()?;
     let (epsilon, delta) = (cap.max(spent), terms.delta.get());
-    Ok(Claim { epsilon, delta, spent, basis, conditions, tunings, planned, composition })
+    let plan = None;
+    Ok(Claim { epsilon, delta, spent, basis, conditions, tunings, planned, composition, plan })
 }
 
 /// [`claim`] for a ledger without a budget. Nothing limits later charges, so the claim is what is spent.
@@ -216,6 +227,27 @@ impl Claim {
                  further rounds raise it"
             ),
         }
+    }
+
+    /// The epsilon, at the delta of the claim, for a person with this many records, if the claim is the cost of a plan.
+    /// Larger than the claim: it protects a single record.
+    ///
+    /// Poisson samples and rounds without sampling have an analysis of their own; others are bounded by going from
+    /// neighbour to neighbour. `None` if neither gives an answer.
+    pub fn for_group(&self, records: NonZeroU64) -> Option<f64> {
+        let (rounds, adjacency) = self.plan.as_ref()?;
+        let delta = Delta::new(self.delta).ok()?;
+        let tuned = self.tunings.first().map(|tuning| Tuned { inner: &Tightest, tuning: *tuning });
+        let inner: &dyn Accountant = tuned.as_ref().map_or(&Tightest, |tuned| tuned);
+        let all = [rounds.iter().copied()];
+        let found = match Composition::of_group(all, *adjacency, records) {
+            Ok(group) => inner.epsilon(group.above(), delta),
+            Err(_) => {
+                let one = self.composition.as_ref()?;
+                ByTriangle { inner, records }.epsilon(one.above(), delta)
+            }
+        };
+        found.ok().map(|found| found.epsilon.max(self.epsilon)).filter(|found| found.is_finite())
     }
 
     /// Upper bounds on membership inference from what was released.

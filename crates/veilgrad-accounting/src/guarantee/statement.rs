@@ -17,6 +17,8 @@ pub struct Statement<'a> {
     pub adjacency: Adjacency,
     /// What may be claimed, or why nothing may.
     pub claim: &'a Result<Claim, NoClaim>,
+    /// Numbers of records of one person, each with its epsilon at the delta of the claim.
+    pub group_epsilons: Vec<(u64, f64)>,
     /// The declared, public number of records, if there is one.
     pub records: Option<u64>,
     /// How many runs the ledger has on the data.
@@ -99,6 +101,7 @@ impl Statement<'_> {
             Ok(claim) => self.promised(claim),
             Err(reason) => self.nothing(reason),
         }];
+        paragraphs.extend(self.grouped());
         paragraphs.extend(self.claim.as_ref().ok().and_then(tuned));
         paragraphs.extend(self.made_up_users.then(|| EXPERIMENT.to_owned()));
         paragraphs.extend(self.audit.map(audited));
@@ -107,6 +110,21 @@ impl Statement<'_> {
         paragraphs.extend([self.done(), self.arithmetic().to_owned(), self.assumed()]);
         paragraphs.extend([self.not_covered(), self.as_of()]);
         paragraphs.join("\n\n") + "\n"
+    }
+
+    /// What is promised to people with several records.
+    fn grouped(&self) -> Option<String> {
+        if self.group_epsilons.is_empty() {
+            return None;
+        }
+        let row =
+            |(records, epsilon): &(u64, f64)| format!("{} for {records} records", up(*epsilon));
+        let rows: Vec<String> = self.group_epsilons.iter().map(row).collect();
+        Some(format!(
+            "People with several records. The promise is for one record. Of somebody with several of them, more may be learnt: \
+             epsilon, at the same delta, is then {}.",
+            rows.join(", ")
+        ))
     }
 
     /// What is protected, as the subject of a sentence.

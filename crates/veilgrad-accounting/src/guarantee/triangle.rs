@@ -5,7 +5,6 @@ use std::num::NonZeroU64;
 use veilgrad_events::{Delta, Epsilon};
 
 use super::accountant::{Accountant, Guarantee};
-use super::tuning::smallest_delta;
 use crate::{Composition, Unsupported};
 
 /// The accountant of a person with several records, for compositions that protect one record.
@@ -26,6 +25,15 @@ pub struct ByTriangle<'a> {
 const STRIDE: f64 = 1.3;
 const HALVINGS: u32 = 12;
 
+impl ByTriangle<'_> {
+    /// `1 + e^a + ... + e^{(k-1) a}`, rounded up.
+    fn hops(&self, a: f64) -> f64 {
+        let k = self.records.get() as f64;
+        let hops = if a == 0.0 { k } else { libm::expm1(k * a) / libm::expm1(a) };
+        hops * (1.0 + 1e-12)
+    }
+}
+
 impl Accountant for ByTriangle<'_> {
     fn name(&self) -> &'static str {
         self.inner.name()
@@ -37,8 +45,7 @@ impl Accountant for ByTriangle<'_> {
         let fits = |a: f64| -> bool {
             let Ok(epsilon) = Epsilon::new(a) else { return false };
             let found = self.inner.delta(composition, epsilon).delta;
-            let hops = if a == 0.0 { k } else { libm::expm1(k * a) / libm::expm1(a) };
-            found * hops * (1.0 + 1e-12) <= delta.get()
+            found * self.hops(a) <= delta.get()
         };
         let (mut low, mut high) = (0.0, one.epsilon.max(1e-6));
         while !fits(high) {
@@ -59,7 +66,10 @@ impl Accountant for ByTriangle<'_> {
     }
 
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
-        let delta = smallest_delta(|delta| Ok(self.epsilon(composition, delta)?.epsilon), epsilon);
+        let a = epsilon.get() / self.records.get() as f64 * (1.0 - 1e-15);
+        let one = Epsilon::new(a).map_or(1.0, |a| self.inner.delta(composition, a).delta);
+        let delta = one * self.hops(a);
+        let delta = if delta < 1.0 { delta } else { 1.0 };
         let (epsilon, accountant) = (epsilon.get(), self.name());
         Guarantee { epsilon, epsilon_lower: None, delta, accountant, method: None }
     }

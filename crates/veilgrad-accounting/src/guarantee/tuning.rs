@@ -188,7 +188,8 @@ fn expected_runs(eta: f64, gamma: f64) -> f64 {
 /// come from public data or from the run itself (docs/accounting.md).
 #[derive(Clone, Copy)]
 pub struct Tuned<'a> {
-    /// The accountant of one run.
+    /// The accountant of one run. It must be one of the composition itself: for several records of one person that have no
+    /// composition of their own, put [`ByTriangle`](super::triangle::ByTriangle) around the tuning, not into it.
     pub inner: &'a dyn Accountant,
     /// How many runs there are.
     pub tuning: Tuning,
@@ -209,26 +210,14 @@ impl Accountant for Tuned<'_> {
     }
 
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee {
-        let delta = smallest_delta(|delta| Ok(self.epsilon(composition, delta)?.epsilon), epsilon);
+        // What the choice leaves of epsilon, for one run.
+        let left = epsilon.get() / ROUNDED - self.tuning.choice(composition);
+        let one = Epsilon::new(left).map_or(1.0, |left| self.inner.delta(composition, left).delta);
+        let delta = one * self.tuning.mean * ROUNDED;
+        let delta = if delta < 1.0 { delta } else { 1.0 };
         let (epsilon, accountant) = (epsilon.get(), self.name());
         Guarantee { epsilon, epsilon_lower: None, delta, accountant, method: None }
     }
-}
-
-/// The smallest delta, to a relative 1 %, at which `epsilon_at`, which decreases, is at most `epsilon`; 1 if there is none.
-pub(super) fn smallest_delta(
-    epsilon_at: impl Fn(Delta) -> Result<f64, Unsupported>,
-    epsilon: Epsilon,
-) -> f64 {
-    let is_above = |log: f64| {
-        let found = Delta::new(log.exp()).map_err(Unsupported::from).and_then(&epsilon_at);
-        !found.is_ok_and(|found| found <= epsilon.get())
-    };
-    let last = 0.5f64.ln();
-    if is_above(last) {
-        return 1.0;
-    }
-    bisect((-120.0, last), 14, is_above).1.exp()
 }
 
 #[cfg(test)]
@@ -261,6 +250,20 @@ mod tests {
                 println!("eta {eta:>4}, mean {mean:>2}: {:.4}, expected {expected}", found.epsilon);
                 assert!((found.epsilon - expected).abs() < 1.5e-3, "{eta} {mean}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn delta_is_the_inverse_of_epsilon() {
+        let (delta, zero) = (Delta::new(1e-5).unwrap(), Epsilon::new(0.0).unwrap());
+        for tuning in [Tuning::logarithmic(10.0), Tuning::geometric(3.0), Tuning::poisson(5.0)] {
+            let tuning = tuning.unwrap();
+            let tuned = Tuned { inner: &Tightest, tuning };
+            let epsilon = tuned.epsilon(&base(), delta).unwrap().epsilon;
+            let found = tuned.delta(&base(), Epsilon::new(epsilon).unwrap()).delta;
+            assert!((found / 1e-5 - 1.0).abs() < 1e-3, "{tuning:?}: {found}");
+            // The choice alone costs more than nothing.
+            assert_eq!(tuned.delta(&base(), zero).delta, 1.0);
         }
     }
 

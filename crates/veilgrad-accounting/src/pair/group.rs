@@ -11,6 +11,7 @@ pub(crate) struct GroupPair {
     /// The probability that none of the records is sampled, and that j = 1, 2, ... of them are.
     none: f64,
     weights: Vec<f64>,
+    log_weights: Vec<f64>,
     /// The sum of `weights`.
     some: f64,
     z: f64,
@@ -28,7 +29,8 @@ impl GroupPair {
             weights.push(weight);
         }
         let some = weights.iter().sum();
-        Self { none, weights, some, z, direction }
+        let log_weights = weights.iter().map(|weight: &f64| weight.ln()).collect();
+        Self { none, weights, log_weights, some, z, direction }
     }
 
     pub(crate) fn records(&self) -> u64 {
@@ -69,8 +71,17 @@ impl GroupPair {
         if value <= self.none.ln() || libm::expm1(value) <= -self.some {
             return f64::NEG_INFINITY;
         }
-        // From the left of the root Newton's method moves to its right once, and then approaches it from there.
-        let mut y = 0.5 / self.z;
+        // Where one term alone would give the value, all together give at least as much: not left of the root. From there
+        // Newton's method approaches it monotonically.
+        let log_excess = if value > 40.0 { value } else { (libm::expm1(value) + self.some).ln() };
+        let alone = (1..)
+            .map(f64::from)
+            .zip(&self.log_weights)
+            .map(|(j, log_weight)| self.z * (log_excess - log_weight) / j + 0.5 * j / self.z);
+        let mut y = alone.fold(f64::INFINITY, f64::min);
+        if !y.is_finite() {
+            y = 0.5 / self.z;
+        }
         for _ in 0..200 {
             let (found, slope) = self.log_ratio(y);
             let step = (found - value) / slope;

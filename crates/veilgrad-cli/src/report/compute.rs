@@ -1,5 +1,6 @@
 //! Reports, computed from a ledger.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use serde_json::Value;
@@ -7,12 +8,12 @@ use veilgrad_accounting::audit::RunVerdict;
 use veilgrad_accounting::claim::{Basis, Claim, NoClaim, Protection, warnings};
 use veilgrad_accounting::statement::{self, Done, LedgerHead, ReleasedGroup, Statement};
 use veilgrad_accounting::{Composition, Profile, Tightest, Tuning, Unsupported, spent};
-use veilgrad_events::{Delta, Epsilon, Numerics, Round, Rounds, Sampling, UnitError};
+use veilgrad_events::{Delta, Epsilon, Numerics, RecordUnit, Round, Rounds, Sampling, UnitError};
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::document::{
-    Attacker, Audit, Curves, Group, Head, LedgerPlace, Metric, Model, Newer, Report, Start,
-    TunedResult,
+    Attacker, Audit, Curves, Group, GroupEpsilon, Head, LedgerPlace, Metric, Model, Newer, Report,
+    Start, TunedResult,
 };
 use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
@@ -75,11 +76,17 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let head = facts.ledger.head();
     let head = Head { id: head.id.clone(), sequence: head.sequence, head: head.to_string() };
     let curves = claimed.map_or(Ok(Curves::default()), |claim| curves(dataset, claim));
+    let of_groups = match budget.unit {
+        RecordUnit::Example => claimed.map_or_else(Vec::new, of_groups),
+        // A record is all that a user has, or a block of examples.
+        _ => Vec::new(),
+    };
     let statement = Statement {
         dataset: facts.dataset,
         unit: budget.unit,
         adjacency: budget.adjacency,
         claim: &claim,
+        group_epsilons: of_groups.iter().map(|one| (one.records, one.epsilon)).collect(),
         records,
         runs: dataset.runs.len(),
         done: done.clone(),
@@ -126,6 +133,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         }),
         warnings,
         attacker: claimed.map(attacker),
+        group_epsilons: of_groups,
         epsilon_running: claimed.map(|claim| claim.spent),
         accountant: claimed.map(|claim| claim.accountant().to_owned()),
         mode: match claimed {
@@ -168,6 +176,15 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         statement,
         curves: curves.map_err(Error::failure)?,
     })
+}
+
+/// Epsilons of people with several records.
+fn of_groups(claim: &Claim) -> Vec<GroupEpsilon> {
+    let row = |records: u64| {
+        let epsilon = claim.for_group(NonZeroU64::new(records)?)?;
+        Some(GroupEpsilon { records, epsilon })
+    };
+    [2, 5].into_iter().filter_map(row).collect()
 }
 
 /// The tuning that made the results, if one did.

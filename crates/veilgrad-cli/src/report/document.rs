@@ -30,6 +30,10 @@ pub(crate) struct Report {
     pub(crate) conditions: Vec<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) attacker: Option<Attacker>,
+    /// What the same rounds promise to people with several records; empty if records are users or blocks, or the claim is a
+    /// budget.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) group_epsilons: Vec<GroupEpsilon>,
     /// The epsilon that all runs of the dataset have spent so far.
     pub(crate) epsilon_running: Option<f64>,
     /// The accountant that computed the claim; "budget" if the claim is the budget.
@@ -92,6 +96,13 @@ pub(crate) struct Report {
     pub(crate) tuning: Option<TunedResult>,
     pub(crate) statement: String,
     pub(crate) curves: Curves,
+}
+
+/// The epsilon of a person with several records, at the delta of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GroupEpsilon {
+    pub(crate) records: u64,
+    pub(crate) epsilon: f64,
 }
 
 /// Upper bounds on the best membership inference attack on one record.

@@ -23,6 +23,10 @@ pub(crate) struct PlanPage {
     pub(crate) batch: Option<f64>,
     pub(crate) records: Option<u64>,
     pub(crate) attacker: Option<Attacker>,
+    /// What the numbers are for, if not for one record and one run, in sentences.
+    pub(crate) scope: Vec<String>,
+    /// Who may be in the data: "records", or people with several of them.
+    pub(crate) subjects: String,
     /// Why there is no solution.
     pub(crate) reason: Option<String>,
     /// All values as `plan` prints them.
@@ -59,7 +63,9 @@ impl PlanPage {
 
     /// What the plan means for an attacker, in sentences.
     pub(crate) fn words(&self) -> Vec<String> {
-        self.attacker.iter().flat_map(|attacker| attacker_words(attacker, "records")).collect()
+        let attacker = self.attacker.iter();
+        let words = attacker.flat_map(|attacker| attacker_words(attacker, &self.subjects));
+        self.scope.iter().cloned().chain(words).collect()
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {
@@ -83,8 +89,11 @@ pub(crate) fn plan_page(
     }
     let cards = plan.cards().into_iter().map(|(_, value, name)| (value, name));
     numbers(&mut body, &cards.collect::<Vec<_>>());
+    for sentence in &plan.scope {
+        let _ = writeln!(body, "<p>{}</p>", escape(sentence));
+    }
     if let Some(attacker) = &plan.attacker {
-        attacker_section(&mut body, attacker, "records");
+        attacker_section(&mut body, attacker, &plan.subjects);
     }
     privacy_figures(&mut body, curves, plan.delta);
     if advice.len() > 1 {

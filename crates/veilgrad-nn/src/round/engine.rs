@@ -264,7 +264,7 @@ impl<M: Send> Engine<M> {
         let (real, policy) = (backend.records(), permit.round().sampling());
         let records = real.saturating_add(self.lane.as_ref().map_or(0, CanaryLane::count));
         let sample = Sample::draw(permit, sampler, records)?;
-        let sum = self.sum(backend, real, &sample, noise)?;
+        let sum = self.sum(backend, real, &sample, slots(policy), noise)?;
         let estimates = sum.release_noisy(sample)?;
         if let Some(lane) = &mut self.lane {
             lane.observe(&estimates, policy);
@@ -294,6 +294,7 @@ impl<M: Send> Engine<M> {
         backend: &B,
         real: u64,
         sample: &Sample,
+        slots: Option<usize>,
         noise: impl FnOnce(&Sample) -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
         let mut ids = self.answering(sample, real)?;
@@ -302,8 +303,10 @@ impl<M: Send> Engine<M> {
             let round = SharedRound::new(tag, adapted, backend.weights());
             ids = peers.scatter(&round, ids, real).map_err(TrainError::Peers)?;
         }
+        // How many records a process gets depends on which were sampled, so their rows have no public number.
+        let slots = slots.filter(|_| self.peers.is_none());
         let (mut workers, noise, parts) =
-            self.parts(backend, real, Origin::Sample(sample), &ids, || noise(sample))?;
+            self.parts(backend, real, Origin::Sample(sample), (&ids, slots), || noise(sample))?;
         let mut total = sample.begin(&self.plan);
         total.add_noise(noise)?;
         if let Some(peers) = &mut self.peers {
@@ -336,7 +339,7 @@ impl<M: Send> Engine<M> {
             .map_err(|_| TrainError::DifferentPlan)?;
         let origin = Origin::Tag(&round.tag);
         let (mut workers, (), parts) =
-            self.parts(backend, backend.records(), origin, ids, || Ok(()))?;
+            self.parts(backend, backend.records(), origin, (ids, None), || Ok(()))?;
         for (worker, part) in workers.iter_mut().zip(parts) {
             worker.outer = sum.absorb(part)?;
         }
@@ -346,13 +349,17 @@ impl<M: Send> Engine<M> {
 
     /// The partial sums of all threads over some records, with what `first` returns: the first thread calls it before it
     /// processes any record. If that fails, the other threads stop after their current tile.
+    ///
+    /// With a number of slots, which is public, as many rows are computed, in tiles of the same sizes, however many records there
+    /// are: empty slots run the first record into a sum that is dropped. So shapes, memory and the number of operations do not
+    /// depend on the sample, and the result has the same bits as without slots.
     #[allow(clippy::type_complexity)]
     fn parts<B: Backend<Memory = M>, T>(
         &mut self,
         backend: &B,
         real: u64,
         origin: Origin<'_>,
-        ids: &[u64],
+        (ids, slots): (&[u64], Option<usize>),
         first: impl FnOnce() -> Result<T, NoiseError>,
     ) -> Result<(Vec<Worker<M>>, T, Vec<PartialSum>), TrainError> {
         let mut workers = std::mem::take(&mut self.workers);
@@ -364,16 +371,28 @@ impl<M: Send> Engine<M> {
         let (metrics, lane) = (&self.metrics[..], self.lane.as_ref());
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
+        let taken = ids.len();
+        let mut ids = ids.to_vec();
+        if real > 0 {
+            ids.resize(taken.max(slots.unwrap_or(0)), 0);
+        }
         // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
         let capacity = workers.first().map_or(1, |worker| backend.capacity(&worker.memory));
-        let (next, tiles) =
-            (AtomicUsize::new(0), ids.chunks(capacity.min(share).max(1)).collect::<Vec<_>>());
+        let size = capacity.min(share).max(1);
+        let (next, tiles) = (AtomicUsize::new(0), ids.chunks(size).collect::<Vec<_>>());
         let work = |worker: &mut Worker<M>| -> Result<PartialSum, SumError> {
             let mut part = shared.begin(origin, std::mem::take(&mut worker.outer))?;
-            while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                worker.add(&shared, tile, &mut part)?;
+            let mut dropped = match slots {
+                Some(_) => Some(shared.begin(origin, Vec::new())?),
+                None => None,
+            };
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(tile) = tiles.get(number) else { break };
+                let taken = taken.saturating_sub(number.saturating_mul(size)).min(tile.len());
+                worker.add(&shared, tile.split_at(taken), &mut part, dropped.as_mut())?;
             }
             backend.end(&mut worker.memory);
             worker.wipe();
@@ -398,6 +417,14 @@ impl<M: Send> Engine<M> {
         let parts = parts.into_iter().map(|part| Ok(part.map_err(|_| TrainError::Worker)??));
         let parts = parts.collect::<Result<_, TrainError>>()?;
         Ok((workers, found, parts))
+    }
+}
+
+/// How many rows a round computes, whatever its sample: the public maximum of a truncated sample.
+fn slots(policy: Sampling) -> Option<usize> {
+    match policy {
+        Sampling::TruncatedPoisson(policy) => usize::try_from(policy.maximum()).ok(),
+        _ => None,
     }
 }
 

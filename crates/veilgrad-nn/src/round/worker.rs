@@ -102,12 +102,13 @@ impl<M> Worker<M> {
         }
     }
 
-    /// Adds a tile of records.
+    /// Adds a tile of records; those of empty slots to `dropped`.
     pub(super) fn add<B: Backend<Memory = M>>(
         &mut self,
         shared: &Shared<'_, B>,
-        ids: &[u64],
+        (ids, empty): (&[u64], &[u64]),
         part: &mut PartialSum,
+        mut dropped: Option<&mut PartialSum>,
     ) -> Result<(), SumError> {
         // Ids ascend, and those of canaries follow those of real records.
         let (ids, canaries) = ids.split_at(ids.partition_point(|id| *id < shared.real));
@@ -116,24 +117,26 @@ impl<M> Worker<M> {
                 part.add_canary(lane, id.saturating_sub(shared.real))?;
             }
         }
-        if ids.is_empty() {
+        let rows = ids.iter().chain(empty);
+        let examples: Vec<ExampleId> =
+            rows.map(|record| ExampleId { record: *record, example: 0 }).collect();
+        if examples.is_empty() {
             return Ok(());
         }
-        if shared.training.is_materialised() {
-            return ids.iter().try_for_each(|id| self.add_average(shared, *id, part));
-        }
-        let examples: Vec<ExampleId> =
-            ids.iter().map(|record| ExampleId { record: *record, example: 0 }).collect();
-        if quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true) {
-            let mut rows = examples.iter().enumerate();
-            return rows
-                .try_for_each(|(row, example)| self.add_row(shared, row, example.record, part));
-        }
-        // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
-        // the others give the same values as before.
-        for example in examples {
-            if quietly(|| shared.backend.run(&mut self.memory, &[example])) == Some(true) {
-                self.add_row(shared, 0, example.record, part)?;
+        let materialised = shared.training.is_materialised();
+        let is_run = !materialised
+            && quietly(|| shared.backend.run(&mut self.memory, &examples)) == Some(true);
+        for (row, example) in examples.iter().enumerate() {
+            let sum = if row < ids.len() { Some(&mut *part) } else { dropped.as_deref_mut() };
+            let Some(sum) = sum else { continue };
+            if materialised {
+                self.add_average(shared, example.record, sum)?;
+            } else if is_run {
+                self.add_row(shared, row, example.record, sum)?;
+            // Some record could not be run: each is tried alone. The values of a record do not depend on its neighbours, so
+            // the others give the same values as before.
+            } else if quietly(|| shared.backend.run(&mut self.memory, &[*example])) == Some(true) {
+                self.add_row(shared, 0, example.record, sum)?;
             }
         }
         Ok(())
