@@ -26,6 +26,8 @@ pub(crate) struct Job {
     pub(crate) start: Option<Start>,
     pub(crate) threads: usize,
     pub(crate) delta: Delta,
+    /// The noise multiplier that the trainer was built with.
+    pub(crate) noise: NoiseMultiplier,
     pub(crate) trainer: Trainer<AnyOptimizer>,
     pub(crate) sampler: Box<dyn Sampler>,
     /// The rounds on all records before training, if there are any.
@@ -82,6 +84,7 @@ impl Job {
             start,
             threads,
             delta,
+            noise,
             trainer,
             sampler,
             precondition,
@@ -173,7 +176,7 @@ impl Job {
 
 /// The preconditioning of a configuration. Its shares are of the squared mu of one release to all records with the target's
 /// epsilon and delta: a Gaussian round with share s has the noise multiplier of that release over `sqrt(s)`.
-fn precondition(
+pub(crate) fn precondition(
     config: &Config,
     delta: Delta,
     threads: usize,

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use veilgrad_events::{ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
-use veilgrad_mechanism::AllRecords;
+use veilgrad_mechanism::{AllRecords, RecordVector};
 
 use super::*;
-use crate::round::Clipping;
+use crate::round::{Clipping, ExampleId, Vector};
 
 /// A backend of 40 records with one coordinate of 0.5; counts the calls of `records` and `run`.
 #[derive(Default)]
