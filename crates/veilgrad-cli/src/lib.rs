@@ -36,6 +36,7 @@ mod prediction;
 mod problem;
 mod report;
 mod serve;
+mod team;
 mod train;
 mod trained;
 mod watch;
@@ -50,23 +51,44 @@ use veilgrad_ledger::without_passwords;
 
 use argument::{Arguments, Command};
 pub use claim::of as claim;
+pub use team::{Follower, Leader, Order};
 pub use trained::{Trained, report};
 pub use watch::Watch;
 
 /// Runs the command of this process's arguments and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(run_and_print(std::env::args_os().collect(), None))
+}
+
+/// Runs `train` from its arguments, the program's name first, as the process with the ledger of a job with several
+/// processes. Returns its exit code.
+#[must_use]
+pub fn lead(words: Vec<OsString>, leader: Box<dyn Leader>) -> u8 {
+    run_and_print(words, Some(leader))
+}
+
+/// Adds up records for the process that calls [`lead`], until it ends the job.
+///
+/// # Errors
+/// When the data cannot be read, does not fit, or the leader cannot be reached.
+pub fn follow(follower: &mut dyn Follower) -> Result<(), Failure> {
+    disable_core_dumps();
+    train::follow::follow(follower).map_err(|error| Failure(Cause::Command(error)))
+}
+
+/// Runs a command and prints why it failed. Returns its exit code.
+fn run_and_print(words: Vec<OsString>, leader: Option<Box<dyn Leader>>) -> u8 {
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    match run(words, None) {
-        Ok(()) => ExitCode::SUCCESS,
+    match run_with(words, None, leader) {
+        Ok(()) => 0,
         Err(failure) => {
             if json && failure.code() != 0 && !output::is_written() {
                 // An error while printing an error leaves nothing to do.
                 let _ = output::print_json(&failure.document());
             }
             failure.print();
-            ExitCode::from(failure.code())
+            failure.code()
         }
     }
 }
@@ -144,13 +166,24 @@ pub fn run(
     words: impl IntoIterator<Item = OsString>,
     watch: Option<Arc<Watch>>,
 ) -> Result<(), Failure> {
+    run_with(words, watch, None)
+}
+
+fn run_with(
+    words: impl IntoIterator<Item = OsString>,
+    watch: Option<Arc<Watch>>,
+    leader: Option<Box<dyn Leader>>,
+) -> Result<(), Failure> {
     let parsed = Arguments::try_parse_from(words);
     let mut arguments = parsed.map_err(|error| Failure(Cause::Arguments(error)))?;
     arguments.common.watch = watch;
     disable_core_dumps();
     let outcome = match &arguments.command {
         Command::Init(init) => init::run(init, &arguments.common),
-        Command::Train(train) => train::run(&train.config, &train.run, None, &arguments.common),
+        Command::Train(train) => {
+            train::run(&train.config, &train.run, None, leader, &arguments.common)
+        }
+        _ if leader.is_some() => Err(error::Error::usage("only train runs on several processes")),
         Command::Tune(tune) => train::tune::run(tune, &arguments.common),
         Command::Finish(finish) => train::finish::run(finish, &arguments.common),
         Command::Audit(audit) => audit::run(audit, &arguments.common),

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Audit, common: &Common) -> Result<(), Error> {
     match &arguments.config {
         Some(config) => {
             let canaries = NonZeroU32::new(arguments.canaries);
-            train::run(config, &arguments.run, canaries, common)
+            train::run(config, &arguments.run, canaries, None, common)
         }
         None if arguments.run.is_default() => of_installation(arguments.releases, common),
         None => Err(Error::usage("this option is about a training run: name its CONFIG")),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use veilgrad_data::table::{Defect, Schema, is_table};
 use veilgrad_data::{Array, DataError, Partition, ids, idx, npy};
+use veilgrad_nn::round::share_of;
 use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, MadeUp, Microbatch, Record, UserIds};
@@ -30,6 +31,9 @@ pub(crate) struct TrainingRecords {
     rows: Rows,
     labels: Vec<f32>,
     members: Option<Vec<Vec<u32>>>,
+    /// The number of the first record that is here, and of all records, of which other processes may have the rest.
+    first: u64,
+    count: u64,
 }
 
 impl Examples {
@@ -68,10 +72,50 @@ impl Examples {
         declaration: &Declaration,
         threads: usize,
     ) -> Result<TrainingRecords, Error> {
-        let inputs = Inputs::new(declaration)?;
+        let (inputs, first, count) = (Inputs::new(declaration)?, 0, self.records());
         let rows = inputs.rows(self.scaled, declaration.precondition.is_some(), threads);
         let (inputs, labels, members) = (Arc::new(inputs), self.labels, self.members);
-        Ok(TrainingRecords { inputs, rows, labels, members })
+        Ok(TrainingRecords { inputs, rows, labels, members, first, count })
+    }
+
+    /// As [`into_records`](Self::into_records), of the share of one process alone: the inputs of other records are neither
+    /// computed nor kept.
+    pub(crate) fn into_share(
+        mut self,
+        declaration: &Declaration,
+        threads: usize,
+        rank: u64,
+        size: u64,
+    ) -> Result<TrainingRecords, Error> {
+        let count = self.records();
+        let share = share_of(count, rank, size);
+        self.keep(share.start as usize..share.end as usize);
+        Ok(TrainingRecords {
+            first: share.start,
+            count,
+            ..self.into_records(declaration, threads)?
+        })
+    }
+
+    /// Drops all records but these.
+    fn keep(&mut self, records: std::ops::Range<usize>) {
+        let width = self.scaled.len() / self.labels.len().max(1);
+        let places: Vec<usize> = match &mut self.members {
+            None => records.collect(),
+            Some(members) => {
+                members.truncate(records.end);
+                members.drain(..records.start.min(members.len()));
+                let places = members.iter().flatten().map(|place| *place as usize).collect();
+                let mut next = 0..;
+                for place in members.iter_mut().flatten() {
+                    *place = next.next().unwrap_or_default();
+                }
+                places
+            }
+        };
+        let row = |place: &usize| &self.scaled[place * width..(place + 1) * width];
+        self.scaled = places.iter().flat_map(row).copied().collect();
+        self.labels = places.iter().map(|place| self.labels[*place]).collect();
     }
 
     /// The outputs of a model for **public** examples: one number per class, example after example.
@@ -148,6 +192,11 @@ pub(crate) fn label_number(label: f32, [low, high]: [f64; 2]) -> Option<f64> {
 }
 
 impl TrainingRecords {
+    /// The place of a record among those that are here.
+    fn place(&self, record: u64) -> Option<usize> {
+        usize::try_from(record.checked_sub(self.first)?).ok()
+    }
+
     /// Whitens all inputs by what preconditioning released.
     pub(crate) fn whiten(&mut self, whitening: &Whitening, threads: usize) {
         self.inputs.whiten(&mut self.rows, whitening, threads);
@@ -156,21 +205,21 @@ impl TrainingRecords {
 
 impl Records for TrainingRecords {
     fn count(&self) -> u64 {
-        self.members.as_ref().map_or(self.labels.len(), Vec::len) as u64
+        self.count
     }
 
     fn examples(&self, record: u64) -> usize {
         match &self.members {
             None => self.inputs.copies(),
-            Some(members) => members.get(record as usize).map_or(0, Vec::len),
+            Some(members) => self.place(record).and_then(|at| members.get(at)).map_or(0, Vec::len),
         }
     }
 
     fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
         let place = match &self.members {
-            None => Some(record as usize),
+            None => self.place(record),
             Some(members) => {
-                let members = members.get(record as usize);
+                let members = self.place(record).and_then(|at| members.get(at));
                 members.and_then(|members| members.get(example)).map(|place| *place as usize)
             }
         };
@@ -210,7 +259,7 @@ pub(crate) fn private_and_public(config: &Config) -> Result<(Examples, Public), 
 }
 
 /// The private examples, as records of the declared unit.
-fn train(config: &Config) -> Result<Examples, Error> {
+pub(crate) fn train(config: &Config) -> Result<Examples, Error> {
     let mut examples = load(config, &config.data.train, config.data.labels.as_deref())?;
     if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
         let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();

@@ -31,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) start: Option<Start>,
     pub(crate) threads: usize,
     pub(crate) delta: Delta,
+    /// The noise multiplier that the trainer was built with.
+    pub(crate) noise: NoiseMultiplier,
     pub(crate) trainer: Trainer<AnyOptimizer>,
     pub(crate) sampler: Box<dyn Sampler>,
     /// The rounds on all records before training, if there are any.
@@ -42,9 +44,8 @@ pub(crate) struct Job {
     pub(crate) guarantee: Guarantee,
     /// How noise is correlated between rounds, if it is.
     pub(crate) correlated: Option<Chosen>,
-    /// The model before the first round, and the noise multiplier.
+    /// The model before the first round.
     initial: Model,
-    noise: NoiseMultiplier,
     /// The choice that a tuning makes, if the run is one of its runs.
     pub(crate) tune: Option<Tune>,
 }
@@ -119,6 +120,7 @@ impl Job {
             start,
             threads,
             delta,
+            noise,
             trainer,
             sampler,
             precondition,
@@ -127,7 +129,6 @@ impl Job {
             guarantee,
             correlated,
             initial: model,
-            noise,
             tune: None,
         })
     }
@@ -263,8 +264,9 @@ impl Job {
 }
 
 /// The preconditioning of a configuration. Its shares are of the squared mu of one release to all records with the target's
-/// epsilon and delta (of one run, if the accountant is that of a tuning): a Gaussian round with share s has the noise multiplier of that release over `sqrt(s)`.
-fn precondition(
+/// epsilon and delta (of one run, if the accountant is that of a tuning): a Gaussian round with share s has the noise multiplier
+/// of that release over `sqrt(s)`.
+pub(crate) fn precondition(
     config: &Config,
     delta: Delta,
     threads: usize,

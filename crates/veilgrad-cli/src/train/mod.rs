@@ -9,6 +9,7 @@ pub(crate) mod data;
 mod estimate;
 mod fingerprint;
 pub(crate) mod finish;
+pub(crate) mod follow;
 pub(crate) mod hooks;
 pub(crate) mod inputs;
 pub(crate) mod job;
@@ -41,6 +42,7 @@ use crate::error::Error;
 use crate::ledger_place;
 use crate::output::{create_directory, print_json, say, table};
 use crate::plan::SHUFFLE_ADVICE;
+use crate::team::Leader;
 use check::Source;
 use config::Audit;
 use hooks::{Account, RunHooks, Waiting};
@@ -48,11 +50,12 @@ use job::Job;
 use place::Place;
 use progress::Progress;
 
-/// Trains a model; with `canaries`, as an audit.
+/// Trains a model; with `canaries`, as an audit; with a `leader`, together with other processes.
 pub(crate) fn run(
     path: &Path,
     arguments: &RunOptions,
     canaries: Option<NonZeroU32>,
+    mut leader: Option<Box<dyn Leader>>,
     common: &Common,
 ) -> Result<(), Error> {
     let source = Source::read(path)?;
@@ -69,7 +72,9 @@ pub(crate) fn run(
         stem.push("-audit");
     }
     let place = Place(arguments.out.clone().unwrap_or_else(|| Path::new("runs").join(stem)));
+    // Of several processes, each has one core, unless they are told otherwise.
     let asked = arguments.threads.map(std::num::NonZeroUsize::get);
+    let asked = asked.or(leader.as_ref().map(|_| 1));
     let job = planned_job(&source, config, asked, None, common)?;
     if !arguments.resume {
         create_directory(&place.0)?;
@@ -103,8 +108,18 @@ pub(crate) fn run(
         },
     };
     // The data is not read before the budget covers the plan.
+    if let Some(leader) = &mut leader {
+        leader.announce(&follow::setup(&session.job)?).map_err(Error::failure)?;
+    }
     let (train, public) = data::private_and_public(&session.job.config)?;
-    let mut train = train.into_records(&session.job.config.declaration(), session.job.threads)?;
+    let (declaration, threads) = (session.job.config.declaration(), session.job.threads);
+    let mut train = match &leader {
+        // Preconditioning is done by this process alone.
+        Some(leader) if session.job.precondition.is_none() => {
+            train.into_share(&declaration, threads, 0, leader.size())?
+        }
+        _ => train.into_records(&declaration, threads)?,
+    };
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
     let configuration = job.config.fingerprint().map_err(Error::Failure)?.to_string();
@@ -123,6 +138,13 @@ pub(crate) fn run(
         Ok(true) => {}
         Ok(false) => return Err(Error::Interrupted),
         Err(error) => return Err(stopped(error, &place)),
+    }
+    if let Some(mut leader) = leader {
+        if let Some(phase) = &job.precondition {
+            let released = phase.to_bytes().map_err(Error::failure)?;
+            leader.announce(&released).map_err(Error::failure)?;
+        }
+        job.trainer.share_with(leader);
     }
     let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);
     let pace = Pace { rounds: left, block, checkpoint_rounds };

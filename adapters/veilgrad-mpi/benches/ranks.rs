@@ -1,0 +1,235 @@
+//! How long reductions take, and how much CPU time a record costs on 1, 2 and 4 ranks beside one process without MPI.
+//!
+//! `cargo bench --bench ranks [-- --quick]` starts `mpirun` on itself.
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use mpi::collective::SystemOperation;
+use mpi::environment::Universe;
+use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use rustix::time::{ClockId, clock_gettime};
+use veilgrad_cli::{Follower, Order};
+use veilgrad_events::{
+    Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, RecordUnit, Run, RunHeader,
+};
+use veilgrad_mechanism::{
+    AllRecords, Allocation, ClippedSum, Group, PartialSum, RecordVector, RoundPlan, Sample, Structure,
+};
+use veilgrad_mpi::{Rank, Ranks, World, end_job_on_panic};
+use veilgrad_nn::round::{PeerError, Peers, SharedRound};
+
+#[path = "../examples/training/mod.rs"]
+mod training;
+
+use training::{Made, MadeUp, Reproducible, trainer};
+
+fn main() -> Made<()> {
+    end_job_on_panic();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let quick = words.iter().any(|word| word == "--quick");
+    match words.iter().find_map(|word| word.strip_prefix("--measure=")) {
+        Some("reduce") => reductions(quick),
+        Some(model) => cpu_time(model, quick, words.iter().any(|word| word == "--alone")),
+        None => {
+            for ranks in [1, 2, 4] {
+                print!("{}", measure(ranks, "reduce", quick)?);
+            }
+            compare_cpu_time(quick)
+        }
+    }
+}
+
+/// Runs this program on some ranks, or without MPI if there are none.
+fn measure(ranks: u32, what: &str, quick: bool) -> Made<String> {
+    let program = std::env::current_exe()?;
+    let mut command = match ranks {
+        0 => Command::new(&program),
+        _ => Command::new("mpirun"),
+    };
+    if ranks == 0 {
+        command.arg("--alone");
+    } else {
+        command.args(["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]);
+        command.args(["--mca", "btl_vader_single_copy_mechanism", "none"]);
+        command.args(["-n", &ranks.to_string()]).arg(&program);
+    }
+    command.arg(format!("--measure={what}"));
+    if quick {
+        command.arg("--quick");
+    }
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The least of several measurements of CPU time per record, with and without MPI in turn.
+fn compare_cpu_time(quick: bool) -> Made<()> {
+    let turns = if quick { 1 } else { 5 };
+    for model in ["a", "b"] {
+        let mut least: BTreeMap<u32, f64> = BTreeMap::new();
+        for ranks in (0..turns).flat_map(|_| [0, 1, 2, 4]) {
+            let found: f64 = measure(ranks, model, quick)?.trim().parse()?;
+            let best = least.entry(ranks).or_insert(f64::INFINITY);
+            *best = best.min(found);
+        }
+        for (ranks, time) in &least {
+            let ratio = time / least[&0];
+            match ranks {
+                0 => println!("model {model}, one process: {time:.2} us of CPU time per record"),
+                _ => println!("model {model}, {ranks} ranks: {time:.2} us per record, {ratio:.3} of one process"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn initialise() -> Made<Universe> {
+    mpi::initialize().ok_or_else(|| "MPI is already initialised".into())
+}
+
+/// The CPU time of this thread, in nanoseconds.
+fn cpu() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// The median time of a reduction of every size, and of MPI's own on as many integers.
+fn reductions(quick: bool) -> Made<()> {
+    let universe = initialise()?;
+    let world = universe.world();
+    let ranks = Ranks::new(universe.world());
+    let root = world.process_at_rank(0);
+    for power in if quick { 4..=6 } else { 4..=7 } {
+        let d = 10usize.pow(power);
+        let times = if quick { 3 } else { (100_000_000 / d).clamp(11, 301) };
+        let structure = Structure::new([("x", d)])?;
+        let group = Group::new("x", ["x"], ClipNorm::new(1.0)?);
+        let noise = Allocation::Proportional(NoiseMultiplier::new(1.0)?);
+        let plan = RoundPlan::new(structure, vec![group], noise)?;
+        let (record, integers) = (vec![0.001f32; d], vec![1u64; d]);
+        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let sample = match world.rank() {
+                0 => Some(sample(&plan)?),
+                _ => None,
+            };
+            let (mut part, _) = ranks.begin(sample.as_ref(), &plan, 1)?;
+            part.add(&[RecordVector::Values(&record)])?;
+            let total = sample.as_ref().map(|sample| sample.begin(&plan));
+            world.barrier();
+            let start = Instant::now();
+            let total = ranks.reduce(part, total)?;
+            ours.push(start.elapsed());
+            drop(total);
+            let mut reduced = vec![0u64; d];
+            world.barrier();
+            let start = Instant::now();
+            match world.rank() {
+                0 => root.reduce_into_root(&integers[..], &mut reduced[..], SystemOperation::sum()),
+                _ => root.reduce_into(&integers[..], SystemOperation::sum()),
+            }
+            bare.push(start.elapsed());
+        }
+        if world.rank() == 0 {
+            ours.sort();
+            bare.sort();
+            let milliseconds = |times: &[std::time::Duration]| 1e3 * times[times.len() / 2].as_secs_f64();
+            println!(
+                "{} ranks, d = 1e{power}: reduced, checked and added in {:.3} ms; MPI_Reduce alone {:.3} ms; {:.1} MB sent by a rank",
+                world.size(),
+                milliseconds(&ours),
+                milliseconds(&bare),
+                8e-6 * d as f64
+            );
+        }
+    }
+    Ok(())
+}
+
+fn sample(plan: &RoundPlan) -> Made<Sample> {
+    let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
+    let mut run = Run::open(MemoryLedger::new(), header)?;
+    let permit = run.reserve(&plan.round(&AllRecords)?, 1)?.next().ok_or("no permit")?;
+    Ok(Sample::draw(permit, &mut AllRecords, 1)?)
+}
+
+/// Counts the CPU time within MPI, which waits without sleeping.
+struct Counted {
+    world: World,
+    within: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn count<T>(&mut self, call: impl FnOnce(&mut World) -> T) -> T {
+        let start = cpu();
+        let result = call(&mut self.world);
+        self.within.fetch_add(cpu() - start, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Peers for Counted {
+    fn scatter(&mut self, round: &SharedRound, ids: Vec<u64>, records: u64) -> Result<Vec<u64>, PeerError> {
+        self.count(|world| world.scatter(round, ids, records))
+    }
+
+    fn reduce(&mut self, mine: PartialSum, total: ClippedSum) -> Result<ClippedSum, PeerError> {
+        self.count(|world| world.reduce(mine, total))
+    }
+}
+
+/// Prints the CPU time of all ranks per record, without that within MPI calls.
+fn cpu_time(model: &str, quick: bool, alone: bool) -> Made<()> {
+    let (batch, rounds) = if quick { (256.0, 2) } else { (4096.0, 6) };
+    let records = MadeUp { count: 60_000, most: 1 };
+    let mut trainer = trainer(model, batch, 1)?;
+    let universe = if alone { None } else { Some(initialise()?) };
+    let rank = universe.as_ref().map_or(0, |universe| universe.world().rank());
+    let mut spent = 0;
+    if rank > 0 {
+        while let Order::Round(round, ids) = Rank.next()? {
+            let start = cpu();
+            let part = trainer.part(&round, &ids, &records)?;
+            spent += cpu() - start;
+            Rank.give(part)?;
+        }
+    } else {
+        let (world, within) = (World::default(), Arc::new(AtomicU64::new(0)));
+        if !alone {
+            let within = Arc::clone(&within);
+            trainer.share_with(Box::new(Counted { world: world.clone(), within }));
+        }
+        let mut sampler = Reproducible { rate: batch / records.count as f64, round: 0 };
+        let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove))?;
+        // The first round allocates.
+        for _ in 0..=rounds {
+            let permit = run.reserve(&trainer.event(&sampler)?, 1)?.next().ok_or("no permit")?;
+            let (start, before) = (cpu(), within.load(Ordering::Relaxed));
+            trainer.round(permit, &mut sampler, &records)?;
+            spent += cpu() - start - (within.load(Ordering::Relaxed) - before);
+        }
+        if !alone {
+            assert!(world.end());
+        }
+    }
+    if let Some(universe) = &universe {
+        let world = universe.world();
+        let (root, mut total) = (world.process_at_rank(0), 0);
+        match rank {
+            0 => root.reduce_into_root(&spent, &mut total, SystemOperation::sum()),
+            _ => root.reduce_into(&spent, SystemOperation::sum()),
+        }
+        spent = total;
+    }
+    if rank == 0 {
+        println!("{}", spent as f64 / 1e3 / (batch * f64::from(rounds + 1)));
+    }
+    Ok(())
+}

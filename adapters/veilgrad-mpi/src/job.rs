@@ -1,0 +1,114 @@
+//! The ranks of a training job: rank 0 leads, the others follow its orders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mpi::topology::SimpleCommunicator;
+use veilgrad_cli::{Follower, Leader, Order};
+use veilgrad_mechanism::{ClippedSum, PartialSum};
+use veilgrad_nn::round::{PeerError, Peers, SharedRound};
+use zeroize::Zeroizing;
+
+use crate::ranks::Ranks;
+
+/// What rank 0 sends next: a number for each kind of order.
+const END: u64 = 0;
+const MESSAGE: u64 = 1;
+const ROUND: u64 = 2;
+
+/// All ranks of `MPI_COMM_WORLD`, which knows itself: nothing of MPI is kept here, so that it may move between threads.
+fn world() -> Ranks<SimpleCommunicator> {
+    Ranks::new(SimpleCommunicator::world())
+}
+
+/// All ranks of a job, as rank 0 sees them.
+#[derive(Clone, Default)]
+pub struct World {
+    /// Set while the other ranks add up records and wait for a reduction, not for an order.
+    in_round: Arc<AtomicBool>,
+}
+
+impl World {
+    /// Ends the job. False if the other ranks are within a round and cannot be told: then only the end of this process
+    /// ends them.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        let can_be_told = !self.in_round.load(Ordering::Relaxed);
+        if can_be_told {
+            order(END, &[]);
+        }
+        can_be_told
+    }
+}
+
+/// Sends an order to all other ranks.
+fn order(kind: u64, bytes: &[u8]) {
+    let world = world();
+    world.broadcast(&mut [kind, bytes.len() as u64]);
+    // Broadcasting needs a buffer that may be written to, which rank 0's is not.
+    world.broadcast(&mut bytes.to_vec());
+}
+
+impl Peers for World {
+    fn scatter(
+        &mut self,
+        round: &SharedRound,
+        ids: Vec<u64>,
+        records: u64,
+    ) -> Result<Vec<u64>, PeerError> {
+        let (bytes, ids) = (round.to_bytes()?, Zeroizing::new(ids));
+        self.in_round.store(true, Ordering::Relaxed);
+        order(ROUND, &bytes);
+        Ok(world().scatter(Some(&ids), records)?)
+    }
+
+    fn reduce(&mut self, mine: PartialSum, total: ClippedSum) -> Result<ClippedSum, PeerError> {
+        let total = world().reduce(mine, Some(total))?;
+        self.in_round.store(false, Ordering::Relaxed);
+        total.ok_or_else(|| "rank 0 got no total".into())
+    }
+}
+
+impl Leader for World {
+    fn size(&self) -> u64 {
+        world().size()
+    }
+
+    fn announce(&mut self, message: &[u8]) -> Result<(), PeerError> {
+        order(MESSAGE, message);
+        Ok(())
+    }
+}
+
+/// One of the other ranks of a job.
+#[derive(Default)]
+pub struct Rank;
+
+impl Follower for Rank {
+    fn rank(&self) -> u64 {
+        world().rank()
+    }
+
+    fn size(&self) -> u64 {
+        world().size()
+    }
+
+    fn next(&mut self) -> Result<Order, PeerError> {
+        let world = world();
+        let mut head = [END; 2];
+        world.broadcast(&mut head);
+        let [kind, length] = head;
+        let mut bytes = vec![0u8; usize::try_from(length)?];
+        world.broadcast(&mut bytes);
+        Ok(match kind {
+            END => Order::End,
+            MESSAGE => Order::Message(bytes),
+            _ => Order::Round(SharedRound::from_bytes(&bytes)?, world.scatter(None, 0)?),
+        })
+    }
+
+    fn give(&mut self, part: PartialSum) -> Result<(), PeerError> {
+        world().reduce(part, None)?;
+        Ok(())
+    }
+}
