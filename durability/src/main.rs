@@ -20,7 +20,6 @@ mod power;
 mod proxy;
 mod scratch;
 #[cfg(feature = "postgres")]
-#[path = "../../crates/veilgrad-ledger/tests/server/mod.rs"]
 mod server;
 mod walk;
 

@@ -5,9 +5,13 @@
 //! disk. If no answer to the commit comes, the rows may be there: they are charged if they are, no permit exists for
 //! them, and the handle refuses everything.
 
+mod audit;
 mod connect;
+mod failure;
+mod hold;
 mod password;
 mod session;
+mod settings;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -15,12 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::author::Author;
-use crate::chain::{Chained, Hash, Head};
+use crate::chain::{Hash, Head};
 use crate::error::{StoreError, exists_already};
 use crate::location::PostgresUrl;
 use crate::options::Options;
 use crate::store::{Hold, Rows, Store, Verified, Visitor};
-use session::{Failure, Session, decode_hex, number};
+use failure::Failure;
+use hold::{SessionHold, hold_key};
+use session::{Session, decode_hex, number};
 
 /// The setting with which the server answers a commit after it is on disk.
 const ON_DISK: &str = "on";
@@ -28,27 +34,6 @@ const ON_DISK: &str = "on";
 const BATCH: usize = 4096;
 /// How often a transaction is repeated that the server refused because of another one.
 const REPETITIONS: u32 = 8;
-/// What the functions of the migration do, in the order of their names. An altered function has another hash.
-const FUNCTIONS: &str = "SELECT string_agg(proname || ' ' || prosecdef || ' ' || prosrc, '|' ORDER BY proname) FROM pg_proc \
-                         WHERE pronamespace = 'veilgrad'::regnamespace";
-/// Triggers that are there and not disabled.
-const TRIGGERS: &str = "SELECT string_agg(tgname || ' ' || tgtype || ' ' || tgenabled || ' ' || tgfoid::regproc, '|' ORDER BY \
-                        tgname) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'veilgrad.event'::regclass";
-/// Rights of others than the owner, on tables and functions.
-const RIGHTS: &str = "SELECT string_agg(line, '|' ORDER BY line) FROM (\
-     SELECT relname || ' ' || privilege_type || ' ' || coalesce(r.rolname, 'PUBLIC') AS line FROM pg_class c, \
-     aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
-     WHERE c.relnamespace = 'veilgrad'::regnamespace AND c.relkind = 'r' AND a.grantee <> c.relowner UNION \
-     SELECT proname || ' ' || privilege_type || ' ' || coalesce(r.rolname, 'PUBLIC') FROM pg_proc p, \
-     aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
-     WHERE p.pronamespace = 'veilgrad'::regnamespace AND a.grantee <> p.proowner) AS rights";
-/// What `RIGHTS` and `TRIGGERS` answer after the migration.
-const EXPECTED_RIGHTS: &str = "append EXECUTE veilgrad_charge|event SELECT veilgrad_read|head SELECT veilgrad_read|\
-                               lock_head EXECUTE veilgrad_charge|retire EXECUTE veilgrad_administer";
-/// Before each row that is updated or deleted (27), before truncation (34).
-const EXPECTED_TRIGGERS: &str =
-    "event_change 27 O veilgrad.refuse_change|event_truncate 34 O veilgrad.refuse_change";
-
 /// A ledger on PostgreSQL.
 pub(crate) struct Postgres {
     address: PostgresUrl,
@@ -392,20 +377,7 @@ impl Store for Postgres {
     }
 
     fn audit(&self, _: &Verified) -> Result<Vec<String>, StoreError> {
-        let ask = |query: &str| {
-            let rows = self.session().run(query).map_err(|failure| failure.error(&self.address))?;
-            Ok::<_, StoreError>(rows.into_iter().flatten().next().unwrap_or_default())
-        };
-        let altered = |what: &str| StoreError::Damaged(format!("its {what} were altered"));
-        if ask(TRIGGERS)? != EXPECTED_TRIGGERS {
-            return Err(altered("triggers"));
-        }
-        if ask(RIGHTS)? != EXPECTED_RIGHTS {
-            return Err(altered("rights"));
-        }
-        if Hash::of(ask(FUNCTIONS)?.as_bytes()) != Hash::of(expected_functions().as_bytes()) {
-            return Err(altered("functions"));
-        }
+        audit::check(&mut self.session(), &self.address)?;
         Ok(Vec::new())
     }
 
@@ -416,46 +388,6 @@ impl Store for Postgres {
         self.locked = false;
         Ok(())
     }
-}
-
-/// What `FUNCTIONS` answers after the migration, from its text.
-fn expected_functions() -> String {
-    let mut functions: Vec<String> = crate::schema::MIGRATION
-        .split("CREATE FUNCTION veilgrad.")
-        .skip(1)
-        .filter_map(|text| {
-            let name = text.split('(').next()?;
-            let mut parts = text.split("$$");
-            let definer = parts.next()?.contains("SECURITY DEFINER");
-            Some(format!("{name} {definer} {}", parts.next()?))
-        })
-        .collect();
-    functions.sort();
-    functions.join("|")
-}
-
-/// The hold of a run: a lock of the session, which the server releases when the connection ends in any way.
-struct SessionHold {
-    session: Arc<Mutex<Session>>,
-    key: i64,
-    process: String,
-}
-
-impl Drop for SessionHold {
-    fn drop(&mut self) {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        // A new connection does not have it, and a forked child must not end its parent's.
-        let is_own = session.process == self.process && session.is_own();
-        if is_own && session.holds.remove(&self.key) {
-            let _ = session.run(&format!("SELECT pg_advisory_unlock({})", self.key));
-        }
-    }
-}
-
-/// The key of a run's lock: locks with a number are all that a session has.
-fn hold_key(run: &str) -> i64 {
-    let hash = Hash::of(format!("veilgrad hold {run}").as_bytes());
-    i64::from_be_bytes(hash.0.first_chunk().copied().unwrap_or_default())
 }
 
 fn encode_hex(bytes: &[u8]) -> String {

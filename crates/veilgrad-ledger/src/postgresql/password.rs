@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::connect::Settings;
+use super::settings::Settings;
 
 /// The password for a connection from `$PGPASSFILE` or `~/.pgpass`, if the file is there and nobody else may read it.
 pub(super) fn from_file(

@@ -12,7 +12,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::connect::{Mode, Settings};
+use super::settings::{Mode, Settings};
 use crate::error::StoreError;
 
 /// TLS as the settings ask for it.

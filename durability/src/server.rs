@@ -1,0 +1,1 @@
+../../crates/veilgrad-ledger/tests/server/mod.rs
