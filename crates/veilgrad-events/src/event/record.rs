@@ -107,4 +107,11 @@ mod tests {
         assert_eq!(serde_json::from_str::<RecordUnit>(&json).unwrap(), unit);
         assert!(serde_json::from_str::<RecordUnit>(r#"{"microbatch":{"examples":0}}"#).is_err());
     }
+
+    #[test]
+    fn a_node_is_not_called_a_user() {
+        let text = RecordUnit::Node.to_string();
+        assert!(text.contains("one node of the federation") && !text.contains("user"));
+        assert_eq!(serde_json::from_str::<RecordUnit>("\"node\"").unwrap(), RecordUnit::Node);
+    }
 }
