@@ -2,6 +2,7 @@
 
 mod init;
 mod store;
+mod vary;
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -18,10 +19,10 @@ pub(crate) use init::{Init, Words, bounds, words};
 pub(crate) use store::{
     Backup, Budget, BudgetMode, CreateBudget, Export, Format, Import, Ledger, Move, Repair, Verify,
 };
+pub(crate) use vary::Varied;
 
 use crate::error::Error;
 use crate::example;
-use crate::train::vary::Varied;
 use crate::watch::Watch;
 
 /// Differential privacy for iterative training.

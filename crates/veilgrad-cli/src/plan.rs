@@ -179,6 +179,24 @@ impl<'a> Solved<'a> {
         document
     }
 
+    /// The best of plain and correlated noise for plain SGD, if the noise was asked for, samples are Poisson's, and the target is
+    /// the epsilon of one run and one record. `None` if there is nothing to compare.
+    pub(crate) fn correlated(&self) -> Option<NoiseChoice> {
+        let request = self.request;
+        let is_one_run = !self.adjusted.is_tuned() && self.adjusted.group.get() == 1;
+        let is_comparable = is_one_run
+            && self.solve == Solve::Noise
+            && self.answer.outcome.is_ok()
+            && request.arguments.sampling == Sampler::Poisson
+            && request.risk.is_none();
+        if !is_comparable {
+            return None;
+        }
+        let (target, count) = (request.target().ok()?, self.known.steps?);
+        let rate = SampleRate::new(self.known.rate?).ok()?;
+        correlated::best(&target, rate, count, request.arguments.view.adjacency())
+    }
+
     /// Other batch sizes, if the noise was asked for.
     pub(crate) fn batches(&self) -> Vec<Advice> {
         match (&self.answer.outcome, self.solve) {

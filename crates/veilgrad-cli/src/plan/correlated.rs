@@ -2,40 +2,26 @@
 
 use serde_json::{Value, json};
 use veilgrad_accounting::display::required_noise_up;
-use veilgrad_accounting::{Composition, NoiseChoice, Workload};
-use veilgrad_events::{Folded, SampleRate};
-
-use super::Solved;
-use crate::argument::{Sampler, Solve};
+use veilgrad_accounting::{Composition, NoiseChoice, PrivacyTarget, Workload};
+use veilgrad_events::{Adjacency, Folded, SampleRate};
 
 /// The numbers of bands that are compared. More than 64 take much memory, and make restarts expensive.
 pub(crate) const TRIED: [usize; 6] = [2, 4, 8, 16, 32, 64];
 /// Runs of more rounds than this are compared as if they had this many: the error relative to plain noise changes slowly.
 const MOST_ROUNDS: u64 = 100_000;
 
-impl Solved<'_> {
-    /// The best of plain and correlated noise for plain SGD, if the noise was asked for, samples are Poisson's, and the target is
-    /// the epsilon of one run and one record. `None` if there is nothing to compare.
-    pub(crate) fn correlated(&self) -> Option<NoiseChoice> {
-        let request = self.request;
-        let is_one_run = !self.adjusted.is_tuned() && self.adjusted.group.get() == 1;
-        let is_comparable = is_one_run
-            && self.solve == Solve::Noise
-            && self.answer.outcome.is_ok()
-            && request.arguments.sampling == Sampler::Poisson
-            && request.risk.is_none();
-        if !is_comparable {
-            return None;
-        }
-        let (target, count) = (request.target().ok()?, self.known.steps?);
-        let rate = SampleRate::new(self.known.rate?).ok()?;
-        let adjacency = request.arguments.view.adjacency();
-        let workload = Workload::prefix_sums(usize::try_from(count.min(MOST_ROUNDS)).ok()?);
-        let choices = workload.choices(&target, rate, TRIED, |sampling, noise_multiplier| {
-            Composition::of([Folded { count, sampling, noise_multiplier }], adjacency)
-        });
-        NoiseChoice::best(&choices.ok()?).cloned()
-    }
+/// The best of plain and correlated noise for so many rounds of plain SGD; `None` if there is nothing to compare.
+pub(super) fn best(
+    target: &PrivacyTarget<'_>,
+    rate: SampleRate,
+    count: u64,
+    adjacency: Adjacency,
+) -> Option<NoiseChoice> {
+    let workload = Workload::prefix_sums(usize::try_from(count.min(MOST_ROUNDS)).ok()?);
+    let choices = workload.choices(target, rate, TRIED, |sampling, noise_multiplier| {
+        Composition::of([Folded { count, sampling, noise_multiplier }], adjacency)
+    });
+    NoiseChoice::best(&choices.ok()?).cloned()
 }
 
 pub(super) fn as_json(best: Option<&NoiseChoice>) -> Value {
