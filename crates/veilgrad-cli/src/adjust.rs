@@ -71,7 +71,7 @@ impl Adjusted {
     }
 
     /// Whether the answer is for something else than one record and one run.
-    pub(crate) fn is_adjusted(&self) -> bool {
+    pub(crate) const fn is_adjusted(&self) -> bool {
         self.is_tuned() || self.group.get() > 1
     }
 

@@ -149,3 +149,23 @@ fn noise_is_solved_for_an_attackers_rates() {
         assert_eq!(code, Some(2), "{wrong}");
     }
 }
+
+#[test]
+fn a_page_of_a_plan_says_for_whom_its_numbers_are_and_draws_no_curve_for_groups_and_tunings() {
+    let path = std::env::temp_dir().join(format!("veilgrad-group-{}.html", std::process::id()));
+    let file = path.to_str().unwrap();
+    let base = ["plan", "--records", "2000", "--batch", "20", "--steps", "100", "--delta", "1e-5"];
+    let group = ["--epsilon", "6", "--group", "3"];
+    let output = veilgrad(&[&base[..], &group, &["-q", "--html", file]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(page.contains("a person with 3 records") && page.contains("names people with 3"));
+    assert!(!page.contains("<svg"));
+    // A configuration has no epsilon for groups, so it gets the noise.
+    assert!(page.contains("noise_multiplier = ") && !page.contains("epsilon = 6"), "{page}");
+    let tuned = ["--noise-multiplier", "2", "--tuning-mean-runs", "5"];
+    let output = veilgrad(&[&base[..], &tuned, &["-q", "--svg", file]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!path.exists());
+}

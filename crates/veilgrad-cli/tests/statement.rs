@@ -144,3 +144,25 @@ fn a_delta_above_one_over_the_declared_records_is_warned_of() {
     let statement = ok(&["statement", &out]);
     assert!(statement.contains("WARNING.") && statement.contains("records (400)"), "{statement}");
 }
+
+#[test]
+fn a_statement_says_what_people_with_several_records_are_promised() {
+    let trained = Trained::new("statement-groups");
+    let report: Value = serde_json::from_str(&ok(&["report", &trained.out, "--json"])).unwrap();
+    let rows = report["group_epsilons"].as_array().unwrap();
+    let numbers: Vec<(u64, f64)> = rows
+        .iter()
+        .map(|row| (row["records"].as_u64().unwrap(), row["epsilon"].as_f64().unwrap()))
+        .collect();
+    let one = report["epsilon"].as_f64().unwrap();
+    assert_eq!(numbers.iter().map(|(records, _)| *records).collect::<Vec<_>>(), [2, 5]);
+    assert!(numbers[0].1 > 1.5 * one && numbers[1].1 > 2.0 * numbers[0].1, "{numbers:?} {one}");
+    let statement = ok(&["statement", &trained.out]);
+    assert!(
+        statement.contains("People with several records.") && statement.contains("for 5 records")
+    );
+    // A second run makes the budget the claim, which has no profile.
+    trained.train("second");
+    let report: Value = serde_json::from_str(&ok(&["report", &trained.out, "--json"])).unwrap();
+    assert!(report.get("group_epsilons").is_none(), "{report}");
+}
