@@ -166,7 +166,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 std::env::temp_dir().join(format!("veilgrad-bench-{}", std::process::id()));
             std::fs::create_dir_all(&directory)?;
             let mut ledger = veilgrad::ledger::Ledger::create(
-                &directory.join("ledger.db"),
+                directory.join("ledger.db"),
                 veilgrad::ledger::Options::default(),
             )?;
             ledger.create_budget(veilgrad::events::Budget {

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A budget on disk: rounds are charged to it before they touch data.
     let directory = std::env::temp_dir().join(format!("veilgrad-mnist-cnn-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
-    let mut ledger = Ledger::create(&directory.join("ledger.db"), Options::default())?;
+    let mut ledger = Ledger::create(directory.join("ledger.db"), Options::default())?;
     ledger.create_budget(Budget {
         dataset: "mnist".to_owned(),
         unit: RecordUnit::Example,

@@ -238,7 +238,7 @@ fn older(directory: &Path, original: &Original, total: &mut Count) -> Found {
     run.reserve(&round(0.01, 1.0)?, 3).map_err(text)?;
     let published = run.store().ledger().head().clone();
     drop(run);
-    let rolled_back = Ledger::read(&saved.ledger(), Options::default()).map_err(text)?;
+    let rolled_back = Ledger::read(saved.ledger(), Options::default()).map_err(text)?;
     total.states += 1;
     if rolled_back.contains(&published).is_ok() || rolled_back.contains(&head_then).is_err() {
         return Err("a head did not tell a rolled back ledger".to_owned());

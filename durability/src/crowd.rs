@@ -45,7 +45,7 @@ fn creators(quick: bool) -> Found {
                 return Err(format!("one of many creators ended with {code:?}"));
             }
         }
-        let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+        let ledger = Ledger::read(directory.ledger(), Options::default()).map_err(text)?;
         if charged(&ledger) != 4 * processes {
             return Err(format!("{} rounds are charged", charged(&ledger)));
         }
@@ -90,7 +90,7 @@ fn chargers(quick: bool) -> Found {
     // A reader sees a ledger that always verifies, with a growing number of charges.
     let (mut reads, mut last) = (0, 0);
     while !children.is_empty() {
-        let ledger = Ledger::read(&directory.ledger(), Options::default());
+        let ledger = Ledger::read(directory.ledger(), Options::default());
         let now = charged(&ledger.map_err(|error| format!("a reader met writers: {error}"))?);
         if now < last {
             return Err(format!("a reader saw {now} charged after {last}"));
@@ -108,7 +108,7 @@ fn chargers(quick: bool) -> Found {
         }
         children = running;
     }
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+    let ledger = Ledger::read(directory.ledger(), Options::default()).map_err(text)?;
     let sum: u64 =
         (0..processes).map(|n| released(&directory.path().join(format!("out-{n}")))).sum();
     if (charged(&ledger), sum) != (granted, granted) {

@@ -105,7 +105,7 @@ pub(crate) fn sweep(quick: bool) -> Found {
         child.kill().map_err(text)?;
         child.wait().map_err(text)?;
     }
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+    let ledger = Ledger::read(directory.ledger(), Options::default()).map_err(text)?;
     let charged_by_killed = killed as u64 * BLOCK;
     if (charged(&ledger), ledger.holding("data").len()) != (charged_by_killed, 0) {
         return Err(format!("{} rounds after {killed} kills", charged(&ledger)));
@@ -113,7 +113,7 @@ pub(crate) fn sweep(quick: bool) -> Found {
     let codes = exit_codes(&directory, processes)?;
     let whole = codes.get(&Some(0)).copied().unwrap_or(0);
     let refused = codes.get(&Some(3)).copied().unwrap_or(0);
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).map_err(text)?;
+    let ledger = Ledger::read(directory.ledger(), Options::default()).map_err(text)?;
     let expected = (rounds + PLAN - 1 - charged_by_killed) / PLAN;
     if whole + refused != processes {
         return Err(format!("processes ended with {codes:?}"));

@@ -65,7 +65,7 @@ pub(crate) fn load(quick: bool) -> Found {
     }
     drop(run);
     let ledger =
-        verify.measure(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
+        verify.measure(|| Ledger::read(directory.ledger(), Options::default()).map_err(text))?;
     if charged(&ledger) != rounds {
         return Err(format!("{} of {rounds} rounds", charged(&ledger)));
     }
@@ -100,7 +100,7 @@ fn identical() -> Found {
     drop(append.measure(|| run.reserve(&round, 10_000_000).map_err(text))?);
     drop(run);
     let ledger =
-        verify.measure(|| Ledger::read(&directory.ledger(), Options::default()).map_err(text))?;
+        verify.measure(|| Ledger::read(directory.ledger(), Options::default()).map_err(text))?;
     println!("load: {} identical rounds: append {append}, verify {verify}", charged(&ledger));
     Ok(())
 }

@@ -61,11 +61,11 @@ impl Branch {
     }
 
     fn open(&self) -> Result<Ledger, String> {
-        Ledger::open(&self.path(), Options::default()).map_err(text)
+        Ledger::open(self.path(), Options::default()).map_err(text)
     }
 
     fn read(&self) -> Result<Ledger, String> {
-        Ledger::read(&self.path(), Options::default()).map_err(text)
+        Ledger::read(self.path(), Options::default()).map_err(text)
     }
 
     fn files(&self) -> Files {
@@ -261,7 +261,7 @@ impl Walk {
             }
         } else {
             let export = branch.read()?.export().map_err(text)?;
-            drop(Ledger::restore(&directory.ledger(), &export, Options::default()).map_err(text)?);
+            drop(Ledger::restore(directory.ledger(), &export, Options::default()).map_err(text)?);
         }
         let new = Branch {
             directory,

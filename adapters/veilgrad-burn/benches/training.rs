@@ -253,7 +253,7 @@ fn private<M: PerRecordModel + Sync, R: Records + Sync>(
         std::env::temp_dir().join(format!("veilgrad-burn-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let mut ledger = veilgrad::ledger::Ledger::create(
-        &directory.join("ledger.db"),
+        directory.join("ledger.db"),
         veilgrad::ledger::Options::default(),
     )?;
     ledger.create_budget(veilgrad::events::Budget {

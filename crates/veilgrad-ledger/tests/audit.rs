@@ -8,7 +8,7 @@ use common::{Directory, charged, create, open, round, run};
 use veilgrad_ledger::{Ledger, Options};
 
 fn read(directory: &Directory) -> Ledger {
-    Ledger::read(&directory.ledger(), Options::default()).unwrap()
+    Ledger::read(directory.ledger(), Options::default()).unwrap()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_creation_follows_no_link_and_takes_no_file_with_another_name() {
             } else {
                 std::fs::hard_link(target, &building).unwrap();
             }
-            let error = Ledger::create(&directory.ledger(), Options::default()).err().unwrap();
+            let error = Ledger::create(directory.ledger(), Options::default()).err().unwrap();
             let why = if linked { "symbolic link" } else { "another name" };
             assert!(error.to_string().contains(why), "{error}");
             assert!(std::fs::read(target).unwrap() == before);
@@ -41,7 +41,7 @@ fn a_creation_follows_no_link_and_takes_no_file_with_another_name() {
     let directory = Directory::new();
     let building = directory.path().join("ledger.db.creating");
     std::fs::copy(&database, &building).unwrap();
-    assert!(Ledger::create(&directory.ledger(), Options::default()).is_err());
+    assert!(Ledger::create(directory.ledger(), Options::default()).is_err());
     assert!(std::fs::read(&building).unwrap() == std::fs::read(&database).unwrap());
 }
 
@@ -62,7 +62,7 @@ fn an_anchor_that_is_a_link_is_neither_followed_nor_cleared_away() {
     std::fs::write(&target, "").unwrap();
     let link = Ledger::anchor_path(&unfinished.ledger());
     symlink(&target, &link).unwrap();
-    assert!(Ledger::create(&unfinished.ledger(), Options::default()).is_err());
+    assert!(Ledger::create(unfinished.ledger(), Options::default()).is_err());
     assert!(link.symlink_metadata().is_ok() && target.exists());
 }
 

@@ -36,7 +36,7 @@ fn a_backup_verifies_is_never_overwritten_and_never_charged() {
     let newer = charging.store().ledger().head().clone();
     drop(charging);
     let new = Directory::new();
-    let restored = Ledger::restore(&new.ledger(), &backup.export().unwrap(), Options::default());
+    let restored = Ledger::restore(new.ledger(), &backup.export().unwrap(), Options::default());
     assert!(restored.unwrap().contains(&newer).is_err());
     let mut ledger = open(&directory).unwrap();
     assert_eq!(ledger.import(&backup.export().unwrap()).unwrap().charged, 0);
@@ -80,7 +80,7 @@ fn a_witness_has_the_head_of_every_charge_before_its_permits() {
             true => Witness::Command(format!("cat >> '{}'", heads.display())),
             false => Witness::File(heads.clone()),
         };
-        let mut charging = run(Ledger::open(&directory.ledger(), witnessed(witness)).unwrap());
+        let mut charging = run(Ledger::open(directory.ledger(), witnessed(witness)).unwrap());
         for _ in 0..3 {
             charging.reserve(&round(0.01, 1.0), 1).unwrap();
             let text = std::fs::read_to_string(&heads).unwrap();
@@ -98,7 +98,7 @@ fn without_its_witness_a_charge_stands_and_no_permit_is_given() {
     drop(create(&directory.ledger(), 80.0));
     let heads = directory.path().join("heads");
     let options = witnessed(Witness::Command(format!("test ! -e '{}'", heads.display())));
-    let mut charging = run(Ledger::open(&directory.ledger(), options).unwrap());
+    let mut charging = run(Ledger::open(directory.ledger(), options).unwrap());
     charging.reserve(&round(0.01, 1.0), 1).unwrap();
     std::fs::write(&heads, "").unwrap();
     let error = charging.reserve(&round(0.01, 1.0), 5).err().unwrap().to_string();
@@ -110,7 +110,7 @@ fn without_its_witness_a_charge_stands_and_no_permit_is_given() {
     // A symbolic link is not followed.
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(directory.path().join("nowhere"), &link).unwrap();
-    let mut ledger = Ledger::open(&directory.ledger(), witnessed(Witness::File(link))).unwrap();
+    let mut ledger = Ledger::open(directory.ledger(), witnessed(Witness::File(link))).unwrap();
     let epsilon = veilgrad_events::Epsilon::new(70.0).unwrap();
     assert!(ledger.tighten("data", epsilon).is_err());
     assert!(!directory.path().join("nowhere").exists());

@@ -65,7 +65,7 @@ fn a_budget_is_kept_to_the_last_round_and_not_beyond() {
     assert_eq!(charged(run.store().ledger()), granted);
     assert!(run.reserve(&round(0.0001, 50.0), 1).is_ok());
     assert_eq!(
-        charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()),
+        charged(&Ledger::read(directory.ledger(), Options::default()).unwrap()),
         granted + 1
     );
 }
@@ -89,7 +89,7 @@ fn all_runs_of_a_dataset_share_its_budget() {
 #[test]
 fn adaptive_budgets_are_kept_by_a_filter() {
     let directory = Directory::new();
-    let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+    let mut ledger = Ledger::create(directory.ledger(), Options::default()).unwrap();
     ledger.create_budget(budget("data", 3.0, Mode::Adaptive)).unwrap();
     let store = ledger.dataset("data", Arc::new(Tightest)).unwrap();
     let mut adaptive = header();
@@ -144,7 +144,7 @@ fn runs_without_a_plan_are_kept_by_a_filter_at_the_order_of_the_new_budget() {
 #[test]
 fn shuffled_epochs_count_where_the_noise_changes_inside_of_them() {
     let directory = Directory::new();
-    let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+    let mut ledger = Ledger::create(directory.ledger(), Options::default()).unwrap();
     let terms = Budget { adjacency: Adjacency::ZeroOut, ..budget("data", 6.0, Mode::Planned) };
     ledger.create_budget(terms).unwrap();
     let shuffled = |z: f64| {
@@ -161,7 +161,7 @@ fn shuffled_epochs_count_where_the_noise_changes_inside_of_them() {
     };
     // A record may be in a round at z 1 of both epochs, which costs 6.57.
     assert!(matches!(open(ledger, &planned), Err(LedgerError::BudgetExhausted(_))));
-    let ledger = Ledger::open(&directory.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::open(directory.ledger(), Options::default()).unwrap();
     let unplanned = RunHeader { plan: None, ..planned };
     let mut run = open(ledger, &unplanned).unwrap();
     run.reserve(&shuffled(10.0), 5).unwrap();
@@ -187,7 +187,7 @@ fn budgets_are_lowered_never_raised_and_terms_hold() {
     other.unit = RecordUnit::User;
     let error = Run::open(store, other).err().unwrap().to_string();
     assert!(error.contains("another unit"), "{error}");
-    assert_eq!(Ledger::read(&directory.ledger(), Options::default()).unwrap().head().sequence, 3);
+    assert_eq!(Ledger::read(directory.ledger(), Options::default()).unwrap().head().sequence, 3);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_run_that_protects_nothing_is_noted_for_ever_and_charges_nothing() {
     let refused = insecure.reserve(&round(0.01, 1.0), 1);
     assert!(matches!(refused, Err(LedgerError::BudgetExhausted(_))));
     insecure.close().unwrap();
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::read(directory.ledger(), Options::default()).unwrap();
     assert_eq!(ledger.state().datasets()["data"].insecure(), Some("seeded noise"));
 }
 
@@ -355,7 +355,7 @@ fn another_spelling_of_a_name_begins_no_second_budget() {
         );
         assert_eq!(ledger.state().alike(name), Some("data"));
         assert!(ledger.state().find(name).unwrap_err().contains("did you mean \"data\""));
-        let other = Ledger::open(&directory.ledger(), Options::default()).unwrap();
+        let other = Ledger::open(directory.ledger(), Options::default()).unwrap();
         let error = other.dataset(name, Arc::new(Tightest)).err().unwrap().to_string();
         assert!(error.contains("did you mean \"data\""), "{error}");
     }
@@ -368,11 +368,11 @@ fn another_spelling_of_a_name_begins_no_second_budget() {
 fn old_ledgers_with_two_spellings_of_one_name_load_and_verify_says_so() {
     let (one, other) = (Directory::new(), Directory::new());
     let mut ledger = create(&one.ledger(), 8.0);
-    let mut second = Ledger::create(&other.ledger(), Options::default()).unwrap();
+    let mut second = Ledger::create(other.ledger(), Options::default()).unwrap();
     second.create_budget(budget("Data", 8.0, Mode::Planned)).unwrap();
     ledger.import(&second.export().unwrap()).unwrap();
     drop(ledger);
-    let ledger = Ledger::read(&one.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::read(one.ledger(), Options::default()).unwrap();
     assert_eq!(ledger.state().datasets().len(), 2);
     let remarks = ledger.audit().unwrap();
     assert!(remarks.len() == 1 && remarks[0].contains("differ only by spelling"), "{remarks:?}");

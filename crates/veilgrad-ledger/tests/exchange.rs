@@ -15,7 +15,7 @@ fn imported_budgets_stay_as_tight_as_they_were() {
     let mut tight = create(&here.ledger(), 3.0);
     tight.tighten("data", Epsilon::new(1.0).unwrap()).unwrap();
     let export = tight.export().unwrap();
-    let mut other = Ledger::create(&there.ledger(), Options::default()).unwrap();
+    let mut other = Ledger::create(there.ledger(), Options::default()).unwrap();
     other.import(&export).unwrap();
     assert_eq!(other.state().datasets()["data"].budget.epsilon.get(), 1.0);
 }
@@ -26,7 +26,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     let mut first = run(create(&here.ledger(), 8.0));
     first.reserve(&round(0.01, 1.0), 5).unwrap();
     drop(first);
-    let export = Ledger::read(&here.ledger(), Options::default()).unwrap().export().unwrap();
+    let export = Ledger::read(here.ledger(), Options::default()).unwrap().export().unwrap();
     // Into itself: nothing changes.
     let mut ledger = open(&here).unwrap();
     let sequence = ledger.head().sequence;
@@ -42,7 +42,7 @@ fn exports_import_with_equal_meaning_and_only_once() {
     assert_eq!(ledger.import(&export).unwrap().charged, 0);
     assert_eq!(charged(&ledger), 8);
     drop(ledger);
-    assert_eq!(charged(&Ledger::read(&there.ledger(), Options::default()).unwrap()), 8);
+    assert_eq!(charged(&Ledger::read(there.ledger(), Options::default()).unwrap()), 8);
     // A changed line is refused, and nothing is charged.
     let forged = export.replace("\\\"count\\\"", "\\\"count\\\" ").replacen('5', "4", 1);
     assert!(open(&there).unwrap().import(&forged).is_err());
@@ -60,7 +60,7 @@ fn branches_of_one_ledger_are_merged_by_charging_both() {
     let mut two = run(open(&there).unwrap());
     two.reserve(&round(0.01, 1.0), 7).unwrap();
     drop((one, two));
-    let export = Ledger::read(&there.ledger(), Options::default()).unwrap().export().unwrap();
+    let export = Ledger::read(there.ledger(), Options::default()).unwrap().export().unwrap();
     let mut ledger = open(&here).unwrap();
     assert_eq!(ledger.import(&export).unwrap().charged, 2);
     assert_eq!(charged(&ledger), 12);
@@ -90,7 +90,7 @@ fn rows_of(export: &str) -> Vec<veilgrad_ledger::Line> {
 fn what_somebody_claims_to_have_imported_does_not_keep_the_real_rows_out() {
     let (here, there) = (Directory::new(), Directory::new());
     run(create(&there.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
-    let real = Ledger::read(&there.ledger(), Options::default()).unwrap();
+    let real = Ledger::read(there.ledger(), Options::default()).unwrap();
     let (id, export) = (real.head().id.clone(), real.export().unwrap());
     let mut forged = vec![format!(r#"{{"kind":"create","id":"{}"}}"#, "a".repeat(32))];
     for line in rows_of(&export) {
@@ -124,7 +124,7 @@ fn the_smaller_of_two_budgets_is_kept_and_another_unit_refused() {
     let mut ledger = create(&large.ledger(), 8.0);
     ledger.import(&create(&small.ledger(), 1.0).export().unwrap()).unwrap();
     assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
-    let mut users = Ledger::create(&user.ledger(), Options::default()).unwrap();
+    let mut users = Ledger::create(user.ledger(), Options::default()).unwrap();
     let mut terms = budget("data", 1.0, Mode::Planned);
     terms.unit = RecordUnit::User;
     users.create_budget(terms).unwrap();
@@ -139,7 +139,7 @@ fn a_branch_that_ended_a_run_does_not_end_it_here() {
     going.reserve(&round(0.01, 1.0), 3).unwrap();
     copy_files(&here, &there);
     let rows =
-        rows_of(&Ledger::read(&there.ledger(), Options::default()).unwrap().export().unwrap());
+        rows_of(&Ledger::read(there.ledger(), Options::default()).unwrap().export().unwrap());
     let mut branch: Vec<String> = rows.into_iter().map(|line| line.bytes).collect();
     let opening = branch[branch.len() - 2].clone();
     let end = opening.find(r#""event":{"#).unwrap();
@@ -176,7 +176,7 @@ fn rows_that_break_the_rules_are_refused_wherever_they_come_from() {
         let mut broken = rows.clone();
         broken[place] = row;
         let new = Directory::new();
-        let error = Ledger::restore(&new.ledger(), &export_of(&broken), Options::default());
+        let error = Ledger::restore(new.ledger(), &export_of(&broken), Options::default());
         let error = error.err().unwrap().to_string();
         assert!(error.contains(why), "{why}: {error}");
         assert_eq!(std::fs::read_dir(new.path()).unwrap().count(), 0);
@@ -198,7 +198,7 @@ fn merges_are_merged_again_and_every_run_is_charged_once() {
         run.close().unwrap();
     }
     let export = |directory: &Directory| {
-        Ledger::read(&directory.ledger(), Options::default()).unwrap().export().unwrap()
+        Ledger::read(directory.ledger(), Options::default()).unwrap().export().unwrap()
     };
     open(one).unwrap().import(&export(two)).unwrap();
     assert_eq!(charged(&open(one).unwrap()), 11);
@@ -281,7 +281,7 @@ fn a_part_of_an_export_is_refused_wherever_it_was_cut() {
         let part = &text[..cut];
         assert!(ledger.import(part).is_err(), "{cut}");
         let new = Directory::new();
-        assert!(Ledger::restore(&new.ledger(), part, Options::default()).is_err(), "{cut}");
+        assert!(Ledger::restore(new.ledger(), part, Options::default()).is_err(), "{cut}");
     }
     // One row less with the same head, and rows after the head.
     let lines: Vec<&str> = text.lines().collect();
@@ -304,7 +304,7 @@ fn budgets_with_different_deltas_merge_to_the_stricter_in_both() {
     {
         let (here, there) = (Directory::new(), Directory::new());
         let begin = |directory: &Directory, epsilon, delta| {
-            let mut ledger = Ledger::create(&directory.ledger(), Options::default()).unwrap();
+            let mut ledger = Ledger::create(directory.ledger(), Options::default()).unwrap();
             let mut terms = budget("data", epsilon, Mode::Planned);
             terms.delta = veilgrad_events::Delta::new(delta).unwrap();
             ledger.create_budget(terms).unwrap();
@@ -328,6 +328,6 @@ fn a_row_that_lowered_a_budget_before_a_merge_counted_still_loads() {
         r#"{"kind":"tighten","dataset":"data","epsilon":{"bits":"4014000000000000","is":5.0}}"#;
     let rows: Vec<String> = rows.chain([lower.to_owned()]).collect();
     let new = Directory::new();
-    let ledger = Ledger::restore(&new.ledger(), &export_of(&rows), Options::default()).unwrap();
+    let ledger = Ledger::restore(new.ledger(), &export_of(&rows), Options::default()).unwrap();
     assert_eq!(ledger.state().datasets()["data"].budget.epsilon.get(), 1.0);
 }

@@ -34,7 +34,7 @@ fn a_forked_child_has_nothing_of_its_parents_rights() {
     }
     assert!(permits.next().unwrap().is_of_this_process());
     run.reserve(&round(0.01, 1.0), 1).unwrap();
-    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 3);
+    assert_eq!(charged(&Ledger::read(directory.ledger(), Options::default()).unwrap()), 3);
 }
 
 fn a_killed_holder_holds_nothing() {

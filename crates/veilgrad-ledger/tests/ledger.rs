@@ -24,7 +24,7 @@ fn charges_survive_and_permits_are_as_many_as_charged() {
         .collect();
     assert_eq!(permits, [64, 65, 66, 67]);
     let head = run.close().unwrap().into_ledger().head().clone();
-    let again = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    let again = Ledger::read(directory.ledger(), Options::default()).unwrap();
     assert_eq!((again.head(), charged(&again)), (&head, 68));
     let dataset = &again.state().datasets()["data"];
     let state = dataset.runs.values().next().unwrap();
@@ -66,7 +66,7 @@ fn a_database_behind_its_anchor_is_completed_from_it_or_refused() {
     };
     wind_back();
     // The anchor holds the opening of the run and its charge.
-    let ledger = Ledger::read(&wound.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::read(wound.ledger(), Options::default()).unwrap();
     assert_eq!((charged(&ledger), ledger.head()), (12, second.store().ledger().head()));
     assert!(ledger.contains(second.store().ledger().head()).is_ok());
     assert_eq!(ledger.export().unwrap().lines().count() as u64, ledger.head().sequence + 1);
@@ -75,7 +75,7 @@ fn a_database_behind_its_anchor_is_completed_from_it_or_refused() {
     // More rows than the anchor holds.
     (0..20).for_each(|_| drop(second.reserve(&round(0.01, 1.0), 1).unwrap()));
     wind_back();
-    let error = Ledger::read(&wound.ledger(), Options::default()).err().unwrap().to_string();
+    let error = Ledger::read(wound.ledger(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("rows were lost"), "{error}");
 }
 
@@ -90,7 +90,7 @@ fn a_database_ahead_of_its_anchor_is_recovered_and_stays_charged() {
     drop(run);
     std::fs::write(&anchor, before).unwrap();
     // Reading shows all rows; writing adds a `recovered` row.
-    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 12);
+    assert_eq!(charged(&Ledger::read(directory.ledger(), Options::default()).unwrap()), 12);
     let ledger = open(&directory).unwrap();
     assert_eq!((charged(&ledger), ledger.head().sequence), (12, 6));
     let sequence = ledger.head().sequence;
@@ -109,7 +109,7 @@ fn two_handles_see_each_others_charges() {
         two.reserve(&round(0.02, 1.0), 3).unwrap();
     }
     assert_eq!(charged(two.store().ledger()), 25);
-    assert_eq!(charged(&Ledger::read(&directory.ledger(), Options::default()).unwrap()), 25);
+    assert_eq!(charged(&Ledger::read(directory.ledger(), Options::default()).unwrap()), 25);
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     (0..20).for_each(|_| drop(second.reserve(&round(0.01, 1.0), 5).unwrap()));
     let published = second.store().ledger().head().clone();
     drop(second);
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::read(directory.ledger(), Options::default()).unwrap();
     assert!(ledger.contains(&old).is_ok() && ledger.contains(&published).is_ok());
-    let rolled_back = Ledger::read(&backup.ledger(), Options::default()).unwrap();
+    let rolled_back = Ledger::read(backup.ledger(), Options::default()).unwrap();
     let error = rolled_back.contains(&published).unwrap_err().to_string();
     assert!(error.contains("rolled back"), "{error}");
     // Charged beyond the published head, it is another branch.
@@ -140,7 +140,7 @@ fn rollback_of_the_whole_directory_is_caught_by_a_published_head() {
     drop(rolled_back);
     std::fs::copy(Ledger::anchor_path(&directory.ledger()), Ledger::anchor_path(&backup.ledger()))
         .unwrap();
-    let error = Ledger::read(&backup.ledger(), Options::default()).err().unwrap().to_string();
+    let error = Ledger::read(backup.ledger(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("rows were lost"), "{error}");
 }
 
@@ -243,7 +243,7 @@ fn a_creation_never_overwrites_files_of_others() {
         let directory = Directory::new();
         let name = |end: &str| directory.path().join(format!("ledger.db{end}"));
         files.iter().for_each(|(end, bytes)| std::fs::write(name(end), bytes).unwrap());
-        assert!(Ledger::create(&directory.ledger(), Options::default()).is_err());
+        assert!(Ledger::create(directory.ledger(), Options::default()).is_err());
         for (end, bytes) in &files {
             assert!(std::fs::read(name(end)).unwrap() == *bytes, "{end}");
         }
@@ -251,7 +251,7 @@ fn a_creation_never_overwrites_files_of_others() {
     }
     let directory = Directory::new();
     std::os::unix::fs::symlink("nowhere", directory.ledger()).unwrap();
-    assert!(Ledger::create(&directory.ledger(), Options::default()).is_err());
+    assert!(Ledger::create(directory.ledger(), Options::default()).is_err());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 

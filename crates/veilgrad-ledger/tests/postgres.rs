@@ -169,7 +169,7 @@ fn a_ledger_moves_to_the_server_and_back_with_its_chain() {
     let directory = Directory::new();
     let mut run = common::run(common::create(&directory.ledger(), 8.0));
     drop(run.reserve(&round(0.05, 1.0), 7).unwrap());
-    let mut open_elsewhere = Ledger::open(&directory.ledger(), Options::default()).unwrap();
+    let mut open_elsewhere = Ledger::open(directory.ledger(), Options::default()).unwrap();
     let file = run.close().unwrap().into_ledger();
     let (head, old) = (file.head().clone(), rows(&file));
     drop(file);

@@ -42,7 +42,7 @@ fn old_and_new_files_in_any_mixture_never_lose_a_charge_by_repair() {
             for (name, bytes) in NAMES.iter().zip(state) {
                 std::fs::write(directory.path().join(name), bytes).unwrap();
             }
-            if Ledger::read(&directory.ledger(), Options::default()).is_ok() {
+            if Ledger::read(directory.ledger(), Options::default()).is_ok() {
                 let new = directory.path().join("new.db");
                 assert!(Ledger::repair(&directory.ledger(), &new, &Options::default()).is_err());
                 continue;
@@ -78,7 +78,7 @@ fn rows_behind_a_broken_frame_of_the_log_are_salvaged() {
     let mut bytes = std::fs::read(&log).unwrap();
     break_fifth_frame(&mut bytes);
     std::fs::write(&log, bytes).unwrap();
-    let error = Ledger::read(&directory.ledger(), Options::default()).err().unwrap().to_string();
+    let error = Ledger::read(directory.ledger(), Options::default()).err().unwrap().to_string();
     assert!(error.contains("rows were lost"), "{error}");
     let (ledger, repaired) = repair(&directory);
     assert_eq!((repaired.lost, charged(&ledger)), (None, 24));
@@ -137,7 +137,7 @@ fn a_damaged_backup_is_not_made_a_ledger_that_forgets_what_was_charged_since() {
     let directory = Directory::new();
     run(create(&directory.ledger(), 8.0)).reserve(&round(0.01, 1.0), 5).unwrap();
     let copy = directory.path().join("copy.db");
-    let ledger = Ledger::read(&directory.ledger(), Options::default()).unwrap();
+    let ledger = Ledger::read(directory.ledger(), Options::default()).unwrap();
     ledger.backup(&copy, &Options::default()).unwrap();
     std::fs::remove_file(Ledger::anchor_path(&copy)).unwrap();
     let new = directory.path().join("new.db");
@@ -153,7 +153,7 @@ fn a_stamp_of_lost_rows_counts_beside_other_stamps() {
     drop(Run::open_insecure(store, header(), "seeded noise").unwrap());
     std::fs::remove_file(Ledger::anchor_path(&directory.ledger())).unwrap();
     drop(repair(&directory));
-    let mut ledger = Ledger::open(&directory.path().join("new.db"), Options::default()).unwrap();
+    let mut ledger = Ledger::open(directory.path().join("new.db"), Options::default()).unwrap();
     assert!(ledger.create_budget(budget("other", 1.0, Mode::Planned)).is_err());
     // An import cannot create a dataset either.
     let other = Directory::new();

@@ -66,7 +66,7 @@ fn ledger(directory: &Directory) -> Ledger {
         mode: Mode::Planned,
         order: None,
     };
-    let mut ledger = Ledger::create(&directory.0.join("ledger.db"), Options::default()).unwrap();
+    let mut ledger = Ledger::create(directory.0.join("ledger.db"), Options::default()).unwrap();
     ledger.create_budget(budget).unwrap();
     ledger
 }
@@ -112,7 +112,7 @@ fn a_forked_child_has_nothing_of_its_parents() {
     let ledger_round = plan.round(&AllRecords).unwrap();
     let store = ledger(&directory).dataset("data", Arc::new(Tightest)).unwrap();
     let mut durable = Run::open(store, header()).unwrap();
-    let mut handle = Ledger::open(&directory.0.join("ledger.db"), Options::default()).unwrap();
+    let mut handle = Ledger::open(directory.0.join("ledger.db"), Options::default()).unwrap();
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
     let mut permits = run.reserve(&ledger_round, 2).unwrap();
     let permit = permits.next().unwrap();
@@ -253,6 +253,6 @@ fn without_a_start_time_nothing_is_charged_or_drawn() {
     assert!(drawn.to_string().contains("/proc/self/stat"), "{drawn}");
     assert!(Noise::draw_on(&plan(), 1).is_err());
     let directory = directory("no-proc");
-    let opened = Ledger::create(&directory.0.join("ledger.db"), Options::default()).err().unwrap();
+    let opened = Ledger::create(directory.0.join("ledger.db"), Options::default()).err().unwrap();
     assert!(opened.to_string().contains("/proc/self/stat"), "{opened}");
 }

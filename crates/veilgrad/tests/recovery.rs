@@ -137,7 +137,7 @@ fn run(place: &Path, dies: Option<&str>) -> Vec<u8> {
 
 /// The rounds that each run charged.
 fn charged(place: &Path) -> Vec<u64> {
-    let ledger = Ledger::read(&place.join("ledger.db"), Options::default()).unwrap();
+    let ledger = Ledger::read(place.join("ledger.db"), Options::default()).unwrap();
     ledger.state().datasets()["users"].runs.values().map(|run| run.charged()).collect()
 }
 

@@ -34,7 +34,7 @@ fn base() -> &'static Base {
             rest = others;
         }
         put(&files.iter().map(|file| Some(file.clone())).collect::<Vec<_>>());
-        let ledger = Ledger::read(&place(), options()).expect("the ledger before it is altered");
+        let ledger = Ledger::read(place(), options()).expect("the ledger before it is altered");
         Base { files, rounds: rounds(ledger.state()) }
     })
 }
@@ -79,7 +79,7 @@ pub(crate) fn ledger(edits: &[u8]) {
     let before = base.files.iter().map(Some);
     let altered = files.iter().map(Option::as_ref).zip(before).filter(|(now, then)| now != then);
     let altered = altered.count();
-    match Ledger::read(&place(), options()) {
+    match Ledger::read(place(), options()) {
         Ok(ledger) => {
             let remarks = ledger.audit();
             if altered > 1 && remarks.is_ok_and(|remarks| !remarks.is_empty()) {
@@ -89,7 +89,7 @@ pub(crate) fn ledger(edits: &[u8]) {
             let export = ledger.export().expect("a ledger that is served is exported");
             assert_whole(&State::from_export(&export).expect("an export verifies"));
             drop(ledger);
-            if let Ok(ledger) = Ledger::open(&place(), options()) {
+            if let Ok(ledger) = Ledger::open(place(), options()) {
                 assert_whole(ledger.state());
             }
         }

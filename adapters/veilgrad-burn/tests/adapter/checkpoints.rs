@@ -27,7 +27,7 @@ fn plan() -> TrainingPlan {
 fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     let directory = std::env::temp_dir().join(format!("veilgrad-burn-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let mut ledger = Ledger::create(&directory.join("ledger.db"), Options::default()).unwrap();
+    let mut ledger = Ledger::create(directory.join("ledger.db"), Options::default()).unwrap();
     let budget = Budget {
         dataset: "points".to_owned(),
         unit: RecordUnit::Example,
@@ -52,7 +52,7 @@ fn a_checkpoint_goes_on_where_it_was_and_needs_its_ledger() {
     }
     assert_eq!(trainer.estimates().unwrap().charged_to(), LedgerKind::Durable);
     drop(run.close().unwrap());
-    let ledger = Ledger::open(&directory.join("ledger.db"), Options::default()).unwrap();
+    let ledger = Ledger::open(directory.join("ledger.db"), Options::default()).unwrap();
     let head = ledger.head().clone();
     let path = directory.join("checkpoint");
     trainer.save(&path, &model, &optimizer, Some(&head)).unwrap();

@@ -78,7 +78,7 @@ pub(crate) fn run(ledger: Ledger) -> Run<DatasetLedger> {
 }
 
 pub(crate) fn open(directory: &Directory) -> Result<Ledger, StoreError> {
-    Ledger::open(&directory.ledger(), Options::default())
+    Ledger::open(directory.ledger(), Options::default())
 }
 
 pub(crate) fn copy_files(from: &Directory, to: &Directory) {
@@ -114,5 +114,5 @@ pub(crate) fn begin(directory: &Directory, rounds: u64) {
 
 /// The number of runs that have a hold.
 pub(crate) fn holding(directory: &Directory) -> usize {
-    Ledger::read(&directory.ledger(), Options::default()).unwrap().holding("data").len()
+    Ledger::read(directory.ledger(), Options::default()).unwrap().holding("data").len()
 }
