@@ -134,10 +134,11 @@ impl LedgerStore for DatasetLedger {
         }
         let mut new_hold = None;
         let take_hold = |ledger: &Ledger| {
-            if let Some(new) = holder.as_ref().filter(|holder| self.run.as_ref() != Some(holder)) {
+            let new = holder.as_ref().filter(|holder| self.run.as_ref() != Some(holder));
+            if let Some(new) = new.filter(|_| new_hold.is_none()) {
                 new_hold = Some(ledger.store.take_hold(new)?);
             }
-            Ok(entries)
+            Ok(entries.clone())
         };
         self.ledger.append(take_hold, Some(&*self.pricing))?;
         if new_hold.is_some() || holder.is_none() {

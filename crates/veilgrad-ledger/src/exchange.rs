@@ -115,10 +115,10 @@ impl Ledger {
             })?;
             let state = ledger.state();
             let mut entries = Vec::new();
-            for Row { hash, entry, .. } in lines {
+            for Row { hash, entry, .. } in &lines {
                 let hash = hash.to_string();
-                let known = hashes.contains(&hash) || state.has_imported(&source, &hash, &entry);
-                match entry {
+                let known = hashes.contains(&hash) || state.has_imported(&source, &hash, entry);
+                match entry.clone() {
                     _ if known => {}
                     // A row that the other ledger imported keeps its original source.
                     Entry::Import { source, hash, entry } => {

@@ -109,15 +109,22 @@ impl Ledger {
     /// Locks the ledger, catches up, and appends the rows that `entries` returns, durably.
     pub(crate) fn append(
         &mut self,
-        entries: impl FnOnce(&Self) -> Result<Vec<Entry>, StoreError>,
+        mut entries: impl FnMut(&Self) -> Result<Vec<Entry>, StoreError>,
         pricing: Option<&dyn Pricing>,
     ) -> Result<(), StoreError> {
         self.check_writable()?;
         let before = self.verified.head.sequence;
-        let appended = self.store.lock(&mut self.verified).and_then(|()| {
-            let entries = entries(self)?;
-            self.write(&entries, pricing)
-        });
+        let mut attempt = |ledger: &mut Self| {
+            let entries = entries(ledger)?;
+            ledger.write(&entries, pricing)
+        };
+        // What fails without the lock is decided again with it, unless it is unknown what was written.
+        let unlocked = self.store.may_append_unlocked().then(|| attempt(self));
+        let appended = match unlocked {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if self.store.is_poisoned() => Err(error),
+            _ => self.store.lock(&mut self.verified).and_then(|()| attempt(self)),
+        };
         // Other processes need not wait for the witness.
         self.store.unlock();
         appended?;
@@ -253,7 +260,7 @@ impl Ledger {
     /// When the dataset has one, the budget is invalid, or the ledger cannot be written.
     pub fn create_budget(&mut self, budget: Budget) -> Result<(), StoreError> {
         check_budget(&budget).map_err(StoreError::Refused)?;
-        self.append(|_| Ok(vec![Entry::Budget { budget }]), None)
+        self.append(|_| Ok(vec![Entry::Budget { budget: budget.clone() }]), None)
     }
 
     /// Lowers the epsilon of a budget.
@@ -268,7 +275,7 @@ impl Ledger {
                 let why = "a budget may be lowered, never raised";
                 return Err(StoreError::Refused(why.to_owned()));
             }
-            Ok(vec![Entry::Tighten { dataset, epsilon }])
+            Ok(vec![Entry::Tighten { dataset: dataset.clone(), epsilon }])
         };
         self.append(tighten, None)
     }

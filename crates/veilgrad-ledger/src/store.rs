@@ -73,8 +73,13 @@ pub(crate) trait Store: Send {
     /// Lets other processes append.
     fn unlock(&mut self);
 
-    /// Appends rows that end at this head; on success they are durable. The caller has the lock. After an error the store
-    /// is poisoned, unless it is certain that nothing was written.
+    /// Whether rows may be appended without the lock, because `append` writes nothing if another process was faster.
+    fn may_append_unlocked(&self) -> bool {
+        false
+    }
+
+    /// Appends rows that end at this head; on success they are durable. The caller has the lock, or
+    /// `may_append_unlocked`. After an error the store is poisoned, unless it is certain that nothing was written.
     fn append(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError>;
 
     /// Whether it is unknown what was written; then nothing more may be.

@@ -379,3 +379,33 @@ fn certificates_are_verified_as_the_address_asks() {
         assert!(opens(host, parameters).is_err(), "{host} {parameters}");
     }
 }
+
+/// A client that charges alone does not ask for the lock before every charge.
+#[test]
+fn a_client_that_was_alone_is_refused_what_another_charged_since() {
+    let Some(server) = begin("alone", 400) else { return };
+    let round = round(0.05, 1.0);
+    let mut first = run(open(&server, "trainer")).unwrap();
+    for _ in 0..8 {
+        drop(first.reserve(&round, 1).unwrap());
+    }
+    let mut second = run(open(&server, "trainer")).unwrap();
+    drop(second.reserve(&round, 1).unwrap());
+    drop(first.reserve(&round, 1).unwrap());
+    assert_eq!(charged(&read(&server).unwrap()), 10);
+    for _ in 0..8 {
+        drop(first.reserve(&round, 1).unwrap());
+    }
+    // The second takes all that is left.
+    let mut block = 256;
+    while block > 0 {
+        if second.reserve(&round, block).is_err() {
+            block /= 2;
+        }
+    }
+    let spent = charged(&read(&server).unwrap());
+    assert!(matches!(first.reserve(&round, 1), Err(LedgerError::BudgetExhausted(_))));
+    let ledger = read(&server).unwrap();
+    ledger.audit().unwrap();
+    assert_eq!(charged(&ledger), spent);
+}

@@ -2,7 +2,8 @@
 //!
 //! A charge is one transaction: the function `lock_head` of [`MIGRATION`](crate::MIGRATION) makes every other charge wait,
 //! the client reads what is new and checks the budget, and `append` adds the rows. The commit waits until they are on
-//! disk. If no answer to the commit comes, the rows may be there: they are charged if they are, no permit exists for
+//! disk. A client that charges alone sends only `append`, which adds nothing unless the head is still the one that was
+//! checked. If no answer to the commit comes, the rows may be there: they are charged if they are, no permit exists for
 //! them, and the handle refuses everything.
 
 mod audit;
@@ -16,7 +17,7 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::author::Author;
 use crate::chain::{Hash, Head};
@@ -32,6 +33,10 @@ use session::{Session, decode_hex, number};
 const ON_DISK: &str = "on";
 /// How many rows are read at once.
 const BATCH: usize = 4096;
+/// After how many charges with nobody in between the next one does not ask for the lock first, and how soon after the last
+/// answer: a connection that was idle may have ended, which is harmless only before anything is sent to be written.
+const ALONE: u32 = 4;
+const RECENTLY: Duration = Duration::from_secs(1);
 /// How often a transaction is repeated that the server refused because of another one.
 const REPETITIONS: u32 = 8;
 /// A ledger on PostgreSQL.
@@ -41,6 +46,10 @@ pub(crate) struct Postgres {
     patience: Duration,
     /// Whether a transaction has the lock.
     locked: bool,
+    /// How many charges in a row found that nobody else had charged.
+    alone: u32,
+    /// When the server answered last.
+    answered: Instant,
     poisoned: bool,
 }
 
@@ -116,7 +125,15 @@ impl Postgres {
         session.check_version()?;
         let (address, patience) = (address.clone(), options.patience);
         let session = Arc::new(Mutex::new(session));
-        Ok(Self { address, session, patience, locked: false, poisoned: false })
+        Ok(Self {
+            address,
+            session,
+            patience,
+            locked: false,
+            alone: 0,
+            answered: Instant::now(),
+            poisoned: false,
+        })
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {
@@ -174,14 +191,21 @@ impl Postgres {
 
     /// Begins a charge: locks the head, and reads the first batch of new rows, in one message.
     fn begin(&mut self, known: u64) -> Result<Vec<Vec<String>>, Failure> {
-        let patience = self.patience.as_millis().max(1);
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO {}; SET LOCAL lock_timeout TO \
-             {patience}; SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved FROM veilgrad.lock_head(); {}",
-            ON_DISK,
+            "{}SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved FROM veilgrad.lock_head(); {}",
+            self.begin_statements(),
             select_after(known)
         );
         self.session().run(&begin)
+    }
+
+    /// The statements with which the transaction of a charge begins.
+    fn begin_statements(&self) -> String {
+        format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO {}; SET LOCAL lock_timeout TO {}; ",
+            ON_DISK,
+            self.patience.as_millis().max(1)
+        )
     }
 }
 
@@ -249,8 +273,13 @@ impl Store for Postgres {
             return Err(StoreError::Refused(why.to_owned()));
         }
         rows.remove(0);
+        self.alone = if rows.is_empty() { self.alone.saturating_add(1) } else { 0 };
         self.take_rows(verified, Some(rows))?;
         check_end(verified, sequence, &hash)
+    }
+
+    fn may_append_unlocked(&self) -> bool {
+        self.alone >= ALONE && self.answered.elapsed() < RECENTLY
     }
 
     fn unlock(&mut self) {
@@ -264,8 +293,9 @@ impl Store for Postgres {
         let events: Vec<String> =
             rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
         let host = self.session().host.replace('\'', "''");
+        let begin = if self.locked { String::new() } else { self.begin_statements() };
         let commit = format!(
-            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'); COMMIT",
+            "{begin}SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'); COMMIT",
             events.join(","),
             head.hash
         );
@@ -275,9 +305,12 @@ impl Store for Postgres {
         match answer {
             Ok(_) => {
                 (self.poisoned, self.locked) = (false, false);
+                self.answered = Instant::now();
                 Ok(())
             }
             Err(failure) => {
+                // In any case there is a transaction to end.
+                (self.locked, self.alone) = (true, 0);
                 self.poisoned = !failure.is_refusal();
                 match self.poisoned {
                     // The server releases the lock when it notices that the connection has ended.
