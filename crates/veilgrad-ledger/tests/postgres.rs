@@ -148,7 +148,7 @@ fn altered_rows_and_functions_are_noticed() {
         format!("UPDATE veilgrad.event SET hash = sha256(hash) WHERE sequence = {last}"),
         format!("DELETE FROM veilgrad.event WHERE sequence = {last}"),
         "DELETE FROM veilgrad.event WHERE sequence = 2".to_owned(),
-        "UPDATE veilgrad.event SET sequence = -sequence".to_owned(),
+        "UPDATE veilgrad.event SET sequence = sequence + 100".to_owned(),
         "UPDATE veilgrad.head SET sequence = sequence - 1".to_owned(),
         "DELETE FROM veilgrad.head".to_owned(),
         "DROP TRIGGER event_change ON veilgrad.event".to_owned(),
