@@ -34,7 +34,7 @@ MUTANTS = [
     Mutant("any-request-counts", "Only replies to the request of the round count.", "_strategy.py",
            " or metadata.message_type != MessageType.TRAIN", "", f"{HOSTILE}[reply to another request]"),
     Mutant("uninvited-nodes-count", "Whoever was not asked counts as zero.", "_strategy.py",
-           "waiting.get(metadata.src_node_id, (None, None))", "waiting.get(metadata.src_node_id, next(iter(waiting.values()), (None, None)))",
+           "waiting.get(metadata.src_node_id)", "waiting.get(metadata.src_node_id, next(iter(waiting.values()), None))",
            f"{HOSTILE}[uninvited]"),
     Mutant("headers-are-trusted", "Bytes are compared with the declared shape.", "_reply.py",
            "    if len(data) - header.tell() != count * dtype.itemsize:\n", "    if len(data) - header.tell() < count * dtype.itemsize:\n",

@@ -2,6 +2,8 @@
 # A federation on this machine: a SuperLink, four SuperNodes and one run. Everything ends with this script.
 #   run.sh numpy|torch [DIRECTORY]      PORT is the first of six ports on loopback, 8000 by default
 set -euo pipefail
+# Every program in a process group of its own, so that what it starts ends with it.
+set -m
 cd "$(dirname "$0")"
 app=${1:?numpy or torch}
 place=$(realpath -m "${2:-runs/flower-$app}")
@@ -10,8 +12,9 @@ export FLWR_TELEMETRY_ENABLED=0 FLWR_HOME
 FLWR_HOME=$(mktemp -d)
 children=()
 end() {
-    kill "${children[@]}" 2>/dev/null || true
+    for child in "${children[@]}"; do kill -- "-$child" 2>/dev/null || true; done
     wait 2>/dev/null || true
+    for child in "${children[@]}"; do kill -KILL -- "-$child" 2>/dev/null || true; done
     rm -rf "$FLWR_HOME"
 }
 trap end EXIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -34,7 +35,7 @@ class _Round:
 
     number: int
     sample: veilgrad.Sample
-    invited: dict[int, tuple[Hashable, Message]]
+    invited: dict[int, Message]
 
 
 class PrivateFedAvg(Strategy):
@@ -218,11 +219,10 @@ class PrivateFedAvg(Strategy):
         for user in drawn:
             if users[user]:
                 node = secrets.choice(users[user])
-                invitation = Message(
+                self._current.invited[node] = Message(
                     content, dst_node_id=node, message_type=MessageType.TRAIN, ttl=self._timeout, group_id=str(server_round)
                 )
-                self._current.invited[node] = (user, invitation)
-        return [invitation for _, invitation in self._current.invited.values()]
+        return list(self._current.invited.values())
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """Adds what each invited user replied, once; releases the sum with noise, and moves the model by it."""
@@ -261,7 +261,9 @@ class PrivateFedAvg(Strategy):
         log(INFO, "noise multiplier %g, %s, ledger %s", self.noise_multiplier, terms.adjacency, terms.ledger or "in memory")
         if terms.budget is not None:
             delta = terms.budget[1]
-            log(INFO, "epsilon of all rounds: %.4g at delta %g", self.planned_epsilon(delta), delta)
+            # Rounded up.
+            epsilon = math.ceil(1e4 * self.planned_epsilon(delta)) / 1e4
+            log(INFO, "epsilon of all rounds: %.4f at delta %g", epsilon, delta)
         if terms.unit == "node":
             log(WARNING, "the guarantee is about nodes, not users: user_of says which user a node belongs to")
 
@@ -324,7 +326,7 @@ class PrivateFedAvg(Strategy):
             users: dict[Hashable, list[int]] = {}
             for node in grid.get_nodes():
                 user = node.node_id if self.user_of is None else self.user_of(node)
-                if user is not None:
+                if user is not None and node.node_id not in users.get(user, ()):
                     users.setdefault(user, []).append(node.node_id)
             if len(users) >= self.min_available:
                 return self._in_declared_order(users)
@@ -372,7 +374,7 @@ def _expected(current: _Round, replies: Iterable[Message]) -> Iterable[Message]:
     waiting = dict(current.invited)
     for reply in replies:
         metadata = reply.metadata
-        _, invitation = waiting.get(metadata.src_node_id, (None, None))
+        invitation = waiting.get(metadata.src_node_id)
         if invitation is None or metadata.message_type != MessageType.TRAIN:
             continue
         if metadata.reply_to_message_id == invitation.metadata.message_id:
