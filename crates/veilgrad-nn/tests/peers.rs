@@ -58,7 +58,8 @@ impl<O: veilgrad_nn::Optimizer + Send> Peers for Others<Trainer<O>> {
 /// Gradients, a metric and a quantile that adapts the clip norm.
 fn every_group() -> TrainingPlan {
     let expected = PublicCount::new(60.0).unwrap();
-    let median = Quantile::of_norm("gradient", 0.5, expected, ClipNorm::new(0.01).unwrap()).unwrap();
+    let median =
+        Quantile::of_norm("gradient", 0.5, expected, ClipNorm::new(0.01).unwrap()).unwrap();
     plan(1.0, 60.0)
         .metric(Metric::accuracy().unwrap(), BudgetShare::new(0.05).unwrap())
         .group(Group::quantile("median", median).noise(NoiseStd::new(6.0).unwrap()))
