@@ -18,7 +18,8 @@ use veilgrad_events::{
     Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, RecordUnit, Run, RunHeader,
 };
 use veilgrad_mechanism::{
-    AllRecords, Allocation, ClippedSum, Group, PartialSum, RecordVector, RoundPlan, Sample, Structure,
+    AllRecords, Allocation, ClippedSum, Group, PartialSum, RecordVector, RoundPlan, Sample,
+    Structure,
 };
 use veilgrad_mpi::{Rank, Ranks, World, end_job_on_panic};
 use veilgrad_nn::round::{PeerError, Peers, SharedRound};
@@ -83,7 +84,9 @@ fn compare_cpu_time(quick: bool) -> Made<()> {
             let ratio = time / least[&0];
             match ranks {
                 0 => println!("model {model}, one process: {time:.2} us of CPU time per record"),
-                _ => println!("model {model}, {ranks} ranks: {time:.2} us per record, {ratio:.3} of one process"),
+                _ => println!(
+                    "model {model}, {ranks} ranks: {time:.2} us per record, {ratio:.3} of one process"
+                ),
             }
         }
     }
@@ -140,7 +143,8 @@ fn reductions(quick: bool) -> Made<()> {
         if world.rank() == 0 {
             ours.sort();
             bare.sort();
-            let milliseconds = |times: &[std::time::Duration]| 1e3 * times[times.len() / 2].as_secs_f64();
+            let milliseconds =
+                |times: &[std::time::Duration]| 1e3 * times[times.len() / 2].as_secs_f64();
             println!(
                 "{} ranks, d = 1e{power}: reduced, checked and added in {:.3} ms; MPI_Reduce alone {:.3} ms; {:.1} MB sent by a rank",
                 world.size(),
@@ -176,7 +180,12 @@ impl Counted {
 }
 
 impl Peers for Counted {
-    fn scatter(&mut self, round: &SharedRound, ids: Vec<u64>, records: u64) -> Result<Vec<u64>, PeerError> {
+    fn scatter(
+        &mut self,
+        round: &SharedRound,
+        ids: Vec<u64>,
+        records: u64,
+    ) -> Result<Vec<u64>, PeerError> {
         self.count(|world| world.scatter(round, ids, records))
     }
 

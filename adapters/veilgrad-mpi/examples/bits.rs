@@ -9,12 +9,11 @@ use veilgrad_cli::{Follower, Order};
 use veilgrad_events::{Adjacency, MemoryLedger, Run};
 use veilgrad_mechanism::insecure::{released_integers, seeded_noise};
 use veilgrad_mpi::{Rank, World, end_job_on_panic};
-use veilgrad_nn::Trainer;
 
 #[path = "training/mod.rs"]
 mod training;
 
-use training::{MadeUp, Made, Reproducible, scramble, trainer};
+use training::{Made, MadeUp, Reproducible, SgdTrainer, scramble, trainer};
 
 const RECORDS: u64 = 600;
 const RATE: f64 = 0.08;
@@ -26,7 +25,8 @@ fn main() -> Made<()> {
         return Err("bits MODEL ROUNDS [alone|panic]".into());
     };
     let trainer = trainer(name, RATE * RECORDS as f64, 1)?;
-    let records = MadeUp { count: RECORDS, most: if trainer.training().is_materialised() { 4 } else { 1 } };
+    let records =
+        MadeUp { count: RECORDS, most: if trainer.training().is_materialised() { 4 } else { 1 } };
     if rest == ["alone"] {
         println!("{:016x}", lead(trainer, &records, rounds.parse()?)?);
         return Ok(());
@@ -44,7 +44,7 @@ fn main() -> Made<()> {
 }
 
 /// A hash of all integers that were released, of the weights and of the events.
-fn lead(mut trainer: Trainer<veilgrad_nn::Sgd>, records: &MadeUp, rounds: u64) -> Made<u64> {
+fn lead(mut trainer: SgdTrainer, records: &MadeUp, rounds: u64) -> Made<u64> {
     let mut hash = 0;
     let mut add = |word: u64| hash = scramble(hash ^ word);
     let header = trainer.header(Adjacency::AddRemove);
@@ -66,7 +66,7 @@ fn lead(mut trainer: Trainer<veilgrad_nn::Sgd>, records: &MadeUp, rounds: u64) -
     Ok(hash)
 }
 
-fn follow(mut trainer: Trainer<veilgrad_nn::Sgd>, records: &MadeUp, panics: bool) -> Made<()> {
+fn follow(mut trainer: SgdTrainer, records: &MadeUp, panics: bool) -> Made<()> {
     let mut rounds = 0;
     while let Order::Round(round, ids) = Rank.next()? {
         rounds += 1;

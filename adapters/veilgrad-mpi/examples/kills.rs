@@ -92,7 +92,8 @@ impl Sweep {
         }
         std::fs::write(home.join("people.csv"), table)?;
         // Room for all rounds that kills waste.
-        let create = ["veilgrad", "budget", "create", "kills", "--epsilon", "1000", "--delta", "1e-5"];
+        let create =
+            ["veilgrad", "budget", "create", "kills", "--epsilon", "1000", "--delta", "1e-5"];
         let unit = ["--unit", "user", "--ledger"];
         let words = create.iter().chain(&unit).map(Into::into).chain([ledger.clone().into()]);
         veilgrad_cli::run(words, None)?;
@@ -131,12 +132,17 @@ impl Sweep {
             killed += 1;
             let since = Instant::now();
             if !ends_within(&mut job, PATIENCE)? {
-                return Err(format!("mpirun did not end after kill {killed} of process {victim}").into());
+                return Err(
+                    format!("mpirun did not end after kill {killed} of process {victim}").into()
+                );
             }
             job.wait()?;
             while all.iter().any(|process| is_alive(*process)) {
                 if since.elapsed() > PATIENCE {
-                    return Err(format!("a rank did not end after kill {killed} of process {victim}").into());
+                    return Err(format!(
+                        "a rank did not end after kill {killed} of process {victim}"
+                    )
+                    .into());
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -184,7 +190,13 @@ impl Sweep {
     fn start(&mut self, ranks: u64) -> Made<Child> {
         let mut command = Command::new("mpirun");
         command.args(["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]);
-        command.args(["--mca", "btl_vader_single_copy_mechanism", "none", "-n", &ranks.to_string()]);
+        command.args([
+            "--mca",
+            "btl_vader_single_copy_mechanism",
+            "none",
+            "-n",
+            &ranks.to_string(),
+        ]);
         command.arg(&self.program).arg("train").arg(&self.config).arg("--out").arg(&self.out);
         command.arg("--quiet").arg("--ledger").arg(&self.ledger);
         if self.out.join("checkpoint.safetensors").exists() {

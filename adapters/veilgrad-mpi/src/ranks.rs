@@ -162,9 +162,12 @@ impl<C: Communicator> Ranks<C> {
     fn send_blocks(&self, mine: &OutgoingSum) {
         let root = self.communicator.process_at_rank(0);
         request::scope(|scope| {
-            let send = |block| root.immediate_reduce_into(scope, block, SystemOperation::sum());
-            let requests: Vec<_> = mine.expose().chunks(BLOCK).map(send).collect();
-            requests.into_iter().for_each(|request| request.wait_without_status());
+            let mut under_way = Vec::new();
+            for block in mine.expose().chunks(BLOCK) {
+                let sum = SystemOperation::sum();
+                under_way.push(root.immediate_reduce_into(scope, block, sum));
+            }
+            under_way.into_iter().for_each(|request| request.wait_without_status());
         });
     }
 

@@ -5,18 +5,20 @@ use std::error::Error;
 use std::num::NonZeroU32;
 
 use veilgrad_events::{
-    BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount, RoundPermit, SampleRate, Sampling,
+    BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount, RoundPermit, SampleRate,
+    Sampling,
 };
 use veilgrad_mechanism::{Group, Metric, Quantile, SampleError, Sampler, Selection};
 use veilgrad_nn::{
-    Clipping, Contribution, Conv2d, Layer, Loss, Model, Padding, Performance, Records, Schedule, Sgd,
-    Trainer, TrainingPlan, Unit,
+    Clipping, Contribution, Conv2d, Layer, Loss, Model, Padding, PerWeight, Performance, Records,
+    Schedule, Sgd, Trainer, TrainingPlan, Unit,
 };
 
-pub type Made<T> = Result<T, Box<dyn Error>>;
+pub(crate) type Made<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub(crate) type SgdTrainer = Trainer<PerWeight<Sgd, 1>>;
 
 /// Pseudorandom numbers from a seed: for made-up records and reproducible samples, never for private ones.
-pub fn scramble(number: u64) -> u64 {
+pub(crate) fn scramble(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,9 +26,9 @@ pub fn scramble(number: u64) -> u64 {
 }
 
 /// Made-up images of 28 x 28 with a class each. A record has one to `most` examples.
-pub struct MadeUp {
-    pub count: u64,
-    pub most: u64,
+pub(crate) struct MadeUp {
+    pub(crate) count: u64,
+    pub(crate) most: u64,
 }
 
 impl Records for MadeUp {
@@ -52,7 +54,7 @@ impl Records for MadeUp {
 }
 
 /// The network of the TensorFlow Privacy tutorial.
-pub fn model_a() -> Made<Model> {
+pub(crate) fn model_a() -> Made<Model> {
     let layers = [
         Conv2d::new(16, 8).stride(2).padding(Padding::Same).into(),
         Layer::Relu,
@@ -69,7 +71,7 @@ pub fn model_a() -> Made<Model> {
 }
 
 /// 784-512-256-10.
-pub fn model_b() -> Made<Model> {
+pub(crate) fn model_b() -> Made<Model> {
     let layers =
         [Layer::linear(512), Layer::Relu, Layer::linear(256), Layer::Relu, Layer::linear(10)];
     Ok(Model::new(&[784], layers, 1)?)
@@ -89,7 +91,7 @@ fn with_batch_norm() -> Made<Model> {
 
 /// A trainer whose rounds have every kind of group: gradients, a metric, a quantile that adapts the clip norm, and batch-norm
 /// statistics where the model has some.
-pub fn trainer(name: &str, batch: f64, threads: usize) -> Made<Trainer<Sgd>> {
+pub(crate) fn trainer(name: &str, batch: f64, threads: usize) -> Made<SgdTrainer> {
     let expected = PublicCount::new(batch)?;
     let clipping = Clipping::Flat(ClipNorm::new(1.0)?);
     let median = Quantile::of_norm("gradient", 0.5, expected, ClipNorm::new(0.01)?)?;
@@ -116,9 +118,9 @@ pub fn trainer(name: &str, batch: f64, threads: usize) -> Made<Trainer<Sgd>> {
 }
 
 /// The same samples in every run: each record with the given probability.
-pub struct Reproducible {
-    pub rate: f64,
-    pub round: u64,
+pub(crate) struct Reproducible {
+    pub(crate) rate: f64,
+    pub(crate) round: u64,
 }
 
 impl Sampler for Reproducible {
