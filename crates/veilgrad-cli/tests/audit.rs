@@ -1,10 +1,8 @@
 //! `veilgrad audit` of an installation and of a run.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Directory, command, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 fn json(text: &str) -> Value {

@@ -1,8 +1,6 @@
 //! Training on copies of images, and predictions averaged over them.
 
-mod common;
-
-use common::{Directory, idx, ok, refused};
+use crate::common::{Directory, idx, ok, refused};
 use serde_json::Value;
 
 const SIDE: usize = 8;

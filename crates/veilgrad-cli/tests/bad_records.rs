@@ -4,12 +4,10 @@
 //! file that ends with a bad record with the file without it. Poisson sampling draws each record independently, so a record
 //! that contributes zero changes no byte.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-use common::{Directory, files, frozen, idx, npy, table};
+use crate::common::{Directory, files, frozen, idx, npy, table};
 
 const CSV: &str = r#"
 [data]

@@ -1,8 +1,6 @@
 //! `veilgrad check`: problems of a configuration, and, for the owner of the data, bad rows.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 #[test]

@@ -1,11 +1,9 @@
 //! All commands make the same claim about a dataset.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Directory, ok, veilgrad};
+use crate::common::{Directory, ok, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{

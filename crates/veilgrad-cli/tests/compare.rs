@@ -1,8 +1,6 @@
 //! `compare` reads privacy from ledgers, not from stored reports.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 fn json(arguments: &[&str]) -> Value {

@@ -1,12 +1,10 @@
 //! Training with noise that is correlated between rounds: what is charged, what is refused, and what an interruption costs.
 
-mod common;
-
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Directory, command, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::{Value, json};
 use veilgrad_nn::UnverifiedCheckpoint;
 

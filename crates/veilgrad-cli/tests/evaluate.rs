@@ -1,8 +1,6 @@
 //! `evaluate` and `predict` on public examples.
 
-mod common;
-
-use common::{Directory, config, npy, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, npy, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 /// A model of the toy table.

@@ -1,9 +1,7 @@
 //! Model files describe what the model computes, and `export` writes it as ONNX. Outputs of the exported models are compared in
 //! `adapters/veilgrad-python/tests/test_exchange.py`, which has ONNX Runtime and PyTorch.
 
-mod common;
-
-use common::{Directory, config, ok, refused, safetensors, table};
+use crate::common::{Directory, config, ok, refused, safetensors, table};
 use serde_json::{Value, json};
 
 fn kept(name: &str) -> String {

@@ -1,12 +1,10 @@
 //! Federated runs of the command: users as records, local steps, weights, denominators, dropouts, made-up users.
 
-mod common;
-
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Directory, command, config, frozen, ok, refused, safetensors, table};
+use crate::common::{Directory, command, config, frozen, ok, refused, safetensors, table};
 use serde_json::Value;
 use veilgrad_ledger::{Ledger, Options};
 

@@ -3,11 +3,9 @@
 //! They are two ledgers, an export, and three models with their predictions. They must never be regenerated: a change that
 //! breaks them needs a new version of the format.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Directory, ok, refused};
+use crate::common::{Directory, ok, refused};
 use serde_json::Value;
 
 fn kept(name: &str) -> String {

@@ -2,14 +2,12 @@
 //!
 //! Runs have frozen randomness, so that parameters can be compared.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Directory, files, frozen, idx, npy, safetensors};
+use crate::common::{Directory, files, frozen, idx, npy, safetensors};
 use serde_json::Value;
 
 const TABLE: &str = r#"

@@ -1,10 +1,8 @@
 //! `veilgrad init`: configurations from declarations, without opening the private data.
 
-mod common;
-
 use std::process::Stdio;
 
-use common::{Directory, command, ok, refused, table};
+use crate::common::{Directory, command, ok, refused, table};
 use serde_json::Value;
 
 /// Runs `init` with these words and no terminal.

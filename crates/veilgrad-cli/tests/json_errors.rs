@@ -1,8 +1,6 @@
 //! With `--json`, an error is a JSON document on stdout, too.
 
-mod common;
-
-use common::{Directory, config, table, veilgrad};
+use crate::common::{Directory, config, table, veilgrad};
 use serde_json::Value;
 
 /// Runs a command that fails; returns its code and the one document on stdout.

@@ -1,12 +1,10 @@
 //! `budget` and `ledger`, as people and programs call them.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Directory, ok, refused, veilgrad};
+use crate::common::{Directory, ok, refused, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{

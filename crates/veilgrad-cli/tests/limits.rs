@@ -1,8 +1,6 @@
 //! Very large declared numbers cost neither time nor memory.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 /// The configuration with users as records, each of at most `max_examples` examples.

@@ -1,8 +1,6 @@
 //! Help, manual pages and completions.
 
-mod common;
-
-use common::{ok, refused};
+use crate::common::{ok, refused};
 
 #[test]
 fn help_of_a_command_ends_with_examples() {

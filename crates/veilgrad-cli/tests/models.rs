@@ -1,11 +1,9 @@
 //! Models beyond those of one kind: numbers as labels, class weights, listed layers, embeddings, models that start from
 //! others, and calibrated probabilities.
 
-mod common;
-
 use std::process::{Command, Output};
 
-use common::{Directory, frozen, npy, safetensors};
+use crate::common::{Directory, frozen, npy, safetensors};
 use serde_json::Value;
 
 /// A directory with data, in which the command runs with frozen randomness.

@@ -1,8 +1,6 @@
 //! Names come from untrusted files: they must not control terminals or run as formulas in spreadsheets.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table};
+use crate::common::{Directory, config, ok, refused, table};
 use serde_json::Value;
 
 /// The class `a` of a model under another name, as JSON in JSON spells it.

@@ -1,12 +1,10 @@
 //! A new budget is never created silently, and results are never overwritten by another run.
 
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 
 /// The command in a directory, with its own home directory and no ledger named.
 fn at_home(directory: &Directory, place: &str, arguments: &[&str]) -> Output {

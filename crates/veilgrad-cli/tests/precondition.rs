@@ -1,12 +1,10 @@
 //! Runs that begin with private preconditioning: what is charged, what is kept, what is predicted.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Directory, command, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 use veilgrad_nn::UnverifiedCheckpoint;
 

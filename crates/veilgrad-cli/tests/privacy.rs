@@ -3,14 +3,12 @@
 //! Runs are compared with randomness frozen from outside, by a preloaded library that replaces calls to the operating system.
 //! The program under test is unmodified.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Directory, files, frozen, idx, npy, safetensors, table};
+use crate::common::{Directory, files, frozen, idx, npy, safetensors, table};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"

@@ -1,8 +1,6 @@
 //! The public test set must not be the private training data.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 
 /// Checks that the run is refused and nothing is charged.
 fn refuse(directory: &Directory, config: &str, what: &str) {

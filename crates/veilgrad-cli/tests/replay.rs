@@ -6,14 +6,12 @@
 //! every file, checkpoints that a run removes at its end, and their permissions. The clock stands still, at another hour
 //! in each run, so that no output holds the time either.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Directory, frozen, idx, npy};
+use crate::common::{Directory, frozen, idx, npy};
 
 /// One example: numbers in [0, 1], or not; a class, or not; and whose it is.
 #[derive(Clone)]
@@ -376,7 +374,7 @@ impl Place {
             .env("RUST_BACKTRACE", "1")
             .output()
             .unwrap();
-        let files = common::files(&here.join("out")).into_iter().map(|(path, bytes)| {
+        let files = crate::common::files(&here.join("out")).into_iter().map(|(path, bytes)| {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             (path.file_name().unwrap().to_string_lossy().into_owned(), (mode, bytes))
         });

@@ -1,11 +1,9 @@
 //! A report covers all rounds of a ledger, not only the last.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Directory, veilgrad};
+use crate::common::{Directory, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{

@@ -1,8 +1,6 @@
 //! A report says when, from what and with which settings a model was made; and progress in a log has no times.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 const GROUPS: &str = r#"

@@ -1,12 +1,10 @@
 //! Runs that stop before they are done: what they keep, how they go on, and models that cost nothing more.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Directory, command, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, command, config, ok, refused, table, veilgrad};
 use serde_json::Value;
 use veilgrad_ledger::{Ledger, Options};
 use veilgrad_nn::UnverifiedCheckpoint;

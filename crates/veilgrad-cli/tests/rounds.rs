@@ -1,11 +1,9 @@
 //! Rounds files: mode, runs, and that an exported ledger has the epsilon of the ledger.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Directory, ok, veilgrad};
+use crate::common::{Directory, ok, veilgrad};
 use serde_json::Value;
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{

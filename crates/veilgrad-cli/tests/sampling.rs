@@ -3,12 +3,10 @@
 //! Each record of the toy data has a category that no other record has. With little noise and a small learning rate, the
 //! weight of that category in a linear model shows in how many rounds the record was, and so which sampler ran.
 
-mod common;
-
 use std::num::NonZeroU64;
 use std::path::Path;
 
-use common::{Directory, ok};
+use crate::common::{Directory, ok};
 use serde_json::Value;
 use veilgrad_cli::Trained;
 use veilgrad_events::{FixedBatch, SampleRate, Sampling, TruncatedPoisson};

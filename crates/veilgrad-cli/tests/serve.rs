@@ -1,12 +1,10 @@
 //! `serve` answers this machine's user alone, and changes nothing.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use common::{Directory, config, files, ok, refused, table};
+use crate::common::{Directory, config, files, ok, refused, table};
 use serde_json::Value;
 
 struct Server {
@@ -17,7 +15,7 @@ struct Server {
 
 impl Server {
     fn start(directory: &str) -> Self {
-        let mut process = common::command(&["serve", directory, "--json"])
+        let mut process = crate::common::command(&["serve", directory, "--json"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -116,7 +114,7 @@ fn ledgers_and_reports_are_shown_and_not_changed() {
 #[test]
 fn strangers_are_refused_and_no_path_leads_out() {
     let directory = Directory::new("serve-guard");
-    std::fs::write(directory.file("secret.txt"), common::MARKER).unwrap();
+    std::fs::write(directory.file("secret.txt"), crate::common::MARKER).unwrap();
     let server = Server::start(&directory.0.display().to_string());
     let (host, page) = (format!("127.0.0.1:{}", server.port), format!("/{}/", server.token));
     let (status, head, body) = server.ask("GET", &host, &page);
@@ -143,7 +141,7 @@ fn strangers_are_refused_and_no_path_leads_out() {
         "report/",
     ] {
         let (status, _, body) = server.get(path);
-        assert!(status == 404 && !body.contains(common::MARKER), "{path}");
+        assert!(status == 404 && !body.contains(crate::common::MARKER), "{path}");
     }
     // The loopback interface alone: another address of this machine is not listened on.
     let other = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), server.port));

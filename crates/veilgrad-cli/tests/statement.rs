@@ -1,8 +1,6 @@
 //! Statements and reports of a run's directory, which are computed from its ledger.
 
-mod common;
-
-use common::{Directory, config, ok, refused, table, veilgrad};
+use crate::common::{Directory, config, ok, refused, table, veilgrad};
 use serde_json::{Value, json};
 
 /// A run with a budget for several, whose ledger is next to the directory of results.

@@ -1,11 +1,9 @@
 //! Training runs, as people and programs start them.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Directory, MARKER, command, config, files, ok, refused, table, veilgrad};
+use crate::common::{Directory, MARKER, command, config, files, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 #[test]

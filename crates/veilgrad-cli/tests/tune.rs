@@ -1,11 +1,9 @@
 //! `tune`: charged once and ahead; only the best of a secret number of runs leaves.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::{Directory, command, config, files, ok, refused, table, veilgrad};
+use crate::common::{Directory, command, config, files, ok, refused, table, veilgrad};
 use serde_json::Value;
 
 const VARY: [&str; 4] = ["--vary", "train.optimizer.lr=0.5,2.0,4.0", "--vary", "train.ema=0.5,0.9"];
