@@ -49,7 +49,7 @@ expected_batch = 200
 clip = 1.0
 
 [train]
-rounds = 400
+rounds = 100
 optimizer = { kind = "sgd", lr = 0.5 }
 block = 8
 checkpoint_rounds = 1
