@@ -13,10 +13,12 @@ use veilgrad_events::{
     Run, RunHeader, SampleRate, Sampling, SumQuery, TruncatedPoisson,
 };
 use veilgrad_ledger::{Entry, Ledger, Options};
+use veilgrad_mechanism::{PartialSum, RecordVector};
+use veilgrad_nn::round::SharedRound;
 
 use crate::reader::edit::FILES;
 use crate::reader::ledger::chained;
-use crate::reader::model;
+use crate::reader::{model, sum};
 use crate::saved::{directory, home};
 use crate::scratch;
 
@@ -31,6 +33,7 @@ pub fn write() -> Made {
     files_of_a_ledger()?;
     rounds()?;
     models()?;
+    sums()?;
     arrays()?;
     tables()?;
     commands()
@@ -213,6 +216,38 @@ fn rounds() -> Made {
         put(target, "truncated.jsonl", cut.to_jsonl()?)?;
     }
     Ok(())
+}
+
+/// Partial sums of no, one and two processes, and the public state of a round.
+fn sums() -> Made {
+    let plan = sum::plan();
+    let tag = sum::sample(&plan).tag(&plan);
+    let part = |records: usize| -> Made<PartialSum> {
+        let mut part = PartialSum::begin(&plan, &tag, |_| None)?;
+        let values = [&[0.5, -0.25, 3.0][..], &[1.0, 0.0]].map(RecordVector::Values);
+        (0..records).try_for_each(|record| part.add_weighted(&values, record as f64))?;
+        Ok(part)
+    };
+    for records in [0, 3] {
+        let bytes = part(records)?.into_bytes()?;
+        put("partial-sum", &format!("{records}.sum"), bytes.expose())?;
+    }
+    let mut two = part(2)?;
+    two.absorb_bytes(part(1)?.into_bytes()?.expose())?;
+    put("partial-sum", "two.sum", two.into_bytes()?.expose())?;
+    let weights = vec![vec![0.5, -1.0], vec![], vec![2.0]];
+    let mut adapted = plan.adapted();
+    put(
+        "shared-round",
+        "plain.safetensors",
+        SharedRound::new(tag, adapted.clone(), weights).to_bytes()?,
+    )?;
+    adapted.estimates.insert("gradient".to_owned(), 0.125);
+    put(
+        "shared-round",
+        "adapted.safetensors",
+        SharedRound::new(tag, adapted, Vec::new()).to_bytes()?,
+    )
 }
 
 fn models() -> Made {

@@ -6,6 +6,7 @@ pub(crate) mod edit;
 pub(crate) mod ledger;
 pub(crate) mod model;
 pub(crate) mod rounds;
+pub(crate) mod sum;
 
 use crate::mutate::Format;
 
@@ -65,7 +66,8 @@ const ARRAY: &str =
 const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_offsets;model/linear1.weight;\
     average/linear1.bias;optimizer;format;round;adapted;quantile/gradient;clip/gradient;ledger;\
     sequence;hash;linear1.weight;schema;declaration;classes;hidden;=;\\n;canaries;precondition;done;mean;directions;\
-    variances;precondition.mean;precondition.directions;precondition.scales;augment;copies;input_norm";
+    variances;precondition.mean;precondition.directions;precondition.scales;augment;copies;input_norm;tag;rounds;\
+    estimate/gradient;weight/0";
 
 /// All fuzz targets.
 pub const TARGETS: &[Target] = &[
@@ -77,6 +79,8 @@ pub const TARGETS: &[Target] = &[
     target("weights", model::weights, Format::Safetensors, TENSOR, 320, READER),
     target("model", model::trained, Format::Safetensors, TENSOR, 240, READER),
     target("precondition", model::precondition, Format::Safetensors, TENSOR, 120, READER),
+    target("partial-sum", sum::partial, Format::Binary, "VGSUM", 240, READER),
+    target("shared-round", sum::round, Format::Safetensors, TENSOR, 120, READER),
     target("idx", data::idx, Format::Binary, "", 360, READER),
     target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
     target("npz", data::npz, Format::Binary, ARRAY, 200, READER),
