@@ -35,6 +35,8 @@ impl Adjusted {
     ) -> Result<(Composition, bool), Unsupported> {
         let of_group = Composition::of_group(runs(), adjacency, self.group);
         match (of_group, self.group.get()) {
+            // A choice among runs needs the profile of the whole group.
+            (Err(error), 2..) if self.is_tuned() => Err(error),
             (Err(_), 2..) => Ok((Composition::of_runs(runs(), adjacency)?, true)),
             (found, _) => Ok((found?, false)),
         }
