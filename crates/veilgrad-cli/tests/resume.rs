@@ -367,7 +367,7 @@ fn a_second_run_that_fits_alone_but_not_with_the_first_is_refused_before_it_star
     let error = refused(&words, 3, "the data was not opened");
     assert!(error.contains("running plan"), "{error}");
     // Checking says the same before anything begins.
-    let check = ["check", &second, "--ledger", &run.ledger];
+    let check = ["check", &run.config, "--ledger", &run.ledger];
     assert!(refused(&check, 3, "nothing was charged").contains("running plan"));
     // What a process held that died is free; what it charged is not.
     first.kill().unwrap();
