@@ -52,10 +52,17 @@ const CONFIG: &str = r#"
 [data]
 train = "data.csv"
 label = "y"
-classes = 2
+classes = ["0", "1"]
 records = 60
 dataset = "people"
-features = { a = [0.0, 1.0], b = [0.0, 1.0] }
+
+[[data.columns]]
+name = "a"
+bounds = [0, 1]
+
+[[data.columns]]
+name = "b"
+bounds = [0, 1]
 
 [model]
 kind = "linear"
