@@ -100,11 +100,6 @@ impl<'a> Solved<'a> {
         let adjusted = Adjusted::new(&arguments.view)?;
         let request = Request::new(arguments, solve)?;
         let one_record = request.one_record(&adjusted);
-        if one_record && adjusted.is_tuned() {
-            let why = "--group and --tuning-mean-runs go together for Poisson samples only, because a choice among runs needs \
-                       the profile of the whole group";
-            return Err(Error::Usage(why.to_owned()));
-        }
         let is_one_run = !adjusted.is_tuned() && !one_record;
         if request.risk.is_some() && !is_one_run {
             let why = "an attacker's rates can be limited for one run and one record, or for a group of records with \

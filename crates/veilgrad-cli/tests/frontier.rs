@@ -117,7 +117,7 @@ fn groups_and_tuning_cost_more_than_one_record_and_one_run() {
     assert!(number(&plan(fixed)["epsilon"]) > 0.0);
     let words = format!("plan {fixed} --group 2");
     let refused = veilgrad(&words.split(' ').collect::<Vec<_>>());
-    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(refused.status.code(), Some(7));
     let both = plan(&format!("{base} --tuning-mean-runs 10 --group 2"));
     assert!(number(&both["epsilon"]) > 1.5 * number(&tuned["epsilon"]), "{both}");
     let other = plan(&format!("{base} --tuning-mean-runs 10 --tuning-distribution -0.5"));
