@@ -140,6 +140,7 @@ fn preconditioned_inputs_are_whitened_on_every_rank() {
     let config = config(&place, "[privacy]\nprecondition = { directions = 2, rounds = 2 }\n");
     let text = std::fs::read_to_string(&config).unwrap();
     let text = text.replace("record = { user = \"person\", max_examples = 8 }\n", "");
+    let text = text.replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 8.0");
     std::fs::write(&config, text).unwrap();
     let output = mpirun(2, &program("veilgrad-mpi"))
         .args([
