@@ -85,16 +85,3 @@ fn every_sample_takes_as_many_rows_as_the_maximum_and_gives_the_same_bits_as_wit
         }
     }
 }
-
-#[test]
-fn a_dataset_without_records_has_nothing_to_fill_slots_with() {
-    let rate = SampleRate::new(0.3).unwrap();
-    let truncated = TruncatedPoisson::new(rate, RECORDS, MAXIMUM).unwrap();
-    let mut sampler = Chosen { policy: Sampling::TruncatedPoisson(truncated), ids: Vec::new() };
-    let mut trainer = trainer(plan(0.3, 20.0), Performance { threads: 1, tile: 8 });
-    let header = trainer.header(Adjacency::ZeroOut);
-    let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
-    let permit = run.reserve(&trainer.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
-    let noise = no_noise(trainer.plan());
-    assert!(trainer.round_insecure(permit, &mut sampler, &in_memory(&[]), noise).is_ok());
-}
