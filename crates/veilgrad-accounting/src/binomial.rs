@@ -163,7 +163,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Sums of the terms with 60 digits, for the f64 nearest to p.
+    /// Sums of the terms with 60 digits, for the f64 nearest to p; 25 of the digits are shown.
+    #[allow(clippy::excessive_precision)]
     #[test]
     fn tails_contain_values_of_high_precision_and_are_tight() {
         for (successes, trials, p, exact) in [
