@@ -1,5 +1,6 @@
 //! Runs: the charge is stored first, then permits are granted.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -379,7 +380,9 @@ pub(crate) fn affordable(
     let Some(dataset) = ledger.state().datasets().get(dataset) else { return Ok(rounds.count) };
     let fits = |count: u64| {
         let rounds = [Folded { count, ..one }];
-        dataset.covers(&Tightest, &[RunRounds { planned: true, rounds: &rounds }]).is_ok()
+        let plan = RunRounds { planned: true, rounds: &rounds, tuning: None };
+        // What running plans hold may become free, so it makes no run shorter: opening the run says if it must wait.
+        dataset.covers(&Tightest, &[plan], &BTreeSet::new()).is_ok()
     };
     if fits(rounds.count) {
         return Ok(rounds.count);
