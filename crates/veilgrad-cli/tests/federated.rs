@@ -101,7 +101,7 @@ fn any_number_of_threads_trains_the_same_federated_model() {
     assert!(one.values().flatten().any(|byte| *byte != 0));
 }
 
-/// Weights after one round on all users, with hardly any noise.
+/// Weights after one round on all users, with too little noise to matter.
 fn weights_after_one_round(directory: &Directory, name: &str, rows: &[&str]) -> Vec<f32> {
     let rows = format!("who,x,y,word,class\n{}\n", rows.join("\n"));
     let config = federated(directory, 1, "");

@@ -16,7 +16,7 @@ fn toy(name: &str) -> (Directory, String) {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn json(arguments: &[&str]) -> Value {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::session::Session;
 use crate::chain::{Chained, Hash};
 
-/// The hold of a run: a lock of the session, which the server releases when the connection ends in any way.
+/// The hold of a run: a lock of its connection, which the server releases when the connection ends in any way.
 pub(super) struct SessionHold {
     pub(super) session: Arc<Mutex<Session>>,
     pub(super) key: i64,

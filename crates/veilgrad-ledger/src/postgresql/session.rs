@@ -29,7 +29,7 @@ pub(super) struct Session {
     pub(super) process: String,
     /// The host that is written with every row.
     pub(super) host: String,
-    /// The keys of the locks of this session.
+    /// The keys of the locks of this connection.
     pub(super) holds: BTreeSet<i64>,
 }
 
