@@ -176,7 +176,10 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Result<u64, SumError> {
         let bytes = self.take(8)?;
-        bytes.try_into().map(u64::from_le_bytes).map_err(|_| SumError::Unreadable("a number is cut short"))
+        bytes
+            .try_into()
+            .map(u64::from_le_bytes)
+            .map_err(|_| SumError::Unreadable("a number is cut short"))
     }
 
     /// A list of numbers of N bytes, after their count.
