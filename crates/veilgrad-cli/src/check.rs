@@ -16,7 +16,7 @@ use crate::output::{print, print_json, say};
 use crate::problem::{Problem, similar};
 use crate::train::check::Source;
 use crate::train::config::Config;
-use crate::train::data;
+use crate::train::data::{self, Process};
 use crate::train::job::Job;
 
 /// The first line of output that depends on private records.
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
             others.extend(check_budget(&job, arguments.ledger.as_ref(), common).err());
             if files.is_empty() {
                 // Errors are those of `train`.
-                others.extend(data::private_and_public(&job.config).err());
+                others.extend(data::private_and_public(&job.config, Process::ALONE).err());
             }
             Some(job)
         }
