@@ -84,7 +84,8 @@ impl<C: Communicator> Ranks<C> {
         let Some(sample) = sample else { return Ok((part, self.receive_ids())) };
         let mut ids = Zeroizing::new(sample.ids().collect::<Vec<u64>>());
         // Canaries stay here.
-        let canaries = ids.split_off(ids.partition_point(|id| *id < records));
+        let real = ids.partition_point(|id| *id < records);
+        let canaries = ids.split_off(real);
         let mut mine = self.scatter(&ids, &deal(false, &ids, records, self.size()))?;
         mine.extend(canaries);
         Ok((part, mine))
@@ -202,8 +203,9 @@ impl<C: Communicator> Ranks<C> {
             request::scope(|scope| {
                 let (from, to) = (&zeros[..length], &mut now[..length]);
                 let sum = SystemOperation::sum();
-                let reduce = || root.immediate_reduce_into_root(scope, from, to, sum);
-                let mut under_way = Some(within_mpi(reduce));
+                let root = &root;
+                let mut under_way =
+                    Some(within_mpi(move || root.immediate_reduce_into_root(scope, from, to, sum)));
                 let mut added = Ok(());
                 for turn in before[..arrived].chunks(TURN) {
                     added = added.and_then(|()| total.add_block(turn));
