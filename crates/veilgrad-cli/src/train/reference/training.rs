@@ -287,7 +287,7 @@ pub(super) const TABLES: &[Table] = &[
             Either(&Whole(1), &OneOf(&["auto"])),
             "16",
             Required,
-            "Over how many rounds noise is correlated; 1 is plain noise. `\"auto\"` takes the number with the least error at the target epsilon, which may be 1.",
+            "Over how many rounds noise is correlated; 1 is plain noise. `\"auto\"` takes the number with the least error at the target epsilon, which may be 1, and is 1 for all optimizers but SGD.",
             "none: the noise is calibrated for it",
         )],
     },
