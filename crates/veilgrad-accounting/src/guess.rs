@@ -69,7 +69,7 @@ mod tests {
                 let composition = Composition::of([rounds], adjacency).unwrap();
                 let guess = Guess.epsilon(&composition, delta).unwrap().epsilon;
                 let exact = Tightest.epsilon(&composition, delta).unwrap().epsilon;
-                assert!((guess / exact - 1.0).abs() < 0.2, "{t} {z} {adjacency}: {guess} {exact}");
+                assert!((guess / exact - 1.0).abs() < 0.3, "{t} {z} {adjacency}: {guess} {exact}");
             }
         }
     }
