@@ -254,6 +254,33 @@ mod tests {
     }
 
     #[test]
+    fn more_runs_less_noise_more_rounds_and_a_smaller_delta_cost_more() {
+        let cost = |mean: f64, z: f64, rounds: u64, delta: f64| {
+            let (rate, noise) = (SampleRate::new(0.01).unwrap(), NoiseMultiplier::new(z).unwrap());
+            let one = Composition::poisson(rate, noise, rounds, Adjacency::AddRemove).unwrap();
+            let delta = Delta::new(delta).unwrap();
+            [Tuning::logarithmic(mean), Tuning::geometric(mean), Tuning::poisson(mean)].map(
+                |tuning| {
+                    let tuned = Tuned { inner: &Tightest, tuning: tuning.unwrap() };
+                    tuned.epsilon(&one, delta).unwrap().epsilon
+                },
+            )
+        };
+        let base = cost(5.0, 1.0, 500, 1e-5);
+        for (what, found) in [
+            ("more runs", cost(6.0, 1.0, 500, 1e-5)),
+            ("less noise", cost(5.0, 0.95, 500, 1e-5)),
+            ("more rounds", cost(5.0, 1.0, 550, 1e-5)),
+            ("a smaller delta", cost(5.0, 1.0, 500, 0.8e-5)),
+        ] {
+            assert!(
+                found.iter().zip(base).all(|(found, base)| *found > base),
+                "{what}: {found:?} {base:?}"
+            );
+        }
+    }
+
+    #[test]
     fn delta_is_the_inverse_of_epsilon() {
         let (delta, zero) = (Delta::new(1e-5).unwrap(), Epsilon::new(0.0).unwrap());
         for tuning in [Tuning::logarithmic(10.0), Tuning::geometric(3.0), Tuning::poisson(5.0)] {
