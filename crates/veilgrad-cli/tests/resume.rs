@@ -32,7 +32,7 @@ impl Begun {
     /// Starts the command, and waits until rounds are charged and a checkpoint is there.
     fn start(&self, more: &[&str]) -> Child {
         let words = [&["train", &self.config, "--out", &self.out], more].concat();
-        let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let log = format!("{}-wal", self.ledger);
         while !std::fs::metadata(&log).is_ok_and(|log| log.len() > 40_000)
             || !self.checkpoint().exists()
@@ -184,6 +184,18 @@ fn a_busy_ledger_is_waited_for_and_the_run_is_kept_when_patience_ends() {
 }
 
 #[test]
+fn an_interrupted_run_is_a_document_with_exit_code_130() {
+    let run = Begun::new("document");
+    let child = run.start(&["--json"]);
+    signal("INT", &child);
+    let output = child.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &document["exit_code"]), (Some(130), &130.into()));
+    assert_eq!((&document["error"], &document["valid"]), (&"interrupted".into(), &false.into()));
+    assert!(document["reason"].as_str().unwrap().contains("--resume"), "{document}");
+}
+
+#[test]
 fn two_processes_never_train_in_one_directory() {
     let run = Begun::new("alone");
     let mut child = run.start(&[]);
@@ -276,6 +288,28 @@ fn a_run_whose_budget_is_spent_still_gives_its_model() {
     assert_eq!(run.head(), head);
 }
 
+/// A block is charged before its rounds run, and a process that is killed then leaves the checkpoint from before them: the
+/// initial model, which is all zeros and predicts the first class.
+#[test]
+fn charged_rounds_that_were_not_saved_give_no_model() {
+    let mut run = Begun::new("unsaved");
+    run.config = run.changed("block = 4", "block = 4\ncheckpoint_rounds = 100000");
+    let mut child = run.start(&[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(run.saved(), 0);
+    assert!(run.charged() > 0);
+    let head = run.head();
+    refused(&["finish", &run.out], 2, "before its first round, so there is no model yet");
+    assert!(!Path::new(&run.out).join("model.safetensors").exists());
+    assert_eq!(run.head(), head);
+    // Going on is possible as long as the budget has room for a round.
+    ok(&["budget", "tighten", "toy", "--epsilon", "0.01", "--ledger", &run.ledger]);
+    let words = ["train", &run.config, "--out", &run.out, "--resume"];
+    refused(&words, 3, "has no room for a round, and the checkpoint is from before the first one");
+    assert!(run.checkpoint().exists() && !Path::new(&run.out).join("model.safetensors").exists());
+}
+
 #[test]
 fn a_budget_that_ends_in_the_middle_of_a_run_leaves_a_checkpoint() {
     let run = Begun::new("tightened");
@@ -330,11 +364,11 @@ fn a_run_that_is_killed_at_any_moment_is_never_stranded() {
         let place = Path::new(&out);
         match (place.join("checkpoint.safetensors").exists(), attempt % 2) {
             (true, 0) => {
-                // Only where nothing was charged there is no model to make, and all rounds are left.
+                // Only where no round is saved there is no model to make.
                 let finished = veilgrad(&["finish", &out, "-q"]);
                 if finished.status.code() != Some(0) {
                     let error = String::from_utf8_lossy(&finished.stderr).into_owned();
-                    assert!(error.contains("no round was charged"), "{error}");
+                    assert!(error.contains("so there is no model yet"), "{error}");
                     ok(&[&words[..], &["--resume"]].concat());
                 }
             }

@@ -11,6 +11,7 @@ use super::layout::{document, figure, numbers};
 use super::section::{
     attacker_section, configuration_section, estimate, estimates_section, records_of, run_section,
 };
+use crate::output::significant;
 
 pub(crate) fn page(report: &Report) -> String {
     let mut body = String::new();
@@ -125,7 +126,7 @@ fn cards(report: &Report) -> Vec<(String, String)> {
     }
     if let Some(error) = report.test_mean_absolute_error {
         let name = "mean absolute error on the public test set".to_owned();
-        cards.push((format!("{error:.4}"), name));
+        cards.push((significant(error, 6), name));
     }
     if let Some(temperature) = report.temperature {
         let name = "temperature of probabilities, fitted on public examples".to_owned();

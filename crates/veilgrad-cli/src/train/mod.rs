@@ -21,7 +21,7 @@ mod precondition;
 mod progress;
 pub(crate) mod reference;
 mod schema;
-mod start;
+pub(crate) mod start;
 pub(crate) mod tune;
 pub(crate) mod vary;
 
@@ -334,6 +334,13 @@ impl Session<'_> {
                     self.job.config.dataset()
                 ))));
             }
+            if self.job.trainer.rounds() == 0 {
+                return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
+                    "the budget of {:?} has no room for a round, and the checkpoint is from before the first one, so there \
+                     is no model; the data was not opened",
+                    self.job.config.dataset()
+                ))));
+            }
             return Ok(Resumed::Nothing(ledger, account));
         }
         Ok(Resumed::Run(self.open_run(ledger, affordable)?, affordable, account))
@@ -413,10 +420,12 @@ fn stopped(error: DriveError, place: &Place) -> Error {
     let saved = UnverifiedCheckpoint::read(&place.checkpoint()).and_then(|found| found.round());
     if let Ok(round) = saved {
         let here = place.0.display();
-        say(&format!(
-            "round {round} is saved in {here}: go on with --resume, or make its model with `veilgrad finish \
-             {here}`\n"
-        ));
+        // Before its first round, a run has no model.
+        let finish = match round {
+            0 => String::new(),
+            _ => format!(", or make its model with `veilgrad finish {here}`"),
+        };
+        say(&format!("round {round} is saved in {here}: go on with --resume{finish}\n"));
     }
     match error {
         // The data is open by now, so the exit code must not be that of a run refused before it started.
