@@ -122,7 +122,8 @@ fn sums(
 ) -> (Vec<i64>, Seen) {
     let (model, counted) = (Mlp::new(device), Counted::new());
     let performance = Performance { threads, tile: TILE };
-    let plan = |plan: TrainingPlan| if way == Way::Materialised { plan.materialised() } else { plan };
+    let plan =
+        |plan: TrainingPlan| if way == Way::Materialised { plan.materialised() } else { plan };
     let plan = plan(flat(0.4));
     if way == Way::PerRecord {
         let loss = Loss::SoftmaxCrossEntropy;
