@@ -52,7 +52,7 @@ pub(super) const TABLES: &[Table] = &[
                 "\"fixed\"",
                 Is("`\"poisson\"`"),
                 "How batches are drawn. `allocation`: every record in one round of each epoch. `truncated`: Poisson samples of at most `max_batch` records.",
-                "each is accounted for as it is drawn; `allocation` needs the least noise, `shuffle` the most",
+                "each is accounted for as it is drawn; `shuffle` needs the most noise; `allocation` the least, but more than `poisson` under replace-one adjacency",
             ),
             Key::new(
                 "max_batch",
