@@ -289,7 +289,7 @@ fn rules_of_images_are_named_at_their_lines() {
 #[test]
 fn a_wrong_value_hides_no_problem_of_another_table_or_item() {
     let text = TABLE
-        .replace("kind = \"sgd\"", "kind = \"sdg\"")
+        .replace("kind = \"sgd\"", "kind = \"sgdd\"")
         .replace("kind = \"linear\"", "kind = \"linear\"\nhidden = [3]");
     let found = problems(&text);
     assert!(found.iter().any(|(_, text)| text.contains("did you mean `sgd`")), "{found:?}");
