@@ -86,9 +86,14 @@ impl Begun {
     }
 
     fn charged(&self) -> u64 {
-        let ledger = Ledger::read(Path::new(&self.ledger), Options::default()).unwrap();
-        let datasets = ledger.state().datasets().values();
-        datasets.flat_map(|dataset| dataset.runs.values()).map(|run| run.charged()).sum()
+        charged(&self.ledger)
+    }
+
+    /// Waits until a checkpoint has more rounds than this.
+    fn wait_for_saved(&self, rounds: u64) {
+        while self.saved() <= rounds {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// That there is a model with all that belongs to it, and nothing to go on with.
@@ -103,6 +108,13 @@ impl Begun {
         let report = std::fs::read(Path::new(&self.out).join("report.json")).unwrap();
         serde_json::from_slice(&report).unwrap()
     }
+}
+
+/// The number of rounds that were charged in a ledger.
+fn charged(ledger: &str) -> u64 {
+    let ledger = Ledger::read(Path::new(ledger), Options::default()).unwrap();
+    let datasets = ledger.state().datasets().values();
+    datasets.flat_map(|dataset| dataset.runs.values()).map(|run| run.charged()).sum()
 }
 
 fn signal(name: &str, child: &Child) {
@@ -204,6 +216,7 @@ fn two_processes_never_train_in_one_directory() {
     refused(&words, 6, busy);
     refused(&[&words[..], &["--resume"]].concat(), 6, busy);
     refused(&["finish", &run.out], 6, busy);
+    run.wait_for_saved(0);
     child.kill().unwrap();
     child.wait().unwrap();
     ok(&["finish", &run.out, "-q"]);
@@ -229,12 +242,17 @@ fn a_ledger_from_a_backup_that_lacks_charges_of_the_checkpoint_is_refused() {
     let child = run.start(&[]);
     freeze(&child);
     // Database and anchor agree in this copy: alone, it is a whole ledger of the same run.
-    let (older, saved) = (run.ledger_files(), run.saved());
-    signal("CONT", &child);
-    // More than a block of 4 later, so that rounds were charged that the copy does not have.
-    while run.saved() <= saved + 8 {
-        std::thread::sleep(Duration::from_millis(2));
+    let older = run.ledger_files();
+    let copy = run.directory.file("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for (path, bytes) in &older {
+        if let Some(bytes) = bytes {
+            std::fs::write(Path::new(&copy).join(path.file_name().unwrap()), bytes).unwrap();
+        }
     }
+    signal("CONT", &child);
+    // So that rounds were charged that the copy does not have.
+    run.wait_for_saved(charged(&format!("{copy}/ledger.db")));
     signal("INT", &child);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     let (newer, charged) = (run.ledger_files(), run.charged());
