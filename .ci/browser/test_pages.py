@@ -192,7 +192,7 @@ class Pages(unittest.TestCase):
             given = {field: self.one("#" + field).get_property("value") for field in ("batch", "steps", "noise", "epsilon", "delta")}
             self.one(f"input[value={solved}]").click()
             # The answer to this question, not to the one before.
-            self.wait(lambda: card in [found.text for found in self.all("#cards span")])
+            self.wait(lambda: card in self.browser.execute_script(CARDS))
             self.assertTrue(self.one("#" + name).get_property("readOnly"))
             self.assertNotIn("No answer", self.text("#status"))
             words = ["--records", 60000, "--delta", given["delta"], "--epsilon", given["epsilon"], "--noise-multiplier", given["noise"]]
@@ -354,6 +354,8 @@ return found;
 """
 
 # Twenty questions each for noise and for epsilon, one after the other, as the page asks them.
+CARDS = "return Array.from(document.querySelectorAll('#cards span'), (card) => card.innerText)"
+
 TIMES = """
 const done = arguments[arguments.length - 1];
 (async () => {
