@@ -4,7 +4,7 @@
 
 Every row asks both programs the same question. Times are CPU seconds. Ours is the command, so its time includes the start of a
 process; those of the packages do not, and imports and first calls are over before the clock starts. `lower` is our certified
-lower bound.
+lower bound. After every row of random allocation comes one of Poisson samples with as many rounds: what they would cost.
 """
 
 import json
@@ -53,36 +53,75 @@ def allocation(steps, epochs, noise, delta):
     return lower, upper
 
 
-def rows(quick):
+def poisson(rate, noise, rounds):
+    return dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise)), rounds)
+
+
+def truncated_rows():
     q = 256 / 60000
+    base = "--records 60000 --batch 256 --steps 14040 --delta 1e-5 --noise-multiplier 1.1"
     for most in (319, 335, 351):
+        event = dp_event.TruncatedSubsampledGaussianDpEvent(60000, q, most, 1.1)
         yield (
             f"truncated at {most}, 14040 rounds",
-            f"--sampling truncated --max-batch {most} --records 60000 --batch 256 --steps 14040 --delta 1e-5 "
-            "--noise-multiplier 1.1 --adjacency zero-out",
+            f"{base} --sampling truncated --max-batch {most} --adjacency zero-out",
             "dp_accounting PLD",
-            lambda most=most: peer(
-                pld.PLDAccountant(ZERO), dp_event.TruncatedSubsampledGaussianDpEvent(60000, q, most, 1.1), 14040, 1e-5
-            ),
+            lambda event=event: peer(pld.PLDAccountant(ZERO), event, 14040, 1e-5),
         )
-    if PLD_accounting:
-        cases = [(100, 1, 1.0, 1e-5), (1000, 1, 1.0, 1e-6), (1000, 5, 0.7, 1e-6), (14, 10, 1.441, 1e-5)]
-        for t, epochs, noise, delta in cases[:2] if quick else [*cases, (58, 5, 0.823, 1e-5), (14, 40, 2.459, 1e-5)]:
+    yield (
+        "not truncated (Poisson), 14040 rounds",
+        f"{base} --adjacency zero-out",
+        "dp_accounting PLD",
+        lambda: peer(pld.PLDAccountant(ZERO), poisson(q, 1.1, 14040), 1, 1e-5),
+    )
+
+
+def allocation_rows(quick):
+    cases = [(100, 1, 1.0, 1e-5), (1000, 1, 1.0, 1e-6)]
+    if not quick:
+        cases += [(1000, 5, 0.7, 1e-6), (14, 10, 1.441, 1e-5), (58, 5, 0.823, 1e-5), (14, 40, 2.459, 1e-5)]
+    for t, epochs, noise, delta in cases:
+        base = f"--records {100 * t} --batch 100 --epochs {epochs} --delta {delta} --noise-multiplier {noise}"
+        if PLD_accounting:
             yield (
                 f"allocation, {epochs} x {t} rounds, z {noise}",
-                f"--sampling allocation --records {100 * t} --batch 100 --epochs {epochs} --delta {delta} "
-                f"--noise-multiplier {noise}",
+                f"{base} --sampling allocation",
                 "PLD_accounting",
                 lambda t=t, epochs=epochs, noise=noise, delta=delta: allocation(t, epochs, noise, delta),
             )
-    base = dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(1.1)), 14040)
-    for mean in (3, 10) if quick else (3, 10, 30):
         yield (
-            f"best of {mean} runs on average",
-            f"--records 60000 --batch 256 --steps 14040 --delta 1e-5 --noise-multiplier 1.1 --tuning-mean-runs {mean}",
-            "dp_accounting RDP",
-            lambda mean=mean: peer(rdp.RdpAccountant(), dp_event.RepeatAndSelectDpEvent(base, mean, 0), 1, 1e-5),
+            f"Poisson, {epochs * t} rounds, z {noise}",
+            base,
+            "dp_accounting PLD",
+            lambda t=t, epochs=epochs, noise=noise, delta=delta: peer(
+                pld.PLDAccountant(), poisson(1 / t, noise, t * epochs), 1, delta
+            ),
         )
+    yield (
+        "allocation, 1 x 1 rounds, z 1.0",
+        "--sampling allocation --records 100 --batch 100 --epochs 1 --delta 1e-5 --noise-multiplier 1",
+        "dp_accounting PLD",
+        lambda: peer(pld.PLDAccountant(), dp_event.GaussianDpEvent(1.0), 1, 1e-5),
+    )
+
+
+def tuning_rows(quick):
+    base = poisson(256 / 60000, 1.1, 14040)
+    for eta in (0,) if quick else (0, -0.5, 1):
+        for mean in (3, 10) if quick else (3, 10, 30):
+            yield (
+                f"best of {mean} runs on average, eta {eta}",
+                "--records 60000 --batch 256 --steps 14040 --delta 1e-5 --noise-multiplier 1.1 "
+                f"--tuning-mean-runs {mean} --tuning-distribution {eta}",
+                "dp_accounting RDP",
+                lambda mean=mean, eta=eta: peer(
+                    rdp.RdpAccountant(), dp_event.RepeatAndSelectDpEvent(base, mean, eta), 1, 1e-5
+                ),
+            )
+
+
+def group_rows():
+    q = 256 / 60000
     for records in (2, 3):
         weights = [math.comb(records, j) * q**j * (1 - q) ** (records - j) for j in range(records + 1)]
         yield (
@@ -96,6 +135,13 @@ def rows(quick):
                 1e-5,
             ),
         )
+
+
+def rows(quick):
+    yield from truncated_rows()
+    yield from allocation_rows(quick)
+    yield from tuning_rows(quick)
+    yield from group_rows()
 
 
 def shown(value):

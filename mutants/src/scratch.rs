@@ -74,7 +74,9 @@ pub fn write(root: &Path, scratch: &Path, mutants: &[Mutant]) -> Result<(), Erro
     for file in files_below(&copy)?.into_iter().filter(|file| !kept.contains(file)) {
         fs::remove_file(file)?;
     }
-    for name in ["Cargo.lock", "rust-toolchain.toml", ".cargo/config.toml"] {
+    // Cargo also reads the project's .cargo/config.toml, above the copy: a second one would give every flag twice, and all
+    // dependencies would be compiled again.
+    for name in ["Cargo.lock", "rust-toolchain.toml"] {
         write_if_changed(&scratch.join(name), &fs::read(root.join(name))?)?;
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;

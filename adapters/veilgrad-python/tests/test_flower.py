@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+import httpx  # noqa: E402
+from google.protobuf.message import DecodeError  # noqa: E402
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from flower_grid import FakeGrid, Node, adds, answer, trained  # noqa: E402
@@ -206,14 +209,45 @@ def test_a_hostile_client_contributes_nothing_or_at_most_its_clip(name: str) -> 
         assert norm(contributed) > 0.9
 
 
-def test_a_reply_that_flower_cannot_decode_counts_as_zero_and_the_others_count() -> None:
-    class Undecodable(FakeGrid):
-        def pull_messages(self, message_ids: Any) -> Any:
-            if "message 1" in message_ids:
-                raise ValueError("Unexpected set of `children`.")
-            return super().pull_messages(message_ids)
+class Undecodable(FakeGrid):
+    """Like a SuperLink, forgets all replies that it is asked for, and then fails to decode that of node 2."""
 
-    grid = Undecodable({1: adds(constant(0.2)), 2: adds(constant(0.2))})
+    def pull_messages(self, message_ids: Any) -> Any:
+        replies = super().pull_messages(message_ids)
+        if any(reply.metadata.src_node_id == 2 for reply in replies):
+            raise DecodeError("Error parsing message")
+        return replies
+
+
+def test_a_reply_that_flower_cannot_decode_counts_as_zero_and_the_others_count() -> None:
+    grid = Undecodable({1: adds(constant(0.2)), 2: adds(constant(0.2)), 3: adds(constant(0.2))})
+    result = strategy(expected_users=3).start(grid, initial(), timeout=0.05)
+    assert np.allclose(result.arrays["w"].numpy(), 0.2 * 2 / 3, atol=NOISE)
+
+
+def test_an_error_of_the_network_ends_the_run() -> None:
+    class Unplugged(FakeGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            raise httpx.ConnectError("refused")
+
+    with pytest.raises(httpx.ConnectError):
+        strategy().start(Unplugged({1: adds(constant(0.2)), 2: silent}), initial(), timeout=0.05)
+
+
+@pytest.mark.parametrize(("forger", "other"), [(1, 2), (2, 1)])
+def test_a_reply_in_the_name_of_another_user_does_not_replace_that_users_reply(forger: int, other: int) -> None:
+    class Forged(FakeGrid):
+        """A node writes into its reply that it comes from another node and answers the invitation of that one."""
+
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            sent = list(super().push_messages(messages))
+            invitation = {message.metadata.dst_node_id: message.metadata.message_id for message in messages}
+            forged = self._waiting[invitation[forger]][0].metadata.__dict__
+            forged["_src_node_id"], forged["_reply_to_message_id"] = other, invitation[other]
+            return sent
+
+    grid = Forged({forger: adds(constant(-0.2)), other: adds(constant(0.2))})
     result = strategy().start(grid, initial(), timeout=0.05)
     assert np.allclose(result.arrays["w"].numpy(), 0.1, atol=NOISE)
 
@@ -279,6 +313,10 @@ def test_logs_do_not_depend_on_who_replies_and_what(caplog: pytest.LogCaptureFix
         with caplog.at_level(logging.DEBUG):
             strategy().start(FakeGrid({1: adds(constant(0.2)), 2: second}), initial(), timeout=0.05)
         logs.append([record.getMessage() for record in caplog.records])
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG):
+        strategy().start(Undecodable({1: adds(constant(0.2)), 2: adds(constant(0.2))}), initial(), timeout=0.05)
+    logs.append([record.getMessage() for record in caplog.records])
     assert logs[0] and all(other == logs[0] for other in logs)
 
 

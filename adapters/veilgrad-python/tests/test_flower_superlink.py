@@ -100,9 +100,10 @@ def test_four_nodes_with_hostile_clients_give_a_finite_model_and_the_planned_eps
         assert (place / "found.json").exists(), logs
     found = json.loads((place / "found.json").read_text())
     assert found["finite"] and found["norm"] < 1e3
+    # Only honest replies change the bias: one user of at most three who count in every round, and a second one in the last.
+    # Without any reply it would be noise of at most about 1e-3.
+    assert all(0.005 < value < 0.1 for value in found["bias"]), found["bias"]
     assert math.isclose(found["claimed"], found["planned"], rel_tol=1e-6)
     assert math.isclose(veilgrad.claim(place / "ledger.db").epsilon, found["planned"], rel_tol=1e-6)
     assert found["metrics"] == {}
-    server_log = (tmp_path / "superlink.log").read_text(errors="replace")
     print(f"a SuperLink, four SuperNodes and three rounds: {time.monotonic() - began:.0f} s")
-    assert "[ROUND 3/3]" in server_log or "[ROUND" not in server_log

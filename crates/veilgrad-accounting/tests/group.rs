@@ -36,6 +36,23 @@ fn a_group_costs_more_than_one_record_and_less_than_the_triangle_inequality_says
     }
 }
 
+#[test]
+fn less_noise_more_rounds_a_higher_rate_and_a_smaller_delta_cost_a_group_more() {
+    let cost = |q: f64, z: f64, count: u64, delta: f64| {
+        let group = of_group(poisson(q, z, count), 3);
+        Pld.epsilon(&group, Delta::new(delta).unwrap()).unwrap().epsilon
+    };
+    let base = cost(0.01, 1.5, 300, 1e-5);
+    for (what, found) in [
+        ("less noise", cost(0.01, 1.4, 300, 1e-5)),
+        ("more rounds", cost(0.01, 1.5, 330, 1e-5)),
+        ("a higher rate", cost(0.011, 1.5, 300, 1e-5)),
+        ("a smaller delta", cost(0.01, 1.5, 300, 0.8e-5)),
+    ] {
+        assert!(found > base, "{what}: {found} {base}");
+    }
+}
+
 /// Without sampling, k records are one Gaussian of sensitivity k; at rate 1/2 they cost less, and more than k records that are
 /// sampled together, which are one of sensitivity k at the same rate.
 #[test]

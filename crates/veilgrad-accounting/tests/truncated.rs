@@ -4,7 +4,8 @@
 
 use veilgrad_accounting::{Accountant, Composition, Pld, Tightest};
 use veilgrad_events::{
-    Adjacency, Delta, Epsilon, Folded, NoiseMultiplier, SampleRate, Sampling, TruncatedPoisson,
+    Adjacency, Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Pricing, RecordUnit,
+    RunRounds, SampleRate, Sampling, TruncatedPoisson,
 };
 
 fn rounds(q: f64, records: u64, most: u64, z: f64, count: u64) -> Folded {
@@ -143,6 +144,34 @@ fn less_room_less_noise_and_more_rounds_cost_more() {
             ("a smaller delta", epsilon(rounds(0.02, 1000, 40, 1.0, 200), adjacency, 1e-6)),
         ] {
             assert!(found > base, "{adjacency} {what}: {found} {base}");
+        }
+    }
+}
+
+/// However the rounds are divided into charges, a budget asks for what the accountant says.
+#[test]
+fn budgets_price_truncated_samples_as_the_accountant_does() {
+    let (limit, delta) = (Epsilon::new(20.0).unwrap(), Delta::new(1e-5).unwrap());
+    for adjacency in [Adjacency::ZeroOut, Adjacency::ReplaceOne] {
+        let budget = Budget {
+            dataset: "d".to_owned(),
+            unit: RecordUnit::Example,
+            adjacency,
+            delta,
+            epsilon: limit,
+            mode: Mode::Planned,
+            order: Tightest.order(limit, delta),
+        };
+        let expected = epsilon(rounds(0.02, 1000, 35, 1.0, 200), adjacency, 1e-5);
+        for parts in [vec![200], vec![1, 199], vec![50, 50, 100]] {
+            let parts: Vec<Folded> =
+                parts.into_iter().map(|count| rounds(0.02, 1000, 35, 1.0, count)).collect();
+            let run = RunRounds { planned: true, rounds: &parts, tuning: None };
+            assert_eq!(Tightest.price(&budget, &[run]).unwrap(), expected, "{adjacency}");
+            let mut meter = Tightest.meter(&budget).unwrap();
+            parts.iter().for_each(|rounds| meter.add(1, *rounds));
+            // What the quick check lets through keeps the budget.
+            assert!(meter.part() > 0.0 && (meter.part() > 1.0 || expected <= 20.0));
         }
     }
 }

@@ -1,11 +1,13 @@
 //! `veilgrad check`: lists all problems of a configuration, without touching a budget.
 
+mod parts;
+
 use std::path::Path;
 
 use serde_json::{Value, json};
 use veilgrad_accounting::claim::Attacker;
 use veilgrad_accounting::{Composition, Tightest};
-use veilgrad_events::{Folded, RunRounds};
+use veilgrad_events::RunRounds;
 use veilgrad_ledger::{Ledger, Location, StoreError};
 
 use crate::advice::{self, Note};
@@ -16,8 +18,9 @@ use crate::output::{print, print_json, say};
 use crate::problem::{Problem, similar};
 use crate::train::check::Source;
 use crate::train::config::Config;
-use crate::train::data::{self, Process};
-use crate::train::job::Job;
+use crate::train::data;
+use crate::train::job::{self, Job};
+use parts::{Cost, Readable};
 
 /// The first line of output that depends on private records.
 const PRIVATE: &str =
@@ -26,39 +29,32 @@ const PRIVATE: &str =
 /// How many defects are listed; the rest are only counted.
 const MOST_LISTED: usize = 1000;
 
+/// The exit code of files that are not there.
+const DATA: u8 = 5;
+
 pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     let mut source = Source::read(&arguments.config)?;
-    let files = missing_files(&source);
-    let mut others = Vec::new();
-    // What is wrong with the configuration itself would be wrong with its plan, too.
-    let job = match source.checked().ok().map(|config| Job::new(config, Some(1))) {
-        Some(Ok(job)) => {
-            others.extend(check_budget(&job, arguments.ledger.as_ref(), common).err());
-            if files.is_empty() {
-                // Errors are those of `train`.
-                others.extend(data::private_and_public(&job.config, Process::ALONE).err());
-            }
-            Some(job)
-        }
-        // Model files that are missing are listed with the other files.
-        Some(Err(Error::File { .. })) if !files.is_empty() => None,
-        Some(Err(error)) => {
-            others.push(source.locate(error));
-            None
-        }
-        None => None,
-    };
-    for (key, text, suggestion) in files {
-        source.add_file(&key, text, suggestion);
+    for problem in missing_files(&source) {
+        source.add_later(problem, DATA);
     }
-    if !source.problems().is_empty() || !others.is_empty() {
-        return refuse(&source, others, common);
-    }
-    let config = source.checked()?;
-    let notes = job.map_or(Vec::new(), |job| advice_on(&job));
+    let Some(config) = source.config().cloned() else { return refuse(&source, None, common) };
     if arguments.show_rows {
-        return show_rows(&config, common);
+        // Rows are listed for their owner whatever is left of the budget.
+        return match source.problems() {
+            [] => show_rows(&config, common),
+            _ => refuse(&source, None, common),
+        };
     }
+    let (job, cost) = parts::plan(&mut source, &config);
+    let readable = Readable::new(&source, &config);
+    let ledger = cost.and_then(|cost| {
+        check_budget(&mut source, &config, &cost, arguments.ledger.as_ref(), common).err()
+    });
+    parts::check_files(&mut source, &config, &readable);
+    if !source.problems().is_empty() || ledger.is_some() {
+        return refuse(&source, ledger, common);
+    }
+    let notes = job.map_or(Vec::new(), |job| advice_on(&job));
     if common.json {
         return print_json(&json!({
             "schema": 1, "valid": true, "problems": [], "advice": advice::json(&notes),
@@ -69,15 +65,15 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     print(&format!("{name}: nothing is wrong with it; no budget was touched\n{advice}"))
 }
 
-/// The files that a configuration names and that are not there: the place of the key, the problem, and a similar name.
-fn missing_files(source: &Source) -> Vec<(String, String, Option<String>)> {
+/// The files that a configuration names and that are not there, each with a similar name.
+fn missing_files(source: &Source) -> Vec<Problem> {
     let Some(config) = source.config() else { return Vec::new() };
     let init = config.model.init.iter().map(|file| ("model.init".to_owned(), file.as_path()));
     let missing = config.data.files().chain(init).filter_map(|(key, file)| {
         let cause = std::fs::metadata(file).err()?;
         let (table, name) = key.split_once('.').unwrap_or((&key, ""));
         let text = format!("[{table}] {}: {}: {cause}", name.replace('.', ": "), file.display());
-        Some((key, text, similar_file(file)))
+        Some(Problem { suggestion: similar_file(file), ..Problem::new(key, text) })
     });
     missing.collect()
 }
@@ -92,25 +88,40 @@ fn similar_file(file: &Path) -> Option<String> {
     Some(format!("did you mean {name}?"))
 }
 
-/// Whether the budget of the dataset covers the run beside those that are running now, if the ledger has one. The ledger is
-/// only read.
-fn check_budget(job: &Job, ledger: Option<&Location>, common: &Common) -> Result<(), Error> {
+/// Adds a problem if the budget of the dataset does not cover the run beside those that are running now, or has other terms.
+/// The ledger is only read.
+///
+/// # Errors
+/// When the ledger cannot be read.
+fn check_budget(
+    source: &mut Source,
+    config: &Config,
+    cost: &Cost,
+    ledger: Option<&Location>,
+    common: &Common,
+) -> Result<(), Error> {
     let path = ledger_place::to_read(ledger)?;
     // A ledger that is not there has no budgets yet.
     if !Ledger::exists(&path, &common.options())? {
         return Ok(());
     }
-    let name = job.config.dataset();
+    let name = config.dataset();
     let ledger = Ledger::read(&path, common.options())?;
     let Some(dataset) = ledger.state().datasets().get(&name) else { return Ok(()) };
-    job.check_terms(&dataset.budget)?;
-    let rounds = job.before.iter().chain([&job.rounds]).map(Folded::try_from);
-    let rounds = rounds.collect::<Result<Vec<_>, _>>().map_err(Error::failure)?;
-    let plan = RunRounds { planned: true, rounds: &rounds, tuning: None };
-    dataset.covers(&Tightest, &[plan], &ledger.holding(&name)).map_err(|why| {
+    if let Err(error) = job::check_terms(config, cost.delta, &dataset.budget) {
+        parts::add(source, error, "data.record");
+        return Ok(());
+    }
+    let plan = RunRounds { planned: true, rounds: &cost.rounds, tuning: None };
+    if let Err(why) = dataset.covers(&Tightest, &[plan], &ledger.holding(&name)) {
         let why = format!("{why}, for {name:?} in {path}; nothing was charged");
-        Error::Ledger(StoreError::BudgetExhausted(why))
-    })
+        let key = match config.privacy.epsilon {
+            Some(_) => "privacy.epsilon",
+            None => "privacy.noise_multiplier",
+        };
+        parts::add(source, Error::Ledger(StoreError::BudgetExhausted(why)), key);
+    }
+    Ok(())
 }
 
 /// Advice on the settings of a run.
@@ -129,28 +140,21 @@ fn advice_on(job: &Job) -> Vec<Note> {
     })
 }
 
-/// Reports all problems. Those of the configuration decide the exit code, then those of files.
-fn refuse(source: &Source, others: Vec<Error>, common: &Common) -> Result<(), Error> {
-    let mut errors = Vec::new();
-    if !source.problems().is_empty() {
-        errors.push(source.refused());
-    }
-    errors.extend(others);
+/// Reports all problems. The first kind that was found decides the exit code: rules of the configuration, missing files, the
+/// plan, the budget, the content of files. A ledger that cannot be read is no problem of the configuration.
+fn refuse(source: &Source, ledger: Option<Error>, common: &Common) -> Result<(), Error> {
     if common.json {
-        let of_error = |error: &Error| match error {
-            Error::Configuration { problems, .. } => problems.clone(),
-            other => {
-                let (text, suggestion) = (other.to_string(), None);
-                vec![Problem { line: None, key: String::new(), text, suggestion }]
-            }
-        };
-        let problems: Vec<Problem> = errors.iter().flat_map(of_error).collect();
+        let ledger = ledger.iter().map(|error| Problem::new("", error.to_string()));
+        let problems: Vec<Problem> = source.problems().iter().cloned().chain(ledger).collect();
         print_json(&json!({ "schema": 1, "valid": false, "problems": problems }))?;
     }
-    let mut errors = errors.into_iter();
-    let first = errors.next();
-    errors.for_each(|error| say(&format!("error: {error}\n")));
-    first.map_or(Ok(()), Err)
+    match ledger {
+        Some(error) if source.problems().is_empty() => Err(error),
+        error => {
+            error.iter().for_each(|error| say(&format!("error: {error}\n")));
+            Err(source.refused())
+        }
+    }
 }
 
 /// Lists what is not as declared, for the owner of the data.

@@ -12,7 +12,7 @@ use veilgrad_ledger::{Dataset, RunState};
 use crate::answer::rate;
 use crate::argument::{Common, Compare, RunOf};
 use crate::error::Error;
-use crate::output::{print_answer, write_file};
+use crate::output::{print_answer, significant, write_file};
 use crate::report::chart::{bars, escape};
 use crate::report::layout::{document, figure};
 use crate::report::{self, Report};
@@ -24,7 +24,8 @@ const NO_LEDGER: &str = "the ledger is not where the results say: what is stored
 const NOTES: [&str; 3] = [
     "epsilon is what may be claimed about the dataset with all of its runs, as of its ledger now; added is what a run added to \
      what the dataset had spent before it; alone is the epsilon of its rounds without any other run.",
-    "Accuracy is what was stored with the results, on their public test sets.",
+    "Accuracy and mean absolute error are what was stored with the results, on their public test sets; an error is in the unit \
+     of its label.",
     "There are no times: how long a run takes depends on private sample sizes, so it is not stored.",
 ];
 
@@ -139,6 +140,7 @@ impl Row {
             "verified": self.unverified.is_none(),
             "reason": self.unverified,
             "test_accuracy": report.test_accuracy,
+            "test_mean_absolute_error": report.test_mean_absolute_error,
             "epsilon": report.epsilon,
             "delta": report.delta,
             "valid": report.valid,
@@ -162,33 +164,56 @@ impl Row {
         })
     }
 
-    /// The cells of a table; the names are in [`COLUMNS`].
-    fn cells(&self) -> [String; 10] {
+    /// The cells of a table, in the order of [`columns`].
+    fn cells(&self, columns: &[&str]) -> Vec<String> {
         let report = &self.report;
-        let unknown = || "unknown".to_owned();
+        let (unknown, none) = (|| "unknown".to_owned(), || "none".to_owned());
         let shown = |value: Option<f64>| value.map_or_else(unknown, up);
-        [
-            self.name.clone(),
-            report.test_accuracy.map_or("none".to_owned(), percent),
-            report.shown_epsilon(),
-            format!("{:e}", report.delta),
-            shown(self.cost.map(|cost| cost.added())),
-            shown(self.cost.map(|cost| cost.alone)),
-            report.rounds.to_string(),
-            claimed_noise_down(report.noise_multiplier),
-            self.batch().map_or_else(unknown, |batch| batch.to_string()),
-            report.dataset.clone(),
-        ]
+        let cell = |column: &&str| match *column {
+            ACCURACY => report.test_accuracy.map_or_else(none, percent),
+            ERROR => report.test_mean_absolute_error.map_or_else(none, shown_error),
+            "epsilon" => report.shown_epsilon(),
+            "delta" => format!("{:e}", report.delta),
+            "added" => shown(self.cost.map(|cost| cost.added())),
+            "alone" => shown(self.cost.map(|cost| cost.alone)),
+            "rounds" => report.rounds.to_string(),
+            "noise" => claimed_noise_down(report.noise_multiplier),
+            "batch" => self.batch().map_or_else(unknown, |batch| batch.to_string()),
+            "dataset" => report.dataset.clone(),
+            _ => self.name.clone(),
+        };
+        columns.iter().map(cell).collect()
     }
 }
 
-const COLUMNS: [&str; 10] = [
-    "run", "accuracy", "epsilon", "delta", "added", "alone", "rounds", "noise", "batch", "dataset",
-];
+const ACCURACY: &str = "accuracy";
+const ERROR: &str = "mean absolute error";
+
+/// The columns of a table: accuracy for classes, the mean absolute error for numbers, and both for runs of both kinds.
+fn columns(rows: &[Row]) -> Vec<&'static str> {
+    let has_error = rows.iter().any(|row| row.report.test_mean_absolute_error.is_some());
+    let has_accuracy = rows.iter().any(|row| row.report.test_accuracy.is_some());
+    let mut columns = vec!["run"];
+    columns.extend((has_accuracy || !has_error).then_some(ACCURACY));
+    columns.extend(has_error.then_some(ERROR));
+    columns.extend(["epsilon", "delta", "added", "alone", "rounds", "noise", "batch", "dataset"]);
+    columns
+}
+
+/// Whether the cells of a column are names, not numbers.
+fn has_names(column: &str) -> bool {
+    column == "run" || column == "dataset"
+}
+
+fn shown_error(error: f64) -> String {
+    significant(error, 6)
+}
 
 fn text(rows: &[Row]) -> String {
-    let lines: Vec<[String; 10]> =
-        std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(Row::cells)).collect();
+    let columns = columns(rows);
+    let header = columns.iter().map(|column| (*column).to_owned()).collect();
+    let lines: Vec<Vec<String>> =
+        std::iter::once(header).chain(rows.iter().map(|row| row.cells(&columns))).collect();
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -196,12 +221,12 @@ fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for line in &lines {
         let mut cells = String::new();
-        for (column, cell) in line.iter().enumerate() {
-            let width = width(column);
+        for (place, (cell, column)) in line.iter().zip(&columns).enumerate() {
+            let width = width(place);
             // Writing to a string does not fail. Names are on the left, numbers on the right.
-            let _ = match column {
-                0 | 9 => write!(cells, "{cell:<width$}  "),
-                _ => write!(cells, "{cell:>width$}  "),
+            let _ = match has_names(column) {
+                true => write!(cells, "{cell:<width$}  "),
+                false => write!(cells, "{cell:>width$}  "),
             };
         }
         text.push_str(cells.trim_end());
@@ -224,15 +249,16 @@ fn page(rows: &[Row]) -> String {
         }
     }
     body.push_str("<div class=\"scroll\"><table><thead><tr>");
-    let class = |column: usize| if column == 0 || column == 9 { "" } else { " class=\"n\"" };
-    for (column, name) in COLUMNS.iter().enumerate() {
-        let _ = write!(body, "<th{}>{name}</th>", class(column));
+    let columns = columns(rows);
+    let class = |column: &str| if has_names(column) { "" } else { " class=\"n\"" };
+    for name in &columns {
+        let _ = write!(body, "<th{}>{name}</th>", class(name));
     }
     body.push_str("</tr></thead>\n");
     for row in rows {
         body.push_str("<tr>");
-        for (column, cell) in row.cells().iter().enumerate() {
-            let _ = write!(body, "<td{}>{}</td>", class(column), escape(cell));
+        for (column, cell) in columns.iter().zip(row.cells(&columns)) {
+            let _ = write!(body, "<td{}>{}</td>", class(column), escape(&cell));
         }
         body.push_str("</tr>\n");
     }
@@ -245,7 +271,17 @@ fn page(rows: &[Row]) -> String {
         let accuracy = row.report.test_accuracy?;
         Some((accuracy, percent(accuracy)))
     });
-    figure(&mut body, "Accuracy on the public test set", &accuracy);
+    if columns.contains(&ACCURACY) {
+        figure(&mut body, "Accuracy on the public test set", &accuracy);
+    }
+    if columns.contains(&ERROR) {
+        let errors = chart("Mean absolute error of every run", &|row| {
+            let error = row.report.test_mean_absolute_error?;
+            Some((error, shown_error(error)))
+        });
+        let caption = "Mean absolute error on the public test set, in the unit of the label";
+        figure(&mut body, caption, &errors);
+    }
     let added = chart("What every run added to the budget", &|row| {
         let cost = row.cost?;
         let of = format!("epsilon {} of {}", up(cost.added()), cost.budget);

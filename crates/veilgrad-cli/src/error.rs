@@ -12,9 +12,9 @@ pub(crate) enum Error {
     /// The arguments contradict each other or are out of range.
     #[error("{0}")]
     Usage(String),
-    /// A configuration is not valid, or files that it names are not there.
+    /// A configuration is not valid, or cannot be used with its files or its budget; with the exit code.
     #[error("{}", configuration(path, problems))]
-    Configuration { path: String, problems: Vec<Problem>, files_only: bool },
+    Configuration { path: String, problems: Vec<Problem>, code: u8 },
     /// A file is not what it should be.
     #[error("{path}: {cause}")]
     Data { path: String, cause: String },
@@ -69,11 +69,12 @@ impl Error {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::File { .. } | Self::Failure(_) => 1,
-            Self::Usage(_) | Self::Configuration { files_only: false, .. } => 2,
+            Self::Configuration { code, .. } => *code,
+            Self::Usage(_) => 2,
             Self::Ledger(StoreError::BudgetExhausted(_)) => 3,
             Self::Busy(_) | Self::Ledger(StoreError::Busy(_)) => 6,
             Self::Ledger(_) => 4,
-            Self::Data { .. } | Self::Configuration { files_only: true, .. } => 5,
+            Self::Data { .. } => 5,
             Self::NoAnswer(_) => 7,
             Self::Contradicted(_) => 8,
             Self::Interrupted | Self::TuningInterrupted => 130,

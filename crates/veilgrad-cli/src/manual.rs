@@ -56,3 +56,27 @@ fn section<'a>(heading: &str, lines: impl Iterator<Item = &'a str>) -> String {
     let text: Vec<Inline> = lines.iter().flat_map(|line| [roman(*line), line_break()]).collect();
     Roff::new().control("SH", [heading]).text(text).to_roff()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &clap::Command) -> usize {
+        let page = String::from_utf8(render(command).unwrap()).unwrap();
+        let name = command.get_name();
+        assert!(page.matches("\n.SH EXAMPLES\n").count() == 1, "{name}: {page}");
+        assert!(!page.contains("EXTRA") && !page.contains("Examples:"), "{name}: {page}");
+        1 + command
+            .get_subcommands()
+            .filter(|below| below.get_name() != "help")
+            .map(check)
+            .sum::<usize>()
+    }
+
+    #[test]
+    fn the_page_of_every_command_has_examples_under_their_heading() {
+        let mut command = Arguments::command();
+        command.build();
+        assert!(check(&command) >= 20);
+    }
+}

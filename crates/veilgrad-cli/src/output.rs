@@ -41,6 +41,16 @@ pub(crate) fn table(rows: &[(&str, String)]) -> String {
     rows.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
+/// A number with at most this many significant digits, whatever its unit: `0.0000123`, `123457`, `1.5e-9`.
+pub(crate) fn significant(value: f64, digits: usize) -> String {
+    let scientific = format!("{value:.0$e}", digits.saturating_sub(1));
+    let rounded = scientific.parse().unwrap_or(value);
+    match rounded.abs() {
+        size if size == 0.0 || (1e-5..1e15).contains(&size) => format!("{rounded}"),
+        _ => format!("{rounded:e}"),
+    }
+}
+
 /// Writes text whose bytes must not change. On a terminal, hidden characters are escaped all the same.
 pub(crate) fn print_exact(text: &str) -> Result<(), Error> {
     if std::io::stdout().is_terminal() { print(text) } else { print_bytes(text.as_bytes()) }
@@ -186,6 +196,21 @@ mod tests {
         let text = document.to_string();
         assert_ne!(visible(&text), text);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&visible(&text)).unwrap(), document);
+    }
+
+    #[test]
+    fn numbers_in_small_and_large_units_keep_their_digits() {
+        for (value, digits, text) in [
+            (0.000_012_345_678, 6, "0.0000123457"),
+            (1.5e-9, 6, "1.5e-9"),
+            (0.1 + 0.2, 9, "0.3"),
+            (-1_234_567.89, 6, "-1234570"),
+            (499_999.999_999, 9, "500000"),
+            (2.5e20, 6, "2.5e20"),
+            (0.0, 6, "0"),
+        ] {
+            assert_eq!(significant(value, digits), text);
+        }
     }
 
     #[test]

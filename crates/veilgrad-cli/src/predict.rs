@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::argument::{Common, Predict};
 use crate::error::Error;
-use crate::output::{csv_cell, print, print_json};
-use crate::prediction::Prediction;
+use crate::output::{csv_cell, print, print_json, significant};
+use crate::prediction::{self, Prediction};
 use crate::train::data;
 use crate::train::model_file::{self, ModelFile};
 
@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &Predict, common: &Common) -> Result<(), Error> {
     print(&text)
 }
 
+/// As many significant digits as the outputs of a model have.
+const DIGITS: usize = 9;
+
 /// Prints predicted numbers, in the unit of the label.
 fn numbers(
     outputs: &[f32],
@@ -75,7 +78,7 @@ fn numbers(
     (id, ids): (Option<&str>, Vec<Option<String>>),
     common: &Common,
 ) -> Result<(), Error> {
-    let values = outputs.iter().map(|output| data::number(*output, bounds));
+    let values = outputs.iter().map(|output| prediction::number(*output, bounds));
     let rows = ids.into_iter().chain(std::iter::repeat(None)).zip(values);
     if common.json {
         let predictions = rows.map(|(text, value)| match id {
@@ -92,7 +95,7 @@ fn numbers(
     let mut text = line(id.map(str::to_owned), "value");
     for (id_text, value) in rows {
         // An example with NaN has no prediction.
-        let value = value.map_or(String::new(), |value| format!("{value:.6}"));
+        let value = value.map_or(String::new(), |value| significant(value, DIGITS));
         text.push_str(&line(id.map(|_| id_text.unwrap_or_default()), &value));
     }
     print(&text)

@@ -16,6 +16,29 @@ pub(crate) struct Problem {
     pub(crate) text: String,
     /// What was probably meant.
     pub(crate) suggestion: Option<String>,
+    /// The places of other values that the rule depends on.
+    #[serde(skip)]
+    pub(crate) relies_on: Vec<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(key: impl Into<String>, text: impl Into<String>) -> Self {
+        let (key, text) = (key.into(), text.into());
+        Self { line: None, key, text, suggestion: None, relies_on: Vec::new() }
+    }
+
+    /// Whether the problem may be a consequence of a value that is wrong or missing at this place: it is about that value, or
+    /// relies on it.
+    pub(crate) fn may_follow_from(&self, place: &str) -> bool {
+        is_within(&self.key, place)
+            || self.relies_on.iter().any(|key| is_within(key, place) || is_within(place, key))
+    }
+}
+
+/// Whether a place is another one, or below it: `data.columns[2].name` is within `data.columns[2]` and `data.columns`.
+pub(crate) fn is_within(place: &str, outer: &str) -> bool {
+    let rest = place.strip_prefix(outer);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 impl fmt::Display for Problem {
@@ -41,8 +64,17 @@ pub(crate) struct Problems(pub(crate) Vec<Problem>);
 impl Problems {
     /// Adds a problem of the value at this place.
     pub(crate) fn add(&mut self, key: impl Into<String>, text: impl Into<String>) {
-        let (key, text) = (key.into(), text.into());
-        self.0.push(Problem { line: None, key, text, suggestion: None });
+        self.0.push(Problem::new(key, text));
+    }
+
+    /// Adds problems of rules that also depend on the values at these places. They are not reported if one of those is wrong
+    /// itself.
+    pub(crate) fn relying_on<K: ToString>(&mut self, keys: &[K], check: impl FnOnce(&mut Self)) {
+        let before = self.0.len();
+        check(self);
+        for problem in self.0.iter_mut().skip(before) {
+            problem.relies_on.extend(keys.iter().map(ToString::to_string));
+        }
     }
 
     /// Adds a problem if it holds.

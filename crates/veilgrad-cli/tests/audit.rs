@@ -138,7 +138,13 @@ fn a_run_whose_canaries_contradict_its_claim_ends_with_exit_code_8() {
         reveal_canaries(&format!("{out}/checkpoint.safetensors"));
         let (finish, resume) = (["finish", &out], [&audit[..], &["--resume"]].concat());
         let last: &[&str] = if ending == "finish" { &finish } else { &resume };
-        refused(last, 8, "error: THE AUDIT CONTRADICTS THE CLAIM: epsilon is at least");
+        let output = veilgrad(&[last, &["--json"]].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(8), "{error}");
+        assert!(error.contains("error: THE AUDIT CONTRADICTS THE CLAIM: epsilon is at least"));
+        // With --json, the report is the one document.
+        let printed = json(std::str::from_utf8(&output.stdout).unwrap());
+        assert_eq!(printed["audit"]["contradicted"], true, "{printed}");
         // The results are there, and say so.
         let report = json(&std::fs::read_to_string(format!("{out}/report.json")).unwrap());
         assert_eq!(report["audit"]["contradicted"], true, "{report}");

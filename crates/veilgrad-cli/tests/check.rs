@@ -183,3 +183,127 @@ fn problems_of_the_plan_have_lines_too() {
     let trained = veilgrad(&["train", &path, "--out", &directory.file("out")]);
     assert_eq!(String::from_utf8(trained.stderr).unwrap(), error);
 }
+
+/// The problems of a configuration, each of which has a key and its line.
+fn located(arguments: &[&str], code: i32) -> Vec<Value> {
+    let output = veilgrad(&[&["check"], arguments, &["--json"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let problems = document["problems"].as_array().unwrap().clone();
+    for problem in &problems {
+        assert!(problem["line"].is_u64() && problem["key"] != "", "{problem}");
+        assert!(error.contains(problem["text"].as_str().unwrap()), "{error}");
+    }
+    problems
+}
+
+fn has(problems: &[Value], key: &str, what: &str) {
+    let found = problems
+        .iter()
+        .any(|problem| problem["key"] == key && problem["text"].as_str().unwrap().contains(what));
+    assert!(found, "{key}: {what}: {problems:#?}");
+}
+
+#[test]
+fn all_parts_of_a_run_are_checked_beside_a_mistyped_key() {
+    let directory = Directory::new("check-parts");
+    let (path, ledger) = (config(&directory, 5, ""), directory.file("ledger.db"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(directory.file("data.csv"), "who,x,class\n").unwrap();
+    std::fs::write(directory.file("test.csv"), "x,y,word\n").unwrap();
+    let layers = "kind = \"layers\"\nlayers = [{ kind = \"relu\" }, { kind = \"conv\", filters = 1, kernel = 2 }]";
+    let wrong = text
+        .replace("kind = \"linear\"", layers)
+        .replace("epsilon = 2.0\ndelta = 1e-5", "epsilon = 1e-9\ndelta = 1e-300")
+        .replace("momentum = 0.5", "momentun = 0.5");
+    std::fs::write(&path, wrong).unwrap();
+    let found = located(&[&path], 2);
+    has(&found, "train.optimizer.momentun", "has no key `momentun`");
+    has(&found, "model.layers[2]", "takes an image");
+    has(&found, "privacy.epsilon", "no noise multiplier");
+    has(&found, "data.columns[2].name", "has no column \"y\"; has no column \"word\"");
+    has(&found, "data.label", "test.csv: has no column \"class\"");
+    assert_eq!(found.len(), 5, "{found:#?}");
+    // What needs a model, and a budget.
+    ok(&["budget", "create", "toy", "--epsilon", "1", "--delta", "1e-5", "--ledger", &ledger]);
+    let groups = "expected_batch = 100\n[[privacy.groups]]\nvectors = [\"*\"]\nclip = 1.0\n\
+                  [[privacy.groups]]\nvectors = [\"nowhere.*\"]\nclip = 1.0\n";
+    let wrong = text
+        .replace(
+            "kind = \"linear\"",
+            "kind = \"linear\"\nfrozen = [\"nothing\", \"linear1.bias\", \"none\"]",
+        )
+        .replace("expected_batch = 100\n", groups)
+        .replace("momentum = 0.5", "momentun = 0.5");
+    std::fs::write(&path, wrong).unwrap();
+    let found = located(&[&path, "--ledger", &ledger], 2);
+    has(&found, "train.optimizer.momentun", "has no key `momentun`");
+    has(&found, "model.frozen", "'nothing' matches no parameter");
+    has(&found, "model.frozen", "'none' matches no parameter");
+    has(&found, "privacy.groups[2].vectors", "'nowhere.*'");
+    has(&found, "privacy.epsilon", "nothing was charged");
+    has(&found, "data.columns[2].name", "data.csv: has no column \"y\"");
+    has(&found, "data.label", "test.csv: has no column \"class\"");
+    assert_eq!(found.len(), 7, "{found:#?}");
+    // A part that depends on a wrong value is left out.
+    std::fs::write(&path, text.replace("delta = 1e-5", "delta = 2")).unwrap();
+    let found = located(&[&path, "--ledger", &ledger], 2);
+    has(&found, "privacy.delta", "delta 2");
+    assert!(found.iter().all(|problem| problem["key"] != "privacy.epsilon"), "{found:#?}");
+}
+
+#[test]
+fn problems_of_files_and_budgets_have_the_exit_code_of_training_and_a_line() {
+    let directory = Directory::new("check-lines");
+    let (path, ledger) = (config(&directory, 5, ""), directory.file("ledger.db"));
+    std::fs::write(directory.file("data.csv"), "who,x,word,class\n").unwrap();
+    has(&located(&[&path], 5), "data.columns[2].name", "has no column \"y\"");
+    std::fs::write(directory.file("data.csv"), "who,x,y,word\n").unwrap();
+    has(&located(&[&path], 5), "data.label", "has no column \"class\"");
+    std::fs::write(directory.file("data.csv"), "").unwrap();
+    located(&[&path], 5);
+    table(&directory.file("data.csv"), 400);
+    ok(&["budget", "create", "toy", "--epsilon", "1", "--delta", "1e-5", "--ledger", &ledger]);
+    has(&located(&[&path, "--ledger", &ledger], 3), "privacy.epsilon", "nothing was charged");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let users = text.replace("records = 400", "records = 400\nrecord = { microbatch = 2 }");
+    std::fs::write(&path, users).unwrap();
+    has(&located(&[&path, "--ledger", &ledger], 4), "data.record", "the budget of \"toy\" is for");
+    std::fs::write(
+        &path,
+        text.replace("epsilon = 2.0\ndelta = 1e-5", "epsilon = 1e-9\ndelta = 1e-300"),
+    )
+    .unwrap();
+    has(&located(&[&path], 7), "privacy.epsilon", "no noise multiplier");
+}
+
+#[test]
+fn rows_are_shown_after_the_budget_is_spent() {
+    let directory = Directory::new("check-spent");
+    table(&directory.file("data.csv"), 400);
+    let (path, ledger) = (config(&directory, 5, ""), directory.file("ledger.db"));
+    ok(&["train", &path, "--out", &directory.file("out"), "--ledger", &ledger, "-q"]);
+    refused(&["check", &path, "--ledger", &ledger], 3, "nothing was charged");
+    let shown = ok(&["check", &path, "--ledger", &ledger, "--show-rows"]);
+    assert!(shown.contains("row 1, column word: is none of the declared categories"), "{shown}");
+}
+
+/// Their data is fetched by a script; all else is as it should be.
+#[test]
+fn nothing_but_its_data_is_missing_for_an_example_on_real_tables() {
+    let directory = format!("{}/../../examples/real", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|end| end == "toml"));
+    let mut count = 0;
+    for path in files {
+        let output = veilgrad(&["check", path.to_str().unwrap(), "--json"]);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for problem in document["problems"].as_array().unwrap() {
+            let key = problem["key"].as_str().unwrap();
+            assert!(["data.train", "data.test"].contains(&key), "{path:?}: {problem}");
+        }
+        count += 1;
+    }
+    assert_eq!(count, 7);
+}

@@ -65,6 +65,75 @@ fn the_ledger_has_the_strategy_and_the_target_is_kept() {
     assert!(epsilon <= 2.0 && epsilon > 1.99, "{epsilon}");
     let statement = std::fs::read_to_string(Path::new(&out).join("statement.txt")).unwrap();
     assert!(statement.contains("cyclic Poisson sampling"), "{statement}");
+    // What the ledger knows is said as it is, and the noise of a turn is not called that of a sum.
+    let before = format!("is correlated with that of up to {} rounds before it", groups - 1);
+    assert!(statement.contains(&before) && !statement.contains("may be correlated"), "{statement}");
+    assert!(statement.contains("for each turn of a record)"), "{statement}");
+    assert!(!statement.contains("on the sum)"), "{statement}");
+    let report = std::fs::read_to_string(Path::new(&out).join("report.json")).unwrap();
+    let group = &read(&report)["groups"][0];
+    assert_eq!(group["correlated"]["bands"], groups);
+    let (turn, sum) = (group["noise"].as_f64(), group["correlated"]["noise_on_sum"].as_f64());
+    assert!(sum.unwrap() > 1.2 * turn.unwrap(), "{group}");
+    let page = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    assert!(page.contains("Noise for each turn of a record"), "{page}");
+}
+
+/// The announcement of a run, before its first round.
+fn announced(directory: &Directory, config: &str, name: &str) -> String {
+    let (out, ledger) = (directory.file(name), directory.file(&format!("{name}.db")));
+    let trained = veilgrad(&["train", config, "--out", &out, "--ledger", &ledger, "--json", "-v"]);
+    let text = String::from_utf8(trained.stderr).unwrap();
+    assert_eq!(trained.status.code(), Some(0), "{text}");
+    text
+}
+
+#[test]
+fn adaptive_optimizers_get_plain_noise_unless_bands_are_a_number() {
+    let directory = Directory::new("correlated-adaptive");
+    let path = correlated(&directory, 60, "\"auto\"");
+    let sgd = std::fs::read_to_string(&path).unwrap();
+    let optimizer = sgd.lines().find(|line| line.starts_with("optimizer")).unwrap();
+    for kind in ["adam", "adamw", "yogi", "adagrad", "rmsprop"] {
+        let text =
+            sgd.replace(optimizer, &format!("optimizer = {{ kind = \"{kind}\", lr = 0.01 }}"));
+        std::fs::write(&path, &text).unwrap();
+        let said = announced(&directory, &path, kind);
+        assert!(said.contains("plain noise is used: this optimizer divides"), "{said}");
+        assert!(!said.contains("of the error of plain noise"), "{said}");
+        let ledger = directory.file(&format!("{kind}.db"));
+        assert_eq!(charged(&ledger)[0][0]["sampling"]["policy"], "poisson");
+        // Whoever gives a number gets it, without a promise.
+        std::fs::write(&path, text.replace("\"auto\"", "4")).unwrap();
+        let said = announced(&directory, &path, &format!("{kind}-four"));
+        assert!(said.contains("over 4 rounds, of which little cancels"), "{said}");
+        assert!(!said.contains("of the error of plain noise"), "{said}");
+        assert!(said.contains("for each turn of a record"), "{said}");
+    }
+}
+
+/// The strategy is that of the learning rates of the run, and not that of a constant one.
+#[test]
+fn the_strategy_follows_the_schedule_and_the_ratio_says_what_it_rests_on() {
+    let directory = Directory::new("correlated-schedule");
+    let path = correlated(&directory, 60, "4");
+    let constant = std::fs::read_to_string(&path).unwrap();
+    let entries = |name: &str, text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let said = announced(&directory, &path, name);
+        let ledger = directory.file(&format!("{name}.db"));
+        (charged(&ledger)[0][0]["queries"][0]["strategy"]["m"].clone(), said)
+    };
+    let (plain, said) = entries("constant", &constant);
+    assert!(said.contains("of the error of plain noise\n"), "{said}");
+    let linear = constant.replace("[train]\n", "[train]\nschedule = \"linear\"\n");
+    assert_ne!(entries("linear", &linear).0, plain);
+    let adaptive = "[privacy.adaptive]\nfloor = 0.01\nshare = 0.05\n\n[train]";
+    let (_, said) = entries("adaptive", &constant.replace("[train]", adaptive));
+    assert!(
+        said.contains("of the error of plain noise if clip norms stayed as they are"),
+        "{said}"
+    );
 }
 
 #[test]

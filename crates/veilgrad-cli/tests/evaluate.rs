@@ -92,6 +92,32 @@ fn labels_are_found_as_in_training() {
     refused(&["evaluate", &linear, &directory.file("test.csv")], 2, "pass --label");
 }
 
+/// The report of a run, `evaluate` and scikit-learn's `accuracy_score` of what `predict` prints agree on rows without a
+/// declared class and on a model whose outputs are all equal.
+#[test]
+fn one_file_has_one_accuracy_with_ties_and_undeclared_labels() {
+    let directory = Directory::new("evaluate-ties");
+    table(&directory.file("data.csv"), 400);
+    // With a learning rate that changes no bit, the model stays all zeros.
+    let path = config(&directory, 12, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("lr = 2.0"));
+    std::fs::write(&path, text.replace("lr = 2.0", "lr = 1e-45")).unwrap();
+    let public = directory.file("test.csv");
+    let rows = "x,y,word,class\n0.9,0.1,w,a\n0.1,0.9,w,b\n0.2,0.9,w,b\n0.3,0.9,w,c\n0.4,0.8,w,\n";
+    std::fs::write(&public, rows).unwrap();
+    let out = directory.file("out");
+    ok(&["train", &path, "--out", &out, "--quiet"]);
+    let model = format!("{out}/model.safetensors");
+    let predicted = ok(&["predict", &model, &public]);
+    assert!(predicted.lines().skip(1).all(|line| line == "a,0.500000"), "{predicted}");
+    let found = json(&["evaluate", &model, &public, "--json"]);
+    assert_eq!(found["accuracy"], 1.0 / 3.0);
+    let report = std::fs::read_to_string(format!("{out}/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["test_accuracy"], found["accuracy"]);
+}
+
 #[test]
 fn predictions_have_probabilities_and_ids_on_request() {
     let directory = Directory::new("predict-id");

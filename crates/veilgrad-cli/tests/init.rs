@@ -313,3 +313,70 @@ fn files_are_not_overwritten_and_wrong_flags_are_named() {
         refused(&all, 2, what);
     }
 }
+
+#[test]
+fn a_table_without_a_header_has_its_names_from_a_flag() {
+    let directory = Directory::new("init-header");
+    let (data, path) = (directory.file("data.csv"), directory.file("new.toml"));
+    let sample = directory.file("public.csv");
+    std::fs::write(&sample, "0.5,1,a,no\n0.9,3,b,yes\n0.1,2,a,no\n").unwrap();
+    std::fs::write(&data, "0.5,1,a,no\n0.9,3,b,yes\n").unwrap();
+    let given = ["--header", "x,y,part,sick", "--label", "sick", "--public-sample", &sample];
+    let more = ["--records", "400", "--epsilon", "4", "--dataset", "toy"];
+    init(&[&[data.as_str(), "-o", &path], &given[..], &more].concat()).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    for part in [
+        "header = [\"x\", \"y\", \"part\", \"sick\"]",
+        "name = \"part\"",
+        "classes = [\"no\", \"yes\"]",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    ok(&["check", &path]);
+    let words = ["x.npy", "--header", "a,b", "--records", "400", "--epsilon", "4"];
+    assert!(init(&words).unwrap_err().contains("--header is for tables"));
+}
+
+#[test]
+fn archives_and_ids_of_users_have_flags() {
+    let directory = Directory::new("init-arrays");
+    let path = directory.file("new.toml");
+    let more = [
+        "--shape",
+        "2,2",
+        "--bounds",
+        "0..255",
+        "--classes",
+        "2",
+        "--records",
+        "400",
+        "--epsilon",
+        "4",
+    ];
+    let written = |words: &[&str]| {
+        init(&[words, &["-o", &path, "--force"], &more[..]].concat())
+            .map(|_| std::fs::read_to_string(&path).unwrap())
+    };
+    let text = written(&["data.npz", "--arrays", "x,y", "--test", "test.npz"]).unwrap();
+    assert!(text.contains("arrays = { inputs = \"x\", labels = \"y\" }"), "{text}");
+    assert!(!text.contains("labels = \"data") && text.contains("record = \"example\""), "{text}");
+    let ids = ["--user-ids", "ids.npz", "--max-examples", "3"];
+    let text = written(&[&["data.npz", "--arrays", "x,y,who"], &ids[..]].concat()).unwrap();
+    assert!(text.contains("users = \"who\""), "{text}");
+    assert!(text.contains("ids.npz\", max_examples = 3 }"), "{text}");
+    let ids = ["--user-ids", "ids.npy", "--max-examples", "3"];
+    let text = written(&[&["data.npy", "--labels", "labels.npy"], &ids[..]].concat()).unwrap();
+    assert!(text.contains("ids.npy\", max_examples = 3 }"), "{text}");
+    for (words, what) in [
+        (&["data.npz"][..], "--arrays"),
+        (&["data.npz", "--arrays", "x"], "is not INPUTS,LABELS"),
+        (&["data.npy", "--labels", "l.npy", "--user-ids", "i.npy"], "--max-examples"),
+        (
+            &["data.csv", "--label", "y", "--user-ids", "i.npy", "--max-examples", "3"],
+            "--shape is for arrays",
+        ),
+    ] {
+        let error = written(words).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}

@@ -40,6 +40,34 @@ fn errors_are_documents_with_kind_reason_and_exit_code() {
 }
 
 #[test]
+fn a_busy_ledger_and_a_missing_answer_are_documents() {
+    let directory = Directory::new("json-busy");
+    table(&directory.file("data.csv"), 400);
+    let (config, ledger) = (config(&directory, 4, ""), directory.file("ledger.db"));
+    let create = ["budget", "create", "toy", "--delta", "1e-5", "--ledger", &ledger];
+    veilgrad(&[&create[..], &["--epsilon", "2"]].concat());
+    let anchor = veilgrad_ledger::Ledger::anchor_path(std::path::Path::new(&ledger));
+    let anchor = std::fs::File::open(anchor).unwrap();
+    anchor.lock().unwrap();
+    let out = directory.file("out");
+    let train =
+        ["train", &config, "--json", "-q", "--out", &out, "--ledger", &ledger, "--wait", "0"];
+    let (code, document) = failed(&train);
+    assert_eq!((code, &document["error"], &document["exit_code"]), (6, &"busy".into(), &6.into()));
+    anchor.unlock().unwrap();
+    // A plan that has no answer prints it once, with the reason.
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(
+        &config,
+        text.replace("epsilon = 2.0\ndelta = 1e-5", "epsilon = 1e-9\ndelta = 1e-300"),
+    )
+    .unwrap();
+    let (code, document) = failed(&train);
+    assert_eq!((code, &document["valid"]), (7, &false.into()), "{document}");
+    assert!(document["reason"].as_str().unwrap().contains("no noise multiplier"), "{document}");
+}
+
+#[test]
 fn a_spent_budget_is_a_document_and_no_answer_is_printed_once() {
     let directory = Directory::new("json-budget");
     table(&directory.file("data.csv"), 400);

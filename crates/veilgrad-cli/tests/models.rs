@@ -247,6 +247,26 @@ fn a_number_is_predicted_within_its_bounds_and_judged_by_its_mean_absolute_error
     assert_eq!(again["test_mean_absolute_error"], error);
     let page = String::from_utf8(place.read("squared/report.html")).unwrap();
     assert!(page.contains("mean absolute error on the public test set"));
+    // `evaluate` and `compare` say the same, as text and as pages.
+    let model = "squared/model.safetensors";
+    let found =
+        place.command(&["evaluate", model, "test.csv", "--json", "--html", "evaluation.html"]);
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(found["mean_absolute_error"], error);
+    let page = String::from_utf8(place.read("evaluation.html")).unwrap();
+    assert!(page.contains("NOT PRIVATE") && page.matches("<svg").count() == 2, "{page}");
+    place.command(&["evaluate", model, "test.csv", "--svg", "evaluation.svg"]);
+    let picture = String::from_utf8(place.read("evaluation.svg")).unwrap();
+    assert!(picture.starts_with("<svg xmlns") && picture.contains("absolute error"), "{picture}");
+    let output = place.command(&["compare", "squared", "--json"]);
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(rows["runs"][0]["test_mean_absolute_error"], error);
+    let text = place.command(&["compare", "squared", "--html", "comparison.html"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.contains("mean absolute error") && !first.contains("accuracy"), "{text}");
+    let page = String::from_utf8(place.read("comparison.html")).unwrap();
+    assert!(page.contains("Mean absolute error on the public test set"), "{page}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Begun {
     /// Starts the command, and waits until rounds are charged and a checkpoint is there.
     fn start(&self, more: &[&str]) -> Child {
         let words = [&["train", &self.config, "--out", &self.out], more].concat();
-        let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let log = format!("{}-wal", self.ledger);
         while !std::fs::metadata(&log).is_ok_and(|log| log.len() > 40_000)
             || !self.checkpoint().exists()
@@ -86,9 +86,14 @@ impl Begun {
     }
 
     fn charged(&self) -> u64 {
-        let ledger = Ledger::read(Path::new(&self.ledger), Options::default()).unwrap();
-        let datasets = ledger.state().datasets().values();
-        datasets.flat_map(|dataset| dataset.runs.values()).map(|run| run.charged()).sum()
+        charged(&self.ledger)
+    }
+
+    /// Waits until a checkpoint has more rounds than this.
+    fn wait_for_saved(&self, rounds: u64) {
+        while self.saved() <= rounds {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// That there is a model with all that belongs to it, and nothing to go on with.
@@ -103,6 +108,13 @@ impl Begun {
         let report = std::fs::read(Path::new(&self.out).join("report.json")).unwrap();
         serde_json::from_slice(&report).unwrap()
     }
+}
+
+/// The number of rounds that were charged in a ledger.
+fn charged(ledger: &str) -> u64 {
+    let ledger = Ledger::read(Path::new(ledger), Options::default()).unwrap();
+    let datasets = ledger.state().datasets().values();
+    datasets.flat_map(|dataset| dataset.runs.values()).map(|run| run.charged()).sum()
 }
 
 fn signal(name: &str, child: &Child) {
@@ -184,6 +196,18 @@ fn a_busy_ledger_is_waited_for_and_the_run_is_kept_when_patience_ends() {
 }
 
 #[test]
+fn an_interrupted_run_is_a_document_with_exit_code_130() {
+    let run = Begun::new("document");
+    let child = run.start(&["--json"]);
+    signal("INT", &child);
+    let output = child.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &document["exit_code"]), (Some(130), &130.into()));
+    assert_eq!((&document["error"], &document["valid"]), (&"interrupted".into(), &false.into()));
+    assert!(document["reason"].as_str().unwrap().contains("--resume"), "{document}");
+}
+
+#[test]
 fn two_processes_never_train_in_one_directory() {
     let run = Begun::new("alone");
     let mut child = run.start(&[]);
@@ -192,6 +216,7 @@ fn two_processes_never_train_in_one_directory() {
     refused(&words, 6, busy);
     refused(&[&words[..], &["--resume"]].concat(), 6, busy);
     refused(&["finish", &run.out], 6, busy);
+    run.wait_for_saved(0);
     child.kill().unwrap();
     child.wait().unwrap();
     ok(&["finish", &run.out, "-q"]);
@@ -217,12 +242,17 @@ fn a_ledger_from_a_backup_that_lacks_charges_of_the_checkpoint_is_refused() {
     let child = run.start(&[]);
     freeze(&child);
     // Database and anchor agree in this copy: alone, it is a whole ledger of the same run.
-    let (older, saved) = (run.ledger_files(), run.saved());
-    signal("CONT", &child);
-    // More than a block of 4 later, so that rounds were charged that the copy does not have.
-    while run.saved() <= saved + 8 {
-        std::thread::sleep(Duration::from_millis(2));
+    let older = run.ledger_files();
+    let copy = run.directory.file("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for (path, bytes) in &older {
+        if let Some(bytes) = bytes {
+            std::fs::write(Path::new(&copy).join(path.file_name().unwrap()), bytes).unwrap();
+        }
     }
+    signal("CONT", &child);
+    // So that rounds were charged that the copy does not have.
+    run.wait_for_saved(charged(&format!("{copy}/ledger.db")));
     signal("INT", &child);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     let (newer, charged) = (run.ledger_files(), run.charged());
@@ -274,6 +304,28 @@ fn a_run_whose_budget_is_spent_still_gives_its_model() {
     assert!(text(&output).contains("has room for 0 of the"), "{}", text(&output));
     assert!(run.is_finished()["rounds"].as_u64().unwrap() < ROUNDS);
     assert_eq!(run.head(), head);
+}
+
+/// A block is charged before its rounds run, and a process that is killed then leaves the checkpoint from before them: the
+/// initial model, which is all zeros and predicts the first class.
+#[test]
+fn charged_rounds_that_were_not_saved_give_no_model() {
+    let mut run = Begun::new("unsaved");
+    run.config = run.changed("block = 4", "block = 4\ncheckpoint_rounds = 100000");
+    let mut child = run.start(&[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(run.saved(), 0);
+    assert!(run.charged() > 0);
+    let head = run.head();
+    refused(&["finish", &run.out], 2, "before its first round, so there is no model yet");
+    assert!(!Path::new(&run.out).join("model.safetensors").exists());
+    assert_eq!(run.head(), head);
+    // Going on is possible as long as the budget has room for a round.
+    ok(&["budget", "tighten", "toy", "--epsilon", "0.01", "--ledger", &run.ledger]);
+    let words = ["train", &run.config, "--out", &run.out, "--resume"];
+    refused(&words, 3, "has no room for a round, and the checkpoint is from before the first one");
+    assert!(run.checkpoint().exists() && !Path::new(&run.out).join("model.safetensors").exists());
 }
 
 #[test]
@@ -330,11 +382,11 @@ fn a_run_that_is_killed_at_any_moment_is_never_stranded() {
         let place = Path::new(&out);
         match (place.join("checkpoint.safetensors").exists(), attempt % 2) {
             (true, 0) => {
-                // Only where nothing was charged there is no model to make, and all rounds are left.
+                // Only where no round is saved there is no model to make.
                 let finished = veilgrad(&["finish", &out, "-q"]);
                 if finished.status.code() != Some(0) {
                     let error = String::from_utf8_lossy(&finished.stderr).into_owned();
-                    assert!(error.contains("no round was charged"), "{error}");
+                    assert!(error.contains("so there is no model yet"), "{error}");
                     ok(&[&words[..], &["--resume"]].concat());
                 }
             }

@@ -3,7 +3,7 @@
 //! - [`idx`], [`npy`], [`table`]: IDX and NumPy files, tables in CSV and JSON Lines (Parquet with the feature `parquet`).
 //!   Classes, categories, bounds and shapes are declared, never inferred from private data.
 //! - [`RowRanges`]: some rows of a file, so that a process need not read the others.
-//! - [`ids`]: the users of examples in arrays.
+//! - [`ids`]: the users of examples in arrays. [`double`]: their labels, if these are numbers.
 //! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
 //! - [`opponent_colours`]: brightness and differences of colours.
@@ -23,6 +23,7 @@ mod array;
 mod augment;
 mod colour;
 mod compact;
+pub mod double;
 mod error;
 mod federation;
 mod file;

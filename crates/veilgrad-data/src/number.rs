@@ -68,6 +68,21 @@ impl Coding {
         true
     }
 
+    /// Decodes numbers in double precision.
+    fn decode_double(self, bytes: &[u8], to: &mut Vec<f64>) {
+        if self.kind == Kind::F64 {
+            return self.decode_each(bytes, to, f64::from_be_bytes);
+        }
+        let mut whole = Vec::new();
+        if self.decode_whole(bytes, &mut whole) {
+            to.extend(whole.into_iter().map(|number| number as f64));
+        } else {
+            let mut single = Vec::new();
+            self.decode(bytes, &mut single);
+            to.extend(single.into_iter().map(f64::from));
+        }
+    }
+
     fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
         match self.kind {
             Kind::U8 => to.extend(bytes.iter().map(|byte| f32::from(*byte))),
@@ -139,6 +154,20 @@ pub(crate) fn read_whole(
     }
     read_bytes(path, reader, coding, (count, 1), None, |part| {
         coding.decode_whole(part, &mut values);
+    })?;
+    Ok(values)
+}
+
+/// Reads one number per row in double precision; an error if anything follows.
+pub(crate) fn read_double(
+    path: &Path,
+    reader: &mut dyn Skip,
+    coding: Coding,
+    count: usize,
+) -> Result<Vec<f64>, DataError> {
+    let mut values = Vec::new();
+    read_bytes(path, reader, coding, (count, 1), None, |part| {
+        coding.decode_double(part, &mut values);
     })?;
     Ok(values)
 }
@@ -216,7 +245,22 @@ fn fill(reader: &mut (impl Read + ?Sized), to: &mut [u8]) -> std::io::Result<usi
 
 #[cfg(test)]
 mod tests {
-    use super::half;
+    use super::{Coding, Kind, half};
+
+    #[test]
+    fn numbers_keep_all_digits_that_their_type_has() {
+        let decoded = |kind: Kind, big_endian: bool, bytes: &[u8]| {
+            let mut found = Vec::new();
+            Coding { kind, big_endian }.decode_double(bytes, &mut found);
+            found
+        };
+        assert_eq!(decoded(Kind::F64, false, &0.1f64.to_le_bytes()), [0.1]);
+        assert_eq!(decoded(Kind::F64, true, &0.1f64.to_be_bytes()), [0.1]);
+        assert_eq!(decoded(Kind::F32, true, &0.1f32.to_be_bytes()), [f64::from(0.1f32)]);
+        assert_eq!(decoded(Kind::F16, false, &[0, 0x3c]), [1.0]);
+        assert_eq!(decoded(Kind::I32, false, &16_777_217i32.to_le_bytes()), [16_777_217.0]);
+        assert_eq!(decoded(Kind::U8, false, &[7, 255]), [7.0, 255.0]);
+    }
 
     /// The definition: `(-1)^s 2^(e - 15) (1 + f / 1024)`, and multiples of 2^-24 below.
     #[test]

@@ -63,13 +63,15 @@ BEGIN
 END
 $$;
 
--- Appends rows after the row `after`; their chain must end at the hash `ending`. The kind of a row is its first key.
+-- Appends rows after the row `after`; their chain must end at the hash `ending`. The kind of a row is its first key. The
+-- commit waits for the disk, whatever the server and the client are set to.
 CREATE FUNCTION veilgrad.append(after bigint, added bytea[], ending bytea, host text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     last veilgrad.head;
     event bytea;
     administers boolean := pg_has_role(session_user, 'veilgrad_administer', 'MEMBER');
+    durable text := set_config('synchronous_commit', 'on', true);
 BEGIN
     SELECT * INTO last FROM veilgrad.head FOR UPDATE;
     IF last.moved THEN

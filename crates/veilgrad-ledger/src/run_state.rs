@@ -13,12 +13,15 @@ pub struct RunState {
     pub header: RunHeader,
     /// The charged rounds, each composed to one Gaussian, identical consecutive rounds joined.
     pub rounds: Vec<Folded>,
-    /// Additional charges to the run from another branch of the ledger; their position in the run is not known.
+    /// Additional charges to the run from another branch of the ledger, as rounds that cost at least as much at any position in
+    /// the run, which is not known.
     pub apart: Vec<Folded>,
     /// The cumulative round counts of its plan.
     pub(crate) plan_ends: PlanEnds,
     /// The number of the next round.
     pub(crate) next_round: u64,
+    /// The number of charged rounds.
+    pub(crate) charged: u64,
     /// Why it protects nothing, if it is marked insecure.
     pub insecure: Option<String>,
     /// Whether it was closed.
@@ -28,8 +31,7 @@ pub struct RunState {
 impl RunState {
     /// The number of charged rounds.
     pub fn charged(&self) -> u64 {
-        let charges = self.rounds.iter().chain(&self.apart);
-        charges.fold(0, |sum, rounds| sum.saturating_add(rounds.count))
+        self.charged
     }
 
     /// Whether all rounds that it may charge were declared when it was opened, so that none can depend on outputs of
@@ -46,6 +48,7 @@ impl RunState {
 
     /// Adds charged rounds that begin at round `first`.
     pub(crate) fn charge(&mut self, first: u64, charge: Folded) -> Result<(), String> {
+        self.charged = self.charged.saturating_add(charge.count);
         if first != self.next_round {
             self.apart.push(at_any_position(charge));
             return Ok(());
@@ -65,28 +68,25 @@ impl RunState {
     }
 }
 
-/// Rounds that cost at least as much as these at any position in a run: shuffled epochs and those of random allocation may
-/// begin at any of them, and a record is in one round of each epoch; cyclic rounds do not continue others.
+/// Rounds that cost at least as much as these at any position in a run, together with others of the same kind: shuffled epochs
+/// and those of random allocation may begin at any of them, and a record is in one round of each epoch; cyclic rounds do not
+/// continue others, so each charge has whole turns of all groups. They stay cyclic: records of one person may be in different
+/// groups, and plain Poisson rounds would be priced for records that share every sample.
 fn at_any_position(charge: Folded) -> Folded {
-    let length = match charge.sampling {
-        Sampling::Shuffle(batch) => Some(batch.records() / batch.batch()),
-        Sampling::Allocation { rounds_per_epoch } => Some(rounds_per_epoch.get()),
-        _ => None,
+    let once_per_epoch = |length: u64| {
+        let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
+        Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
     };
-    match length {
-        Some(length) => {
-            let uses = charge.count.saturating_sub(1).div_ceil(length).saturating_add(1);
-            Folded { count: uses.min(charge.count), sampling: Sampling::All {}, ..charge }
+    match charge.sampling {
+        Sampling::Shuffle(batch) => once_per_epoch(batch.records() / batch.batch()),
+        Sampling::Allocation { rounds_per_epoch } => once_per_epoch(rounds_per_epoch.get()),
+        Sampling::CyclicPoisson { groups, .. } => {
+            // Among consecutive rounds no group has more turns than this has, wherever they begin. If the number is too
+            // large, the accountant refuses whatever follows it.
+            let whole = charge.count.checked_next_multiple_of(groups.get());
+            Folded { count: whole.unwrap_or(u64::MAX), ..charge }
         }
-        None => match charge.sampling {
-            // Among consecutive rounds no group has more turns than this, wherever they begin.
-            Sampling::CyclicPoisson { rate, groups, .. } => {
-                let (count, sampling) =
-                    (charge.count.div_ceil(groups.get()), Sampling::Poisson { rate });
-                Folded { count, sampling, ..charge }
-            }
-            _ => charge,
-        },
+        _ => charge,
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Two charges of a segment at unknown positions may give the same group a turn each.
+    /// Two charges of a segment at unknown positions may give the same group a turn each, so the turns of both are added.
     #[test]
     fn cyclic_rounds_at_an_unknown_position_count_as_the_most_turns_of_a_group() {
         for (groups, count) in (1u64..=9).flat_map(|groups| (1u64..=60).map(move |n| (groups, n))) {
@@ -127,7 +127,7 @@ mod tests {
             let found = at_any_position(Folded { count, sampling, noise_multiplier });
             let turns = |first: u64| (first..first + count).filter(|t| t % groups == 0).count();
             let most = (0..groups).map(turns).max().unwrap() as u64;
-            assert_eq!((found.count, found.sampling), (most, Sampling::Poisson { rate }));
+            assert_eq!((found.count, found.sampling), (most * groups, sampling));
         }
     }
 }

@@ -88,6 +88,7 @@ impl Dataset {
             apart: Vec::new(),
             plan_ends: PlanEnds::new(header.plan.as_deref().unwrap_or_default()),
             next_round: 0,
+            charged: 0,
             insecure: None,
             closed: false,
         };

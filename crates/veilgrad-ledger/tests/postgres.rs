@@ -241,14 +241,15 @@ fn a_charge_waits_for_the_disk_whatever_the_server_is_set_to() {
     else {
         return;
     };
-    // The function sees the setting of the transaction in which it is called.
+    // The trigger is called by the commit, and sees its setting.
     let mut ledger = Ledger::create(server.ledger("admin"), Options::default()).unwrap();
     server.sql(
         "owner",
         "ledger",
         "CREATE FUNCTION check_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF current_setting('synchronous_commit') \
          <> 'on' THEN RAISE EXCEPTION 'not durable'; END IF; RETURN NEW; END $$; \
-         CREATE TRIGGER check_commit BEFORE INSERT ON veilgrad.event FOR EACH ROW EXECUTE FUNCTION check_commit()",
+         CREATE CONSTRAINT TRIGGER check_commit AFTER INSERT ON veilgrad.event DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION check_commit()",
     );
     ledger.create_budget(budget("data", 1.0, Mode::Planned)).unwrap();
 }

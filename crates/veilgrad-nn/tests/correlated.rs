@@ -147,3 +147,24 @@ fn samples_that_are_not_cyclic_and_rounds_of_another_trainer_are_refused() {
     let refused = first.round(permits.next().unwrap(), &mut sampler, &records);
     assert!(matches!(refused, Err(TrainError::Sample(_))), "{refused:?}");
 }
+
+/// A trainer with a strategy that 64 bits may not hold is refused when it is made, and too many rounds before any is charged.
+#[test]
+fn what_64_bits_cannot_hold_and_too_many_rounds_are_refused_before_a_charge() {
+    let model = Model::new(&[WIDTH], [Layer::linear(3)], 1).unwrap();
+    // Equal entries: the noise of a round is a sum of as many numbers as there were rounds.
+    let unstable = BandedStrategy::new(1, vec![2, 2]).unwrap();
+    let made = |noise, strategy, rounds| {
+        let plan = plan(noise, user(Contribution::Average)).correlated(strategy, rounds);
+        plain_trainer(&model, plan, 1.0, Performance::default())
+    };
+    let refused = made(1e7, unstable, 100_000).err();
+    assert!(matches!(refused, Some(TrainError::Noise(NoiseError::Unstable { .. }))), "{refused:?}");
+    let mut trainer = made(1.0, strategy(), 24).unwrap();
+    let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove)).unwrap();
+    let records = Users(Vec::new());
+    let refused = trainer.train(&mut run, &mut cyclic(), &records, 25, 5, |_, _| ());
+    assert!(matches!(refused, Err(TrainError::Noise(NoiseError::SegmentEnd(24)))), "{refused:?}");
+    assert!(run.store().rounds().is_empty());
+    trainer.train(&mut run, &mut cyclic(), &records, 24, 5, |_, _| ()).unwrap();
+}

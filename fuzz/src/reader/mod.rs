@@ -34,7 +34,7 @@ const SOLVER: u64 = 20;
 
 const EVENTS: &str = "kind;create;budget;tighten;run;import;recovered;event;open;reserve;insecure;close;reason;plan;\
     mode;planned;adaptive;order;rounds;sampling;policy;poisson;fixed;shuffle;truncated-poisson;all;\
-    rate;records;batch;maximum;queries;group;clip;noise;grid;s_int;k;unit;example;user;microbatch;\
+    allocation;cyclic-poisson;groups;strategy;tuning;rate;records;batch;maximum;queries;group;clip;noise;grid;s_int;k;unit;example;user;microbatch;\
     examples;add-remove;replace-one;zero-out;delta;epsilon;dataset;source;hash;entry;first_round;\
     charge;head;sequence;bytes;\\u0000;\u{202e}";
 
@@ -49,14 +49,18 @@ const CONFIGURATION: &str = "[data];[model];[privacy];[train];[[data.columns]];[
     input_norm;grid;pool_sigma;[model.scattering];schedule;epochs;class_weights;huber;label_bounds;delimiter;header;\
     user_ids;users;calibration;calibration_labels;embedding;layers;[[model.layers]];conv;kernel;stride;padding;same;\
     max-pool;average-pool;size;global-average;relu;tanh;gelu;group-norm;groups;layer-norm;batch-norm;flatten;outputs;\
-    init;init_sha256;fresh;frozen";
+    init;init_sha256;fresh;frozen;partition;dirichlet;uniform;concentration;classes_per_user;seed;local;batch;simulate;\
+    availability;dropout;weights;bound;expected;denominator;[privacy.adaptive];adaptive;quantile;[privacy.correlated];\
+    correlated;bands;auto;truncated;max_batch;allocation;yogi;nesterov;weight_decay;colours;mirror;arrays;inputs";
 
 const ARGUMENTS: &str = "train;finish;check;predict;report;statement;plan;account;budget;ledger;completions;man;create;\
     show;list;tighten;verify;export;import;backup;repair;head;--json;-q;-vvv;--witness;--ledger;\
     --out;--resume;--epsilon;--delta;--rate;--records;--batch;--steps;--epochs;--solve;\
     --noise-multiplier;--sampling;--adjacency;--accountant;--against;--format;--unit;microbatch:4;\
     --mode;--help;--version;--;-;=;--threads;--wait;audit;--canaries;--releases;--overwrite;--new-budget;poisson;fixed;shuffle;all;noise;rate;steps;\
-    epsilon;add-remove;replace-one;zero-out;pld;rdp;bash;\u{1f980}";
+    epsilon;add-remove;replace-one;zero-out;pld;rdp;bash;init;evaluate;compare;serve;tune;move;migration;truncated;\
+    allocation;onnx;--to;--port;--vary;--mean-runs;--distribution;geometric;logarithmic;--group;--prior;\
+    --public-sample;--max-batch;postgres://u:p@h/d;\u{1f980}";
 
 const TABLE: &str = "who;sick;colour;age;yes;no;red;green;ann;\";\"\";,;\r\n;\n;\u{feff}; ;PAR1";
 

@@ -12,4 +12,5 @@ mod layers;
 mod misfits;
 mod refusals;
 mod replay;
+mod slots;
 mod sums;

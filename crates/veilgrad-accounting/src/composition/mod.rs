@@ -38,6 +38,16 @@ pub struct Composition {
     attained: bool,
     /// Smaller compositions that bound or approximate this one, if it has thousands of distinct steps.
     surrogates: Option<Box<Surrogates>>,
+    /// See [`one_change`](Self::one_change).
+    one_change: Option<Box<OneChange>>,
+}
+
+/// The same rounds for neighbours that one change of a record separates, and how many such changes separate the neighbours of the
+/// composition.
+#[derive(Debug, Clone, PartialEq)]
+struct OneChange {
+    composition: Composition,
+    count: u64,
 }
 
 /// Smaller compositions in place of one with thousands of distinct steps: one that costs at least as much, and one that
@@ -108,11 +118,26 @@ impl Composition {
         records: NonZeroU64,
     ) -> Result<Self, Unsupported> {
         let neighbours = Neighbours { adjacency, records };
+        let runs: Vec<Vec<Folded>> =
+            runs.into_iter().map(|rounds| rounds.into_iter().collect()).collect();
+        let mut composition = Self::of_neighbours(&runs, neighbours)?;
+        // Random allocation protects a record only if its neighbour lacks it.
+        let is_allocated = |rounds: &Folded| matches!(rounds.sampling, Sampling::Allocation { .. });
+        let (one, count) = neighbours.one_change();
+        if count > 1 && runs.iter().flatten().any(is_allocated) {
+            let found = Self::of_neighbours(&runs, one).ok();
+            composition.one_change =
+                found.map(|composition| Box::new(OneChange { composition, count }));
+        }
+        Ok(composition)
+    }
+
+    fn of_neighbours(runs: &[Vec<Folded>], neighbours: Neighbours) -> Result<Self, Unsupported> {
         let mut fold = Fold::default();
         for rounds in runs {
             let mut run = RunSoFar::default();
             for rounds in rounds {
-                fold.add(run.add(&rounds, neighbours)?);
+                fold.add(run.add(rounds, neighbours)?);
             }
         }
         Ok(fold.finish())
@@ -144,10 +169,11 @@ impl Composition {
     }
 
     pub(crate) fn of_step(step: Step) -> Self {
-        Self { steps: vec![(step, 1)], attained: true, surrogates: None }
+        Self { steps: vec![(step, 1)], attained: true, surrogates: None, one_change: None }
     }
 
-    /// Composes compositions: the runs of one dataset, for example.
+    /// Composes compositions: the runs of one dataset, for example. Where random allocation protects several records, or a
+    /// replaced one, only [`of_group`](Self::of_group) and what calls it count that as protection.
     pub fn join(parts: &[Self]) -> Self {
         let mut fold = Fold::default();
         for part in parts {
@@ -165,11 +191,22 @@ impl Composition {
     /// The rounds are mu-GDP. Sampling does not lower this mu, because the far tails of a sampled Gaussian are those of one
     /// without sampling; so none is reported for sampled steps.
     pub fn mu(&self) -> Option<f64> {
+        if self.one_change.is_some() { None } else { self.mu_of_steps() }
+    }
+
+    /// The mu of the steps, rounded up; `None` if any of them is sampled.
+    pub(crate) fn mu_of_steps(&self) -> Option<f64> {
         match self.steps.as_slice() {
             [] => Some(0.0),
             [(Step { sampled: Sampled::Always, z }, 1)] => Some(1.0 / z * (1.0 + f64::EPSILON)),
             _ => None,
         }
+    }
+
+    /// The same rounds for neighbours that one change of a record separates, and how many of these changes separate the neighbours
+    /// of this composition, if its steps do not count random allocation as protection.
+    pub(crate) fn one_change(&self) -> Option<(&Self, u64)> {
+        self.one_change.as_deref().map(|one| (&one.composition, one.count))
     }
 
     /// One Gaussian that costs at least as much, if there is random allocation and otherwise no sampling: an epoch costs at most
@@ -243,6 +280,12 @@ impl Composition {
             Sampled::Truncated(sample) => sample.replaced,
             Sampled::Poisson(_) | Sampled::Allocated(_) | Sampled::PoissonGroup { .. } => false,
         })
+    }
+
+    /// About how many standard deviations neighbours are apart, if all losses together were Gaussian. Not a bound.
+    pub(crate) fn distance(&self) -> f64 {
+        let squares = self.steps.iter().map(|(step, count)| *count as f64 * step.variance());
+        squares.sum::<f64>().sqrt()
     }
 
     pub(crate) fn rounds(&self) -> f64 {
@@ -328,7 +371,7 @@ impl Fold {
         let above = compose(steps, &others, attained, MANY_STEPS);
         let steps = above.steps.clone();
         let surrogates = Some(Box::new(Surrogates { above, below, sample: None }));
-        Composition { steps, attained, surrogates }
+        Composition { steps, attained, surrogates, one_change: None }
     }
 }
 
@@ -342,7 +385,7 @@ fn compose(
 ) -> Composition {
     let without_surrogates = |mut steps: Vec<(Step, u64)>| {
         steps.extend_from_slice(others);
-        Composition { steps, attained, surrogates: None }
+        Composition { steps, attained, surrogates: None, one_change: None }
     };
     let surrogates = if steps.len() > MOST_STEPS {
         let tight = if steps.len() > many { join(&steps, many, LOOSEST) } else { None };
@@ -362,7 +405,7 @@ fn compose(
         None
     };
     steps.extend_from_slice(others);
-    Composition { steps, attained, surrogates: surrogates.map(Box::new) }
+    Composition { steps, attained, surrogates: surrogates.map(Box::new), one_change: None }
 }
 
 /// The steps with the largest second moments, and for every chunk of similar others one step at their mean rate and noise, with

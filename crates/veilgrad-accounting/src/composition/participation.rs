@@ -18,6 +18,19 @@ pub(crate) struct Neighbours {
     pub(crate) records: NonZeroU64,
 }
 
+impl Neighbours {
+    /// Neighbours of which one lacks one record, and how many such changes lead to all others: a record that is replaced is
+    /// removed, and another one is added.
+    pub(crate) fn one_change(self) -> (Self, u64) {
+        let records = self.records.get();
+        let (adjacency, changes) = match self.adjacency {
+            Adjacency::ReplaceOne => (Adjacency::ZeroOut, records.saturating_mul(2)),
+            adjacency => (adjacency, records),
+        };
+        (adjacency.into(), changes)
+    }
+}
+
 impl From<Adjacency> for Neighbours {
     fn from(adjacency: Adjacency) -> Self {
         Self { adjacency, records: NonZeroU64::MIN }

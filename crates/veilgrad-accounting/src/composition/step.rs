@@ -121,6 +121,19 @@ impl Step {
         }
     }
 
+    /// About the variance of the likelihood ratio, at most the squared distance without sampling. Not a bound.
+    pub(super) fn variance(&self) -> f64 {
+        let z = self.without_sampling();
+        let square = 1.0 / (z * z);
+        let whole = libm::expm1(square.min(50.0));
+        let variance = match self.sampled {
+            Sampled::PoissonGroup { rate, records } => group_variance(rate, records, self.z),
+            Sampled::Allocated(rounds) => whole / rounds as f64,
+            _ => self.rate() * self.rate() * whole,
+        };
+        variance.min(square)
+    }
+
     /// Whether rate and noise alone describe the step, so that similar ones can be grouped and interpolated.
     pub(crate) const fn has_two_parameters(&self) -> bool {
         matches!(
@@ -185,4 +198,15 @@ impl Step {
         let [a, b, c, d] = rest;
         (kind + form, [q, z, a, b, c, d])
     }
+}
+
+/// The variance of the likelihood ratio of a Poisson sample with several records of one person.
+fn group_variance(rate: f64, records: u64, z: f64) -> f64 {
+    let (mut weight, mut variance) = ((1.0 - rate).powf(records as f64), 0.0);
+    for j in 1..=records {
+        weight *= (records - j + 1) as f64 / j as f64 * rate / (1.0 - rate);
+        let grown = libm::log1p(rate * libm::expm1(j as f64 / (z * z)));
+        variance += weight * libm::expm1(records as f64 * grown);
+    }
+    variance
 }

@@ -67,7 +67,7 @@ impl Workload {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn choices(
-        self,
+        &self,
         target: &PrivacyTarget<'_>,
         rate: SampleRate,
         bands: impl IntoIterator<Item = usize>,
@@ -83,7 +83,7 @@ impl Workload {
         }];
         for bands in bands {
             let Some(sampling) =
-                cyclic(rate, bands, 0).filter(|_| (2..=self.rounds).contains(&bands))
+                cyclic(rate, bands, 0).filter(|_| (2..=self.rates.len()).contains(&bands))
             else {
                 continue;
             };

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::series::dot;
+
 /// Pairs of steps and changes of the gradient that approximate the curvature.
 const MEMORY: usize = 12;
 const MOST_STEPS: usize = 400;
@@ -12,10 +14,6 @@ struct Pair {
     step: Vec<f64>,
     change: Vec<f64>,
     inverse: f64,
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// `a + factor b`.

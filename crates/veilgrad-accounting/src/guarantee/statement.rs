@@ -74,8 +74,11 @@ pub struct ReleasedGroup<'a> {
     pub dimension: Option<u64>,
     /// The clip norm.
     pub clip: f64,
-    /// The standard deviation of the noise on the sum.
+    /// The standard deviation of the noise: on the sum; with noise that is correlated between rounds, of the Gaussian mechanism
+    /// that measures a record once.
     pub noise: f64,
+    /// Over how many rounds the noise is correlated, if it is.
+    pub bands: Option<usize>,
 }
 
 /// The last row of a ledger when it was read.
@@ -258,14 +261,15 @@ impl Statement<'_> {
                 "samples were drawn as the ledger says, not the same way in all rounds".to_owned()
             }
         };
-        let correlated = match self.done.sampling {
-            Some(Sampling::CyclicPoisson { .. }) => {
-                " The noise of a round may be correlated with that of the rounds before it, in which other groups had their \
-                 turn; noise and noise multiplier are then those of the Gaussian mechanism that measures one turn of a \
-                 record over all rounds that it affects, and an interrupted run pays for every turn that it began."
-            }
-            _ => "",
-        };
+        let bands = self.done.groups.iter().filter_map(|group| group.bands).max();
+        let correlated = bands.map_or_else(String::new, |bands| {
+            format!(
+                " The noise of a round is correlated with that of up to {} rounds before it, in which other groups had their \
+                 turn; noise and noise multiplier are those of the Gaussian mechanism that measures one turn of a record over \
+                 all rounds that it affects, and an interrupted run pays for every turn that it began.",
+                bands.saturating_sub(1)
+            )
+        });
         let groups: Vec<String> = self.done.groups.iter().map(released).collect();
         format!(
             "What was done. In each of {} rounds, {sampling}. Released from that one sample{}: {}. Together, the \
@@ -400,5 +404,6 @@ fn released(group: &ReleasedGroup<'_>) -> String {
     let (clip, noise) = (up(group.clip), claimed_noise_down(group.noise));
     // A name comes from a ledger, which anybody may have written: it must not look like a paragraph.
     let name = group.name.escape_debug();
-    format!("{name} ({numbers}clipped to norm {clip}, noise {noise} on the sum)")
+    let on = if group.bands.is_some() { "for each turn of a record" } else { "on the sum" };
+    format!("{name} ({numbers}clipped to norm {clip}, noise {noise} {on})")
 }

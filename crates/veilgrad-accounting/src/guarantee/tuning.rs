@@ -248,8 +248,36 @@ mod tests {
                 assert!((tuning.mean_runs() / mean - 1.0).abs() < 1e-9);
                 let found = Tuned { inner: &Tightest, tuning }.epsilon(&base(), delta).unwrap();
                 println!("eta {eta:>4}, mean {mean:>2}: {:.4}, expected {expected}", found.epsilon);
-                assert!((found.epsilon - expected).abs() < 1.5e-3, "{eta} {mean}: {found:?}");
+                // Three digits, rounded up.
+                assert_eq!((1e3 * found.epsilon).ceil(), 1e3 * expected, "{eta} {mean}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn more_runs_less_noise_more_rounds_and_a_smaller_delta_cost_more() {
+        let cost = |mean: f64, z: f64, rounds: u64, delta: f64| {
+            let (rate, noise) = (SampleRate::new(0.01).unwrap(), NoiseMultiplier::new(z).unwrap());
+            let one = Composition::poisson(rate, noise, rounds, Adjacency::AddRemove).unwrap();
+            let delta = Delta::new(delta).unwrap();
+            [Tuning::logarithmic(mean), Tuning::geometric(mean), Tuning::poisson(mean)].map(
+                |tuning| {
+                    let tuned = Tuned { inner: &Tightest, tuning: tuning.unwrap() };
+                    tuned.epsilon(&one, delta).unwrap().epsilon
+                },
+            )
+        };
+        let base = cost(5.0, 1.0, 500, 1e-5);
+        for (what, found) in [
+            ("more runs", cost(6.0, 1.0, 500, 1e-5)),
+            ("less noise", cost(5.0, 0.95, 500, 1e-5)),
+            ("more rounds", cost(5.0, 1.0, 550, 1e-5)),
+            ("a smaller delta", cost(5.0, 1.0, 500, 0.8e-5)),
+        ] {
+            assert!(
+                found.iter().zip(base).all(|(found, base)| *found > base),
+                "{what}: {found:?} {base:?}"
+            );
         }
     }
 

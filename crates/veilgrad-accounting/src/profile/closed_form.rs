@@ -14,7 +14,7 @@ pub(crate) enum ClosedForm {
 
 impl ClosedForm {
     pub(crate) fn new(composition: &Composition, direction: Direction) -> Option<Self> {
-        match (composition.mu(), composition.steps()) {
+        match (composition.mu_of_steps(), composition.steps()) {
             (Some(mu), _) => Some(Self::Gaussian(mu)),
             // The profile of an epoch of random allocation has no closed form.
             (None, [(Step { sampled: Sampled::Allocated(_), .. }, 1)]) => None,

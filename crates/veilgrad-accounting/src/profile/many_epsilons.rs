@@ -1,4 +1,4 @@
-//! The profile at many epsilons, with transforms shared between neighbouring ones.
+//! The profile of steps at many epsilons, with transforms shared between neighbouring ones.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,8 @@ const SKETCH_GAP: f64 = 5e-4;
 /// For thousands of distinct steps, transforms are reused up to this relative gap between bounds.
 const MANY_STEPS_GAP: f64 = 3e-2;
 
-/// Upper bounds on delta at many epsilons; neighbouring ones share a transform.
-pub(crate) struct Deltas<'a> {
+/// Upper bounds on delta at many epsilons, from the steps of a composition; neighbouring ones share a transform.
+pub(crate) struct StepDeltas<'a> {
     /// The rounds without those of tiny noise, and the probability that the latter ever sample a record, which adds to delta.
     composition: Cow<'a, Composition>,
     sampled: f64,
@@ -42,7 +42,7 @@ struct TransformCache {
     most_lattices: usize,
 }
 
-impl<'a> Deltas<'a> {
+impl<'a> StepDeltas<'a> {
     /// With at most `most_lattices` lattices in each direction, and this work allowance.
     pub(crate) fn new(composition: &'a Composition, most_lattices: usize, work: u64) -> Self {
         let composition = composition.above();

@@ -11,9 +11,10 @@ mod lattice;
 mod limit;
 mod many_epsilons;
 mod one_direction;
+mod triangle;
 
 pub use certified::{Certified, Method};
-pub(crate) use many_epsilons::Deltas;
+pub(crate) use triangle::Deltas;
 
 use veilgrad_events::{Delta, Epsilon};
 
@@ -26,6 +27,7 @@ use addition::Addition;
 use closed_form::ClosedForm;
 use limit::{beyond_transforms, ever_sampled, without_tiny_noise};
 use one_direction::{FINE, MOST_EPSILON, delta_towards, epsilon_towards};
+use triangle::Triangle;
 
 /// Certified bounds on the smallest epsilon for `delta`.
 ///
@@ -48,7 +50,14 @@ use one_direction::{FINE, MOST_EPSILON, delta_towards, epsilon_towards};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Unsupported> {
-    let found = epsilon_of_steps(composition, delta);
+    let mut found = epsilon_of_steps(composition, delta);
+    if let Some(mut triangle) = Triangle::new(composition, work::PROFILE) {
+        let bound = triangle.epsilon(delta.get());
+        if bound.is_finite() {
+            let bound = Certified::new(0.0, bound, Method::Lattice);
+            found = Ok(found.map_or(bound, |found| found.with_lower(0.0).and(bound)));
+        }
+    }
     match composition.without_allocation() {
         Some(gaussian) => {
             let bound = epsilon_of_steps(&gaussian, delta)?.with_lower(0.0);
@@ -111,7 +120,11 @@ fn epsilon_of_steps(composition: &Composition, delta: Delta) -> Result<Certified
 /// # Guarantee
 /// As for [`epsilon`].
 pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
-    let found = delta_of_steps(composition, epsilon);
+    let mut found = delta_of_steps(composition, epsilon);
+    if let Some(mut triangle) = Triangle::new(composition, work::PROFILE) {
+        let bound = triangle.delta(epsilon.get());
+        found = found.with_lower(0.0).and(Certified::new(0.0, bound, Method::Lattice));
+    }
     match composition.without_allocation() {
         Some(gaussian) => found.and(delta_of_steps(&gaussian, epsilon).with_lower(0.0)),
         None => found,

@@ -57,17 +57,26 @@ pub(crate) struct Init {
     #[arg(long, value_name = "NAME")]
     pub(crate) ignore: Vec<String>,
     /// The column that names persons: the guarantee then protects persons with all of their rows.
-    #[arg(long, value_name = "COLUMN", requires = "max_examples")]
+    #[arg(long, value_name = "COLUMN", requires = "max_examples", group = "persons")]
     pub(crate) user: Option<String>,
-    /// How many rows of a person are used.
-    #[arg(long, value_name = "N", requires = "user")]
+    /// A file with a whole number for each example of an array, which says whose it is: the guarantee then protects persons.
+    #[arg(long, value_name = "FILE", requires = "max_examples", group = "persons")]
+    pub(crate) user_ids: Option<PathBuf>,
+    /// How many examples of a person are used.
+    #[arg(long, value_name = "N", requires = "persons")]
     pub(crate) max_examples: Option<NonZeroU32>,
+    /// The names of all columns in order, if the first line of the table is a record already.
+    #[arg(long, value_name = "A,B,...", value_parser = words)]
+    pub(crate) header: Option<Words>,
     /// The character between the cells of a table; by default a tab in .tsv files and a comma in others.
     #[arg(long, value_name = "CHARACTER")]
     pub(crate) delimiter: Option<char>,
     /// The labels of arrays.
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
+    /// The names of the arrays of an .npz file: examples, labels and, if ids of persons are in such a file, ids.
+    #[arg(long, value_name = "INPUTS,LABELS[,USERS]", value_parser = words)]
+    pub(crate) arrays: Option<Words>,
     /// The labels of the public examples, for arrays.
     #[arg(long, value_name = "FILE", requires = "test")]
     pub(crate) test_labels: Option<PathBuf>,

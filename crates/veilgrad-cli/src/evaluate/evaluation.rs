@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use veilgrad_accounting::display::percent;
 
-use super::metrics::{Judged, Metrics};
+use super::metrics::Metrics;
 use crate::output::table;
-use crate::prediction::Prediction;
+use crate::prediction::Judgement;
 
 /// The first line of everything that is printed or drawn.
 pub(super) const NOTICE: &str = "NOT PRIVATE: these numbers are exact. They may be shown only if the examples are public; never evaluate on \
@@ -29,18 +29,8 @@ pub(super) struct Evaluation {
 impl Evaluation {
     /// `None` if no example has both a label and a prediction.
     pub(super) fn new(classes: Vec<String>, outputs: &[f32], labels: &[f32]) -> Option<Self> {
-        let (mut judged, mut without_label, mut without_prediction) = (Vec::new(), 0, 0);
-        for (outputs, label) in outputs.chunks_exact(classes.len().max(1)).zip(labels) {
-            let class = *label as usize;
-            let known = class as f32 == *label && class < classes.len();
-            match Prediction::new(outputs) {
-                _ if !known => without_label += 1,
-                None => without_prediction += 1,
-                Some(Prediction { class: predicted, probabilities }) => {
-                    judged.push(Judged { label: class, predicted, probabilities });
-                }
-            }
-        }
+        let Judgement { judged, without_label, without_prediction } =
+            Judgement::new(classes.len(), outputs, labels);
         if judged.is_empty() {
             return None;
         }

@@ -1,14 +1,9 @@
 //! Metrics of classifiers, defined as in scikit-learn.
 
+use crate::prediction::Judged;
+
 /// How many bins the reliability of probabilities is shown in.
 const BINS: usize = 10;
-
-/// An example with its class and the probabilities that a model gives all classes.
-pub(crate) struct Judged {
-    pub(crate) label: usize,
-    pub(crate) predicted: usize,
-    pub(crate) probabilities: Vec<f64>,
-}
 
 /// The metrics of a model on public examples.
 pub(crate) struct Metrics {

@@ -26,11 +26,13 @@ pub(crate) fn run(arguments: &Evaluate, common: &Common) -> Result<(), Error> {
         Error::Data { path, cause }
     };
     if let Some(bounds) = declaration.label_bounds {
-        if arguments.html.is_some() || arguments.svg.is_some() {
-            let why = "--html and --svg are for classes: the label of this model is a number";
-            return Err(Error::Usage(why.to_owned()));
+        let found = Regression::new(&outputs, examples.numbers(), bounds).ok_or_else(nothing)?;
+        if let Some(path) = &arguments.html {
+            write_file(path, page::number_page(&found).as_bytes())?;
         }
-        let found = Regression::new(&outputs, examples.labels(), bounds).ok_or_else(nothing)?;
+        if let Some(path) = &arguments.svg {
+            write_file(path, picture(&page::number_charts(&found)).as_bytes())?;
+        }
         return print_answer(common.json, &found.document(), &found.text());
     }
     let classes = declaration.classes.names();

@@ -1,10 +1,11 @@
-//! An evaluation as charts and as a page.
+//! Evaluations as charts and as pages.
 
 use std::fmt::Write;
 
 use veilgrad_accounting::display::percent;
 
 use super::evaluation::{Evaluation, NOTICE};
+use super::regression::Regression;
 use crate::report::chart::{Line, Scale, escape, matrix};
 use crate::report::layout::{document, figure};
 
@@ -45,14 +46,47 @@ pub(super) fn charts(evaluation: &Evaluation) -> Vec<(String, String)> {
     charts
 }
 
-/// A self-contained page.
-pub(super) fn page(evaluation: &Evaluation) -> String {
+/// Captions and charts of predicted numbers: predictions by label, and how large errors are.
+pub(super) fn number_charts(regression: &Regression) -> Vec<(String, String)> {
+    let groups = regression.groups();
+    let ends = [groups.first(), groups.last()].into_iter().flatten();
+    let diagonal: Vec<(f64, f64)> = ends.map(|(label, _)| (*label, *label)).collect();
+    let by_label = Line {
+        title: "Mean prediction of examples with similar labels",
+        x: "label",
+        y: "prediction",
+        y_scale: Scale::Linear,
+        points: &groups,
+        beside: Some(("exact", &diagonal)),
+    };
+    let errors = Line {
+        title: "Share of examples with an absolute error of at most a value",
+        x: "absolute error",
+        y: "share of examples",
+        y_scale: Scale::Linear,
+        points: &regression.error_curve(),
+        beside: None,
+    };
+    vec![
+        ("Mean prediction by label, in tenths of the examples".to_owned(), by_label.svg()),
+        ("How many examples have a small error".to_owned(), errors.svg()),
+    ]
+}
+
+/// A self-contained page of predicted numbers.
+pub(super) fn number_page(regression: &Regression) -> String {
+    let body = beginning(&regression.figures(), &number_charts(regression));
+    document("Evaluation", &(body + "</div>\n"))
+}
+
+/// The beginning of a page: what the numbers may be used for, figures, and charts.
+fn beginning(figures: &[(&str, String)], charts: &[(String, String)]) -> String {
     // Writing to a string does not fail.
     let mut body = format!("<h1>Evaluation</h1>\n<p class=\"warning\">{}</p>\n", escape(NOTICE));
     body.push_str("<div class=\"numbers\">\n");
-    for (name, value) in evaluation.figures() {
+    for (name, value) in figures {
         // The number, and what it is about.
-        let (number, about) = value.split_once(" (").unwrap_or((&value, ""));
+        let (number, about) = value.split_once(" (").unwrap_or((value, ""));
         let about = if about.is_empty() { String::new() } else { format!(" ({about}") };
         let (number, about) = (escape(number), escape(&about));
         let _ = writeln!(
@@ -62,9 +96,15 @@ pub(super) fn page(evaluation: &Evaluation) -> String {
         );
     }
     body.push_str("</div>\n<h2>Charts</h2>\n<div class=\"charts\">\n");
-    for (caption, svg) in charts(evaluation) {
-        figure(&mut body, &caption, &svg);
+    for (caption, svg) in charts {
+        figure(&mut body, caption, svg);
     }
+    body
+}
+
+/// A self-contained page of predicted classes.
+pub(super) fn page(evaluation: &Evaluation) -> String {
+    let mut body = beginning(&evaluation.figures(), &charts(evaluation));
     body.push_str(
         "</div>\n<h2>Classes</h2>\n<div class=\"scroll\"><table><thead><tr><th>class</th>\
          <th class=\"n\">precision</th><th class=\"n\">recall</th><th class=\"n\">F1</th>\

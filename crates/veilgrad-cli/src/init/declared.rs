@@ -30,13 +30,19 @@ pub(super) enum FileKind {
         label: String,
         user: Option<(String, u32)>,
         delimiter: Option<char>,
+        /// The names of all columns, if the file has none.
+        header: Option<Vec<String>>,
         columns: Vec<Column>,
         /// Columns of the sample that are not used, with the reason.
         unused: Unused,
     },
     Array {
-        labels: PathBuf,
+        /// `None` if labels are in the file of the examples.
+        labels: Option<PathBuf>,
         test_labels: Option<PathBuf>,
+        /// The names of the arrays of an .npz file: examples, labels, and ids of users.
+        arrays: Option<Vec<String>>,
+        users: Option<(PathBuf, u32)>,
         shape: Vec<usize>,
         bounds: [f64; 2],
     },

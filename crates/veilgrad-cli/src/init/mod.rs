@@ -79,9 +79,10 @@ fn refuse_private(public: &Path, private: &Path) -> Result<(), Error> {
 fn relative(mut declared: Declared, directory: &Path) -> Declared {
     let mut files = vec![&mut declared.train];
     files.extend(declared.test.as_mut());
-    if let FileKind::Array { labels, test_labels, .. } = &mut declared.kind {
-        files.push(labels);
+    if let FileKind::Array { labels, test_labels, users, .. } = &mut declared.kind {
+        files.extend(labels.as_mut());
         files.extend(test_labels.as_mut());
+        files.extend(users.as_mut().map(|(ids, _)| ids));
     }
     for file in files {
         // What does not exist yet is named as it was, if that means the same.
@@ -97,7 +98,8 @@ fn declare<R: BufRead>(arguments: &Init, answers: &mut Answers<R>) -> Result<Dec
     let sample = match &arguments.public_sample {
         Some(path) if is_table(&arguments.data) => {
             let delimiter = arguments.delimiter.and_then(|delimiter| u8::try_from(delimiter).ok());
-            Some(Sample::read(path, delimiter)?)
+            let header = arguments.header.as_ref().map(|Words(names)| names.clone());
+            Some(Sample::read(path, delimiter, header)?)
         }
         Some(_) => {
             let why = "--public-sample is for tables: the shape and the bounds of arrays are flags";
@@ -182,6 +184,8 @@ fn table<R: BufRead>(
         ("--test-labels", arguments.test_labels.is_some()),
         ("--shape", !arguments.shape.is_empty()),
         ("--bounds", arguments.bounds.is_some()),
+        ("--arrays", arguments.arrays.is_some()),
+        ("--user-ids", arguments.user_ids.is_some()),
     ];
     refuse_flags(
         &flags,
@@ -208,7 +212,9 @@ fn table<R: BufRead>(
     let user = arguments.user.clone();
     let user = user.zip(arguments.max_examples.map(std::num::NonZeroU32::get));
     let (columns, unused) = columns(arguments, &label, sample, answers)?;
-    let kind = FileKind::Table { label, user, delimiter: arguments.delimiter, columns, unused };
+    let (delimiter, header) = (arguments.delimiter, arguments.header.clone());
+    let header = header.map(|Words(names)| names);
+    let kind = FileKind::Table { label, user, delimiter, header, columns, unused };
     Ok((kind, target))
 }
 
@@ -223,6 +229,7 @@ fn array<R: BufRead>(
         ("--ignore", !arguments.ignore.is_empty()),
         ("--user", arguments.user.is_some()),
         ("--delimiter", arguments.delimiter.is_some()),
+        ("--header", arguments.header.is_some()),
     ];
     refuse_flags(&flags, "tables (.csv, .tsv, .jsonl, .parquet)")?;
     let file = |flag: &'static str,
@@ -235,14 +242,21 @@ fn array<R: BufRead>(
                 .ask(Question { flag, text }, None, |answer| named(answer).map(PathBuf::from)),
         }
     };
-    let labels = file("--labels", "the file with the labels", &arguments.labels, answers)?;
-    let test_labels = match arguments.test {
-        None => None,
-        Some(_) => {
+    let arrays = arrays(arguments, answers)?;
+    // The labels of an archive are one of its arrays, unless they have a file of their own.
+    let labels = match (&arguments.labels, &arrays) {
+        (None, Some(_)) => None,
+        (given, _) => Some(file("--labels", "the file with the labels", given, answers)?),
+    };
+    let test_labels = match (&arguments.test, &arguments.test_labels, &arrays) {
+        (None, ..) | (_, None, Some(_)) => None,
+        (_, given, _) => {
             let text = "the file with the labels of the public examples";
-            Some(file("--test-labels", text, &arguments.test_labels, answers)?)
+            Some(file("--test-labels", text, given, answers)?)
         }
     };
+    let users = arguments.user_ids.clone();
+    let users = users.zip(arguments.max_examples.map(std::num::NonZeroU32::get));
     let shape = match arguments.shape.as_slice() {
         [] => answers.ask(
             Question { flag: "--shape", text: "the shape of an example, as in 28,28" },
@@ -264,7 +278,30 @@ fn array<R: BufRead>(
         )?,
     };
     let target = target(arguments, None, answers)?;
-    Ok((FileKind::Array { labels, test_labels, shape, bounds }, target))
+    Ok((FileKind::Array { labels, test_labels, arrays, users, shape, bounds }, target))
+}
+
+/// The names of the arrays of an .npz file: examples, labels and, if there are any, ids of users.
+fn arrays<R: BufRead>(
+    arguments: &Init,
+    answers: &mut Answers<R>,
+) -> Result<Option<Vec<String>>, Error> {
+    let is_archive =
+        |path: &Path| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"));
+    let parse = |answer: &str| match words(answer)? {
+        Words(names) if (2..=3).contains(&names.len()) => Ok(names),
+        Words(_) => Err(format!("{answer:?} is not INPUTS,LABELS or INPUTS,LABELS,USERS")),
+    };
+    match &arguments.arrays {
+        Some(Words(names)) => parse(&names.join(","))
+            .map(Some)
+            .map_err(|why| Error::Usage(format!("--arrays: {why}"))),
+        None if is_archive(&arguments.data) => {
+            let text = "the names of the arrays with examples and labels, as in x,y";
+            answers.ask(Question { flag: "--arrays", text }, None, parse).map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
 /// What the label is: declared, else proposed, else asked for.

@@ -42,8 +42,13 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn read(path: &Path, delimiter: Option<u8>) -> Result<Self, Error> {
-        let text = TextFormat { delimiter, header: None };
+    /// Reads a public table; `header` has the names of its columns, if the file has none.
+    pub(super) fn read(
+        path: &Path,
+        delimiter: Option<u8>,
+        header: Option<Vec<String>>,
+    ) -> Result<Self, Error> {
+        let text = TextFormat { delimiter, header };
         let data_error = |error: veilgrad_data::DataError| Error::Data {
             path: path.display().to_string(),
             cause: error.to_string(),

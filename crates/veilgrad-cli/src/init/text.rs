@@ -36,7 +36,7 @@ fn data(declared: &Declared, lines: &mut Lines) {
         &format!("train = {}", path(&declared.train)),
         "private: opened when the budget covers the whole run",
     );
-    if let FileKind::Array { labels, .. } = &declared.kind {
+    if let FileKind::Array { labels: Some(labels), .. } = &declared.kind {
         lines.noted(&format!("labels = {}", path(labels)), "private");
     }
     if let Some(test) = &declared.test {
@@ -48,10 +48,20 @@ fn data(declared: &Declared, lines: &mut Lines) {
     if let FileKind::Array { test_labels: Some(labels), .. } = &declared.kind {
         lines.line(&format!("test_labels = {}", path(labels)));
     }
+    if let FileKind::Array { arrays: Some(names), .. } = &declared.kind {
+        let keys = ["inputs", "labels", "users"].iter().zip(names);
+        let keys: Vec<String> =
+            keys.map(|(key, name)| format!("{key} = {}", quoted(name))).collect();
+        lines.noted(&format!("arrays = {{ {} }}", keys.join(", ")), "their names in .npz files");
+    }
     if let Some(dataset) = &declared.dataset {
         lines.noted(&format!("dataset = {}", quoted(dataset)), "its name in budgets");
     }
-    if let FileKind::Table { label, delimiter, .. } = &declared.kind {
+    if let FileKind::Table { label, delimiter, header, .. } = &declared.kind {
+        if let Some(names) = header {
+            let line = format!("header = {}", list(names));
+            lines.noted(&line, "the first line of the file is a record already");
+        }
         lines.line(&format!("label = {}", quoted(label)));
         if let Some(delimiter) = delimiter {
             lines.line(&format!("delimiter = {}", quoted(&delimiter.to_string())));
@@ -94,7 +104,14 @@ fn data(declared: &Declared, lines: &mut Lines) {
             }
             columns.iter().for_each(|one| column(one, lines));
         }
-        FileKind::Array { shape, bounds: [low, high], .. } => {
+        FileKind::Array { shape, bounds: [low, high], users, .. } => {
+            match users {
+                Some((ids, count)) => lines.noted(
+                    &format!("record = {{ user_ids = {}, max_examples = {count} }}", path(ids)),
+                    "the guarantee protects a person with all examples",
+                ),
+                None => lines.noted("record = \"example\"", "the guarantee protects an example; { user_ids = \"file\", max_examples = 8 } protects persons"),
+            }
             lines.line(&format!("shape = {shape:?}"));
             lines.noted(
                 &format!("bounds = [{low}, {high}]"),

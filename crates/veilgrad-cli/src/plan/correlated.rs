@@ -7,8 +7,9 @@ use veilgrad_events::{Adjacency, Folded, SampleRate};
 
 /// The numbers of bands that are compared. More than 64 take much memory, and make restarts expensive.
 pub(crate) const TRIED: [usize; 6] = [2, 4, 8, 16, 32, 64];
-/// Runs of more rounds than this are compared as if they had this many: the error relative to plain noise changes slowly.
-const MOST_ROUNDS: u64 = 100_000;
+/// Runs of more rounds than this are compared as if they had this many: they are hundreds of times as long as the noise is
+/// correlated, and the error relative to plain noise hardly changes.
+pub(crate) const MOST_ROUNDS: u64 = 20_000;
 
 /// The best of plain and correlated noise for so many rounds of plain SGD; `None` if there is nothing to compare.
 pub(super) fn best(
@@ -39,12 +40,13 @@ pub(crate) fn as_text(best: Option<&NoiseChoice>) -> String {
     match best {
         None => String::new(),
         Some(best) if best.bands() == 1 => {
-            "Use plain noise: with SGD, noise that is correlated between rounds would not have less error here."
+            "Use plain noise: with SGD at a constant learning rate, noise that is correlated between rounds would not have \
+             less error here."
                 .to_owned()
         }
         Some(best) => format!(
-            "With SGD, noise that is correlated over {} rounds has {:.2} of the error of plain noise in the model \
-             (noise multiplier {}): [privacy.correlated] in a configuration of train.",
+            "With SGD at a constant learning rate, noise that is correlated over {} rounds has {:.2} of the error of plain \
+             noise in the model (noise multiplier {}): [privacy.correlated] in a configuration of train.",
             best.bands(),
             best.error_ratio,
             required_noise_up(best.noise.get())

@@ -12,8 +12,8 @@ use veilgrad_events::{Delta, Epsilon, Numerics, RecordUnit, Round, Rounds, Sampl
 use veilgrad_ledger::{Dataset, Ledger, StoreError};
 
 use super::document::{
-    Attacker, Audit, Curves, Group, GroupEpsilon, Head, LedgerPlace, Metric, Model, Newer, Report,
-    Start, TunedResult,
+    Attacker, Audit, Correlated, Curves, Group, GroupEpsilon, Head, LedgerPlace, Metric, Model,
+    Newer, Report, Start, TunedResult,
 };
 use crate::answer::{rate, sampling_name, unit_name};
 use crate::error::Error;
@@ -62,7 +62,8 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     let Some(last) = rounds.iter().rfind(|entry| entry.count > 0) else {
         return Err(Error::Usage(format!("nothing is charged to {:?}", facts.dataset)));
     };
-    let last_groups = groups(&last.round);
+    let count = rounds.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.count));
+    let last_groups = groups(&last.round, count);
     let done = done(&rounds, &last.round, &last_groups).map_err(Error::failure)?;
     let budget = &dataset.budget;
     let claim = crate::claim::of(dataset);
@@ -113,7 +114,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         configuration.pointer("/privacy/expected_batch").and_then(Value::as_f64)
     });
     let expected_batch = declared_batch.or_else(|| Some(whole(rate? * records? as f64)));
-    let all_groups = all_groups(&rounds, &last.round);
+    let all_groups = all_groups(&rounds, &last.round, count);
     let metric = |(name, values): &(String, Vec<f64>)| Metric {
         name: name.clone(),
         values: values.clone(),
@@ -220,8 +221,8 @@ pub(crate) fn whole(batch: f64) -> f64 {
 fn standard_error(groups: &[Group], name: &str, batch: Option<f64>) -> Option<f64> {
     let group = groups.iter().find(|group| group.name == name)?;
     match name {
-        "classes" => Some(group.noise),
-        _ => batch.map(|batch| (group.noise / batch).hypot(group.clip / batch.sqrt())),
+        "classes" => Some(group.noise_on_sum()),
+        _ => batch.map(|batch| (group.noise_on_sum() / batch).hypot(group.clip / batch.sqrt())),
     }
 }
 
@@ -236,8 +237,9 @@ fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done
     }
     let same_sampling = rounds.iter().all(|entry| entry.round.sampling() == last.sampling());
     let released = |group: &'a Group| {
-        let Group { name, dimension, clip, noise, .. } = group;
-        ReleasedGroup { name, dimension: *dimension, clip: *clip, noise: *noise }
+        let Group { name, dimension, clip, noise, correlated, .. } = group;
+        let bands = correlated.map(|correlated| correlated.bands);
+        ReleasedGroup { name, dimension: *dimension, clip: *clip, noise: *noise, bands }
     };
     Ok(Done {
         rounds: rounds.iter().fold(0, |sum, entry| sum.saturating_add(entry.count)),
@@ -249,10 +251,10 @@ fn done<'a>(rounds: &[Rounds], last: &Round, groups: &'a [Group]) -> Result<Done
 }
 
 /// The groups of the last round, then those of other rounds that it does not have, such as those of preconditioning.
-fn all_groups(rounds: &[Rounds], last: &Round) -> Vec<Group> {
-    let mut found = groups(last);
+fn all_groups(rounds: &[Rounds], last: &Round, count: u64) -> Vec<Group> {
+    let mut found = groups(last, count);
     for group in
-        rounds.iter().filter(|entry| entry.count > 0).flat_map(|entry| groups(&entry.round))
+        rounds.iter().filter(|entry| entry.count > 0).flat_map(|entry| groups(&entry.round, count))
     {
         if found.iter().all(|known| known.name != group.name) {
             found.push(group);
@@ -261,7 +263,8 @@ fn all_groups(rounds: &[Rounds], last: &Round) -> Vec<Group> {
     found
 }
 
-fn groups(round: &Round) -> Vec<Group> {
+/// The groups of a round. In a segment of correlated noise it is at most the `count`-th.
+fn groups(round: &Round, count: u64) -> Vec<Group> {
     let loss = |clip: f64, noise: f64| (clip / noise).powi(2);
     let queries = round.queries();
     let total: f64 =
@@ -271,6 +274,10 @@ fn groups(round: &Round) -> Vec<Group> {
         dimension: query.dimension(),
         clip: query.clip().get(),
         noise: query.noise().get(),
+        correlated: query.strategy().filter(|strategy| strategy.bands() > 1).map(|strategy| {
+            let last = count.saturating_sub(1);
+            Correlated { bands: strategy.bands(), noise_on_sum: query.noise_on_sum(last) }
+        }),
         share: loss(query.clip().get(), query.noise().get()) / total,
     };
     queries.iter().map(group).collect()

@@ -120,9 +120,30 @@ pub(crate) struct Group {
     /// None if the ledger does not say.
     pub(crate) dimension: Option<u64>,
     pub(crate) clip: f64,
+    /// The standard deviation of the noise on the sum; if noise is correlated between rounds, of the Gaussian that measures a
+    /// record once, over all rounds that it affects.
     pub(crate) noise: f64,
+    /// How noise is correlated between rounds, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) correlated: Option<Correlated>,
     /// Its fraction of the round's squared mu.
     pub(crate) share: f64,
+}
+
+/// Noise that is correlated between rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Correlated {
+    /// Over how many rounds.
+    pub(crate) bands: usize,
+    /// The standard deviation of the noise on the sum of the last round.
+    pub(crate) noise_on_sum: f64,
+}
+
+impl Group {
+    /// The standard deviation of the noise on the sum of the last round.
+    pub(crate) fn noise_on_sum(&self) -> f64 {
+        self.correlated.map_or(self.noise, |correlated| correlated.noise_on_sum)
+    }
 }
 
 /// A private estimate of the last round.

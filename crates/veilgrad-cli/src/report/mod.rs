@@ -16,7 +16,7 @@ use veilgrad_accounting::display::percent;
 
 use crate::argument::{Common, ReportOf, RunOf};
 use crate::error::Error;
-use crate::output::{print, print_answer, print_json, write_file};
+use crate::output::{print, print_answer, print_json, significant, write_file};
 
 pub(crate) use compute::{Facts, of_run, whole};
 pub(crate) use document::{Curves, Head, Model, Report, Start};
@@ -36,7 +36,10 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
         text.push_str(&format!("test accuracy     {}\n", percent(accuracy)));
     }
     if let Some(error) = report.test_mean_absolute_error {
-        text.push_str(&format!("test mean error   {error:.6} (mean absolute error)\n"));
+        text.push_str(&format!(
+            "test mean error   {} (mean absolute error)\n",
+            significant(error, 6)
+        ));
     }
     if let Some(temperature) = report.temperature {
         text.push_str(&format!("temperature       {temperature:.4}, fitted on public examples\n"));

@@ -6,11 +6,12 @@ use veilgrad_accounting::claim;
 use veilgrad_accounting::display::{claimed_noise_down, down, percent, percent_down, runs, up};
 
 use super::chart::{Line, Scale, bars, escape};
-use super::document::{Attacker, Audit, Curves, Group, Report};
+use super::document::{Attacker, Audit, Correlated, Curves, Group, Report};
 use super::layout::{document, figure, numbers};
 use super::section::{
     attacker_section, configuration_section, estimate, estimates_section, records_of, run_section,
 };
+use crate::output::significant;
 
 pub(crate) fn page(report: &Report) -> String {
     let mut body = String::new();
@@ -125,7 +126,7 @@ fn cards(report: &Report) -> Vec<(String, String)> {
     }
     if let Some(error) = report.test_mean_absolute_error {
         let name = "mean absolute error on the public test set".to_owned();
-        cards.push((format!("{error:.4}"), name));
+        cards.push((significant(error, 6), name));
     }
     if let Some(temperature) = report.temperature {
         let name = "temperature of probabilities, fitted on public examples".to_owned();
@@ -191,7 +192,12 @@ fn groups(body: &mut String, report: &Report) {
         let ratio = group.noise / group.clip;
         (ratio, format!("{} x clip {}", claimed_noise_down(ratio), up(group.clip)))
     });
-    figure(body, "Noise on the sum, as a multiple of one record's bound", &noise);
+    let is_correlated = report.groups.iter().any(|group| group.correlated.is_some());
+    let caption = match is_correlated {
+        true => "Noise for each turn of a record, as a multiple of its bound",
+        false => "Noise on the sum, as a multiple of one record's bound",
+    };
+    figure(body, caption, &noise);
     body.push_str("</div>\n");
     body.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>group</th><th class=\"n\">numbers</th>\
@@ -210,4 +216,16 @@ fn groups(body: &mut String, report: &Report) {
         );
     }
     body.push_str("</table></div>\n");
+    for group in &report.groups {
+        if let Some(Correlated { bands, noise_on_sum }) = group.correlated {
+            let _ = writeln!(
+                body,
+                "<p>The noise of {} is correlated over {bands} rounds. {} is the noise for each turn of a record, over all \
+                 rounds that it affects; the sum of a single round has more, {}, most of which cancels in the model.</p>",
+                escape(&group.name),
+                claimed_noise_down(group.noise),
+                claimed_noise_down(noise_on_sum)
+            );
+        }
+    }
 }

@@ -14,7 +14,7 @@ use veilgrad_events::{BudgetShare, ClipNorm, Delta, NoiseMultiplier};
 use super::config::{Classes, Config, Kind, Named, Optimizer, Precondition, Record, Sampling};
 use crate::output::check_name;
 use crate::problem::{Problem, Problems};
-pub(crate) use source::Source;
+pub(crate) use source::{Source, named_key};
 
 /// A limit on work: every canary has a coordinate in all others, so the work is quadratic.
 const MOST_CANARIES: u32 = 100_000;
@@ -36,7 +36,10 @@ impl Config {
         self.check_groups(problems);
         self.check_federated(problems);
         self.check_precondition(problems);
-        self.check_correlated(problems);
+        let size =
+            ["data.records", "privacy.expected_batch", "privacy.epsilon", "privacy.sampling"];
+        let keys = [&size[..], &["train.rounds", "train.epochs"]].concat();
+        problems.relying_on(&keys, |problems| self.check_correlated(problems));
         self.declaration().find_problems(problems);
         self.model.check_start(problems);
         self.check_files(problems);
@@ -50,7 +53,10 @@ impl Config {
     fn check_privacy(&self, problems: &mut Problems) {
         let (data, privacy) = (&self.data, &self.privacy);
         let given = [privacy.epsilon, privacy.noise_multiplier].iter().flatten().count();
-        problems.refuse(given == 0, "privacy", "[privacy] needs epsilon, or noise_multiplier");
+        problems.relying_on(&["privacy.epsilon", "privacy.noise_multiplier"], |problems| {
+            let text = "[privacy] needs epsilon, or noise_multiplier";
+            problems.refuse(given == 0, "privacy", text);
+        });
         problems.refuse(
             given == 2,
             "privacy.noise_multiplier",
@@ -71,7 +77,8 @@ impl Config {
                 "[privacy] expected_batch {} is not in (0, {}], the declared [data] records",
                 privacy.expected_batch, data.records
             );
-            problems.add("privacy.expected_batch", text);
+            let add = |problems: &mut Problems| problems.add("privacy.expected_batch", text);
+            problems.relying_on(&["data.records"], add);
         }
         let sized = matches!(privacy.sampling, Sampling::Fixed | Sampling::Shuffle);
         problems.refuse(
@@ -79,16 +86,20 @@ impl Config {
             "privacy.expected_batch",
             "[privacy] expected_batch must be whole for batches of a fixed size",
         );
-        problems.refuse(
-            privacy.max_batch.is_some() && privacy.sampling != Sampling::Truncated,
-            "privacy.max_batch",
-            "[privacy] max_batch is for sampling = \"truncated\"",
-        );
-        problems.refuse(
-            privacy.max_batch.is_some_and(|most| most == 0 || most > data.records),
-            "privacy.max_batch",
-            "[privacy] max_batch must be between 1 and the declared [data] records",
-        );
+        problems.relying_on(&["privacy.sampling"], |problems| {
+            problems.refuse(
+                privacy.max_batch.is_some() && privacy.sampling != Sampling::Truncated,
+                "privacy.max_batch",
+                "[privacy] max_batch is for sampling = \"truncated\"",
+            );
+        });
+        problems.relying_on(&["data.records"], |problems| {
+            problems.refuse(
+                privacy.max_batch.is_some_and(|most| most == 0 || most > data.records),
+                "privacy.max_batch",
+                "[privacy] max_batch must be between 1 and the declared [data] records",
+            );
+        });
         let example = matches!(data.record, Record::Named(Named::Example));
         problems.refuse(
             self.copies() > 1 && !example,
@@ -115,7 +126,9 @@ impl Config {
             if estimate && group.share.is_none() {
                 let vectors = &group.vectors;
                 let text = format!("{label} {vectors:?} needs share = its fraction of the budget");
-                problems.add(place("vectors"), text);
+                problems.relying_on(&[place("share")], |problems| {
+                    problems.add(place("vectors"), text);
+                });
             }
         }
         problems.refuse(
@@ -136,13 +149,16 @@ impl Config {
                 problems.add(format!("{table}.{key}"), text);
             }
         }
-        problems.refuse(
-            is_share(mean_share)
-                && is_share(directions_share)
-                && mean_share + directions_share >= 1.0,
-            table,
-            "[privacy.precondition] mean_share and directions_share leave nothing for training",
-        );
+        let shares = ["mean_share", "directions_share"].map(|key| format!("{table}.{key}"));
+        problems.relying_on(&shares, |problems| {
+            problems.refuse(
+                is_share(mean_share)
+                    && is_share(directions_share)
+                    && mean_share + directions_share >= 1.0,
+                table,
+                "[privacy.precondition] mean_share and directions_share leave nothing for training",
+            );
+        });
         if !(floor > 0.0 && floor <= 1.0) {
             let text = format!("[privacy.precondition] floor {floor} is not in (0, 1]");
             problems.add("privacy.precondition.floor", text);
@@ -157,11 +173,13 @@ impl Config {
             "privacy.precondition.rounds",
             "[privacy.precondition] rounds must be 1 to 64",
         );
-        problems.refuse(
-            self.privacy.epsilon.is_none(),
-            table,
-            "[privacy.precondition] needs [privacy] epsilon: its shares are of that target",
-        );
+        problems.relying_on(&["privacy.epsilon"], |problems| {
+            problems.refuse(
+                self.privacy.epsilon.is_none(),
+                table,
+                "[privacy.precondition] needs [privacy] epsilon: its shares are of that target",
+            );
+        });
         problems.refuse(
             !matches!(self.data.record, Record::Named(Named::Example)),
             table,
@@ -173,11 +191,13 @@ impl Config {
             "[privacy.precondition] is for sampling = \"poisson\", \"truncated\" or \"fixed\": epochs begin at the first \
              round of a run",
         );
-        problems.refuse(
-            self.model.input_norm.is_none(),
-            table,
-            "[privacy.precondition] needs [model] input_norm: the norm of inputs after whitening, for example 63",
-        );
+        problems.relying_on(&["model.input_norm"], |problems| {
+            problems.refuse(
+                self.model.input_norm.is_none(),
+                table,
+                "[privacy.precondition] needs [model] input_norm: the norm of inputs after whitening, for example 63",
+            );
+        });
         problems.refuse(
             self.model.kind == Kind::Cnn,
             table,
@@ -230,11 +250,10 @@ impl Config {
             let text = format!("[audit] canaries must be {MOST_CANARIES} or fewer");
             problems.add("audit.canaries", text);
         }
-        problems.refuse(
-            train.rounds.is_none() && train.epochs.is_none(),
-            "train",
-            "[train] needs rounds, or epochs",
-        );
+        problems.relying_on(&["train.rounds", "train.epochs"], |problems| {
+            let neither = train.rounds.is_none() && train.epochs.is_none();
+            problems.refuse(neither, "train", "[train] needs rounds, or epochs");
+        });
         problems.refuse(
             train.rounds.is_some() && train.epochs.is_some(),
             "train.epochs",
@@ -256,7 +275,9 @@ impl Config {
                 let text = format!(
                     "[train] epochs {epochs} is not above 0, or makes more than {MOST_ROUNDS:e} rounds"
                 );
-                problems.add("train.epochs", text);
+                problems.relying_on(&["data.records", "privacy.expected_batch"], |problems| {
+                    problems.add("train.epochs", text);
+                });
             }
         }
     }
@@ -285,11 +306,13 @@ impl Config {
     fn check_loss(&self, problems: &mut Problems) {
         let (train, classes) = (&self.train, self.data.classes.count());
         let number = self.data.label_bounds.is_some();
-        problems.refuse(
-            !number && train.huber.is_some(),
-            "train.huber",
-            "[train] huber is for a label that is a number, with [data] label_bounds",
-        );
+        problems.relying_on(&["data.label_bounds"], |problems| {
+            problems.refuse(
+                !number && train.huber.is_some(),
+                "train.huber",
+                "[train] huber is for a label that is a number, with [data] label_bounds",
+            );
+        });
         if let Some(huber) = train.huber.filter(|huber| !(*huber > 0.0 && huber.is_finite())) {
             problems.add("train.huber", format!("[train] huber {huber} is not a positive number"));
         }
@@ -303,7 +326,7 @@ impl Config {
                 if count != classes {
                     let text =
                         format!("[train] class_weights has {count} numbers, for {classes} classes");
-                    problems.add(place, text);
+                    problems.relying_on(&["data.classes"], |problems| problems.add(place, text));
                 }
                 let is_right = |weight: f32| weight > 0.0 && weight <= LARGEST_WEIGHT;
                 for weight in weights.iter().filter(|weight| !is_right(**weight)) {

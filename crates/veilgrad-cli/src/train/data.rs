@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use veilgrad_data::table::{Defect, Schema, Table, is_table};
-use veilgrad_data::{Array, DataError, Partition, RowRanges, ids, idx, npy};
+use veilgrad_data::{Array, DataError, Partition, RowRanges, double, ids, idx, npy};
 use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, MadeUp, Microbatch, Record, UserIds};
 use super::inputs::{Inputs, Rows, declared_shape, scale, shape};
 use super::schema::schema;
 use crate::error::Error;
+use crate::prediction::{Judgement, NumberJudgement};
 
 pub(crate) use share::{Process, Share, read as private};
 
@@ -21,6 +22,8 @@ pub(crate) use share::{Process, Share, read as private};
 pub(crate) struct Examples {
     scaled: Vec<f32>,
     labels: Vec<f32>,
+    /// The labels of **public** examples as they are in the file, if they are numbers; else empty.
+    numbers: Vec<f64>,
     /// The examples of each record; `None` if every example is a record.
     members: Option<Vec<Vec<u32>>>,
     /// The number of examples without a user, if records are users.
@@ -80,35 +83,33 @@ impl Examples {
         Ok(Inputs::new(declaration)?.outputs(&self.scaled, model, whitening, threads))
     }
 
-    /// The label of each **public** example: its class, NaN where it is none of the declared ones, or its scaled number.
+    /// The class of each **public** example; NaN where it is none of the declared ones.
     pub(crate) fn labels(&self) -> &[f32] {
         &self.labels
     }
 
-    /// The accuracy of a model on **public** examples.
+    /// The label of each **public** example, if it is a number, in its own unit and precision; NaN where it is not one.
+    pub(crate) fn numbers(&self) -> &[f64] {
+        &self.numbers
+    }
+
+    /// The accuracy of a model on **public** examples, as `evaluate` counts it. `None` if no example has both a declared class
+    /// and a prediction.
     pub(crate) fn accuracy(
         &self,
         declaration: &Declaration,
         model: &Model,
         whitening: Option<&Whitening>,
         threads: usize,
-    ) -> Result<f64, Error> {
+    ) -> Result<Option<f64>, Error> {
         let outputs = self.outputs(declaration, model, whitening, threads)?;
-        let classes = declaration.classes.count().max(1);
-        let rows = outputs.chunks_exact(classes).zip(&self.labels);
-        // As in training, an output that is among the largest is right.
-        let right = rows.filter(|(row, label)| {
-            let class = **label as usize;
-            let output = row.get(class).filter(|_| class as f32 == **label);
-            output.is_some_and(|output| row.iter().all(|other| other <= output))
-        });
-        Ok(right.count() as f64 / (self.labels.len() as f64).max(1.0))
+        Ok(Judgement::new(declaration.classes.count(), &outputs, &self.labels).accuracy())
     }
 }
 
 impl Examples {
-    /// The mean absolute error of a model on **public** examples, in the unit of the label. Examples whose label or
-    /// prediction is not a number are left out; `None` if these are all.
+    /// The mean absolute error of a model on **public** examples, in the unit of the label, as `evaluate` computes it. `None` if
+    /// no example has both a label and a prediction.
     pub(crate) fn mean_absolute_error(
         &self,
         declaration: &Declaration,
@@ -118,28 +119,8 @@ impl Examples {
     ) -> Result<Option<f64>, Error> {
         let Some(bounds) = declaration.label_bounds else { return Ok(None) };
         let outputs = self.outputs(declaration, model, whitening, threads)?;
-        let half = 0.5 * bounds[1] - 0.5 * bounds[0];
-        let errors = outputs.iter().zip(&self.labels).map(|(output, label)| {
-            // A prediction is within the bounds; the label need not be.
-            half * (f64::from(output.clamp(-1.0, 1.0)) - f64::from(*label)).abs()
-        });
-        let errors: Vec<f64> = errors.filter(|error| error.is_finite()).collect();
-        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-        Ok((!errors.is_empty()).then_some(mean))
+        Ok(NumberJudgement::new(bounds, &outputs, &self.numbers).mean_absolute_error())
     }
-}
-
-/// The prediction of a number, from an output of the model: scaled back to its bounds, and clamped to them.
-pub(crate) fn number(output: f32, [low, high]: [f64; 2]) -> Option<f64> {
-    let scaled = f64::from(output).clamp(-1.0, 1.0);
-    let value = (0.5 * low + 0.5 * high) + scaled * (0.5 * high - 0.5 * low);
-    (!output.is_nan()).then(|| value.clamp(low, high))
-}
-
-/// The label of a **public** example, scaled back to its unit; `None` if it is not a number.
-pub(crate) fn label_number(label: f32, [low, high]: [f64; 2]) -> Option<f64> {
-    let value = (0.5 * low + 0.5 * high) + f64::from(label) * (0.5 * high - 0.5 * low);
-    value.is_finite().then_some(value)
 }
 
 impl TrainingRecords {
@@ -201,6 +182,12 @@ pub(crate) fn private_and_public(
 ) -> Result<(Share, Public), Error> {
     let train = private(config, process)?;
     let public = Public { test: test(config)?, calibration: calibration(config)? };
+    check_apart(&train, &public, config)?;
+    Ok((train, public))
+}
+
+/// Refuses public examples that are the private ones.
+pub(crate) fn check_apart(train: &Share, public: &Public, config: &Config) -> Result<(), Error> {
     for (key, examples) in [("test", &public.test), ("calibration", &public.calibration)] {
         let Some(examples) = examples else { continue };
         if train.has_inputs_of(examples, config)? {
@@ -210,7 +197,7 @@ pub(crate) fn private_and_public(
             )));
         }
     }
-    Ok((train, public))
+    Ok(())
 }
 
 /// The private examples, as records of the declared unit.
@@ -220,6 +207,8 @@ fn train(config: &Config) -> Result<Examples, Error> {
 
 /// Groups private examples to records of the declared unit.
 fn into_units(config: &Config, mut examples: Examples) -> Result<Examples, Error> {
+    // Training takes scaled labels.
+    examples.numbers = Vec::new();
     if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
         let numbers: Vec<u32> = (0..).take(examples.labels.len()).collect();
         examples.members =
@@ -297,7 +286,8 @@ pub(crate) fn unlabelled(
     };
     let count = inputs.rows().len();
     let labels = vec![0.0; count];
-    Ok((Examples { scaled: inputs.values, labels, members: None, nameless: 0 }, ids))
+    let (scaled, numbers) = (inputs.values, Vec::new());
+    Ok((Examples { scaled, labels, numbers, members: None, nameless: 0 }, ids))
 }
 
 /// **Public** examples with their labels, to evaluate a model on. Labels are found as in training: in the column of a table
@@ -309,7 +299,7 @@ pub(crate) fn labelled(
     label: Option<&str>,
 ) -> Result<Examples, Error> {
     let label = label.or(declaration.label.as_deref());
-    let (scaled, labels) = if is_table(path) {
+    let (scaled, labels, numbers) = if is_table(path) {
         let label = label.ok_or_else(|| {
             Error::Usage(
                 "the model does not say which column is the label: pass --label".to_owned(),
@@ -318,7 +308,7 @@ pub(crate) fn labelled(
         let mut schema = schema(declaration);
         schema.label = label.to_owned();
         let table = schema.read(path).map_err(data_error)?;
-        (table.inputs.values, table.labels)
+        (table.inputs.values, table.labels, table.numbers)
     } else {
         if labels.is_none() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("npz"))
         {
@@ -326,15 +316,15 @@ pub(crate) fn labelled(
             return Err(Error::Usage(why.to_owned()));
         }
         let file = labels.unwrap_or(path);
-        let labels = label_array(declaration, file, label)?;
+        let (labels, numbers) = label_array(declaration, file, label)?;
         let inputs = public_inputs(declaration, path)?;
         if inputs.rows().len() != labels.len() {
             let cause = "has not as many labels as there are examples".to_owned();
             return Err(Error::Data { path: file.display().to_string(), cause });
         }
-        (inputs.values, labels)
+        (inputs.values, labels, numbers)
     };
-    Ok(Examples { scaled, labels, members: None, nameless: 0 })
+    Ok(Examples { scaled, labels, numbers, members: None, nameless: 0 })
 }
 
 /// The scaled inputs of **public** examples.
@@ -359,7 +349,7 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
     // A record with an unknown label contributes zero.
-    let labels = label_array(&declaration, file, name)?;
+    let (labels, numbers) = label_array(&declaration, file, name)?;
     let size = declared_shape(&declaration)?.iter().product();
     let mut inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
     if inputs.rows().len() != labels.len() {
@@ -367,22 +357,23 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
         return Err(Error::Data { path: file.display().to_string(), cause });
     }
     scale(&declaration, &mut inputs.values)?;
-    Ok(Examples { scaled: inputs.values, labels, members: None, nameless: 0 })
+    Ok(Examples { scaled: inputs.values, labels, numbers, members: None, nameless: 0 })
 }
 
-/// The labels of a file: classes as they are, numbers scaled so that their bounds become -1 and 1.
+/// The labels of a file: classes as they are, numbers scaled so that their bounds become -1 and 1, and unscaled.
 fn label_array(
     declaration: &Declaration,
     path: &Path,
     name: Option<&str>,
-) -> Result<Vec<f32>, Error> {
-    let mut labels = array(path, name, 1)?.values;
-    if let Some([low, high]) = declaration.label_bounds {
-        let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
-        let scaled = |label: f32| ((f64::from(label) - middle) / half) as f32;
-        labels.iter_mut().for_each(|label| *label = scaled(*label));
-    }
-    Ok(labels)
+) -> Result<(Vec<f32>, Vec<f64>), Error> {
+    let Some([low, high]) = declaration.label_bounds else {
+        return Ok((array(path, name, 1)?.values, Vec::new()));
+    };
+    let numbers = double::read(path, name).map_err(data_error)?;
+    let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
+    // Rounded to single precision first, as runs of earlier versions did.
+    let scaled = |label: &f64| ((f64::from(*label as f32) - middle) / half) as f32;
+    Ok((numbers.iter().map(scaled).collect(), numbers))
 }
 
 /// The rows of a file, of `width` numbers each.
@@ -476,7 +467,8 @@ impl From<Table> for Examples {
     fn from(table: Table) -> Self {
         let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
         let members = table.users.map(|users| group_by_user(&users));
-        Self { scaled: table.inputs.values, labels: table.labels, members, nameless }
+        let (scaled, labels, numbers) = (table.inputs.values, table.labels, table.numbers);
+        Self { scaled, labels, numbers, members, nameless }
     }
 }
 

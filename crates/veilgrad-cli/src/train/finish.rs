@@ -49,8 +49,13 @@ pub(crate) fn run(arguments: &Finish, common: &Common) -> Result<(), Error> {
             "the preconditioning of {here} is not done, so there is no model yet; go on with --resume"
         )));
     }
+    let (done, all) = (job.trainer.rounds(), job.rounds.count);
+    if done == 0 {
+        return Err(Error::Usage(format!(
+            "{here} has a checkpoint from before its first round, so there is no model yet; go on with --resume"
+        )));
+    }
     if !common.quiet {
-        let (done, all) = (job.trainer.rounds(), job.rounds.count);
         say(&format!("finishing {here} after {done} of {all} rounds\n"));
     }
     let public = public_examples(&kept.config)?;
@@ -139,7 +144,7 @@ pub(crate) fn complete(
             test_mean_absolute_error =
                 test.mean_absolute_error(&declaration, &model, whitening, threads)?;
         } else {
-            test_accuracy = Some(test.accuracy(&declaration, &model, whitening, threads)?);
+            test_accuracy = test.accuracy(&declaration, &model, whitening, threads)?;
         }
     }
     let mut report = report::of_run(&report::Facts {

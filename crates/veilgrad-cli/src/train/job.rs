@@ -213,23 +213,7 @@ impl Job {
 
     /// Refuses the budget of a dataset that is for another delta, unit or adjacency.
     pub(crate) fn check_terms(&self, budget: &Budget) -> Result<(), Error> {
-        let (name, ours) = (&budget.dataset, self.budget()?);
-        if budget.delta != self.delta {
-            return Err(Error::Usage(format!(
-                "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
-                budget.delta.get(),
-                self.delta.get()
-            )));
-        }
-        if (budget.unit, budget.adjacency) != (ours.unit, ours.adjacency) {
-            let terms = |budget: &Budget| format!("{} ({})", budget.unit, budget.adjacency.name());
-            return Err(Error::Ledger(StoreError::Refused(format!(
-                "the budget of {name:?} is for {}, and the run is for {}",
-                terms(budget),
-                terms(&ours)
-            ))));
-        }
-        Ok(())
+        check_terms(&self.config, self.delta, budget)
     }
 
     /// The header of a run with what is left of preconditioning and this many of the planned rounds of training.
@@ -261,6 +245,28 @@ impl Job {
     pub(crate) fn model(&self) -> Model {
         self.trainer.averaged_model().unwrap_or_else(|| self.trainer.model().clone())
     }
+}
+
+/// Refuses the budget of a dataset that is for another delta, unit or adjacency than a run.
+pub(crate) fn check_terms(config: &Config, delta: Delta, budget: &Budget) -> Result<(), Error> {
+    let name = &budget.dataset;
+    if budget.delta != delta {
+        return Err(Error::Usage(format!(
+            "the budget of {name:?} is for delta {:e}, and [privacy] delta is {:e}",
+            budget.delta.get(),
+            delta.get()
+        )));
+    }
+    let (unit, adjacency) = (build::unit(config).record(), config.privacy.adjacency);
+    if (budget.unit, budget.adjacency) != (unit, adjacency) {
+        return Err(Error::Ledger(StoreError::Refused(format!(
+            "the budget of {name:?} is for {} ({}), and the run is for {unit} ({})",
+            budget.unit,
+            budget.adjacency.name(),
+            adjacency.name()
+        ))));
+    }
+    Ok(())
 }
 
 /// The preconditioning of a configuration. Its shares are of the squared mu of one release to all records with the target's
@@ -299,7 +305,7 @@ pub(crate) fn precondition(
 }
 
 /// The noise multiplier of the configuration, or the one that its epsilon needs after the rounds before training.
-fn noise(
+pub(crate) fn noise(
     config: &Config,
     sampling: Sampling,
     delta: Delta,

@@ -21,7 +21,7 @@ mod precondition;
 mod progress;
 pub(crate) mod reference;
 mod schema;
-mod start;
+pub(crate) mod start;
 pub(crate) mod tune;
 pub(crate) mod vary;
 
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use veilgrad_accounting::{Tightest, Tuning};
-use veilgrad_events::{Folded, LedgerError, Rounds, Run, RunRounds};
+use veilgrad_events::{BandedStrategy, Folded, LedgerError, Rounds, Run, RunRounds};
 use veilgrad_ledger::{Begun, DatasetLedger, Ledger, Location, StoreError};
 use veilgrad_nn::{DriveError, Pace, TrainError, UnverifiedCheckpoint, drive};
 
@@ -230,15 +230,7 @@ impl Session<'_> {
             let what = format!("{rounds} rounds on all records: mean and {directions} directions");
             rows.insert(1, ("preconditioning", what));
         }
-        if job.config.privacy.correlated.is_some() {
-            let ratio = |ratio: f64| format!(", {ratio:.2} of the error of plain noise");
-            let what = job.correlated.as_ref().map_or_else(
-                || "plain noise is as good here, and is used".to_owned(),
-                |chosen| {
-                    let gain = chosen.error_ratio.map_or(String::new(), ratio);
-                    format!("over {} rounds{gain}", chosen.strategy.bands())
-                },
-            );
+        if let Some(what) = correlated::describe(&job.config, job.correlated.as_ref()) {
             rows.push(("correlated noise", what));
         }
         if let config::Record::MadeUp(made_up) = &job.config.data.record {
@@ -266,8 +258,16 @@ impl Session<'_> {
             let rounds = job.before.iter().chain([&job.rounds]);
             rows.extend(rounds.flat_map(|rounds| rounds.round.queries()).map(|query| {
                 let noise = claimed_noise_down(query.noise().get());
-                let clip = query.clip().get();
-                ("group", format!("{}: clip {clip}, noise {noise}", query.group()))
+                let (group, clip) = (query.group(), query.clip().get());
+                let correlated = match query.strategy().map_or(1, BandedStrategy::bands) {
+                    1 => String::new(),
+                    _ => {
+                        let last = job.rounds.count.saturating_sub(1);
+                        let on_sum = claimed_noise_down(query.noise_on_sum(last));
+                        format!(" for each turn of a record, {on_sum} on the sum of a round")
+                    }
+                };
+                ("group", format!("{group}: clip {clip}, noise {noise}{correlated}"))
             }));
         }
         rows.push(("ledger", self.ledger.to_string()));
@@ -332,6 +332,13 @@ impl Session<'_> {
                 return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
                     "the budget of {:?} has no room for the rest of the preconditioning and a round of training; the \
                      data was not opened",
+                    self.job.config.dataset()
+                ))));
+            }
+            if self.job.trainer.rounds() == 0 {
+                return Err(Error::Ledger(StoreError::BudgetExhausted(format!(
+                    "the budget of {:?} has no room for a round, and the checkpoint is from before the first one, so there \
+                     is no model; the data was not opened",
                     self.job.config.dataset()
                 ))));
             }
@@ -414,10 +421,12 @@ fn stopped(error: DriveError, place: &Place) -> Error {
     let saved = UnverifiedCheckpoint::read(&place.checkpoint()).and_then(|found| found.round());
     if let Ok(round) = saved {
         let here = place.0.display();
-        say(&format!(
-            "round {round} is saved in {here}: go on with --resume, or make its model with `veilgrad finish \
-             {here}`\n"
-        ));
+        // Before its first round, a run has no model.
+        let finish = match round {
+            0 => String::new(),
+            _ => format!(", or make its model with `veilgrad finish {here}`"),
+        };
+        say(&format!("round {round} is saved in {here}: go on with --resume{finish}\n"));
     }
     match error {
         // The data is open by now, so the exit code must not be that of a run refused before it started.

@@ -215,7 +215,9 @@ fn score(job: &Job, test: Option<&Examples>, accuracies: &[f64]) -> Result<f64, 
     };
     let (declaration, model, whitening) = (job.config.declaration(), job.model(), job.whitening());
     if declaration.label_bounds.is_none() {
-        return test.accuracy(&declaration, &model, whitening.as_ref(), job.threads);
+        let accuracy = test.accuracy(&declaration, &model, whitening.as_ref(), job.threads)?;
+        // A model without a prediction, as after a division by too little, is the worst.
+        return Ok(accuracy.unwrap_or(0.0));
     }
     let error = test.mean_absolute_error(&declaration, &model, whitening.as_ref(), job.threads)?;
     Ok(-error.unwrap_or(f64::INFINITY))

@@ -53,6 +53,15 @@ impl<'a> Rows<'a> {
         wanted: Option<&'a RowRanges>,
         found: &'a mut dyn FnMut(Defect),
     ) -> Result<Self, DataError> {
+        let user = schema.user.as_deref().filter(|_| labelled);
+        let label = Some(schema.label.as_str()).filter(|name| labelled && !name.is_empty());
+        let names = schema.columns.iter().map(|column| column.name.as_str());
+        let missing =
+            names.chain(label).chain(user).filter(|name| !header.iter().any(|cell| cell == name));
+        let missing: Vec<String> = missing.map(|name| format!("has no column {name:?}")).collect();
+        if !missing.is_empty() {
+            return Err(DataError::format(path, missing.join("; ")));
+        }
         let place = |name: &str| {
             let mut places = (0..).zip(header).filter(|(_, cell)| *cell == name);
             match (places.next(), places.next()) {
@@ -62,15 +71,11 @@ impl<'a> Rows<'a> {
             }
         };
         let columns = schema.columns.iter().map(|column| place(&column.name));
-        let user = schema.user.as_deref().filter(|_| labelled).map(place).transpose()?;
+        let user = user.map(place).transpose()?;
         Ok(Self {
             schema,
             columns: columns.collect::<Result<_, DataError>>()?,
-            label: if labelled && !schema.label.is_empty() {
-                Some(place(&schema.label)?)
-            } else {
-                None
-            },
+            label: label.map(place).transpose()?,
             user,
             users: HashMap::new(),
             row: 0,
@@ -79,6 +84,7 @@ impl<'a> Rows<'a> {
             table: Table {
                 inputs: Array { values: Vec::new(), shape: vec![schema.width()] },
                 labels: Vec::new(),
+                numbers: Vec::new(),
                 users: user.map(|_| Vec::new()),
                 user_names: Vec::new(),
             },
@@ -116,11 +122,12 @@ impl<'a> Rows<'a> {
             }
         }
         if let Some(place) = self.label {
-            let (label, rule) = schema.target.label(&cell(place));
+            let (label, number, rule) = schema.target.label(&cell(place));
             if let Some(rule) = rule {
                 defect(&schema.label, format!("{rule}: the example contributes zero"));
             }
             self.table.labels.push(label);
+            self.table.numbers.extend(number);
         }
         if let (Some(place), Some(numbers)) = (self.user, &mut self.table.users) {
             let name = cell(place).text().filter(|name| !name.is_empty());
@@ -148,6 +155,9 @@ impl<'a> Rows<'a> {
         table.inputs.values.extend(std::iter::repeat_n(f32::NAN, self.schema.width()));
         if self.label.is_some() {
             table.labels.push(f32::NAN);
+            if matches!(self.schema.target, Target::Number { .. }) {
+                table.numbers.push(f64::NAN);
+            }
         }
         if let Some(users) = &mut table.users {
             users.push(None);
@@ -188,19 +198,21 @@ fn scaled(value: f64, low: f64, high: f64) -> f64 {
 }
 
 impl Target {
-    /// The label in a cell, and the rule that the cell breaks, if it is not as declared.
-    fn label(&self, cell: &Value<'_>) -> (f32, Option<&'static str>) {
+    /// The label in a cell: the class or the scaled number, and the number itself, if it is one. The rule that the cell breaks,
+    /// if it is not as declared.
+    fn label(&self, cell: &Value<'_>) -> (f32, Option<f64>, Option<&'static str>) {
         match self {
             Self::Classes(classes) => {
                 let text = cell.text();
                 let class =
                     classes.iter().position(|class| Some(class.as_str()) == text.as_deref());
                 let rule = class.is_none().then_some("is none of the declared classes");
-                (class.map_or(f32::NAN, |class| class as f32), rule)
+                (class.map_or(f32::NAN, |class| class as f32), None, rule)
             }
             Self::Number { low, high } => {
-                let number = cell.number();
-                (scaled(number.unwrap_or(f64::NAN), *low, *high) as f32, number.err())
+                let found = cell.number();
+                let number = found.unwrap_or(f64::NAN);
+                (scaled(number, *low, *high) as f32, Some(number), found.err())
             }
         }
     }

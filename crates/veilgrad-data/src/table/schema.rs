@@ -108,6 +108,8 @@ pub struct Table {
     pub inputs: Array,
     /// The class index or the scaled number of each example; NaN where the label is none of the classes, or not a number.
     pub labels: Vec<f32>,
+    /// The label of each example as it is in the file, if labels are numbers; NaN where it is not one. Empty for classes.
+    pub numbers: Vec<f64>,
     /// The user index of each example, if the schema names users; `None` where the row names no user.
     pub users: Option<Vec<Option<u32>>>,
     /// The names of the users, by index. **Private**, if the table is.

@@ -169,10 +169,33 @@ impl SumQuery {
         self.clip
     }
 
-    /// `sigma_g`: the standard deviation of the noise on the sum.
+    /// `sigma_g`: the standard deviation of the noise that decides what the query costs. Without a strategy it is that of the
+    /// noise on the sum. With one it is that of the single Gaussian that measures a record once, over all rounds that it affects, and
+    /// the noise on the sum of a round is larger: see [`noise_on_sum`](Self::noise_on_sum).
     #[must_use]
     pub const fn noise(&self) -> NoiseStd {
         self.noise
+    }
+
+    /// The standard deviation of the noise on the sum of a round, the `round`-th of its segment from 0; for error bars, not for
+    /// accounting. It is that of [`noise`](Self::noise), unless noise is correlated between rounds; then it grows with the
+    /// number of rounds, towards a limit.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_events::{BandedStrategy, ClipNorm, IntegerGrid, SumQuery};
+    ///
+    /// let (clip, grid) = (ClipNorm::new(1.0)?, IntegerGrid::new(1 << 20, 32)?);
+    /// let strategy = BandedStrategy::new(1, vec![2, 1])?;
+    /// let query = SumQuery::correlated("g", clip, 1, grid, strategy)?;
+    /// // Entries 1 and 1/2: 5/4 of the variance, and as much of what 1, -1/2, 1/4, -1/8, ... make of it.
+    /// let ratio = query.noise_on_sum(100) / query.noise().get();
+    /// assert!((ratio - (5.0f64 / 4.0 * 4.0 / 3.0).sqrt()).abs() < 1e-12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn noise_on_sum(&self, round: u64) -> f64 {
+        self.noise.get() * self.strategy().map_or(1.0, |strategy| strategy.amplification(round))
     }
 
     /// The number of coordinates, if recorded.

@@ -1,5 +1,6 @@
 //! Banded strategies: how the noise of a round is correlated with that of earlier rounds.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct BandedStrategy {
     // Shared, because every query of a round holds the strategy.
     m: Arc<[u32]>,
 }
+
+/// Later coefficients of `1 / c` hardly change the noise of a round.
+const MOST_COEFFICIENTS: u64 = 10_000;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,6 +134,23 @@ impl BandedStrategy {
         let root = (self.squared_norm() as f64).sqrt();
         if self.bands() == 1 { root } else { root.next_up() }
     }
+
+    /// The standard deviation of the noise of the `round`-th round of a segment, from 0, over that of independent noise with the
+    /// same privacy: `|c|` times the norm of the first `round + 1` coefficients of `1 / c`.
+    pub(crate) fn amplification(&self, round: u64) -> f64 {
+        let one = f64::from(1u32 << self.p);
+        let c: Vec<f64> = self.m.iter().map(|entry| f64::from(*entry) / one).collect();
+        let feedback = c.get(1..).unwrap_or_default();
+        let mut latest: VecDeque<f64> = std::iter::once(1.0).collect();
+        let mut sum = 1.0;
+        for _ in 0..round.min(MOST_COEFFICIENTS) {
+            let next = -feedback.iter().zip(&latest).map(|(c, d)| c * d).sum::<f64>();
+            sum += next * next;
+            latest.push_front(next);
+            latest.truncate(feedback.len());
+        }
+        (c.iter().map(|c| c * c).sum::<f64>() * sum).sqrt()
+    }
 }
 
 impl TryFrom<RawStrategy> for BandedStrategy {
@@ -169,6 +190,19 @@ mod tests {
         }
         let too_many = vec![1; BandedStrategy::MAX_BANDS + 1];
         assert_eq!(BandedStrategy::new(0, too_many), Err(StrategyError::Bands(4097)));
+    }
+
+    /// Of entries 1 and 1/2, the coefficients of the inverse are 1, -1/2, 1/4, ...
+    #[test]
+    fn the_noise_of_a_round_is_that_of_the_coefficients_so_far() {
+        let strategy = BandedStrategy::new(1, vec![2, 1]).unwrap();
+        for round in 0..60 {
+            let squares = (1.0 - 0.25f64.powi(round + 1)) / 0.75;
+            let found = strategy.amplification(round as u64);
+            assert!((found - (1.25 * squares).sqrt()).abs() < 1e-14, "{round}: {found}");
+        }
+        let plain = BandedStrategy::new(12, vec![4096]).unwrap();
+        assert_eq!(plain.amplification(99), 1.0);
     }
 
     /// `r >= sqrt(s)` if and only if `r^2 >= s`; both are integers when `r` is scaled by 2^40, which keeps all its bits.

@@ -29,8 +29,6 @@ use failure::Failure;
 use hold::{SessionHold, hold_key};
 use session::{Session, decode_hex, number};
 
-/// The setting with which the server answers a commit after it is on disk.
-const ON_DISK: &str = "on";
 /// How many rows are read at once.
 const BATCH: usize = 4096;
 /// After how many charges with nobody in between the next one does not ask for the lock first, and how soon after the last
@@ -192,20 +190,11 @@ impl Postgres {
     /// Begins a charge: locks the head, and reads the first batch of new rows, in one message.
     fn begin(&mut self, known: u64) -> Result<Vec<Vec<String>>, Failure> {
         let begin = format!(
-            "{}SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved FROM veilgrad.lock_head(); {}",
-            self.begin_statements(),
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_backend_pid(), sequence, encode(hash, 'hex'), moved \
+             FROM veilgrad.lock_head(); {}",
             select_after(known)
         );
         self.session().run(&begin)
-    }
-
-    /// The statements with which the transaction of a charge begins.
-    fn begin_statements(&self) -> String {
-        format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO {}; SET LOCAL lock_timeout TO {}; ",
-            ON_DISK,
-            self.patience.as_millis().max(1)
-        )
     }
 }
 
@@ -293,9 +282,10 @@ impl Store for Postgres {
         let events: Vec<String> =
             rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
         let host = self.session().host.replace('\'', "''");
-        let begin = if self.locked { String::new() } else { self.begin_statements() };
+        // A statement outside a transaction is one of its own, with the same answer after its commit.
+        let end = if self.locked { "; COMMIT" } else { "" };
         let commit = format!(
-            "{begin}SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'); COMMIT",
+            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'){end}",
             events.join(","),
             head.hash
         );

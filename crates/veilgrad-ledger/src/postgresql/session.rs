@@ -13,10 +13,12 @@ use crate::location::PostgresUrl;
 
 /// The version of the tables that this code understands.
 const VERSION: &str = "1";
-/// How long the server keeps the lock for a client that has stopped, and when it looks whether hosts are there.
+/// The kind of transactions, how long the server keeps the lock for a client that has stopped, and when it looks whether
+/// hosts are there.
 const SETTINGS: &str = "SET idle_in_transaction_session_timeout TO '120s'; SET tcp_keepalives_idle TO 20; SET \
                         tcp_keepalives_interval TO 10; SET tcp_keepalives_count TO 3; SET client_min_messages TO error; SET \
-                        standard_conforming_strings TO on; SELECT pg_backend_pid()";
+                        standard_conforming_strings TO on; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ \
+                        COMMITTED, READ WRITE; SELECT pg_backend_pid()";
 
 /// A connection.
 pub(super) struct Session {
@@ -44,12 +46,13 @@ impl Session {
             holds: BTreeSet::new(),
         };
         session.client = Some(connect::connect(address, patience)?);
-        session.prepare()?;
+        session.prepare(patience)?;
         Ok(session)
     }
 
-    fn prepare(&mut self) -> Result<(), StoreError> {
-        let rows = self.run(SETTINGS).map_err(|failure| failure.error(&self.address))?;
+    fn prepare(&mut self, patience: Duration) -> Result<(), StoreError> {
+        let wait = format!("SET lock_timeout TO {}; ", patience.as_millis().max(1));
+        let rows = self.run(&(wait + SETTINGS)).map_err(|failure| failure.error(&self.address))?;
         self.process = rows.into_iter().flatten().next().unwrap_or_default();
         Ok(())
     }
@@ -64,7 +67,7 @@ impl Session {
             match connect::connect(&self.address, left.max(Duration::from_millis(10))) {
                 Ok(client) => {
                     self.client = Some(client);
-                    return self.prepare();
+                    return self.prepare(patience);
                 }
                 Err(StoreError::Server(why) | StoreError::Busy(why)) if left.is_zero() => {
                     return Err(StoreError::Busy(format!("its server cannot be reached: {why}")));

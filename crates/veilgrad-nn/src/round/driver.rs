@@ -201,7 +201,8 @@ where
 /// Rounds that were charged but not run stay charged.
 ///
 /// # Errors
-/// When the budget does not cover the next block (no data is read for it), the ledger stays busy, or anything fails.
+/// When there are more rounds than correlated noise was planned for (nothing is charged then), the budget does not cover the next
+/// block (no data is read for it), the ledger stays busy, or anything fails.
 ///
 /// # Example
 /// ```
@@ -247,6 +248,7 @@ pub fn drive<D: ?Sized, T: Trains<D>, S: LedgerStore>(
     pace: &Pace,
     hooks: &mut impl Hooks<T, S>,
 ) -> Result<u64, DriveError> {
+    trainer.engine().check_rounds(pace.rounds)?;
     let mut driver = Driver {
         trainer,
         run,

@@ -90,7 +90,7 @@ impl<M: Send> Engine<M> {
     /// An engine for this plan and the vectors of a model.
     ///
     /// # Errors
-    /// When the plan's groups do not fit the vectors.
+    /// When the plan's groups do not fit the vectors, or 64 bits may not hold its correlated noise.
     pub fn new(
         training: TrainingPlan,
         vectors: Vectors,
@@ -108,6 +108,10 @@ impl<M: Send> Engine<M> {
             count => Some(CanaryLane::new(count).map_err(NoiseError::Random)?),
         };
         let (plan, groups) = training.resolve(&vectors, lane.as_ref())?;
+        if let Some((_, rounds)) = &training.correlated {
+            // A strategy that 64 bits cannot hold is refused here, before any round is charged.
+            CorrelatedNoise::new(&plan, *rounds)?;
+        }
         let metrics = training.metrics().cloned().collect();
         let dropouts = training.answering.map(Dropouts::new);
         let (workers, estimates) = (Vec::new(), None);
@@ -133,6 +137,14 @@ impl<M: Send> Engine<M> {
     /// Shares the records of all later rounds with other processes. No result depends on their number.
     pub fn share_with(&mut self, peers: Box<dyn Peers>) {
         self.peers = Some(peers);
+    }
+
+    /// Refuses more rounds than correlated noise was planned for, before any of them is charged.
+    pub(super) fn check_rounds(&self, rounds: u64) -> Result<(), TrainError> {
+        match self.training.correlated {
+            Some((_, most)) if rounds > most => Err(NoiseError::SegmentEnd(most).into()),
+            _ => Ok(()),
+        }
     }
 
     /// The header of a run: the record unit, the adjacency, and whether records are proven to be isolated.

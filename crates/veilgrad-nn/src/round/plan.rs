@@ -177,7 +177,7 @@ impl TrainingPlan {
     ///
     /// # Guarantee
     /// As for [`CorrelatedNoise`](veilgrad_mechanism::CorrelatedNoise): past noise is never saved, so that a resumed run begins a
-    /// new segment, and is charged for it.
+    /// new segment, and is charged for it. A trainer with a strategy that amplifies noise beyond 64 bits cannot be made.
     ///
     /// # Example
     /// ```

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from logging import WARNING
 
+import httpx
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
-#: What decoding can raise. Errors of the network are not among them: they end the run, which can be continued.
-UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError)
+#: Errors of the network end the run, which can be continued. Every other error comes from the reply that is asked for.
+NETWORK = (httpx.TransportError, OSError)
 
 
 def send_and_receive(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
     """Sends messages and returns the replies that are there before the deadline.
 
-    Unlike `Grid.send_and_receive`, it goes on without a reply that Flower cannot decode, and looks more often at first.
+    Every reply is asked for alone: Flower forgets all replies that it hands over together, before it decodes them, so that
+    one that cannot be decoded would remove those of other users. Such a reply counts as none, and nothing tells that it came.
     """
     if not messages:
         return []
@@ -26,9 +25,13 @@ def send_and_receive(grid: Grid, messages: list[Message], timeout: float) -> lis
     deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
     replies: list[Message] = []
     while pending:
-        found, broken = _pull(grid, pending)
-        replies += found
-        pending -= broken | {reply.metadata.reply_to_message_id for reply in found}
+        for identity in sorted(pending):
+            found = _pull(grid, identity)
+            if found is None:
+                continue
+            pending.remove(identity)
+            # What a message says of itself is the client's word: it answers the invitation that was asked for, or none.
+            replies += [reply for reply in found if reply.metadata.reply_to_message_id == identity][:1]
         left = deadline - time.monotonic()
         if left <= 0:
             break
@@ -38,17 +41,11 @@ def send_and_receive(grid: Grid, messages: list[Message], timeout: float) -> lis
     return replies
 
 
-def _pull(grid: Grid, pending: Collection[str]) -> tuple[list[Message], set[str]]:
-    """The replies that are there, and the invitations whose replies cannot be decoded."""
+def _pull(grid: Grid, identity: str) -> list[Message] | None:
+    """What came as the reply to an invitation: nothing if it cannot be decoded; `None` if it is not there yet."""
     try:
-        return list(grid.pull_messages(pending)), set()
-    except UNDECODABLE:
-        log(WARNING, "a reply could not be decoded and counts as zero")
-    found: list[Message] = []
-    broken: set[str] = set()
-    for identity in pending:
-        try:
-            found += grid.pull_messages([identity])
-        except UNDECODABLE:
-            broken.add(identity)
-    return found, broken
+        return list(grid.pull_messages([identity])) or None
+    except NETWORK:
+        raise
+    except Exception:
+        return []

@@ -14,9 +14,16 @@ app = ClientApp()
 BEHAVIOUR = {
     0: ("honest", "honest", "honest"),
     1: ("NaN", "1e30", "honest"),
-    2: ("zero", "crash", "wrong shape"),
-    3: ("missing array", "NaN", "1e30"),
+    2: ("zero", "crash", "garbage"),
+    3: ("missing array", "wrong shape", "1e30"),
 }
+
+
+class Garbage(MetricRecord):
+    """A record whose last byte promises more bytes, so that it cannot be decoded."""
+
+    def deflate(self) -> bytes:
+        return MetricRecord({"num-examples": 5}).deflate()[:-1] + b"\xff"
 
 
 @app.train()
@@ -38,4 +45,5 @@ def train(message: Message, context: Context) -> Message:
     if kind == "missing array":
         del arrays["b"]
     record = ArrayRecord({name: Array(values) for name, values in arrays.items()})
-    return Message(RecordDict({"arrays": record, "metrics": MetricRecord({"num-examples": 5})}), reply_to=message)
+    metrics = Garbage({}) if kind == "garbage" else MetricRecord({"num-examples": 5})
+    return Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)

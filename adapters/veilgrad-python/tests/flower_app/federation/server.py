@@ -23,10 +23,11 @@ def main(grid: Grid, context: Context) -> None:
         run=directory,
         rounds=int(context.run_config["rounds"]),
         expected_users=4,
-        sample_rate=0.9,
+        sample_rate=1.0,
         clip=1.0,
-        noise_multiplier=1.0,
-        budget=(100.0, DELTA),
+        # So little noise that the model shows who has contributed.
+        noise_multiplier=1e-3,
+        budget=(1e12, DELTA),
         adaptive=Adaptive(),
         weight_bound=10,
         denominator="private-count",
@@ -39,6 +40,7 @@ def main(grid: Grid, context: Context) -> None:
     found = {
         "finite": bool(np.isfinite(values).all()),
         "norm": float(np.linalg.norm(values)),
+        "bias": result.arrays["b"].numpy().tolist(),
         "planned": strategy.planned_epsilon(DELTA),
         "claimed": strategy.claim().epsilon,
         "metrics": {str(number): dict(metrics) for number, metrics in result.train_metrics_clientapp.items()},

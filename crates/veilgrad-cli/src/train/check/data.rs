@@ -36,7 +36,9 @@ impl Config {
             for name in names.filter(|name| !header.contains(name)) {
                 let count = header.len();
                 let text = format!("[data] header, of {count} names, has no column {name:?}");
-                problems.add("data.header", text);
+                problems.relying_on(&["data.label", "data.record"], |problems| {
+                    problems.add("data.header", text);
+                });
             }
         }
         data.check_apart(|public, private| public == private, problems);
@@ -55,50 +57,58 @@ impl Config {
         for (key, given) in
             [("delimiter", data.delimiter.is_some()), ("header", data.header.is_some())]
         {
-            problems.refuse(
-                given && !is_text(&data.train),
-                &format!("data.{key}"),
-                "[data] delimiter and header are for .csv and .tsv files",
-            );
+            problems.relying_on(&["data.train"], |problems| {
+                problems.refuse(
+                    given && !is_text(&data.train),
+                    &format!("data.{key}"),
+                    "[data] delimiter and header are for .csv and .tsv files",
+                );
+            });
         }
         problems.refuse(
             data.calibration.is_some() && data.label_bounds.is_some(),
             "data.calibration",
             "[data] calibration is for classes: a label that is a number has no probability",
         );
-        problems.refuse(
-            data.calibration.is_none() && data.calibration_labels.is_some(),
-            "data.calibration_labels",
-            "[data] calibration_labels are those of [data] calibration, which is missing",
-        );
-        problems.refuse(
-            data.test.is_none() && data.test_labels.is_some(),
-            "data.test_labels",
-            "[data] test_labels are those of [data] test, which is missing",
-        );
-        match is_table(&data.train) {
+        problems.relying_on(&["data.calibration"], |problems| {
+            problems.refuse(
+                data.calibration.is_none() && data.calibration_labels.is_some(),
+                "data.calibration_labels",
+                "[data] calibration_labels are those of [data] calibration, which is missing",
+            );
+        });
+        problems.relying_on(&["data.test"], |problems| {
+            problems.refuse(
+                data.test.is_none() && data.test_labels.is_some(),
+                "data.test_labels",
+                "[data] test_labels are those of [data] test, which is missing",
+            );
+        });
+        // The name of the training file says which keys are needed.
+        problems.relying_on(&["data.train"], |problems| match is_table(&data.train) {
             true => self.check_table(problems),
             false => self.check_arrays(problems),
-        }
+        });
     }
 
     fn check_table(&self, problems: &mut Problems) {
         let data = &self.data;
-        problems.refuse(
-            data.label.is_none(),
-            "data",
-            "[data] label is missing: which column is the label?",
-        );
+        problems.relying_on(&["data.label"], |problems| {
+            let text = "[data] label is missing: which column is the label?";
+            problems.refuse(data.label.is_none(), "data", text);
+        });
         problems.refuse(
             matches!(data.record, Record::UserIds(_)),
             "data.record",
             "[data] record: user_ids is for arrays; name the column of a table with user = \"column\"",
         );
-        problems.refuse(
-            data.columns.is_empty(),
-            "data",
-            "[[data.columns]] are missing: name the columns to use, with bounds or categories",
-        );
+        problems.relying_on(&["data.columns"], |problems| {
+            problems.refuse(
+                data.columns.is_empty(),
+                "data",
+                "[[data.columns]] are missing: name the columns to use, with bounds or categories",
+            );
+        });
     }
 
     fn check_arrays(&self, problems: &mut Problems) {
@@ -117,37 +127,41 @@ impl Config {
             "data.record",
             "[data] record: users are named by a column of a table; for arrays, give user_ids = \"file\"",
         );
-        problems.refuse(
-            self.ids_in_archive()
-                && data.arrays.as_ref().is_none_or(|arrays| arrays.users.is_none()),
-            "data.record",
-            "[data] record: user_ids is an .npz file: name the array of ids with arrays = { users = \"name\", ... }",
-        );
-        problems.refuse(
-            data.shape.is_none(),
-            "data",
-            "[data] shape is missing: the shape of an example is declared, not read from private data",
-        );
-        problems.refuse(
-            data.bounds.is_none(),
-            "data",
-            "[data] bounds is missing: the range of numbers is declared, not read from private data",
-        );
-        problems.refuse(
-            without_labels(&data.labels),
-            "data",
-            "[data] labels is missing: where are the labels?",
-        );
-        problems.refuse(
-            data.test.is_some() && without_labels(&data.test_labels),
-            "data.test",
-            "[data] test_labels is missing: where are the labels?",
-        );
-        problems.refuse(
-            data.calibration.is_some() && without_labels(&data.calibration_labels),
-            "data.calibration",
-            "[data] calibration_labels is missing: where are the labels?",
-        );
+        problems.relying_on(&["data.arrays"], |problems| {
+            problems.refuse(
+                self.ids_in_archive()
+                    && data.arrays.as_ref().is_none_or(|arrays| arrays.users.is_none()),
+                "data.record",
+                "[data] record: user_ids is an .npz file: name the array of ids with arrays = { users = \"name\", ... }",
+            );
+        });
+        problems.relying_on(&["data.shape"], |problems| {
+            problems.refuse(
+                data.shape.is_none(),
+                "data",
+                "[data] shape is missing: the shape of an example is declared, not read from private data",
+            );
+        });
+        problems.relying_on(&["data.bounds"], |problems| {
+            problems.refuse(
+                data.bounds.is_none(),
+                "data",
+                "[data] bounds is missing: the range of numbers is declared, not read from private data",
+            );
+        });
+        problems.relying_on(&["data.labels", "data.arrays"], |problems| {
+            let text = "[data] labels is missing: where are the labels?";
+            problems.refuse(without_labels(&data.labels), "data", text);
+        });
+        for (key, file, labels) in [
+            ("test", &data.test, &data.test_labels),
+            ("calibration", &data.calibration, &data.calibration_labels),
+        ] {
+            let (place, wrong) = (format!("data.{key}"), file.is_some() && without_labels(labels));
+            let text = format!("[data] {key}_labels is missing: where are the labels?");
+            let keys = [format!("{place}_labels"), "data.arrays".to_owned()];
+            problems.relying_on(&keys, |problems| problems.refuse(wrong, &place, text));
+        }
     }
 
     /// Whether the ids of users are an array among others.
@@ -207,7 +221,10 @@ impl Data {
                     "[data] {public_key} is the private file of [data] {private_key}: what is printed about a \
                      public test set would be about private records; name another file, or none"
                 );
-                problems.add(format!("data.{public_key}"), text);
+                let private = format!("data.{}", private_key.replace(": ", "."));
+                problems.relying_on(&[private], |problems| {
+                    problems.add(format!("data.{public_key}"), text);
+                });
             }
         }
         if let (Some(calibration), Some(test)) = (&self.calibration, &self.test)

@@ -40,7 +40,8 @@ impl Declaration {
         if let Some(name) = repeated(self.columns.iter().map(|column| &column.name)) {
             let second = self.columns.iter().rposition(|column| column.name == name).unwrap_or(0);
             let place = format!("data.columns[{}].name", second + 1);
-            problems.add(place, format!("[[data.columns]] has {name:?} twice"));
+            let text = format!("[[data.columns]] has {name:?} twice");
+            problems.relying_on(&self.column_names(), |problems| problems.add(place, text));
         }
         for (number, column) in (1..).zip(&self.columns) {
             column.check(&format!("data.columns[{number}]"), problems);
@@ -62,11 +63,17 @@ impl Declaration {
         self.model.check(problems);
     }
 
+    /// The places of the names of columns.
+    fn column_names(&self) -> Vec<String> {
+        (1..=self.columns.len()).map(|number| format!("data.columns[{number}].name")).collect()
+    }
+
     /// The label: one of several classes, or a number.
     fn check_label(&self, problems: &mut Problems) {
         match (self.classes.is_empty(), self.label_bounds) {
-            (true, None) => problems
-                .add("data", "[data] needs classes, or label_bounds if the label is a number"),
+            (true, None) => problems.relying_on(&["data.classes", "data.label_bounds"], |found| {
+                found.add("data", "[data] needs classes, or label_bounds if the label is a number");
+            }),
             (false, Some(_)) => problems
                 .add("data.label_bounds", "[data] has both classes and label_bounds; give one"),
             _ => {}
@@ -102,7 +109,8 @@ impl Declaration {
         for column in self.columns.iter().filter(|column| !header.contains(&column.name)) {
             let (name, count) = (&column.name, header.len());
             let text = format!("[data] header, of {count} names, has no column {name:?}");
-            problems.add("data.header", text);
+            let add = |problems: &mut Problems| problems.add("data.header", text);
+            problems.relying_on(&self.column_names(), add);
         }
     }
 
@@ -119,7 +127,9 @@ impl Declaration {
             () => return,
         };
         let text = format!("column {:?}: embedding {wrong}", column.name);
-        problems.add(format!("data.columns[{number}].embedding"), text);
+        problems.relying_on(&["model.kind"], |problems| {
+            problems.add(format!("data.columns[{number}].embedding"), text);
+        });
     }
 
     fn check_augment(&self, problems: &mut Problems) {
@@ -136,15 +146,20 @@ impl Declaration {
                 let text = format!(
                     "[model.augment] {key} must be 1 to {all}, the copies with this shift and flip"
                 );
-                problems.add(format!("model.augment.{key}"), text);
+                let keys = ["model.augment.shift", "model.augment.flip", "model.augment.copies"];
+                problems.relying_on(&keys, |problems| {
+                    problems.add(format!("model.augment.{key}"), text);
+                });
             }
         }
         let images = matches!(self.shape.as_deref(), Some([_, _] | [_, _, _]));
-        problems.refuse(
-            !(images && self.columns.is_empty()),
-            "model.augment",
-            "[model.augment] needs images: [data] shape = [rows, columns] or [rows, columns, colours]",
-        );
+        problems.relying_on(&["data.shape"], |problems| {
+            problems.refuse(
+                !(images && self.columns.is_empty()),
+                "model.augment",
+                "[model.augment] needs images: [data] shape = [rows, columns] or [rows, columns, colours]",
+            );
+        });
     }
 }
 
@@ -156,12 +171,14 @@ impl Column {
             let text = format!("column {name:?}: categories has {word:?} twice");
             problems.add(key("categories"), text);
         }
-        if let Some(text) = self.wrong_missing() {
-            problems.add(key("missing"), format!("column {name:?}: missing {text}"));
-        }
-        if let Some(text) = self.wrong_embedding() {
-            problems.add(key("embedding"), format!("column {name:?}: embedding {text}"));
-        }
+        problems.relying_on(&[key("categories")], |problems| {
+            if let Some(text) = self.wrong_missing() {
+                problems.add(key("missing"), format!("column {name:?}: missing {text}"));
+            }
+            if let Some(text) = self.wrong_embedding() {
+                problems.add(key("embedding"), format!("column {name:?}: embedding {text}"));
+            }
+        });
         match (&self.bounds, &self.categories) {
             (Some(bounds), None) if !ascend(*bounds) => {
                 problems.add(key("bounds"), format!("column {name:?}: bounds must ascend"));
@@ -176,7 +193,9 @@ impl Column {
                 let text = format!(
                     "column {name:?} needs bounds, or categories, declared: they are not inferred from private data"
                 );
-                problems.add(place, text);
+                problems.relying_on(&[key("bounds"), key("categories")], |problems| {
+                    problems.add(place, text);
+                });
             }
         }
     }

@@ -22,19 +22,20 @@ impl Config {
             ("train.simulate", train.simulate.is_some()),
         ] {
             let (table, name) = key.split_once('.').unwrap_or(("", key));
-            problems.refuse(
-                given && !users,
-                key,
-                format!("[{table}] {name} is for records that are users: set [data] record"),
-            );
+            let text = format!("[{table}] {name} is for records that are users: set [data] record");
+            problems.relying_on(&["data.record"], |problems| {
+                problems.refuse(given && !users, key, text);
+            });
         }
-        problems.refuse(
-            privacy.sampling == Sampling::Fixed && privacy.adjacency == Adjacency::AddRemove,
-            "privacy.sampling",
-            "[privacy] sampling = \"fixed\" needs adjacency = \"replace-one\" or \"zero-out\": under add-remove the number of \
-             records is private, and whoever leaves is replaced in the batch, so that a sum moves by twice its clip norm; \
-             or use sampling = \"poisson\"",
-        );
+        problems.relying_on(&["privacy.adjacency"], |problems| {
+            problems.refuse(
+                privacy.sampling == Sampling::Fixed && privacy.adjacency == Adjacency::AddRemove,
+                "privacy.sampling",
+                "[privacy] sampling = \"fixed\" needs adjacency = \"replace-one\" or \"zero-out\": under add-remove the \
+                 number of records is private, and whoever leaves is replaced in the batch, so that a sum moves by twice its \
+                 clip norm; or use sampling = \"poisson\"",
+            );
+        });
         if let Some(weights) = privacy.weights {
             check_weights(weights, privacy.denominator.is_some(), problems);
         }
@@ -94,7 +95,9 @@ impl Config {
         }
         for clip in clips.into_iter().filter(|clip| *clip < floor) {
             let text = format!("{label} floor {floor} is above the clip norm {clip}");
-            problems.add(place("floor"), text);
+            problems.relying_on(&["privacy.clip", "privacy.groups"], |problems| {
+                problems.add(place("floor"), text);
+            });
         }
     }
 
@@ -106,7 +109,8 @@ impl Config {
                 "{label} users is {users}, and [data] records is {}: made-up users are all records",
                 self.data.records
             );
-            problems.add(place("users"), text);
+            let add = |problems: &mut Problems| problems.add(place("users"), text);
+            problems.relying_on(&["data.records"], add);
         }
         problems.refuse(
             users > MOST_USERS,
@@ -118,22 +122,24 @@ impl Config {
             &place("partition"),
             format!("{label} the label is a number: partition must be \"uniform\""),
         );
-        problems.refuse(
-            made_up.concentration.is_some() && made_up.partition != Partition::Dirichlet,
-            &place("concentration"),
-            format!("{label} concentration is for partition = \"dirichlet\""),
-        );
+        problems.relying_on(&[place("partition")], |problems| {
+            problems.refuse(
+                made_up.concentration.is_some() && made_up.partition != Partition::Dirichlet,
+                &place("concentration"),
+                format!("{label} concentration is for partition = \"dirichlet\""),
+            );
+            problems.refuse(
+                made_up.classes_per_user.is_some() && made_up.partition != Partition::ByClass,
+                &place("classes_per_user"),
+                format!("{label} classes_per_user is for partition = \"by-class\""),
+            );
+        });
         if let Some(found) =
             made_up.concentration.filter(|found| !(*found >= 1e-3 && *found <= 1e6))
         {
             let text = format!("{label} concentration {found} is not in [0.001, 1e6]");
             problems.add(place("concentration"), text);
         }
-        problems.refuse(
-            made_up.classes_per_user.is_some() && made_up.partition != Partition::ByClass,
-            &place("classes_per_user"),
-            format!("{label} classes_per_user is for partition = \"by-class\""),
-        );
         problems.refuse(
             made_up.classes_per_user.is_some_and(|classes| classes.get() > MOST_CLASSES),
             &place("classes_per_user"),
@@ -153,15 +159,17 @@ fn check_weights(weights: Weights, private_denominator: bool, problems: &mut Pro
             "{label} expected is for a public denominator, and [privacy] denominator is private"
         ),
     );
-    problems.refuse(
-        !private_denominator && expected.is_none(),
-        "privacy.weights",
-        format!(
-            "{label} needs expected, the public mean weight of a user, or [privacy] denominator"
-        ),
-    );
+    problems.relying_on(&[place, "privacy.denominator"], |problems| {
+        problems.refuse(
+            !private_denominator && expected.is_none(),
+            "privacy.weights",
+            format!(
+                "{label} needs expected, the public mean weight of a user, or [privacy] denominator"
+            ),
+        );
+    });
     if let Some(expected) = expected.filter(|expected| !(*expected > 0.0 && *expected <= bound)) {
-        problems
-            .add(place, format!("{label} expected {expected} is not in (0, {bound}], up to bound"));
+        let text = format!("{label} expected {expected} is not in (0, {bound}], up to bound");
+        problems.relying_on(&["privacy.weights.bound"], |problems| problems.add(place, text));
     }
 }

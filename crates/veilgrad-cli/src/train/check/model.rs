@@ -26,11 +26,13 @@ impl Model {
             let text = format!("[model] input_norm {norm} is not in (0, 1e6]");
             problems.add("model.input_norm", text);
         }
-        problems.refuse(
-            self.kind == Kind::Mlp && self.hidden.is_empty(),
-            "model.kind",
-            "[model] kind = \"mlp\" needs hidden = [widths]",
-        );
+        problems.relying_on(&["model.hidden"], |problems| {
+            problems.refuse(
+                self.kind == Kind::Mlp && self.hidden.is_empty(),
+                "model.kind",
+                "[model] kind = \"mlp\" needs hidden = [widths]",
+            );
+        });
         self.check_layers(problems);
         let without_hidden = matches!(self.kind, Kind::Linear | Kind::Layers);
         for (key, useless) in [
@@ -41,7 +43,9 @@ impl Model {
             ("features", self.kind == Kind::Cnn && self.features != Features::None),
         ] {
             let text = format!("[model] {key} is not for this kind of model");
-            problems.refuse(useless, &format!("model.{key}"), text);
+            problems.relying_on(&["model.kind"], |problems| {
+                problems.refuse(useless, &format!("model.{key}"), text);
+            });
         }
     }
 
@@ -50,7 +54,7 @@ impl Model {
         if self.kind == Kind::Layers && !(1..=MOST_LAYERS).contains(&self.layers.len()) {
             let text =
                 format!("[model] kind = \"layers\" needs 1 to {MOST_LAYERS} of [[model.layers]]");
-            problems.add("model.kind", text);
+            problems.relying_on(&["model.layers"], |problems| problems.add("model.kind", text));
         }
         for (number, layer) in (1..).zip(&self.layers) {
             let widths = match *layer {
@@ -83,15 +87,17 @@ impl Model {
             let text = format!("[model] init_sha256 {hash:?} is not 64 hexadecimal digits");
             problems.add("model.init_sha256", text);
         }
-        problems.refuse(
-            self.init.is_none() && self.init_sha256.is_some(),
-            "model.init_sha256",
-            "[model] init_sha256 is that of [model] init, which is missing",
-        );
-        problems.refuse(
-            self.init.is_none() && !self.fresh.is_empty(),
-            "model.fresh",
-            "[model] fresh is for [model] init: without it, every parameter starts afresh",
-        );
+        problems.relying_on(&["model.init"], |problems| {
+            problems.refuse(
+                self.init.is_none() && self.init_sha256.is_some(),
+                "model.init_sha256",
+                "[model] init_sha256 is that of [model] init, which is missing",
+            );
+            problems.refuse(
+                self.init.is_none() && !self.fresh.is_empty(),
+                "model.fresh",
+                "[model] fresh is for [model] init: without it, every parameter starts afresh",
+            );
+        });
     }
 }

@@ -18,8 +18,8 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Repair {
     Remove(Vec<Step>),
-    /// Sets the value that the reference has as an example.
-    Set(Vec<Step>, &'static str),
+    /// Sets a value, written as in a configuration.
+    Set(Vec<Step>, String),
 }
 
 /// What a walk over a configuration found.
@@ -27,7 +27,7 @@ pub(super) enum Repair {
 pub(super) struct Shape {
     pub(super) problems: Vec<Problem>,
     pub(super) repairs: Vec<Repair>,
-    /// Words that other problems are taken for consequences of: keys that are wrong or missing.
+    /// The places of values that are wrong or missing. Other problems may be consequences of these.
     pub(super) doubtful: Vec<String>,
     pub(super) lines: Lines,
 }
@@ -89,8 +89,8 @@ impl Walk<'_> {
         text: String,
         suggestion: Option<String>,
     ) {
-        let key = place(steps);
-        self.shape.problems.push(Problem { line, key, text, suggestion });
+        let problem = Problem::new(place(steps), text);
+        self.shape.problems.push(Problem { line, suggestion, ..problem });
     }
 
     fn root(&mut self, root: &DeTable<'_>) {
@@ -119,9 +119,8 @@ impl Walk<'_> {
                     )),
                 };
             self.add(&steps, line, format!("{name} is not a table of a configuration"), suggestion);
-            self.shape
-                .doubtful
-                .extend([name.to_owned()].into_iter().chain(known.map(str::to_owned)));
+            self.shape.doubtful.push(name.to_owned());
+            self.shape.doubtful.extend(known.map(str::to_owned));
             self.shape.repairs.push(Repair::Remove(steps));
         }
         for (path, required) in ROOT {
@@ -134,8 +133,7 @@ impl Walk<'_> {
                 self.repair(&[steps.clone(), vec![Step::Key(key.name.to_owned())]].concat(), key);
             }
             // Nothing is known about what else would be in it.
-            self.shape.doubtful.push(format!("[{path}]"));
-            self.shape.doubtful.extend(declared.keys.iter().map(|key| key.name.to_owned()));
+            self.shape.doubtful.push(path.to_owned());
         }
     }
 
@@ -149,13 +147,20 @@ impl Walk<'_> {
         line: Option<usize>,
     ) {
         let kind_key = declared.keys.iter().find(|key| key.name == "kind");
-        let kind = found.iter().find(|(key, _)| key.get_ref() == "kind");
-        let kind = kind.and_then(|(_, value)| value.get_ref().as_str());
+        let kinds = match kind_key.map(|key| key.value) {
+            Some(Value::OneOf(words)) => words,
+            _ => &[],
+        };
+        let written = found.iter().find(|(key, _)| key.get_ref() == "kind");
+        let written = written.and_then(|(_, value)| value.get_ref().as_str());
         // Of a kind that is not known, any key may be right.
-        let kind = kind.filter(|kind| match kind_key.map(|key| key.value) {
-            Some(Value::OneOf(words)) => words.contains(kind),
-            _ => false,
-        });
+        let kind = written.filter(|kind| kinds.contains(kind));
+        // The rest of the configuration is checked as with the most similar kind.
+        let assumed = match kind {
+            Some(_) => None,
+            None => similar(written.unwrap_or_default(), kinds.iter().copied())
+                .or_else(|| kinds.first().copied()),
+        };
         for (name, value) in found {
             let line = Some(self.line(name.span().start));
             let name: &str = name.get_ref();
@@ -163,6 +168,10 @@ impl Walk<'_> {
             let keys = || declared.keys.iter().filter(|key| key.is_for(kind));
             match keys().find(|key| key.name == name) {
                 Some(key) => {
+                    if assumed.is_some() && !key.is_for(assumed) {
+                        self.shape.doubtful.push(place(&steps));
+                        self.shape.repairs.push(Repair::Remove(steps.clone()));
+                    }
                     let found = Found { steps, value, label: format!("{label} {name}") };
                     self.value(&found, key);
                 }
@@ -174,15 +183,23 @@ impl Walk<'_> {
         }
         for key in declared.keys {
             let there = found.iter().any(|(name, _)| name.get_ref() == key.name);
-            let needed = key.default == Default::Required && key.is_for(kind);
-            // A table without kind needs that alone: its other keys depend on it.
-            if there || !needed || (kind_key.is_some() && kind.is_none() && !key.kinds.is_empty()) {
+            let needed = key.default == Default::Required && key.is_for(kind.or(assumed));
+            if there || !needed {
                 continue;
             }
             let steps = [steps, &[Step::Key(key.name.to_owned())]].concat();
+            // A table without kind needs that alone: its other keys depend on it.
+            if assumed.is_some() && !key.kinds.is_empty() {
+                self.repair(&steps, key);
+                continue;
+            }
             let wanted = key.value.describe();
             self.add(&steps, line, format!("{label} {} is missing: {wanted}", key.name), None);
             self.repair(&steps, key);
+        }
+        if let (Some(kind), Some(_)) = (assumed, kind_key) {
+            let steps = [steps, &[Step::Key("kind".to_owned())]].concat();
+            self.shape.repairs.push(Repair::Set(steps, format!("{kind:?}")));
         }
     }
 
@@ -204,16 +221,18 @@ impl Walk<'_> {
             (None, _) => format!("its keys are {}", listed(names.iter().copied())),
         };
         self.add(&steps, line, format!("{label} has no key `{name}`"), Some(suggestion));
-        self.shape.doubtful.extend([name.to_owned()].into_iter().chain(known.map(str::to_owned)));
+        let above = place(&steps[..steps.len().saturating_sub(1)]);
+        self.shape.doubtful.push(place(&steps));
+        self.shape.doubtful.extend(known.map(|known| format!("{above}.{known}")));
         self.shape.repairs.push(Repair::Remove(steps));
     }
 
     /// Makes a wrong or missing value readable.
     fn repair(&mut self, steps: &[Step], key: &Key) {
-        self.shape.doubtful.push(key.name.to_owned());
+        self.shape.doubtful.push(place(steps));
         let steps = steps.to_vec();
         self.shape.repairs.push(match key.default {
-            Default::Required => Repair::Set(steps, key.example),
+            Default::Required => Repair::Set(steps, key.example.to_owned()),
             Default::Absent | Default::Is(_) => Repair::Remove(steps),
         });
     }

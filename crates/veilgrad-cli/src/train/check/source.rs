@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::shape::{self, LineIndex, Repair, Step};
 use crate::error::Error;
-use crate::problem::{Lines, Problem, Problems, joined, line_of};
+use crate::problem::{Lines, Problem, Problems, is_within, joined, line_of};
 use crate::train::config::Config;
 use crate::train::reference;
 
@@ -16,13 +16,13 @@ use crate::train::reference;
 pub(crate) struct Source {
     name: String,
     lines: Lines,
-    /// Words of problems that may be consequences of keys that are wrong or missing.
+    /// The places of values that are wrong or missing, which other problems may be consequences of.
     doubtful: Vec<String>,
     /// The configuration; repaired where its keys or types are wrong. `None` if it cannot be.
     config: Option<Config>,
     problems: Vec<Problem>,
-    /// How many of the problems are files that are not there.
-    missing_files: usize,
+    /// The exit code of the problems: that of the first one that was added.
+    code: u8,
 }
 
 impl Source {
@@ -49,7 +49,7 @@ impl Source {
             doubtful: Vec::new(),
             config: None,
             problems: Vec::new(),
-            missing_files: 0,
+            code: USAGE,
         };
         if !errors.is_empty() {
             source.problems = errors.iter().map(|error| syntax(&index, error)).collect();
@@ -86,8 +86,7 @@ impl Source {
     /// Adds problems with their lines, unless they may be consequences of others or are known.
     fn add(&mut self, problems: Vec<Problem>) {
         for mut problem in problems {
-            let words = || problem.text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-            let consequence = self.doubtful.iter().any(|word| words().any(|found| found == word));
+            let consequence = self.doubtful.iter().any(|place| problem.may_follow_from(place));
             if consequence || self.problems.iter().any(|known| known.text == problem.text) {
                 continue;
             }
@@ -117,8 +116,23 @@ impl Source {
     /// All problems, as an error.
     pub(crate) fn refused(&self) -> Error {
         let (path, problems) = (self.name.clone(), self.problems.clone());
-        let files_only = self.missing_files == problems.len();
-        Error::Configuration { path, problems, files_only }
+        Error::Configuration { path, problems, code: self.code }
+    }
+
+    /// Whether a value at one of these places, or at a place around or below one, is wrong or missing.
+    pub(crate) fn is_wrong(&self, places: &[String]) -> bool {
+        let touches = |key: &String, place: &String| is_within(key, place) || is_within(place, key);
+        places.iter().any(|place| {
+            let by_problem = |problem: &Problem| match problem.relies_on.as_slice() {
+                [] => !problem.key.is_empty() && touches(&problem.key, place),
+                // The key is that of the table if one of several keys is missing in it.
+                keys => {
+                    is_within(&problem.key, place) || keys.iter().any(|key| touches(key, place))
+                }
+            };
+            self.problems.iter().any(by_problem)
+                || self.doubtful.iter().any(|key| touches(key, place))
+        })
     }
 
     /// An error of planning, with the line of the key that it names first. Other errors stay as they are.
@@ -126,18 +140,22 @@ impl Source {
         let Error::Usage(text) = error else { return error };
         let key = named_key(&text);
         let line = key.as_ref().and_then(|key| line_of(&self.lines, key));
-        let problem = Problem { line, key: key.unwrap_or_default(), text, suggestion: None };
+        let problem = Problem { line, ..Problem::new(key.unwrap_or_default(), text) };
         let (path, problems) = (self.name.clone(), vec![problem]);
-        Error::Configuration { path, problems, files_only: false }
+        Error::Configuration { path, problems, code: USAGE }
     }
 
-    /// Adds a problem of a file that a key names.
-    pub(crate) fn add_file(&mut self, key: &str, text: String, suggestion: Option<String>) {
-        let before = self.problems.len();
-        self.add(vec![Problem { line: None, key: key.to_owned(), text, suggestion }]);
-        self.missing_files += self.problems.len() - before;
+    /// Adds a problem that was found later, with the exit code that it has if no other one is known.
+    pub(crate) fn add_later(&mut self, problem: Problem, code: u8) {
+        if self.problems.is_empty() {
+            self.code = code;
+        }
+        self.add(vec![problem]);
     }
 }
+
+/// The exit code of a configuration that breaks a rule.
+const USAGE: u8 = 2;
 
 impl Config {
     /// The configuration of a text.
@@ -154,7 +172,7 @@ impl Config {
 fn syntax(index: &LineIndex, error: &toml::de::Error) -> Problem {
     let line = error.span().map(|span| index.line(span.start));
     let text = error.message().trim_end().replace('\n', "; ");
-    Problem { line, key: String::new(), text, suggestion: None }
+    Problem { line, ..Problem::new("", text) }
 }
 
 /// A configuration in which wrong and missing values are replaced.
@@ -191,7 +209,7 @@ fn at<'v>(root: &'v mut toml::Value, steps: &[Step]) -> Option<&'v mut toml::Val
 }
 
 /// The place that a message names first, as in `[privacy] delta` or `[[model.layers]] 2`.
-fn named_key(text: &str) -> Option<String> {
+pub(crate) fn named_key(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (path, rest) = rest.trim_start_matches('[').split_once(']')?;
     let table = reference::table(path)?;

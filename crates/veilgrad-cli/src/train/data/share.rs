@@ -74,8 +74,8 @@ fn labels(config: &Config) -> Result<Examples, Error> {
     }
     let name = data.arrays.as_ref().map(|arrays| arrays.labels.as_str());
     let file = data.labels.as_deref().unwrap_or(&data.train);
-    let labels = label_array(&declaration, file, name)?;
-    Ok(Examples { scaled: Vec::new(), labels, members: None, nameless: 0 })
+    let (labels, numbers) = label_array(&declaration, file, name)?;
+    Ok(Examples { scaled: Vec::new(), labels, numbers, members: None, nameless: 0 })
 }
 
 /// The scaled inputs of some rows of the private file, which has as many rows as there are labels.

@@ -52,7 +52,7 @@ pub(super) const TABLES: &[Table] = &[
                 "\"fixed\"",
                 Is("`\"poisson\"`"),
                 "How batches are drawn. `allocation`: every record in one round of each epoch. `truncated`: Poisson samples of at most `max_batch` records.",
-                "each is accounted for as it is drawn; `allocation` needs the least noise, `shuffle` the most",
+                "each is accounted for as it is drawn; `shuffle` needs the most noise; `allocation` the least, but more than `poisson` under replace-one adjacency",
             ),
             Key::new(
                 "max_batch",
@@ -287,7 +287,7 @@ pub(super) const TABLES: &[Table] = &[
             Either(&Whole(1), &OneOf(&["auto"])),
             "16",
             Required,
-            "Over how many rounds noise is correlated; 1 is plain noise. `\"auto\"` takes the number with the least error at the target epsilon, which may be 1.",
+            "Over how many rounds noise is correlated; 1 is plain noise. `\"auto\"` takes the number with the least error at the target epsilon, which may be 1, and is 1 for all optimizers but SGD.",
             "none: the noise is calibrated for it",
         )],
     },

@@ -343,3 +343,44 @@ fn the_page_of_the_documentation_is_that_of_the_code() {
         "write it again: cargo run -p veilgrad-cli -- man configuration > docs/configuration.md"
     );
 }
+
+/// The code of files, without comments and tests.
+fn code(path: &std::path::Path, all: &mut String) {
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        // What reads, describes and checks a configuration, and its hash, do not act on it.
+        let inert = ["check", "check.rs", "reference", "reference.rs", "fingerprint.rs", "vary.rs"];
+        if inert.contains(&name.as_str()) || name.starts_with("tests") {
+            continue;
+        }
+        if path.is_dir() {
+            code(&path, all);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        // Declarations of keys do not count either.
+        for line in lines.filter(|line| !line.starts_with("pub(crate) ") || line.contains("fn ")) {
+            all.push_str(line);
+            all.push('\n');
+        }
+    }
+}
+
+/// A key that is parsed, checked and stored, and that nothing else reads, has no effect.
+#[test]
+fn every_key_is_read_by_code_that_trains() {
+    let mut all = String::new();
+    code(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/train")), &mut all);
+    let words: std::collections::HashSet<&str> =
+        all.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    assert!(words.contains("expected_batch") && !words.contains("a_key_without_effect"));
+    for table in tables() {
+        // The tag of a variant is read with it.
+        for key in table.keys.iter().filter(|key| key.name != "kind") {
+            assert!(words.contains(key.name), "{} {}", table.label, key.name);
+        }
+    }
+}

@@ -284,3 +284,77 @@ fn rules_of_images_are_named_at_their_lines() {
         assert_at(&base, from, to, place, what);
     }
 }
+
+/// Only the value at the same place makes another problem doubtful, not every key of that name.
+#[test]
+fn a_wrong_value_hides_no_problem_of_another_table_or_item() {
+    let text = TABLE
+        .replace("kind = \"sgd\"", "kind = \"sgdd\"")
+        .replace("kind = \"linear\"", "kind = \"linear\"\nhidden = [3]");
+    let found = problems(&text);
+    assert!(found.iter().any(|(_, text)| text.contains("did you mean `sgd`")), "{found:?}");
+    assert!(found.iter().any(|(_, text)| text.contains("hidden is not for this")), "{found:?}");
+    let text = TABLE
+        .replace(
+            "bounds = [0, 100]",
+            "bounds = [0]\n[[data.columns]]\nname = \"weight\"\nbounds = [9, 1]",
+        )
+        .replace(
+            "records = 100",
+            "records = \"100\"\ntest = \"records/visits.csv\"\ncalibration = \"visits.csv\"",
+        );
+    let found = problems(&text);
+    for what in
+        ["expected two values", "\"weight\": bounds must ascend", "calibration is the private"]
+    {
+        assert!(found.iter().any(|(_, text)| text.contains(what)), "{what}: {found:#?}");
+    }
+}
+
+/// A mistyped kind does not make the rest of the configuration unreadable.
+#[test]
+fn keys_of_a_mistyped_kind_leave_the_rest_to_be_checked() {
+    let text = TABLE
+        .replace(
+            "{ kind = \"sgd\", lr = 0.6 }",
+            "{ kind = \"adammw\", lr = 0.6, weight_decay = 0.1 }",
+        )
+        .replace("delta = 1e-5", "delta = 2");
+    let found = problems(&text);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    let text = TABLE
+        .replace(
+            "{ kind = \"sgd\", lr = 0.6 }",
+            "{ kind = \"none\", lr = 0.6, weight_decay = 0.1 }",
+        )
+        .replace("delta = 1e-5", "delta = 2");
+    let found = problems(&text);
+    assert_eq!(found.len(), 2, "{found:#?}");
+}
+
+/// What follows from a wrong value is not a problem of its own, wherever it is.
+#[test]
+fn rules_that_rely_on_a_wrong_value_are_left_out() {
+    for (changes, count) in [
+        (&[("epsilon = 3.0", "epsilon = \"3\"")][..], 1),
+        (&[("records = 100", "recods = 100")], 2),
+        (&[("rounds = 7", "rouns = 7")], 1),
+        (
+            &[
+                ("classes = [", "clases = ["),
+                ("rounds = 7", "rounds = 7\nclass_weights = [1, 1, 1]"),
+            ],
+            1,
+        ),
+        (&[("bounds = [0, 100]", "bound = [0, 100]")], 1),
+        (&[("kind = \"linear\"", "kind = \"liner\"\nhidden = [3]")], 1),
+        (&[("train = \"visits.csv\"", "trian = \"visits.csv\"")], 2),
+    ] {
+        let text = changes.iter().fold(TABLE.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let found = problems(&text);
+        assert_eq!(found.len(), count, "{changes:?}: {found:#?}");
+    }
+}
