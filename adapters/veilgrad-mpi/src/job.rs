@@ -105,7 +105,8 @@ impl Follower for Rank {
             END => Order::End,
             MESSAGE => Order::Message(bytes),
             _ => {
-                let mut round = SharedRound::from_head(&bytes)?;
+                let (mut round, lengths) = SharedRound::from_head(&bytes)?;
+                round.weights = lengths.into_iter().map(|length| vec![0.0; length]).collect();
                 round.weights.iter_mut().for_each(|values| world.broadcast(values));
                 Order::Round(round, world.receive_ids())
             }

@@ -60,7 +60,8 @@ impl<O: veilgrad_nn::Optimizer + Send> Peers for Others<Trainer<O>> {
     ) -> Result<Vec<u64>, PeerError> {
         let shares = deal(round.by_place, &ids, records, self.trainers.len() as u64 + 1);
         for (trainer, share) in self.trainers.iter_mut().zip(&shares[1..]) {
-            let mut theirs = SharedRound::from_head(&round.head()?)?;
+            let (mut theirs, lengths) = SharedRound::from_head(&round.head()?)?;
+            assert!(round.weights.iter().map(Vec::len).eq(lengths));
             theirs.weights.clone_from(&round.weights);
             let part = trainer.part(theirs, ids[share.clone()].to_vec(), &*self.records)?;
             self.sent.push(part.into_bytes()?.expose().to_vec());

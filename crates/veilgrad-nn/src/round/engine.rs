@@ -315,12 +315,8 @@ impl<M: Send> Engine<M> {
             let canaries = ids.split_off(ids.partition_point(|id| *id < real));
             // Every process computes its share of the public number of rows.
             ids.resize(ids.len().max(slots.unwrap_or(0)), EMPTY_SLOT);
-            let round = SharedRound {
-                tag: sample.tag(&self.plan),
-                adapted: self.plan.adapted(),
-                by_place: slots.is_some(),
-                weights: backend.weights(),
-            };
+            let (tag, adapted) = (sample.tag(&self.plan), self.plan.adapted());
+            let round = SharedRound::new(tag, adapted, slots.is_some(), backend.weights());
             ids = peers.scatter(round, ids, real).map_err(TrainError::Peers)?;
             let rows = take_slots(&mut ids);
             slots = slots.map(|_| rows + canaries.len());

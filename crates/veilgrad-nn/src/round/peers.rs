@@ -88,6 +88,18 @@ pub struct SharedRound {
 }
 
 impl SharedRound {
+    /// The state of a round: its tag, adaptive clip norms, whether records go to processes by place, and the values of every
+    /// parameter.
+    #[must_use]
+    pub const fn new(
+        tag: SampleTag,
+        adapted: Adapted,
+        by_place: bool,
+        weights: Vec<Vec<f32>>,
+    ) -> Self {
+        Self { tag, adapted, by_place, weights }
+    }
+
     /// The state without the values of the weights, of which it has the numbers alone: transports send these as they are, and
     /// without a copy. All of it is public or released.
     ///
@@ -109,11 +121,11 @@ impl SharedRound {
         arrays.to_bytes()
     }
 
-    /// The state with this [`head`](Self::head). Its weights are zero, to be overwritten by those that follow.
+    /// The state with this [`head`](Self::head), without weights, and how many values each of these has.
     ///
     /// # Errors
     /// When it is none.
-    pub fn from_head(head: &[u8]) -> Result<Self, FileError> {
+    pub fn from_head(head: &[u8]) -> Result<(Self, Vec<usize>), FileError> {
         let wrong = |name: &str| FileError::Format(format!("'{name}' is missing or wrong"));
         let arrays = Arrays::from_bytes(head)?;
         let tag = arrays.bytes.get(TAG).and_then(|bytes| SampleTag::from_bytes(bytes).ok());
@@ -130,11 +142,11 @@ impl SharedRound {
                 estimates.insert(name.to_owned(), f64::from_bits(bits));
             }
         }
-        let mut weights = Vec::new();
-        while let Some(length) = text(&format!("{WEIGHTS}{}", weights.len())) {
-            weights.push(vec![0.0; length.parse().map_err(|_| wrong(WEIGHTS))?]);
+        let mut lengths = Vec::new();
+        while let Some(length) = text(&format!("{WEIGHTS}{}", lengths.len())) {
+            lengths.push(length.parse().map_err(|_| wrong(WEIGHTS))?);
         }
-        Ok(Self { tag, adapted: Adapted { rounds, estimates }, by_place, weights })
+        Ok((Self::new(tag, Adapted { rounds, estimates }, by_place, Vec::new()), lengths))
     }
 }
 
