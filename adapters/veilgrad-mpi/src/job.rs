@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mpi::topology::SimpleCommunicator;
 use veilgrad_cli::{Follower, Leader, Order};
 use veilgrad_mechanism::{ClippedSum, PartialSum};
-use veilgrad_nn::round::{PeerError, Peers, SharedRound};
+use veilgrad_nn::round::{PeerError, Peers, SharedRound, deal};
 use zeroize::Zeroizing;
 
 use crate::ranks::Ranks;
@@ -52,20 +52,21 @@ fn order(kind: u64, bytes: &[u8]) {
 impl Peers for World {
     fn scatter(
         &mut self,
-        round: &SharedRound,
+        mut round: SharedRound,
         ids: Vec<u64>,
         records: u64,
     ) -> Result<Vec<u64>, PeerError> {
-        let (bytes, ids) = (round.to_bytes()?, Zeroizing::new(ids));
+        let (head, ids, world) = (round.head()?, Zeroizing::new(ids), world());
         self.in_round.store(true, Ordering::Relaxed);
-        order(ROUND, &bytes);
-        Ok(world().scatter(Some(&ids), records)?)
+        order(ROUND, &head);
+        round.weights.iter_mut().for_each(|values| world.broadcast(values));
+        Ok(world.scatter(&ids, &deal(round.by_place, &ids, records, world.size()))?)
     }
 
-    fn reduce(&mut self, mine: PartialSum, total: ClippedSum) -> Result<ClippedSum, PeerError> {
-        let total = world().reduce(mine, Some(total))?;
+    fn reduce(&mut self, total: ClippedSum) -> Result<ClippedSum, PeerError> {
+        let total = world().collect(total)?;
         self.in_round.store(false, Ordering::Relaxed);
-        total.ok_or_else(|| "rank 0 got no total".into())
+        Ok(total)
     }
 }
 
@@ -103,12 +104,16 @@ impl Follower for Rank {
         Ok(match kind {
             END => Order::End,
             MESSAGE => Order::Message(bytes),
-            _ => Order::Round(SharedRound::from_bytes(&bytes)?, world.scatter(None, 0)?),
+            _ => {
+                let (mut round, lengths) = SharedRound::from_head(&bytes)?;
+                round.weights = lengths.into_iter().map(|length| vec![0.0; length]).collect();
+                round.weights.iter_mut().for_each(|values| world.broadcast(values));
+                Order::Round(round, world.receive_ids())
+            }
         })
     }
 
     fn give(&mut self, part: PartialSum) -> Result<(), PeerError> {
-        world().reduce(part, None)?;
-        Ok(())
+        Ok(world().send(part)?)
     }
 }

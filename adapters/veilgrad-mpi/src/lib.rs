@@ -63,10 +63,12 @@
 //! round, nothing is released and the round stays charged. Keys, noise, permits and the ledger stay on rank 0. Ids and
 //! partial sums are private: MPI sends them in the clear, so the network between the ranks must be trusted.
 
+mod clock;
 mod job;
 mod panic;
 mod ranks;
 
+pub use clock::cpu_time_within_mpi;
 pub use job::{Rank, World};
 pub use panic::end_job_on_panic;
 pub use ranks::{Ranks, RanksError};

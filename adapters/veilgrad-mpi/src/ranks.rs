@@ -1,5 +1,7 @@
 //! Rounds over the ranks of a communicator: ids are scattered, sums reduced, weights broadcast.
 
+use std::ops::Range;
+
 use mpi::collective::SystemOperation;
 use mpi::datatype::{Partition, PartitionMut};
 use mpi::request;
@@ -7,8 +9,10 @@ use mpi::traits::{Communicator, Equivalence, Root};
 use veilgrad_mechanism::{
     ClippedSum, IncomingSum, OutgoingSum, PartialSum, RoundPlan, Sample, SampleTag, SumError,
 };
-use veilgrad_nn::round::share_of;
+use veilgrad_nn::round::deal;
 use zeroize::Zeroizing;
+
+use crate::clock::within_mpi;
 
 /// The integers of one reduction: 512 KiB. Shorter ones wait more often, and longer ones overlap less.
 const BLOCK: usize = 1 << 16;
@@ -77,8 +81,14 @@ impl<C: Communicator> Ranks<C> {
         let mut tag = sample.map_or([0; SampleTag::BYTES], |sample| sample.tag(plan).to_bytes());
         self.broadcast(&mut tag);
         let part = PartialSum::begin(plan, &SampleTag::from_bytes(&tag)?, |_| None)?;
-        let ids = sample.map(|sample| Zeroizing::new(sample.ids().collect::<Vec<u64>>()));
-        Ok((part, self.scatter(ids.as_ref().map(|ids| ids.as_slice()), records)?))
+        let Some(sample) = sample else { return Ok((part, self.receive_ids())) };
+        let mut ids = Zeroizing::new(sample.ids().collect::<Vec<u64>>());
+        // Canaries stay here.
+        let real = ids.partition_point(|id| *id < records);
+        let canaries = ids.split_off(real);
+        let mut mine = self.scatter(&ids, &deal(false, &ids, records, self.size()))?;
+        mine.extend(canaries);
+        Ok((part, mine))
     }
 
     /// Ends a round: adds the partial sums of all ranks to the total, which rank 0 gives and gets back. Ready for its noise,
@@ -94,104 +104,119 @@ impl<C: Communicator> Ranks<C> {
         if total.is_some() != self.is_root() {
             return Err(RanksError::NotRoot);
         }
-        let mine = part.leave()?;
         match total {
-            Some(total) => {
-                let mut incoming = total.receive();
-                self.add_blocks(&mine, &mut incoming)?;
-                let certificates = self.gather(mine.certificate().expose());
-                let certificates: Vec<&[u8]> =
-                    certificates.iter().map(|one| one.as_slice()).collect();
-                Ok(Some(incoming.accept(&certificates)?))
+            Some(mut total) => {
+                total.absorb(part)?;
+                Ok(Some(self.collect(total)?))
             }
-            None => {
-                self.send_blocks(&mine);
-                self.gather(mine.certificate().expose());
-                Ok(None)
-            }
+            None => self.send(part).map(|()| None),
         }
+    }
+
+    /// On rank 0: adds what all other ranks [`send`](Self::send).
+    pub(crate) fn collect(&self, total: ClippedSum) -> Result<ClippedSum, RanksError> {
+        if self.size() == 1 {
+            return Ok(total);
+        }
+        let mut incoming = total.receive();
+        self.add_blocks(&mut incoming)?;
+        let certificates = self.gather(&[]);
+        // Rank 0 sends none.
+        let certificates: Vec<&[u8]> =
+            certificates.iter().skip(1).map(|one| one.as_slice()).collect();
+        Ok(incoming.accept(&certificates)?)
+    }
+
+    /// On all other ranks: sends a partial sum to rank 0.
+    pub(crate) fn send(&self, part: PartialSum) -> Result<(), RanksError> {
+        let mine = part.leave()?;
+        self.send_blocks(&mine);
+        self.gather(mine.certificate().expose());
+        Ok(())
     }
 
     /// Gives all ranks the values of rank 0, such as released weights.
     pub fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
         let root = self.communicator.process_at_rank(0);
         for part in values.chunks_mut(LONGEST / size_of::<T>().max(1)) {
-            root.broadcast_into(part);
+            within_mpi(|| root.broadcast_into(part));
         }
     }
 
-    /// Gives every rank the ids of its records: those of rank 0, of which ids from `records` on stay there.
+    /// On rank 0: gives every rank its share of the ids, consecutive ranges.
     ///
     /// # Errors
     /// When there are too many.
     pub(crate) fn scatter(
         &self,
-        ids: Option<&[u64]>,
-        records: u64,
+        ids: &[u64],
+        shares: &[Range<usize>],
     ) -> Result<Vec<u64>, RanksError> {
         let root = self.communicator.process_at_rank(0);
-        let count = |ids: &[u64]| i32::try_from(ids.len()).map_err(|_| RanksError::TooMany);
-        let Some(ids) = ids else {
-            let mut length = 0i32;
-            root.scatter_into(&mut length);
-            let mut mine = vec![0; usize::try_from(length).unwrap_or(0)];
-            root.scatter_varcount_into(&mut mine[..]);
-            return Ok(mine);
-        };
-        let (real, canaries) = ids.split_at(ids.partition_point(|id| *id < records));
-        let (mut counts, mut places, mut start) = (Vec::new(), Vec::new(), 0);
-        for rank in 0..self.size() {
-            let end = share_of(records, rank, self.size()).end;
-            let next = real.partition_point(|id| *id < end);
-            counts.push(count(&real[start..next])?);
-            places.push(count(&real[..start])?);
-            start = next;
-        }
+        let count = |count: usize| i32::try_from(count).map_err(|_| RanksError::TooMany);
+        let counts =
+            shares.iter().map(|share| count(share.len())).collect::<Result<Vec<_>, _>>()?;
+        let places =
+            shares.iter().map(|share| count(share.start)).collect::<Result<Vec<_>, _>>()?;
         let mut length = 0i32;
-        root.scatter_into_root(&counts[..], &mut length);
+        within_mpi(|| root.scatter_into_root(&counts[..], &mut length));
         let mut mine = vec![0; usize::try_from(length).unwrap_or(0)];
-        root.scatter_varcount_into_root(
-            &Partition::new(real, &counts[..], &places[..]),
-            &mut mine[..],
-        );
-        mine.extend_from_slice(canaries);
+        let parts = Partition::new(ids, &counts[..], &places[..]);
+        within_mpi(|| root.scatter_varcount_into_root(&parts, &mut mine[..]));
         Ok(mine)
+    }
+
+    /// On all other ranks: the ids that rank 0 [`scatter`](Self::scatter)s to this one.
+    pub(crate) fn receive_ids(&self) -> Vec<u64> {
+        let root = self.communicator.process_at_rank(0);
+        let mut length = 0i32;
+        within_mpi(|| root.scatter_into(&mut length));
+        let mut mine = vec![0; usize::try_from(length).unwrap_or(0)];
+        within_mpi(|| root.scatter_varcount_into(&mut mine[..]));
+        mine
     }
 
     /// Takes part in the reduction of every block.
     fn send_blocks(&self, mine: &OutgoingSum) {
         let root = self.communicator.process_at_rank(0);
-        request::scope(|scope| {
-            let mut under_way = Vec::new();
-            for block in mine.expose().chunks(BLOCK) {
-                let sum = SystemOperation::sum();
-                under_way.push(root.immediate_reduce_into(scope, block, sum));
-            }
-            under_way.into_iter().for_each(|request| request.wait_without_status());
+        within_mpi(|| {
+            request::scope(|scope| {
+                let mut under_way = Vec::new();
+                for block in mine.blocks(BLOCK) {
+                    let sum = SystemOperation::sum();
+                    under_way.push(root.immediate_reduce_into(scope, block, sum));
+                }
+                under_way.into_iter().for_each(|request| request.wait_without_status());
+            });
         });
     }
 
-    /// Reduces one block after the other; while a block is under way, the one before is checked and added.
-    fn add_blocks(&self, mine: &OutgoingSum, total: &mut IncomingSum) -> Result<(), SumError> {
+    /// Reduces one block after the other; while a block is under way, the one before is checked and added. Rank 0 sends
+    /// zeros: its own records are in the total.
+    fn add_blocks(&self, total: &mut IncomingSum) -> Result<(), SumError> {
         let root = self.communicator.process_at_rank(0);
+        let zeros = vec![0u64; BLOCK];
         let mut now = Zeroizing::new(vec![0u64; BLOCK]);
         let mut before = Zeroizing::new(vec![0u64; BLOCK]);
         let mut arrived = 0;
-        for block in mine.expose().chunks(BLOCK) {
+        for length in total.block_lengths(BLOCK) {
             request::scope(|scope| {
-                let (to, sum) = (&mut now[..block.len()], SystemOperation::sum());
-                let mut under_way = Some(root.immediate_reduce_into_root(scope, block, to, sum));
+                let (from, to) = (&zeros[..length], &mut now[..length]);
+                let sum = SystemOperation::sum();
+                let root = &root;
+                let mut under_way =
+                    Some(within_mpi(move || root.immediate_reduce_into_root(scope, from, to, sum)));
                 let mut added = Ok(());
                 for turn in before[..arrived].chunks(TURN) {
                     added = added.and_then(|()| total.add_block(turn));
-                    under_way = under_way.and_then(|request| request.test().err());
+                    under_way = under_way.and_then(|request| within_mpi(|| request.test().err()));
                 }
                 if let Some(request) = under_way {
-                    request.wait_without_status();
+                    within_mpi(|| request.wait_without_status());
                 }
                 added
             })?;
-            arrived = block.len();
+            arrived = length;
             std::mem::swap(&mut now, &mut before);
         }
         total.add_block(&before[..arrived])
@@ -202,12 +227,14 @@ impl<C: Communicator> Ranks<C> {
         let root = self.communicator.process_at_rank(0);
         let length = i32::try_from(bytes.len()).unwrap_or(0);
         if !self.is_root() {
-            root.gather_into(&length);
-            root.gather_varcount_into(bytes);
+            within_mpi(|| {
+                root.gather_into(&length);
+                root.gather_varcount_into(bytes);
+            });
             return Vec::new();
         }
         let mut counts = vec![0i32; usize::try_from(self.size()).unwrap_or(1)];
-        root.gather_into_root(&length, &mut counts[..]);
+        within_mpi(|| root.gather_into_root(&length, &mut counts[..]));
         let places: Vec<i32> = counts
             .iter()
             .scan(0i32, |end, count| {
@@ -218,10 +245,8 @@ impl<C: Communicator> Ranks<C> {
             .collect();
         let all: usize = counts.iter().map(|count| usize::try_from(*count).unwrap_or(0)).sum();
         let mut gathered = Zeroizing::new(vec![0u8; all]);
-        root.gather_varcount_into_root(
-            bytes,
-            &mut PartitionMut::new(&mut gathered[..], &counts[..], &places[..]),
-        );
+        let mut parts = PartitionMut::new(&mut gathered[..], &counts[..], &places[..]);
+        within_mpi(|| root.gather_varcount_into_root(bytes, &mut parts));
         let mut rest = &gathered[..];
         let mut each = |count: &i32| {
             let (one, others) = rest.split_at(usize::try_from(*count).unwrap_or(0));

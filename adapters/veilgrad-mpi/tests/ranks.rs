@@ -29,39 +29,66 @@ fn text(output: &Output) -> String {
 }
 
 /// A hash of everything that 50 rounds released, without MPI and on 1 to 4 ranks.
-fn same_bits(model: &str) {
+fn same_bits(model: &str, options: &[&str]) {
     let bits = program("bits");
-    let alone = text(&Command::new(&bits).args([model, "50", "alone"]).output().unwrap());
+    let alone = Command::new(&bits).args([model, "50", "alone"]).args(options).output().unwrap();
+    let alone = text(&alone);
     assert_eq!(alone.len(), 16, "{alone}");
     for ranks in 1..=4 {
-        let output = mpirun(ranks, &bits).args([model, "50"]).output().unwrap();
+        let output = mpirun(ranks, &bits).args([model, "50"]).args(options).output().unwrap();
         assert_eq!(text(&output), alone, "model {model} on {ranks} ranks");
     }
 }
 
 #[test]
+fn truncated_samples_have_the_same_bits_on_any_number_of_ranks() {
+    same_bits("b", &["truncated"]);
+}
+
+#[test]
+fn a_run_that_goes_on_with_another_number_of_ranks_has_the_weights_of_one_process() {
+    let place = scratch("resume");
+    let bits = program("bits");
+    for model in ["a", "batch-norm"] {
+        let option =
+            |name: &str| format!("checkpoint={}", place.join(format!("{model}-{name}")).display());
+        let alone = [model, "30", "alone", &option("alone")];
+        let alone = text(&Command::new(&bits).args(alone).output().unwrap());
+        let mut found = Vec::new();
+        for (ranks, rounds) in [(3, "10"), (2, "20"), (1, "25"), (4, "30")] {
+            let run = [model, rounds, &option("ranks")];
+            found.push(text(&mpirun(ranks, &bits).args(run).output().unwrap()));
+        }
+        assert_eq!(found[3], alone, "{model}");
+        found.dedup();
+        assert_eq!(found.len(), 4, "every part trains");
+    }
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
 fn model_a_has_the_same_bits_on_any_number_of_ranks() {
-    same_bits("a");
+    same_bits("a", &[]);
 }
 
 #[test]
 fn model_b_has_the_same_bits_on_any_number_of_ranks() {
-    same_bits("b");
+    same_bits("b", &[]);
 }
 
 #[test]
 fn users_have_the_same_bits_on_any_number_of_ranks() {
-    same_bits("users");
+    same_bits("users", &[]);
 }
 
 #[test]
 fn microbatches_have_the_same_bits_on_any_number_of_ranks() {
-    same_bits("microbatches");
+    same_bits("microbatches", &[]);
 }
 
 #[test]
 fn batch_norm_has_the_same_bits_on_any_number_of_ranks() {
-    same_bits("batch-norm");
+    same_bits("batch-norm", &[]);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Arrays of private numbers.
 
-use std::io::Read;
 use std::path::Path;
 
-use crate::DataError;
+use crate::file::Skip;
 use crate::number::{self, Layout};
+use crate::{DataError, RowRanges};
 
 /// An array of examples: rows of equal shape, one after the other. Not `Debug`: its values are private.
 #[derive(Clone, PartialEq)]
@@ -21,23 +21,32 @@ impl Array {
         self.values.chunks_exact(self.shape.iter().product::<usize>().max(1))
     }
 
-    /// Reads the rows that follow a header, if they have the declared width.
+    /// Reads the rows that follow a header, or some of them, if they have the declared width.
     pub(crate) fn read(
         path: &Path,
-        reader: impl Read,
+        reader: &mut dyn Skip,
         layout: Layout,
         width: usize,
+        wanted: Option<&RowRanges>,
     ) -> Result<Self, DataError> {
         let Layout { coding, rows, shape, fortran } = layout;
         let found = shape.iter().try_fold(1usize, |size, length| size.checked_mul(*length));
         if found != Some(width) {
             return Err(DataError::format(path, "has rows of another shape than the declared one"));
         }
-        let mut values = number::read(path, reader, coding, (rows, width))?;
-        if fortran && !shape.is_empty() {
-            values = by_rows(&values, rows, &shape);
+        if !fortran || shape.is_empty() {
+            let values = number::read(path, reader, coding, (rows, width), wanted)?;
+            return Ok(Self { values, shape });
         }
-        Ok(Self { values, shape })
+        // The numbers of a row are far apart.
+        let values = number::read(path, reader, coding, (rows, width), None)?;
+        let mut array = Self { values: by_rows(&values, rows, &shape), shape };
+        if let Some(wanted) = wanted {
+            let mut places = (0..).zip(array.rows());
+            let row = |row: usize| places.find(|(place, _)| *place == row).map(|(_, row)| row);
+            array.values = wanted.iter().filter_map(row).flatten().copied().collect();
+        }
+        Ok(array)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::file::open;
+use crate::file::{Skip, open_array};
 use crate::number::{self, Layout};
 use crate::{DataError, idx, npy};
 
@@ -31,16 +31,12 @@ pub fn read(path: &Path, name: Option<&str>) -> Result<Vec<f64>, DataError> {
             numbers(path, reader, &layout)
         });
     }
-    let mut reader = open(path)?;
+    let mut reader = open_array(path)?;
     let layout = idx::header(path, &mut reader)?;
-    numbers(path, &mut reader, &layout)
+    numbers(path, &mut *reader, &layout)
 }
 
-fn numbers(
-    path: &Path,
-    reader: &mut dyn std::io::Read,
-    layout: &Layout,
-) -> Result<Vec<f64>, DataError> {
+fn numbers(path: &Path, reader: &mut dyn Skip, layout: &Layout) -> Result<Vec<f64>, DataError> {
     if layout.shape.iter().any(|length| *length != 1) {
         return Err(DataError::format(path, "has rows of another shape than the declared one"));
     }

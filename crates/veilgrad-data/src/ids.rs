@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::file::open;
+use crate::file::{Skip, open_array};
 use crate::number::{self, Layout};
 use crate::{DataError, idx, npy};
 
@@ -36,9 +36,9 @@ pub fn read(path: &Path, name: Option<&str>) -> Result<Vec<u32>, DataError> {
             whole_numbers(path, reader, layout)
         })?
     } else {
-        let mut reader = open(path)?;
+        let mut reader = open_array(path)?;
         let layout = idx::header(path, &mut reader)?;
-        whole_numbers(path, &mut reader, layout)?
+        whole_numbers(path, &mut *reader, layout)?
     };
     let mut users: HashMap<i128, u32> = HashMap::new();
     let too_many = |_| DataError::format(path, "has more than 2^32 users");
@@ -52,7 +52,7 @@ pub fn read(path: &Path, name: Option<&str>) -> Result<Vec<u32>, DataError> {
 
 fn whole_numbers(
     path: &Path,
-    reader: &mut dyn std::io::Read,
+    reader: &mut dyn Skip,
     layout: Layout,
 ) -> Result<Vec<i128>, DataError> {
     if layout.shape.iter().any(|length| *length != 1) {

@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::file::open;
+use crate::file::{Skip, open_array};
 use crate::number::{self, Coding, Kind, Layout};
-use crate::{Array, DataError};
+use crate::{Array, DataError, RowRanges};
 
 /// Reads an IDX file whose rows have `width` numbers each. The first dimension is the number of rows.
 ///
@@ -27,20 +27,34 @@ use crate::{Array, DataError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read(path: &Path, width: usize) -> Result<Array, DataError> {
-    parse(path, open(path)?, width)
+    parse(path, &mut *open_array(path)?, width, None)
 }
 
-fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
-    let layout = header(path, &mut reader)?;
-    Array::read(path, reader, layout, width)
+/// As [`read`], of some rows alone: those beyond the end of the file are left out. Others are skipped without being read,
+/// unless the file is compressed.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_rows(path: &Path, width: usize, rows: &RowRanges) -> Result<Array, DataError> {
+    parse(path, &mut *open_array(path)?, width, Some(rows))
+}
+
+fn parse(
+    path: &Path,
+    reader: &mut dyn Skip,
+    width: usize,
+    rows: Option<&RowRanges>,
+) -> Result<Array, DataError> {
+    let layout = header(path, &mut *reader)?;
+    Array::read(path, reader, layout, width, rows)
 }
 
 /// Reads the header of a file.
-pub(crate) fn header(path: &Path, reader: &mut impl Read) -> Result<Layout, DataError> {
+pub(crate) fn header(path: &Path, mut reader: impl Read) -> Result<Layout, DataError> {
     let wrong = |why: &str| DataError::format(path, why);
     let mut word = || -> Result<[u8; 4], DataError> {
         let mut bytes = [0; 4];
-        number::read_header(path, &mut *reader, &mut bytes)?;
+        number::read_header(path, &mut reader, &mut bytes)?;
         Ok(bytes)
     };
     let [0, 0, kind, dimensions] = word()? else {
@@ -78,13 +92,16 @@ mod tests {
         bytes
     }
 
+    fn parsed(bytes: &[u8], width: usize) -> Result<Array, DataError> {
+        parse(Path::new("x"), &mut crate::file::Sequential(bytes), width, None)
+    }
+
     fn error(bytes: &[u8], width: usize) -> String {
-        parse(Path::new("x"), bytes, width).err().unwrap().to_string()
+        parsed(bytes, width).err().unwrap().to_string()
     }
 
     #[test]
     fn every_type_is_read() {
-        let path = Path::new("x");
         for (kind, data) in [
             (0x08, vec![1, 255]),
             (0x09, vec![1, 255]),
@@ -93,7 +110,7 @@ mod tests {
             (0x0d, [1f32.to_be_bytes(), (-1f32).to_be_bytes()].concat()),
             (0x0e, [1f64.to_be_bytes(), (-1f64).to_be_bytes()].concat()),
         ] {
-            let array = parse(path, file(kind, &[2, 1], &data).as_slice(), 1).unwrap();
+            let array = parsed(&file(kind, &[2, 1], &data), 1).unwrap();
             let last = if kind == 0x08 { 255.0 } else { -1.0 };
             assert!(array.values == [1.0, last] && array.shape == [1]);
         }
@@ -103,7 +120,7 @@ mod tests {
     fn files_cut_at_any_byte_or_with_more_bytes_are_refused() {
         let whole = file(0x0b, &[3, 2], &[0; 12]);
         for length in 0..whole.len() {
-            assert!(parse(Path::new("x"), &whole[..length], 2).is_err(), "{length}");
+            assert!(parsed(&whole[..length], 2).is_err(), "{length}");
         }
         assert_eq!(error(&whole[..19], 2), "x: is shorter than its header says");
         assert_eq!(error(&[whole, vec![0]].concat(), 2), "x: is longer than its header says");

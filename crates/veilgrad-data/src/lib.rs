@@ -2,6 +2,7 @@
 //!
 //! - [`idx`], [`npy`], [`table`]: IDX and NumPy files, tables in CSV and JSON Lines (Parquet with the feature `parquet`).
 //!   Classes, categories, bounds and shapes are declared, never inferred from private data.
+//! - [`RowRanges`]: some rows of a file, so that a process need not read the others.
 //! - [`ids`]: the users of examples in arrays. [`double`]: their labels, if these are numbers.
 //! - [`Scattering`], [`GroupNorm`], [`scale_to_norm`]: functions of one record alone, so that protecting the record protects its
 //!   features.
@@ -33,6 +34,7 @@ mod normal;
 pub mod npy;
 mod number;
 mod parallel;
+mod rows;
 mod scattering;
 pub mod table;
 mod wavelet;
@@ -44,6 +46,7 @@ pub use compact::CompactRows;
 pub use error::DataError;
 pub use federation::Partition;
 pub use normal::{GroupNorm, scale_to_norm};
+pub use rows::RowRanges;
 pub use scattering::{LevelOperators, Operators, Pool, Scattering, ScatteringError};
 
 #[cfg(doctest)]

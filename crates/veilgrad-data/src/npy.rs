@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use crate::file::{Sequential, Skip};
 use crate::number::{self, Coding, Kind, Layout};
-use crate::{Array, DataError};
+use crate::{Array, DataError, RowRanges};
 
 /// The longest header that is read. NumPy writes a few dozen bytes.
 const LONGEST_HEADER: u32 = 1 << 16;
@@ -32,14 +33,28 @@ const LONGEST_HEADER: u32 = 1 << 16;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read(path: &Path, name: Option<&str>, width: usize) -> Result<Array, DataError> {
-    open(path, name, |reader| parse(path, reader, width))
+    open(path, name, |reader| parse(path, reader, width, None))
+}
+
+/// As [`read`], of some rows alone: those beyond the end of the array are left out. Others are skipped without being read,
+/// unless the file is compressed or in Fortran order.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_rows(
+    path: &Path,
+    name: Option<&str>,
+    width: usize,
+    rows: &RowRanges,
+) -> Result<Array, DataError> {
+    open(path, name, |reader| parse(path, reader, width, Some(rows)))
 }
 
 /// Calls `read` with the bytes of a `.npy` file, or of the array `name` of a `.npz` file.
 pub(crate) fn open<T>(
     path: &Path,
     name: Option<&str>,
-    read: impl FnOnce(&mut dyn Read) -> Result<T, DataError>,
+    read: impl FnOnce(&mut dyn Skip) -> Result<T, DataError>,
 ) -> Result<T, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
     let mut file = BufReader::new(file);
@@ -53,14 +68,19 @@ pub(crate) fn open<T>(
             let entry = archive
                 .by_name(&format!("{name}.npy"))
                 .map_err(|_| DataError::format(path, format!("has no array {name:?}")))?;
-            read(&mut BufReader::new(entry))
+            read(&mut Sequential(BufReader::new(entry)))
         }
     }
 }
 
-fn parse(path: &Path, mut reader: impl Read, width: usize) -> Result<Array, DataError> {
-    let layout = header(path, &mut reader)?;
-    Array::read(path, reader, layout, width)
+fn parse(
+    path: &Path,
+    reader: &mut dyn Skip,
+    width: usize,
+    rows: Option<&RowRanges>,
+) -> Result<Array, DataError> {
+    let layout = header(path, &mut *reader)?;
+    Array::read(path, reader, layout, width, rows)
 }
 
 /// Reads the header of an array.
@@ -172,13 +192,16 @@ mod tests {
         bytes
     }
 
+    fn parsed(bytes: &[u8], width: usize) -> Result<Array, DataError> {
+        parse(Path::new("x.npy"), &mut Sequential(bytes), width, None)
+    }
+
     fn error(bytes: &[u8], width: usize) -> String {
-        parse(Path::new("x.npy"), bytes, width).err().unwrap().to_string()
+        parsed(bytes, width).err().unwrap().to_string()
     }
 
     #[test]
     fn plain_numbers_are_read_whatever_their_type() {
-        let path = Path::new("x.npy");
         for (kind, data) in [
             ("|u1", vec![0, 1, 2, 3]),
             ("<i2", vec![0, 0, 1, 0, 2, 0, 3, 0]),
@@ -190,28 +213,27 @@ mod tests {
         ] {
             for version in [1, 2, 3] {
                 let whole = file(version, kind, "2, 2", false, &data);
-                let array = parse(path, whole.as_slice(), 2).unwrap();
+                let array = parsed(&whole, 2).unwrap();
                 assert!(array.values == [0.0, 1.0, 2.0, 3.0] && array.shape == [2], "{kind}");
                 for length in 0..whole.len() {
-                    assert!(parse(path, &whole[..length], 2).is_err(), "{kind} {length}");
+                    assert!(parsed(&whole[..length], 2).is_err(), "{kind} {length}");
                 }
-                assert!(parse(path, [whole, vec![0]].concat().as_slice(), 2).is_err(), "{kind}");
+                assert!(parsed(&[whole, vec![0]].concat(), 2).is_err(), "{kind}");
             }
         }
     }
 
     #[test]
     fn fortran_order_gives_the_rows_of_c_order() {
-        let path = Path::new("x.npy");
         let read = |shape: &str, fortran, data: &[u8], width| {
-            parse(path, file(1, "|u1", shape, fortran, data).as_slice(), width).unwrap().values
+            parsed(&file(1, "|u1", shape, fortran, data), width).unwrap().values
         };
         assert!(read("2, 3", true, &[1, 4, 2, 5, 3, 6], 3) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert!(read("3,", true, &[1, 2, 3], 1) == [1.0, 2.0, 3.0]);
         assert!(read("0, 3", true, &[], 3).is_empty());
         let whole = file(1, "|u1", "2, 3", true, &[1, 4, 2, 5, 3, 6]);
         for length in 0..whole.len() {
-            assert!(parse(path, &whole[..length], 3).is_err(), "{length}");
+            assert!(parsed(&whole[..length], 3).is_err(), "{length}");
         }
     }
 

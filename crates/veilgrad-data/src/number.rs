@@ -3,7 +3,8 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use crate::DataError;
+use crate::file::Skip;
+use crate::{DataError, RowRanges};
 
 /// The type of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,22 +127,23 @@ fn half(bits: u16) -> f32 {
     })
 }
 
-/// Reads `rows` rows of `width` numbers; an error if anything follows.
+/// Reads `rows` rows of `width` numbers, or those that are wanted of them; an error if anything follows.
 pub(crate) fn read(
     path: &Path,
-    reader: impl Read,
+    reader: &mut dyn Skip,
     coding: Coding,
     size: (usize, usize),
+    wanted: Option<&RowRanges>,
 ) -> Result<Vec<f32>, DataError> {
     let mut values = Vec::new();
-    read_bytes(path, reader, coding, size, |part| coding.decode(part, &mut values))?;
+    read_bytes(path, reader, coding, size, wanted, |part| coding.decode(part, &mut values))?;
     Ok(values)
 }
 
 /// Reads whole numbers without rounding; an error if the type is another one, or anything follows.
 pub(crate) fn read_whole(
     path: &Path,
-    reader: impl Read,
+    reader: &mut dyn Skip,
     coding: Coding,
     count: usize,
 ) -> Result<Vec<i128>, DataError> {
@@ -150,7 +152,7 @@ pub(crate) fn read_whole(
         let why = "has ids of a type that is not read: save whole numbers, such as int64";
         return Err(DataError::format(path, why));
     }
-    read_bytes(path, reader, coding, (count, 1), |part| {
+    read_bytes(path, reader, coding, (count, 1), None, |part| {
         coding.decode_whole(part, &mut values);
     })?;
     Ok(values)
@@ -159,37 +161,56 @@ pub(crate) fn read_whole(
 /// Reads one number per row in double precision; an error if anything follows.
 pub(crate) fn read_double(
     path: &Path,
-    reader: impl Read,
+    reader: &mut dyn Skip,
     coding: Coding,
     count: usize,
 ) -> Result<Vec<f64>, DataError> {
     let mut values = Vec::new();
-    read_bytes(path, reader, coding, (count, 1), |part| coding.decode_double(part, &mut values))?;
+    read_bytes(path, reader, coding, (count, 1), None, |part| {
+        coding.decode_double(part, &mut values);
+    })?;
     Ok(values)
 }
 
-/// Calls `decode` with parts of an array, which hold whole numbers each.
+/// Calls `decode` with parts of an array, which hold whole numbers each, and skips rows that are not wanted.
 fn read_bytes(
     path: &Path,
-    mut reader: impl Read,
+    reader: &mut dyn Skip,
     coding: Coding,
     (rows, width): (usize, usize),
+    wanted: Option<&RowRanges>,
     mut decode: impl FnMut(&[u8]),
 ) -> Result<(), DataError> {
     let wrong = |why: &str| DataError::format(path, why);
+    let failed = |cause| DataError::file(path, cause);
     let length = rows.checked_mul(width).and_then(|count| count.checked_mul(coding.size()));
     let length = length.ok_or_else(|| wrong("says that it is too large"))?;
-    let mut next = |part: &mut [u8]| fill(&mut reader, part).map_err(|e| DataError::file(path, e));
+    let all = 0..rows;
+    // No more than the length, so that it does not overflow.
+    let first_byte = |row: usize| row.min(rows) * width * coding.size();
     let (mut buffer, mut done) = (vec![0; CHUNK], 0);
-    while done < length {
-        let part = buffer.get_mut(..(length - done).min(CHUNK)).unwrap_or_default();
-        if next(part)? < part.len() {
+    let skip = |reader: &mut dyn Skip, bytes: usize| {
+        // Pipes can be read, but not skipped.
+        if bytes > 0 && reader.skip(bytes as u64).map_err(failed)? < bytes as u64 {
             return Err(wrong("is shorter than its header says"));
         }
-        decode(part);
-        done += part.len();
+        Ok(())
+    };
+    for range in wanted.map_or(std::slice::from_ref(&all), RowRanges::ranges) {
+        let (start, end) = (first_byte(range.start), first_byte(range.end));
+        skip(reader, start - done)?;
+        done = start;
+        while done < end {
+            let part = buffer.get_mut(..(end - done).min(CHUNK)).unwrap_or_default();
+            if fill(reader, part).map_err(failed)? < part.len() {
+                return Err(wrong("is shorter than its header says"));
+            }
+            decode(part);
+            done += part.len();
+        }
     }
-    if next(&mut [0])? > 0 {
+    skip(reader, length - done)?;
+    if fill(reader, &mut [0]).map_err(failed)? > 0 {
         return Err(wrong("is longer than its header says"));
     }
     Ok(())
@@ -209,7 +230,7 @@ pub(crate) fn read_header(
 }
 
 /// Reads until `to` is full or the file ends; returns the number of bytes read.
-fn fill(reader: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
+fn fill(reader: &mut (impl Read + ?Sized), to: &mut [u8]) -> std::io::Result<usize> {
     let mut found = 0;
     while let Some(rest) = to.get_mut(found..).filter(|rest| !rest.is_empty()) {
         match reader.read(rest) {

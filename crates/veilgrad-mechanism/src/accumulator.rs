@@ -18,8 +18,8 @@ pub(crate) struct Accumulator {
     unflushed: u32,
 }
 
-/// Both vectors are empty until they are needed; empty means zero. They are wiped on drop: they may hold a sum
-/// without noise, or noise that was not released.
+/// Both vectors are empty until they are needed, and the wide one may be shorter than the dimension: what is missing is
+/// zero. They are wiped on drop: they may hold a sum without noise, or noise that was not released.
 struct Sums {
     narrow: Vec<i32>,
     wide: Vec<i64>,
@@ -60,6 +60,13 @@ impl Accumulator {
     /// Adds integers modulo 2^64 to some coordinates.
     pub(crate) fn add_at(&mut self, range: std::ops::Range<usize>, values: Part<'_>) {
         let wide = &mut self.sums.expose_mut().wide;
+        // Coordinates that were zero until now are written instead of added: one pass over memory instead of two.
+        if wide.len() == range.start && values.len() == range.len() && range.end <= self.dimension {
+            // The whole length at once: a vector that grows leaves copies behind.
+            wide.reserve_exact(self.dimension - wide.len());
+            values.append_to(wide);
+            return;
+        }
         wide.resize(self.dimension, 0);
         values.add_to(wide.get_mut(range).unwrap_or_default());
     }
@@ -91,8 +98,9 @@ impl Accumulator {
 
     pub(crate) fn merge(&mut self, mut other: Self) {
         other.flush();
-        let sums = std::mem::take(&mut other.sums.expose_mut().wide);
+        let mut sums = std::mem::take(&mut other.sums.expose_mut().wide);
         if !sums.is_empty() {
+            sums.resize(other.dimension, 0);
             self.add_owned(sums);
         }
     }

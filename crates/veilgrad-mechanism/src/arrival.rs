@@ -1,5 +1,6 @@
 //! Partial sums that arrive from other processes: checked against their certificates, then added.
 
+use veilgrad_random::vectorised::vectorised;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::departure::{Certificate, checksum};
@@ -95,6 +96,17 @@ impl PartialSum {
 }
 
 impl IncomingSum {
+    /// The lengths of all blocks of [`OutgoingSum::blocks`](crate::OutgoingSum::blocks), in their order.
+    pub fn block_lengths(&self, longest: usize) -> Vec<usize> {
+        let longest = longest.max(1);
+        let groups = self.sum.records.plan.groups.iter();
+        let lengths = groups.flat_map(|group| {
+            let starts = (0..group.dimension).step_by(longest);
+            starts.map(move |start| longest.min(group.dimension - start))
+        });
+        lengths.collect()
+    }
+
     /// Adds the next integers: those after all that were added before.
     ///
     /// # Errors
@@ -137,8 +149,13 @@ impl Seen {
         self.checksum = self.checksum.wrapping_add(checksum(self.coordinates, values));
         let groups = split(dimensions(), self.coordinates, values);
         for ((_, values), largest) in groups.zip(self.largest.iter_mut()) {
-            let sizes = values.iter().map(|value| value.cast_signed().unsigned_abs());
-            *largest = sizes.fold(*largest, u64::max);
+            *largest = vectorised(
+                #[inline(always)]
+                || {
+                    let sizes = values.iter().map(|value| value.cast_signed().unsigned_abs());
+                    sizes.fold(*largest, u64::max)
+                },
+            );
         }
         self.coordinates += values.len();
         Ok(())

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use veilgrad_random::unique_number;
+use veilgrad_random::vectorised::vectorised;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::partial::PartialSum;
@@ -34,7 +35,8 @@ impl PrivateBytes {
 /// checksum of a sum of vectors is the sum of their checksums, so that it holds for what a reduction returns. Noise and
 /// keys cannot leave: a sum that has noise cannot become an `OutgoingSum`. Everything in it is private, and wiped on drop.
 pub struct OutgoingSum {
-    values: Private<Zeroizing<Vec<u64>>>,
+    /// The integers of each group, in the memory in which they were added up.
+    groups: Private<Vec<Zeroizing<Vec<u64>>>>,
     certificate: Certificate,
 }
 
@@ -57,16 +59,26 @@ impl Drop for Certificate {
     }
 }
 
+/// The same integers modulo 2^64, in the same memory: a copy would have to be wiped.
+fn unsigned(values: Vec<i64>) -> Vec<u64> {
+    values.into_iter().map(i64::cast_unsigned).collect()
+}
+
 /// The checksum of integers whose first has this index: the sum of `(2 j + 1) v_j`, modulo 2^64. It is additive, and notices
 /// every change of one integer, because odd numbers have an inverse modulo 2^64.
 pub(crate) fn checksum(first: usize, values: &[u64]) -> u64 {
-    let mut weight = (first as u64).wrapping_mul(2).wrapping_add(1);
-    let mut sum = 0u64;
-    for value in values {
-        sum = sum.wrapping_add(weight.wrapping_mul(*value));
-        weight = weight.wrapping_add(2);
-    }
-    sum
+    vectorised(
+        #[inline(always)]
+        || {
+            let mut weight = (first as u64).wrapping_mul(2).wrapping_add(1);
+            let mut sum = 0u64;
+            for value in values {
+                sum = sum.wrapping_add(weight.wrapping_mul(*value));
+                weight = weight.wrapping_add(2);
+            }
+            sum
+        },
+    )
 }
 
 impl PartialSum {
@@ -81,16 +93,17 @@ impl PartialSum {
         let certified = whole.groups.iter().map(|group| group.certified).collect();
         let mut parts = std::mem::take(&mut whole.arrived);
         parts.push(unique_number()?);
-        let length = plan.inner.groups.iter().map(|group| group.dimension).sum();
-        let mut values = Zeroizing::new(Vec::with_capacity(length));
+        let (mut groups, mut coordinates, mut sum) = (Vec::new(), 0, 0u64);
         for group in whole.groups {
-            let sums = Zeroizing::new(group.sums.into_sums());
-            values.extend(sums.iter().map(|sum| sum.cast_unsigned()));
+            let values = Zeroizing::new(unsigned(group.sums.into_sums()));
+            sum = sum.wrapping_add(checksum(coordinates, &values));
+            coordinates += values.len();
+            groups.push(values);
         }
         let tag = SampleTag::new(whole.sample, plan.fingerprint());
-        let (coordinates, checksum) = (values.len() as u64, checksum(0, &values));
-        let certificate = Certificate { tag, certified, coordinates, checksum, parts };
-        Ok(OutgoingSum { values: Private::new(values), certificate })
+        let coordinates = coordinates as u64;
+        let certificate = Certificate { tag, certified, coordinates, checksum: sum, parts };
+        Ok(OutgoingSum { groups: Private::new(groups), certificate })
     }
 
     /// The finished sum as bytes: its certificate, then its integers in little-endian order. For
@@ -101,20 +114,20 @@ impl PartialSum {
     /// As for [`leave`](Self::leave).
     pub fn into_bytes(self) -> Result<PrivateBytes, SumError> {
         let sum = self.leave()?;
-        let (certificate, values) = (sum.certificate(), sum.expose());
+        let (certificate, integers) = (sum.certificate(), || sum.blocks(usize::MAX).flatten());
         // With its whole length from the start: a vector that grows leaves copies behind.
-        let mut bytes = Vec::with_capacity(certificate.expose().len() + 8 * values.len());
+        let mut bytes = Vec::with_capacity(certificate.expose().len() + 8 * integers().count());
         bytes.extend_from_slice(certificate.expose());
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        bytes.extend(integers().flat_map(|value| value.to_le_bytes()));
         Ok(PrivateBytes(Private::new(Zeroizing::new(bytes))))
     }
 }
 
 impl OutgoingSum {
-    /// All integers, group after group. Private: only a sum with noise may be released.
-    #[must_use]
-    pub fn expose(&self) -> &[u64] {
-        self.values.expose()
+    /// All integers, group after group, in blocks of at most `longest`, each within one group: as long as those of
+    /// [`IncomingSum::block_lengths`](crate::IncomingSum::block_lengths). Private: only a sum with noise may be released.
+    pub fn blocks(&self, longest: usize) -> impl Iterator<Item = &[u64]> {
+        self.groups.expose().iter().flat_map(move |values| values.chunks(longest.max(1)))
     }
 
     /// The certificate, for [`IncomingSum::accept`](crate::IncomingSum::accept). Private as well: it counts records.
@@ -189,5 +202,19 @@ impl<'a> Reader<'a> {
         let length = usize::try_from(self.number()?).ok().and_then(|count| count.checked_mul(N));
         let bytes = self.take(length.ok_or(SumError::Unreadable("they end too early"))?)?;
         Ok(bytes.as_chunks().0.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unsigned;
+
+    #[test]
+    fn unsigned_integers_are_in_the_memory_of_signed_ones() {
+        let signed: Vec<i64> = (-500..500).collect();
+        let (place, expected) = (signed.as_ptr().addr(), signed.clone());
+        let values = unsigned(signed);
+        assert_eq!(values.as_ptr().addr(), place);
+        assert!(values.iter().map(|value| value.cast_signed()).eq(expected));
     }
 }

@@ -166,6 +166,17 @@ impl Part<'_> {
         }
     }
 
+    /// Appends the coordinates to 64-bit sums.
+    pub(crate) fn append_to(&self, sums: &mut Vec<i64>) {
+        vectorised(
+            #[inline(always)]
+            || match self {
+                Self::Narrow(values) => sums.extend(values.iter().map(|value| i64::from(*value))),
+                Self::Wide(values) => sums.extend_from_slice(values),
+            },
+        )
+    }
+
     /// Adds the coordinates to 64-bit sums, modulo 2^64.
     pub(crate) fn add_to(&self, sums: &mut [i64]) {
         vectorised(

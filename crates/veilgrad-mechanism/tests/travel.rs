@@ -89,14 +89,16 @@ fn alone(plan: &RoundPlan, records: &[TestRecord]) -> Vec<Vec<i64>> {
     integers(plan, sample, sum)
 }
 
+/// The integers of a partial sum.
+fn values(part: &OutgoingSum) -> Vec<u64> {
+    part.blocks(usize::MAX).flatten().copied().collect()
+}
+
 /// Adds up the integers of partial sums, as a reduction on unsigned integers does.
 fn reduce(parts: &[OutgoingSum]) -> Vec<u64> {
-    let mut total = vec![0u64; parts[0].expose().len()];
+    let mut total = vec![0u64; values(&parts[0]).len()];
     for part in parts {
-        total
-            .iter_mut()
-            .zip(part.expose())
-            .for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+        total.iter_mut().zip(values(part)).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
     }
     total
 }
@@ -136,6 +138,9 @@ proptest! {
         let parts: Vec<_> = (0..5).map(|p| part(&plan, &tag, &of(p)).leave().unwrap()).collect();
         sum.add_noise(seeded_noise(&plan, 5).unwrap()).unwrap();
         let mut incoming = sum.receive();
+        let lengths: Vec<usize> = parts[0].blocks(block).map(<[u64]>::len).collect();
+        prop_assert_eq!(&incoming.block_lengths(block), &lengths);
+        prop_assert!(lengths.iter().all(|length| (1..=block).contains(length)));
         for block in reduce(&parts).chunks(block) {
             incoming.add_block(block).unwrap();
         }
@@ -179,7 +184,7 @@ fn a_partial_sum_is_added_once_whatever_it_is_packed_in() {
     sum.absorb_bytes(&bytes(&plan, &tag, &some_records(2))).unwrap();
     // In a reduction: the same certificate twice.
     let leaving = part(&plan, &tag, &some_records(2)).leave().unwrap();
-    let doubled: Vec<u64> = leaving.expose().iter().map(|value| value.wrapping_mul(2)).collect();
+    let doubled: Vec<u64> = values(&leaving).iter().map(|value| value.wrapping_mul(2)).collect();
     let mut incoming = sum.receive();
     incoming.add_block(&doubled).unwrap();
     let certificate = leaving.certificate();
@@ -257,7 +262,7 @@ fn a_sum_larger_than_its_certified_records_is_refused_in_every_group() {
             // One record, whose integers are exchanged for others with the same checksum.
             let record = TestRecord(vec![0.5; 14], 1.0);
             let honest = part(&plan, &tag, &[record]).leave().unwrap();
-            let mut forged = vec![0u64; honest.expose().len()];
+            let mut forged = vec![0u64; values(&honest).len()];
             forged[start] = value;
             let bytes = insecure_bytes(&honest, &forged);
             match fits {

@@ -182,20 +182,18 @@ impl<O: Optimizer> Trainer<O> {
     /// When the model or the plan is another one. Never because of a record.
     pub fn part<R: Records>(
         &mut self,
-        round: &SharedRound,
-        ids: &[u64],
+        mut round: SharedRound,
+        ids: Vec<u64>,
         records: &R,
     ) -> Result<PartialSum, TrainError> {
         let lengths = |values: &[Vec<f32>]| values.iter().map(Vec::len).collect::<Vec<_>>();
         if lengths(&round.weights) != lengths(&self.model.values) {
             return Err(TrainError::DifferentPlan);
         }
-        for (mine, theirs) in self.model.values.iter_mut().zip(&round.weights) {
-            mine.copy_from_slice(theirs);
-        }
+        self.model.values = std::mem::take(&mut round.weights);
         self.prepared.prepare(&self.model);
         let (model, prepared, setup) = (&self.model, &self.prepared, &self.setup);
-        self.engine.part(&Native { model, prepared, records, setup }, round, ids)
+        self.engine.part(&Native { model, prepared, records, setup }, &round, ids)
     }
 
     /// Shares the records of all later rounds with other processes. No result depends on their number.

@@ -2,52 +2,76 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::*;
 use veilgrad_events::{
-    Adjacency, BudgetShare, ClipNorm, MemoryLedger, NoiseStd, PublicCount, Run, SampleRate,
+    Adjacency, BudgetShare, ClipNorm, MemoryLedger, NoiseStd, PublicCount, RoundPermit, Run,
+    SampleRate, Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::insecure::seeded_noise;
 use veilgrad_mechanism::{
-    ClippedSum, Group, Metric, PartialSum, PoissonSampler, Quantile, Sampler,
+    AllRecords, ClippedSum, Group, Metric, PoissonSampler, Quantile, SampleError, Sampler,
+    Selection,
 };
-use veilgrad_nn::round::{PeerError, Peers, SharedRound, share_of};
-use veilgrad_nn::{InMemory, Performance, TrainError, Trainer, TrainingPlan};
+use veilgrad_nn::round::{PeerError, Peers, SharedRound, deal, share_of};
+use veilgrad_nn::{InMemory, Performance, Records, TrainError, Trainer, TrainingPlan};
+
+/// Counts how many examples are read.
+struct Counted {
+    records: InMemory,
+    reads: AtomicUsize,
+}
+
+impl Records for Counted {
+    fn count(&self) -> u64 {
+        self.records.count()
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.records.read(record, example, input, target);
+    }
+}
+
+fn counted(count: usize) -> Arc<Counted> {
+    let records = in_memory(&examples(count, 5));
+    Arc::new(Counted { records, reads: AtomicUsize::new(0) })
+}
 
 /// Other processes, each a trainer of its own, which get and send nothing but bytes.
 struct Others<T> {
     trainers: Vec<T>,
-    records: Arc<InMemory>,
+    records: Arc<Counted>,
+    /// How many examples each process read in each round.
+    reads: Arc<Mutex<Vec<usize>>>,
     sent: Vec<Vec<u8>>,
     /// The round that was shared last.
-    last: Arc<Mutex<Vec<u8>>>,
+    last: Arc<Mutex<Option<SharedRound>>>,
 }
 
 impl<O: veilgrad_nn::Optimizer + Send> Peers for Others<Trainer<O>> {
     fn scatter(
         &mut self,
-        round: &SharedRound,
+        round: SharedRound,
         ids: Vec<u64>,
         records: u64,
     ) -> Result<Vec<u64>, PeerError> {
-        let bytes = round.to_bytes()?;
-        self.last.lock().unwrap().clone_from(&bytes);
-        let size = self.trainers.len() as u64 + 1;
-        let of = |rank: u64| -> Vec<u64> {
-            let share = share_of(records, rank, size);
-            ids.iter().copied().filter(|id| share.contains(id)).collect()
-        };
-        for (trainer, rank) in self.trainers.iter_mut().zip(1..) {
-            let round = SharedRound::from_bytes(&bytes)?;
-            let part = trainer.part(&round, &of(rank), &*self.records)?;
+        let shares = deal(round.by_place, &ids, records, self.trainers.len() as u64 + 1);
+        for (trainer, share) in self.trainers.iter_mut().zip(&shares[1..]) {
+            let (mut theirs, lengths) = SharedRound::from_head(&round.head()?)?;
+            assert!(round.weights.iter().map(Vec::len).eq(lengths));
+            theirs.weights.clone_from(&round.weights);
+            let part = trainer.part(theirs, ids[share.clone()].to_vec(), &*self.records)?;
             self.sent.push(part.into_bytes()?.expose().to_vec());
+            self.reads.lock().unwrap().push(self.records.reads.swap(0, Ordering::Relaxed));
         }
-        Ok(of(0).into_iter().chain(ids.iter().copied().filter(|id| *id >= records)).collect())
+        *self.last.lock().unwrap() = Some(round);
+        Ok(ids[shares[0].clone()].to_vec())
     }
 
-    fn reduce(&mut self, mine: PartialSum, mut total: ClippedSum) -> Result<ClippedSum, PeerError> {
-        total.absorb(mine)?;
+    fn reduce(&mut self, mut total: ClippedSum) -> Result<ClippedSum, PeerError> {
         for bytes in self.sent.drain(..) {
             total.absorb_bytes(&bytes)?;
         }
@@ -65,38 +89,80 @@ fn every_group() -> TrainingPlan {
         .group(Group::quantile("median", median).noise(NoiseStd::new(6.0).unwrap()))
 }
 
-/// The weights after some rounds on this many processes.
-fn train(processes: usize) -> Vec<u32> {
-    let records = Arc::new(in_memory(&examples(200, 5)));
+/// The weights after some rounds on this many processes, and how many examples each process read in each round.
+fn train(processes: usize, sampler: &mut impl Sampler) -> (Vec<u32>, Vec<usize>) {
+    let records = counted(200);
     let performance = Performance { threads: 2, ..Performance::default() };
     let mut leader = trainer(every_group(), performance);
-    let last = Arc::default();
+    let reads: Arc<Mutex<Vec<usize>>> = Arc::default();
     if processes > 0 {
         let trainers = (1..processes).map(|_| trainer(every_group(), performance));
         leader.share_with(Box::new(Others {
             trainers: trainers.collect(),
             records: Arc::clone(&records),
+            reads: Arc::clone(&reads),
             sent: Vec::new(),
-            last: Arc::clone(&last),
+            last: Arc::default(),
         }));
     }
-    let header = leader.header(Adjacency::AddRemove);
+    let header = leader.header(Adjacency::ZeroOut);
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "test").unwrap();
-    // Other samples are random, and differ between runs.
-    let mut sampler = veilgrad_mechanism::AllRecords;
     for round in 0..8 {
-        let permit = run.reserve(&leader.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
+        let permit = run.reserve(&leader.event(sampler).unwrap(), 1).unwrap().next().unwrap();
         let noise = seeded_noise(leader.plan(), round).unwrap();
-        leader.round_insecure(permit, &mut sampler, &*records, noise).unwrap();
+        leader.round_insecure(permit, sampler, &*records, noise).unwrap();
+        reads.lock().unwrap().push(records.reads.swap(0, Ordering::Relaxed));
     }
-    bits(leader.model())
+    let reads = reads.lock().unwrap().clone();
+    (bits(leader.model()), reads)
+}
+
+/// Other records in every round, so many of them, and the policy that is charged for them.
+struct Chosen(Sampling, Vec<u64>);
+
+impl Sampler for Chosen {
+    fn policy(&self) -> Sampling {
+        self.0
+    }
+
+    fn select(&mut self, _: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
+        self.1.rotate_left(1);
+        let ids: Vec<u64> = (0..self.1[0]).map(|place| place * records / 31).collect();
+        Ok(Selection::ids(ids))
+    }
+}
+
+#[test]
+fn every_process_computes_its_share_of_a_public_number_of_rows_and_gives_the_same_bits() {
+    let rate = SampleRate::new(0.1).unwrap();
+    let truncated = TruncatedPoisson::new(rate, 200, 30).unwrap();
+    let sizes = vec![0, 1, 29, 30, 14, 30, 7, 22];
+    let (alone, _) = train(0, &mut Chosen(Sampling::Poisson { rate }, sizes.clone()));
+    for processes in 1..=4 {
+        let mut sampler = Chosen(Sampling::TruncatedPoisson(truncated), sizes.clone());
+        let (weights, reads) = train(processes, &mut sampler);
+        assert_eq!(weights, alone, "{processes} processes");
+        // The others, then the leader.
+        for (index, rows) in reads.iter().enumerate() {
+            let rank = ((index + 1) % processes) as u64;
+            let share = share_of(30, rank, processes as u64);
+            assert_eq!(*rows as u64, share.end - share.start, "rank {rank} of {processes}");
+        }
+        assert_eq!(reads.len(), 8 * processes);
+        // Without a public number, rows are those of the sample.
+        let (weights, reads) =
+            train(processes, &mut Chosen(Sampling::Poisson { rate }, sizes.clone()));
+        assert_eq!(weights, alone, "{processes} processes");
+        assert_eq!(reads.iter().sum::<usize>() as u64, sizes.iter().sum::<u64>());
+    }
 }
 
 #[test]
 fn any_number_of_processes_gives_the_same_weights() {
-    let alone = train(0);
+    // Other samples are random, and differ between runs.
+    let (alone, _) = train(0, &mut AllRecords);
     for processes in 1..=4 {
-        assert_eq!(train(processes), alone, "{processes} processes");
+        assert_eq!(train(processes, &mut AllRecords).0, alone, "{processes} processes");
     }
 }
 
@@ -104,11 +170,12 @@ fn any_number_of_processes_gives_the_same_weights() {
 fn a_process_with_another_model_or_plan_is_refused() {
     let records = in_memory(&examples(20, 5));
     let performance = Performance { threads: 1, ..Performance::default() };
-    let last: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let last: Arc<Mutex<Option<SharedRound>>> = Arc::default();
     let mut leader = trainer(plan(1.0, 60.0), performance);
     leader.share_with(Box::new(Others {
         trainers: vec![trainer(plan(1.0, 60.0), performance)],
-        records: Arc::new(in_memory(&examples(20, 5))),
+        records: counted(20),
+        reads: Arc::default(),
         sent: Vec::new(),
         last: Arc::clone(&last),
     }));
@@ -118,13 +185,14 @@ fn a_process_with_another_model_or_plan_is_refused() {
     let permit = run.reserve(&leader.event(&sampler).unwrap(), 1).unwrap().next().unwrap();
     leader.round(permit, &mut sampler, &records).unwrap();
 
-    let round = SharedRound::from_bytes(&last.lock().unwrap()).unwrap();
-    let refused = |trainer: &mut Trainer<_>| trainer.part(&round, &[1, 2], &records).err();
+    let round = last.lock().unwrap().take().unwrap();
+    let refused =
+        |trainer: &mut Trainer<_>| trainer.part(round.clone(), vec![1, 2], &records).err();
     assert!(refused(&mut trainer(plan(1.0, 60.0), performance)).is_none());
     let other_clip = refused(&mut trainer(plan(2.0, 60.0), performance));
     assert!(matches!(other_clip, Some(TrainError::DifferentPlan)), "{other_clip:?}");
     let smaller = veilgrad_nn::Model::new(&[INPUT], [veilgrad_nn::Layer::linear(3)], 1).unwrap();
     let mut smaller = plain_trainer(&smaller, plan(1.0, 60.0), 0.1, performance).unwrap();
-    let other_model = smaller.part(&round, &[1, 2], &records).err();
+    let other_model = smaller.part(round.clone(), vec![1, 2], &records).err();
     assert!(matches!(other_model, Some(TrainError::DifferentPlan)), "{other_model:?}");
 }

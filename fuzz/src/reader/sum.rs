@@ -57,10 +57,10 @@ fn with_tag(bytes: &[u8], tag: &SampleTag) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A public state that is read survives a round trip.
+/// A public state that is read survives a round trip, but for the numbers of weights, which it has not.
 pub(crate) fn round(bytes: &[u8]) {
-    let Ok(round) = SharedRound::from_bytes(bytes) else { return };
-    let written = round.to_bytes().expect("a state is written");
-    let again = SharedRound::from_bytes(&written).expect("what was written is read");
-    assert_eq!(again.to_bytes().expect("a state is written"), written);
+    let Ok((round, _)) = SharedRound::from_head(bytes) else { return };
+    let written = round.head().expect("a state is written");
+    let (again, lengths) = SharedRound::from_head(&written).expect("what was written is read");
+    assert_eq!((again.head().expect("a state is written"), lengths), (written, Vec::new()));
 }

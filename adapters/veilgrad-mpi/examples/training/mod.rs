@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use veilgrad_events::{
     BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount, RoundPermit, SampleRate,
-    Sampling,
+    Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::{Group, Metric, Quantile, SampleError, Sampler, Selection};
 use veilgrad_nn::{
@@ -117,20 +117,27 @@ pub(crate) fn trainer(name: &str, batch: f64, threads: usize) -> Made<SgdTrainer
     Ok(Trainer::new(model, loss, plan, Sgd::with_momentum(0.5), rate, performance)?)
 }
 
-/// The same samples in every run: each record with the given probability.
+/// The same samples in every run: each record with the given probability, up to a maximum, if there is one.
 pub(crate) struct Reproducible {
     pub(crate) rate: f64,
+    pub(crate) truncated: Option<TruncatedPoisson>,
     pub(crate) round: u64,
 }
 
 impl Sampler for Reproducible {
     fn policy(&self) -> Sampling {
-        SampleRate::new(self.rate).map_or(Sampling::All {}, |rate| Sampling::Poisson { rate })
+        match self.truncated {
+            Some(policy) => Sampling::TruncatedPoisson(policy),
+            None => SampleRate::new(self.rate)
+                .map_or(Sampling::All {}, |rate| Sampling::Poisson { rate }),
+        }
     }
 
     fn select(&mut self, _: &RoundPermit, records: u64) -> Result<Selection, SampleError> {
         self.round += 1;
         let draw = |record: &u64| scramble(record ^ self.round << 32) as f64 / 2f64.powi(64);
-        Ok(Selection::ids((0..records).filter(|record| draw(record) < self.rate).collect()))
+        let drawn = (0..records).filter(|record| draw(record) < self.rate);
+        let most = self.truncated.map_or(usize::MAX, |policy| policy.maximum() as usize);
+        Ok(Selection::ids(drawn.take(most).collect()))
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::problem::Problem;
 use crate::train::check::{Source, named_key};
 use crate::train::config::{Config, Record};
-use crate::train::data::{self, Public};
+use crate::train::data::{self, Process, Public};
 use crate::train::job::{self, Job};
 use crate::train::{build, start};
 
@@ -184,13 +184,13 @@ impl Readable {
 /// Adds what is wrong with each of these files, and says if a public one has the private examples. Messages are those of
 /// `train`.
 pub(super) fn check_files(source: &mut Source, config: &Config, readable: &Readable) {
-    let train = readable.train.then(|| data::train(config)).transpose();
+    let train = readable.train.then(|| data::private(config, Process::ALONE)).transpose();
     let test = if readable.test { data::test(config) } else { Ok(None) };
     let calibration = if readable.calibration { data::calibration(config) } else { Ok(None) };
     match (train, test, calibration) {
         (Ok(train), Ok(test), Ok(calibration)) => {
             let Some(train) = train else { return };
-            if let Err(error) = data::check_apart(&train, &Public { test, calibration }) {
+            if let Err(error) = data::check_apart(&train, &Public { test, calibration }, config) {
                 add(source, error, "data.test");
             }
         }

@@ -1,12 +1,13 @@
 //! Examples from the declared files, as records of the declared unit.
 
+mod share;
+
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use veilgrad_data::table::{Defect, Schema, is_table};
-use veilgrad_data::{Array, DataError, Partition, double, ids, idx, npy};
-use veilgrad_nn::round::share_of;
+use veilgrad_data::table::{Defect, Schema, Table, is_table};
+use veilgrad_data::{Array, DataError, Partition, RowRanges, double, ids, idx, npy};
 use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, MadeUp, Microbatch, Record, UserIds};
@@ -14,6 +15,8 @@ use super::inputs::{Inputs, Rows, declared_shape, scale, shape};
 use super::schema::schema;
 use crate::error::Error;
 use crate::prediction::{Judgement, NumberJudgement};
+
+pub(crate) use share::{Process, Share, read as private};
 
 /// Examples from files, scaled to their declared bounds. Not `Debug`, because they may be private.
 pub(crate) struct Examples {
@@ -67,58 +70,6 @@ impl Examples {
 
     fn records(&self) -> u64 {
         self.members.as_ref().map_or(self.labels.len(), Vec::len) as u64
-    }
-
-    /// Computes the inputs of the model; before whitening, if the run begins with preconditioning.
-    pub(crate) fn into_records(
-        self,
-        declaration: &Declaration,
-        threads: usize,
-    ) -> Result<TrainingRecords, Error> {
-        let (inputs, first, count) = (Inputs::new(declaration)?, 0, self.records());
-        let rows = inputs.rows(self.scaled, declaration.precondition.is_some(), threads);
-        let (inputs, labels, members) = (Arc::new(inputs), self.labels, self.members);
-        Ok(TrainingRecords { inputs, rows, labels, members, first, count })
-    }
-
-    /// As [`into_records`](Self::into_records), of the share of one process alone: the inputs of other records are neither
-    /// computed nor kept.
-    pub(crate) fn into_share(
-        mut self,
-        declaration: &Declaration,
-        threads: usize,
-        rank: u64,
-        size: u64,
-    ) -> Result<TrainingRecords, Error> {
-        let count = self.records();
-        let share = share_of(count, rank, size);
-        self.keep(share.start as usize..share.end as usize);
-        Ok(TrainingRecords {
-            first: share.start,
-            count,
-            ..self.into_records(declaration, threads)?
-        })
-    }
-
-    /// Drops all records but these.
-    fn keep(&mut self, records: std::ops::Range<usize>) {
-        let width = self.scaled.len() / self.labels.len().max(1);
-        let places: Vec<usize> = match &mut self.members {
-            None => records.collect(),
-            Some(members) => {
-                members.truncate(records.end);
-                members.drain(..records.start.min(members.len()));
-                let places = members.iter().flatten().map(|place| *place as usize).collect();
-                let mut next = 0..;
-                for place in members.iter_mut().flatten() {
-                    *place = next.next().unwrap_or_default();
-                }
-                places
-            }
-        };
-        let row = |place: &usize| &self.scaled[place * width..(place + 1) * width];
-        self.scaled = places.iter().flat_map(row).copied().collect();
-        self.labels = places.iter().map(|place| self.labels[*place]).collect();
     }
 
     /// The outputs of a model for **public** examples: one number per class, example after example.
@@ -219,23 +170,27 @@ pub(crate) struct Public {
     pub(crate) calibration: Option<Examples>,
 }
 
-/// The private examples, and the public ones, if there are any.
+/// The private examples of one process, and the public ones, if there are any.
 ///
 /// A public file with the examples of the private one is refused before any round is charged: its accuracy would be the exact
 /// training accuracy. No other message depends on the values of private examples. This one is acceptable, because it compares
 /// two files that the operator named, as a whole and not record by record, and ends the run without a result. A refusal
 /// reveals that the training data is exactly the public file; no refusal, that it is not. SECURITY.md says so.
-pub(crate) fn private_and_public(config: &Config) -> Result<(Examples, Public), Error> {
-    let train = train(config)?;
+pub(crate) fn private_and_public(
+    config: &Config,
+    process: Process,
+) -> Result<(Share, Public), Error> {
+    let train = private(config, process)?;
     let public = Public { test: test(config)?, calibration: calibration(config)? };
-    check_apart(&train, &public)?;
+    check_apart(&train, &public, config)?;
     Ok((train, public))
 }
 
 /// Refuses public examples that are the private ones.
-pub(crate) fn check_apart(train: &Examples, public: &Public) -> Result<(), Error> {
+pub(crate) fn check_apart(train: &Share, public: &Public, config: &Config) -> Result<(), Error> {
     for (key, examples) in [("test", &public.test), ("calibration", &public.calibration)] {
-        if examples.as_ref().is_some_and(|examples| examples.has_inputs_of(train)) {
+        let Some(examples) = examples else { continue };
+        if train.has_inputs_of(examples, config)? {
             return Err(Error::Usage(format!(
                 "[data] {key} has the examples of [data] train: what is printed about a public test set \
                  would be about private records; name another file, or none"
@@ -246,8 +201,12 @@ pub(crate) fn check_apart(train: &Examples, public: &Public) -> Result<(), Error
 }
 
 /// The private examples, as records of the declared unit.
-pub(crate) fn train(config: &Config) -> Result<Examples, Error> {
-    let mut examples = load(config, &config.data.train, config.data.labels.as_deref())?;
+fn train(config: &Config) -> Result<Examples, Error> {
+    into_units(config, load(config, &config.data.train, config.data.labels.as_deref())?)
+}
+
+/// Groups private examples to records of the declared unit.
+fn into_units(config: &Config, mut examples: Examples) -> Result<Examples, Error> {
     // Training takes scaled labels.
     examples.numbers = Vec::new();
     if let Record::Microbatch(Microbatch { microbatch }) = config.data.record {
@@ -385,11 +344,7 @@ fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples,
     // Sizes that cannot be transformed are refused before a file is opened.
     shape(&declaration)?;
     if is_table(path) {
-        let table = labelled_schema(config).read(path).map_err(data_error)?;
-        let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
-        let members = table.users.map(|users| group_by_user(&users));
-        let (scaled, labels, numbers) = (table.inputs.values, table.labels, table.numbers);
-        return Ok(Examples { scaled, labels, numbers, members, nameless });
+        return Ok(labelled_schema(config).read(path).map_err(data_error)?.into());
     }
     let arrays = config.data.arrays.as_ref();
     let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
@@ -423,13 +378,43 @@ fn label_array(
 
 /// The rows of a file, of `width` numbers each.
 fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> {
-    let end = path.extension().map(|end| end.to_ascii_lowercase());
-    let array = match end.as_ref().and_then(|end| end.to_str()) {
-        Some("npy") => npy::read(path, None, width),
-        Some("npz") => npy::read(path, name, width),
-        _ => idx::read(path, width),
+    let array = match array_format(path) {
+        ArrayFormat::Npy => npy::read(path, None, width),
+        ArrayFormat::Npz => npy::read(path, name, width),
+        ArrayFormat::Idx => idx::read(path, width),
     };
     array.map_err(data_error)
+}
+
+/// Some rows of a file, of `width` numbers each.
+fn array_rows(
+    path: &Path,
+    name: Option<&str>,
+    width: usize,
+    rows: &RowRanges,
+) -> Result<Array, Error> {
+    let array = match array_format(path) {
+        ArrayFormat::Npy => npy::read_rows(path, None, width, rows),
+        ArrayFormat::Npz => npy::read_rows(path, name, width, rows),
+        ArrayFormat::Idx => idx::read_rows(path, width, rows),
+    };
+    array.map_err(data_error)
+}
+
+/// The format of an array, by the name of its file.
+enum ArrayFormat {
+    Npy,
+    Npz,
+    Idx,
+}
+
+fn array_format(path: &Path) -> ArrayFormat {
+    let end = path.extension().map(|end| end.to_ascii_lowercase());
+    match end.as_ref().and_then(|end| end.to_str()) {
+        Some("npy") => ArrayFormat::Npy,
+        Some("npz") => ArrayFormat::Npz,
+        _ => ArrayFormat::Idx,
+    }
 }
 
 fn labelled_schema(config: &Config) -> Schema {
@@ -476,6 +461,15 @@ pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> 
         }
     }
     Ok(())
+}
+
+impl From<Table> for Examples {
+    fn from(table: Table) -> Self {
+        let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
+        let members = table.users.map(|users| group_by_user(&users));
+        let (scaled, labels, numbers) = (table.inputs.values, table.labels, table.numbers);
+        Self { scaled, labels, numbers, members, nameless }
+    }
 }
 
 /// The examples of each user. Examples without a user belong to no record and contribute zero.

@@ -7,7 +7,7 @@ use veilgrad_nn::Trainer;
 
 use super::build::{self, AnyOptimizer};
 use super::config::Config;
-use super::data::{self, TrainingRecords};
+use super::data::{self, Process, TrainingRecords};
 use super::job::{Job, precondition};
 use super::start;
 use crate::error::Error;
@@ -49,9 +49,9 @@ impl Training {
         let mut model = build::model(&config.declaration())?;
         start::apply(&mut config.model, &mut model)?;
         let trainer = build::trainer(&config, model, noise, strategy.as_ref(), threads)?;
-        let (rank, size) = (follower.rank(), follower.size());
-        let declaration = config.declaration();
-        let records = data::train(&config)?.into_share(&declaration, threads, rank, size)?;
+        let process = Process { rank: follower.rank(), size: follower.size() };
+        let records =
+            data::private(&config, process)?.into_records(&config.declaration(), threads)?;
         Ok(Self { config, trainer, records, threads })
     }
 
@@ -79,7 +79,7 @@ pub(crate) fn follow(follower: &mut dyn Follower) -> Result<(), Error> {
             (Order::Round(..), None) => return Err(Error::failure("a round before its data")),
             (Order::Round(round, ids), Some(training)) => {
                 let Training { trainer, records, .. } = training;
-                let part = trainer.part(&round, &ids, records).map_err(Error::failure)?;
+                let part = trainer.part(round, ids, records).map_err(Error::failure)?;
                 follower.give(part).map_err(Error::failure)?;
             }
         }

@@ -45,6 +45,7 @@ use crate::plan::SHUFFLE_ADVICE;
 use crate::team::Leader;
 use check::Source;
 use config::Audit;
+use data::Process;
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
 use place::Place;
@@ -111,15 +112,15 @@ pub(crate) fn run(
     if let Some(leader) = &mut leader {
         leader.announce(&follow::setup(&session.job)?).map_err(Error::failure)?;
     }
-    let (train, public) = data::private_and_public(&session.job.config)?;
-    let (declaration, threads) = (session.job.config.declaration(), session.job.threads);
-    let mut train = match &leader {
+    let process = match &leader {
         // Preconditioning is done by this process alone.
         Some(leader) if session.job.precondition.is_none() => {
-            train.into_share(&declaration, threads, 0, leader.size())?
+            Process { rank: 0, size: leader.size() }
         }
-        _ => train.into_records(&declaration, threads)?,
+        _ => Process::ALONE,
     };
+    let (train, public) = data::private_and_public(&session.job.config, process)?;
+    let mut train = train.into_records(&session.job.config.declaration(), session.job.threads)?;
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
     let configuration = job.config.fingerprint().map_err(Error::Failure)?.to_string();

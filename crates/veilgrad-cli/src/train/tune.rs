@@ -18,7 +18,7 @@ use veilgrad_nn::{Hooks, Pace, Trainer, drive};
 use super::build::AnyOptimizer;
 use super::check::Source;
 use super::config::Config;
-use super::data::{self, Examples, TrainingRecords};
+use super::data::{self, Examples, Process, TrainingRecords};
 use super::hooks::{self, Account, Waiting};
 use super::job::{Job, Tune as Choice};
 use super::place::Place;
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Tune, common: &Common) -> Result<(), Error> {
         session.open(opened, |ledger| Ok(TuningRun::charge(ledger, header.clone())?))?;
     // The data is opened after the charge; from here on nothing is refunded.
     let Session { job, common, place, ledger: ledger_path, .. } = session;
-    let (train, public) = data::private_and_public(&job.config)?;
+    let (train, public) = data::private_and_public(&job.config, Process::ALONE)?;
     let train = train.into_records(&job.config.declaration(), job.threads)?;
     let run_id = charged.store().run().map(str::to_owned);
     if !common.quiet {

@@ -3,10 +3,10 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use super::rows::{Rows, Value};
+use super::rows::{Rows, Turn, Value};
 use super::schema::{Defect, Schema, Table};
-use crate::DataError;
 use crate::line::{Cells, Line, read_line, without_end};
+use crate::{DataError, RowRanges};
 
 /// Reads a table line by line; only a malformed header is an error.
 pub(super) fn read(
@@ -14,7 +14,7 @@ pub(super) fn read(
     path: &Path,
     mut file: impl BufRead,
     delimiter: u8,
-    labelled: bool,
+    (labelled, wanted): (bool, Option<&RowRanges>),
     found: &mut dyn FnMut(Defect),
 ) -> Result<Table, DataError> {
     let (mut line, mut cells, mut first) = (Vec::new(), Cells::default(), true);
@@ -33,9 +33,15 @@ pub(super) fn read(
             names(path, found, &line, delimiter)?
         }
     };
-    let mut rows = Rows::new(schema, path, &header, labelled, found)?;
+    let mut rows = Rows::new(schema, path, &header, labelled, wanted, found)?;
     loop {
-        match next(&mut line)? {
+        let found = next(&mut line)?;
+        match rows.turn() {
+            Turn::Push => {}
+            Turn::Skip if found != Line::End => continue,
+            Turn::Skip | Turn::Stop => return Ok(rows.table),
+        }
+        match found {
             Line::End => return Ok(rows.table),
             Line::TooLong => rows.push_broken("is too long"),
             Line::Whole if !cells.split(without_end(&line), delimiter) => {

@@ -7,24 +7,32 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use super::rows::{Rows, Value};
+use super::rows::{Rows, Turn, Value};
 use super::schema::{Defect, Schema, Table};
-use crate::DataError;
 use crate::line::{Line, read_line, without_end};
+use crate::{DataError, RowRanges};
 
 /// Reads a table line by line. Only a file that cannot be read is an error.
 pub(super) fn read(
     schema: &Schema,
     path: &Path,
     mut file: impl BufRead,
-    labelled: bool,
+    (labelled, wanted): (bool, Option<&RowRanges>),
     found: &mut dyn FnMut(Defect),
 ) -> Result<Table, DataError> {
     let names = schema.names(labelled);
-    let mut rows = Rows::new(schema, path, &names, labelled, found)?;
+    let mut rows = Rows::new(schema, path, &names, labelled, wanted, found)?;
     let (mut line, mut first) = (Vec::new(), true);
     loop {
-        match read_line(&mut file, &mut line).map_err(|cause| DataError::file(path, cause))? {
+        let found =
+            read_line(&mut file, &mut line).map_err(|cause| DataError::file(path, cause))?;
+        let is_first = std::mem::take(&mut first);
+        match rows.turn() {
+            Turn::Push => {}
+            Turn::Skip if found != Line::End => continue,
+            Turn::Skip | Turn::Stop => return Ok(rows.table),
+        }
+        match found {
             Line::End => return Ok(rows.table),
             Line::TooLong => {
                 rows.push_broken("is too long");
@@ -33,7 +41,7 @@ pub(super) fn read(
             Line::Whole => {}
         }
         let text = without_end(&line);
-        let text = match std::mem::take(&mut first) {
+        let text = match is_first {
             true => text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text),
             false => text,
         };

@@ -18,7 +18,7 @@ use std::path::Path;
 pub use schema::{Column, Defect, Kind, Schema, Table, Target, TextFormat};
 
 use crate::file::open;
-use crate::{Array, DataError};
+use crate::{Array, DataError, RowRanges};
 
 /// The format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Schema {
     /// When the file cannot be read or its header is malformed (a declared column is missing or occurs twice); never
     /// because of a record.
     pub fn read(&self, path: &Path) -> Result<Table, DataError> {
-        self.read_columns(path, true, &mut |_| ())
+        self.read_columns(path, true, None, &mut |_| ())
     }
 
     /// Reads the input columns alone, without labels and users.
@@ -117,7 +117,16 @@ impl Schema {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn read_inputs(&self, path: &Path) -> Result<Array, DataError> {
-        Ok(self.read_columns(path, false, &mut |_| ())?.inputs)
+        Ok(self.read_columns(path, false, None, &mut |_| ())?.inputs)
+    }
+
+    /// As [`read_inputs`](Self::read_inputs), of some rows alone: those beyond the end of the table are left out. Other rows
+    /// are neither converted nor kept, and rows after the last are not read.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_rows(&self, path: &Path, rows: &RowRanges) -> Result<Array, DataError> {
+        Ok(self.read_columns(path, false, Some(rows), &mut |_| ())?.inputs)
     }
 
     /// Reads the input columns, and the texts of one more column: `None` where a cell is empty or is not text.
@@ -132,7 +141,7 @@ impl Schema {
         // Read like the column of users, which is text, too.
         let user = Some(column.to_owned());
         let schema = Self { user, label: String::new(), ..self.clone() };
-        let table = schema.read_columns(path, true, &mut |_| ())?;
+        let table = schema.read_columns(path, true, None, &mut |_| ())?;
         let name = |user: Option<u32>| table.user_names.get(user? as usize).cloned();
         let texts = table.users.into_iter().flatten().map(name).collect();
         Ok((table.inputs, texts))
@@ -143,23 +152,25 @@ impl Schema {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn defects(&self, path: &Path, mut found: impl FnMut(Defect)) -> Result<(), DataError> {
-        self.read_columns(path, true, &mut found).map(|_| ())
+        self.read_columns(path, true, None, &mut found).map(|_| ())
     }
 
     fn read_columns(
         &self,
         path: &Path,
         labelled: bool,
+        wanted: Option<&RowRanges>,
         found: &mut dyn FnMut(Defect),
     ) -> Result<Table, DataError> {
+        let which = (labelled, wanted);
         match Format::of(path).unwrap_or(Format::Text(b',')) {
             Format::Text(usual) => {
                 let delimiter = self.text.delimiter.unwrap_or(usual);
-                csv::read(self, path, open(path)?, delimiter, labelled, found)
+                csv::read(self, path, open(path)?, delimiter, which, found)
             }
-            Format::JsonLines => json::read(self, path, open(path)?, labelled, found),
+            Format::JsonLines => json::read(self, path, open(path)?, which, found),
             #[cfg(feature = "parquet")]
-            Format::Parquet => parquet::read(self, path, labelled, found),
+            Format::Parquet => parquet::read(self, path, which, found),
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => {
                 Err(DataError::format(path, "Parquet needs a build with the feature `parquet`"))

@@ -16,9 +16,9 @@ use ::parquet::record::Field;
 use ::parquet::schema::types::Type;
 use bytes::Bytes;
 
-use super::rows::{Rows, Value};
+use super::rows::{Rows, Turn, Value};
 use super::schema::{Defect, Schema, Table};
-use crate::DataError;
+use crate::{DataError, RowRanges};
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -29,7 +29,7 @@ thread_local! {
 pub(super) fn read(
     schema: &Schema,
     path: &Path,
-    labelled: bool,
+    (labelled, wanted): (bool, Option<&RowRanges>),
     found: &mut dyn FnMut(Defect),
 ) -> Result<Table, DataError> {
     static HOOK: Once = Once::new();
@@ -42,7 +42,8 @@ pub(super) fn read(
         }));
     });
     QUIET.set(true);
-    let read = panic::catch_unwind(AssertUnwindSafe(|| rows(schema, path, labelled, found)));
+    let read =
+        panic::catch_unwind(AssertUnwindSafe(|| rows(schema, path, (labelled, wanted), found)));
     QUIET.set(false);
     read.unwrap_or_else(|_| Err(damaged(path)))
 }
@@ -110,7 +111,7 @@ impl Read for CheckedRead {
 fn rows(
     schema: &Schema,
     path: &Path,
-    labelled: bool,
+    (labelled, wanted): (bool, Option<&RowRanges>),
     found: &mut dyn FnMut(Defect),
 ) -> Result<Table, DataError> {
     let file = File::open(path).map_err(|cause| DataError::file(path, cause))?;
@@ -125,11 +126,16 @@ fn rows(
         return Err(DataError::format(path, why));
     }
     let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
-    let mut rows = Rows::new(schema, path, &header, labelled, found)?;
+    let mut rows = Rows::new(schema, path, &header, labelled, wanted, found)?;
     let projection = Type::group_type_builder(all.name()).with_fields(fields).build();
     let projection = projection.map_err(|_| wrong())?;
     for row in file.get_row_iter(Some(projection)).map_err(|_| wrong())? {
         let row = row.map_err(|_| wrong())?;
+        match rows.turn() {
+            Turn::Push => {}
+            Turn::Skip => continue,
+            Turn::Stop => break,
+        }
         let cells: Vec<Value<'_>> = row.get_column_iter().map(|(_, field)| cell(field)).collect();
         rows.push(|place| cells.get(place).copied().unwrap_or(Value::Unreadable));
     }

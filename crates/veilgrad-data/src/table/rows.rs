@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::schema::{Defect, Kind, Schema, Table, Target};
-use crate::{Array, DataError};
+use crate::{Array, DataError, RowRanges};
 
 /// The value of a cell.
 #[derive(Clone, Copy)]
@@ -28,8 +28,19 @@ pub(crate) struct Rows<'a> {
     user: Option<usize>,
     users: HashMap<String, u32>,
     row: u64,
+    /// The rows that are wanted, and how many of their ranges are behind; all rows, if there are none.
+    wanted: Option<(&'a RowRanges, usize)>,
     found: &'a mut dyn FnMut(Defect),
     pub(crate) table: Table,
+}
+
+/// What to do with a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Push,
+    Skip,
+    /// No later row is wanted either.
+    Stop,
 }
 
 impl<'a> Rows<'a> {
@@ -39,6 +50,7 @@ impl<'a> Rows<'a> {
         path: &Path,
         header: &[String],
         labelled: bool,
+        wanted: Option<&'a RowRanges>,
         found: &'a mut dyn FnMut(Defect),
     ) -> Result<Self, DataError> {
         let user = schema.user.as_deref().filter(|_| labelled);
@@ -67,6 +79,7 @@ impl<'a> Rows<'a> {
             user,
             users: HashMap::new(),
             row: 0,
+            wanted: wanted.map(|rows| (rows, 0)),
             found,
             table: Table {
                 inputs: Array { values: Vec::new(), shape: vec![schema.width()] },
@@ -76,6 +89,25 @@ impl<'a> Rows<'a> {
                 user_names: Vec::new(),
             },
         })
+    }
+
+    /// What to do with the next row. One to skip is counted here.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let Some((rows, behind)) = &mut self.wanted else { return Turn::Push };
+        let row = usize::try_from(self.row).unwrap_or(usize::MAX);
+        let mut left = rows.ranges().iter().skip(*behind);
+        let Some(range) = left.find(|range| {
+            let is_behind = range.end <= row;
+            *behind += usize::from(is_behind);
+            !is_behind
+        }) else {
+            return Turn::Stop;
+        };
+        if range.contains(&row) {
+            return Turn::Push;
+        }
+        self.row += 1;
+        Turn::Skip
     }
 
     pub(crate) fn push<'c>(&mut self, cell: impl Fn(usize) -> Value<'c>) {

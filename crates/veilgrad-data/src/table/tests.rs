@@ -21,7 +21,7 @@ fn schema() -> Schema {
 }
 
 fn parse(text: impl AsRef<[u8]>) -> Result<Table, DataError> {
-    csv::read(&schema(), Path::new("table.csv"), text.as_ref(), b',', true, &mut |_| ())
+    csv::read(&schema(), Path::new("table.csv"), text.as_ref(), b',', (true, None), &mut |_| ())
 }
 
 const HEAD: &str = "who,sick,colour,age\n";
@@ -106,7 +106,8 @@ fn missing_values_are_replaced_as_declared() {
         let mut rules = Vec::new();
         let mut found = |defect: Defect| rules.push((defect.row, defect.rule));
         let table =
-            csv::read(&schema, Path::new("t"), text.as_bytes(), b',', true, &mut found).unwrap();
+            csv::read(&schema, Path::new("t"), text.as_bytes(), b',', (true, None), &mut found)
+                .unwrap();
         let e = expected;
         assert!(table.inputs.values == [e, 0.0, 1.0, e, 0.0, 1.0, e, 1.0, 0.0]);
         assert!((0..3).all(|row| !is_zero(&table, row)));
@@ -126,7 +127,7 @@ fn defects_name_places_and_rules_but_not_contents() {
         let column = defect.column.unwrap_or("-".to_owned());
         lines.push(format!("{} {column} {}", defect.row, defect.rule));
     };
-    csv::read(&schema(), Path::new("t"), text.as_bytes(), b',', true, &mut found).unwrap();
+    csv::read(&schema(), Path::new("t"), text.as_bytes(), b',', (true, None), &mut found).unwrap();
     let zero = "the example contributes zero";
     assert_eq!(
         lines,

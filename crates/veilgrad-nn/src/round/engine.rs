@@ -10,7 +10,7 @@ use veilgrad_mechanism::{
 
 use super::backend::Backend;
 use super::error::TrainError;
-use super::peers::{Peers, SharedRound};
+use super::peers::{EMPTY_SLOT, Peers, SharedRound};
 use super::plan::TrainingPlan;
 use super::vector::Vectors;
 use super::worker::{Origin, Shared, Worker};
@@ -310,27 +310,27 @@ impl<M: Send> Engine<M> {
         noise: impl FnOnce(&Sample) -> Result<Noise, NoiseError>,
     ) -> Result<ClippedSum, TrainError> {
         let mut ids = self.answering(sample, real)?;
+        let mut slots = slots;
         if let Some(peers) = &mut self.peers {
+            let canaries = ids.split_off(ids.partition_point(|id| *id < real));
+            // Every process computes its share of the public number of rows.
+            ids.resize(ids.len().max(slots.unwrap_or(0)), EMPTY_SLOT);
             let (tag, adapted) = (sample.tag(&self.plan), self.plan.adapted());
-            let round = SharedRound::new(tag, adapted, backend.weights());
-            ids = peers.scatter(&round, ids, real).map_err(TrainError::Peers)?;
+            let round = SharedRound::new(tag, adapted, slots.is_some(), backend.weights());
+            ids = peers.scatter(round, ids, real).map_err(TrainError::Peers)?;
+            let rows = take_slots(&mut ids);
+            slots = slots.map(|_| rows + canaries.len());
+            ids.extend(canaries);
         }
-        // How many records a process gets depends on which were sampled, so their rows have no public number.
-        let slots = slots.filter(|_| self.peers.is_none());
         let (mut workers, noise, parts) =
             self.parts(backend, real, Origin::Sample(sample), (&ids, slots), || noise(sample))?;
         let mut total = sample.begin(&self.plan);
         total.add_noise(noise)?;
+        for (worker, part) in workers.iter_mut().zip(parts) {
+            worker.outer = total.absorb(part)?;
+        }
         if let Some(peers) = &mut self.peers {
-            let mut mine = sample.begin_part(&self.plan, |_| None);
-            for (worker, part) in workers.iter_mut().zip(parts) {
-                worker.outer = mine.absorb(part)?;
-            }
-            total = peers.reduce(mine, total).map_err(TrainError::Peers)?;
-        } else {
-            for (worker, part) in workers.iter_mut().zip(parts) {
-                worker.outer = total.absorb(part)?;
-            }
+            total = peers.reduce(total).map_err(TrainError::Peers)?;
         }
         self.workers = workers;
         Ok(total)
@@ -344,14 +344,15 @@ impl<M: Send> Engine<M> {
         &mut self,
         backend: &B,
         round: &SharedRound,
-        ids: &[u64],
+        mut ids: Vec<u64>,
     ) -> Result<PartialSum, TrainError> {
         self.plan.restore(&round.adapted)?;
         let mut sum = PartialSum::begin(&self.plan, &round.tag, |_| None)
             .map_err(|_| TrainError::DifferentPlan)?;
-        let origin = Origin::Tag(&round.tag);
+        let (origin, rows) = (Origin::Tag(&round.tag), take_slots(&mut ids));
+        let slots = round.by_place.then_some(rows);
         let (mut workers, (), parts) =
-            self.parts(backend, backend.records(), origin, (ids, None), || Ok(()))?;
+            self.parts(backend, backend.records(), origin, (&ids, slots), || Ok(()))?;
         for (worker, part) in workers.iter_mut().zip(parts) {
             worker.outer = sum.absorb(part)?;
         }
@@ -430,6 +431,13 @@ impl<M: Send> Engine<M> {
         let parts = parts.collect::<Result<_, TrainError>>()?;
         Ok((workers, found, parts))
     }
+}
+
+/// Removes empty slots. Returns how many rows there were with them.
+fn take_slots(ids: &mut Vec<u64>) -> usize {
+    let rows = ids.len();
+    ids.retain(|id| *id != EMPTY_SLOT);
+    rows
 }
 
 /// How many rows a round computes, whatever its sample: the public maximum of a truncated sample.

@@ -23,7 +23,7 @@ pub use checkpoint::{Checkpoint, Position, UnverifiedCheckpoint};
 pub use driver::{DriveError, Hooks, Pace, Trains, drive, drive_shown};
 pub use engine::{Engine, Performance, Progress};
 pub use error::TrainError;
-pub use peers::{PeerError, Peers, SharedRound, share_of};
+pub use peers::{EMPTY_SLOT, PeerError, Peers, SharedRound, deal, share_of};
 pub use plan::{Clipping, Contribution, Denominator, TrainingPlan, Unit};
 pub use quiet::quietly;
 pub use vector::{Vector, Vectors};
