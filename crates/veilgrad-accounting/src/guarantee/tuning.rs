@@ -248,8 +248,8 @@ mod tests {
                 assert!((tuning.mean_runs() / mean - 1.0).abs() < 1e-9);
                 let found = Tuned { inner: &Tightest, tuning }.epsilon(&base(), delta).unwrap();
                 println!("eta {eta:>4}, mean {mean:>2}: {:.4}, expected {expected}", found.epsilon);
-                // Three digits, rounded up.
-                assert_eq!((1e3 * found.epsilon).ceil(), 1e3 * expected, "{eta} {mean}: {found:?}");
+                // Within one unit of the last digit, because some are rounded up.
+                assert!((found.epsilon - expected).abs() < 1e-3, "{eta} {mean}: {found:?}");
             }
         }
     }
