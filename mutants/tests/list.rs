@@ -82,7 +82,7 @@ fn the_tests_that_mutants_name_exist() {
 fn the_documents_state_how_long_the_lists_are_and_which_ci_runs() {
     let text = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
     let (document, script) = (text("docs/assurance.md"), text(".ci/run"));
-    let command = "veilgrad-mutants -- ";
+    let command = "veilgrad-mutants\" ";
     let ci = script.lines().find_map(|line| line.split_once(command)).unwrap().1;
     let ci: Vec<String> = ci.split_whitespace().map(str::to_owned).collect();
     let lists = root().join("mutants/list");
