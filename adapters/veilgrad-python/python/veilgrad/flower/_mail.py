@@ -17,7 +17,7 @@ def send_and_receive(grid: Grid, messages: list[Message], timeout: float) -> lis
     """Sends messages and returns the replies that are there before the deadline.
 
     Every reply is asked for alone: Flower forgets all replies that it hands over together, before it decodes them, so that
-    one that cannot be decoded would remove those of other users. Such a reply counts as none, and nothing tells that it came.
+    one that cannot be decoded would remove those of other users. Such a reply is ignored, and no log or result mentions it.
     """
     if not messages:
         return []
