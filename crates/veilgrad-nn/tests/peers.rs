@@ -16,24 +16,7 @@ use veilgrad_mechanism::{
     Selection,
 };
 use veilgrad_nn::round::{PeerError, Peers, SharedRound, deal, share_of};
-use veilgrad_nn::{InMemory, Performance, Records, TrainError, Trainer, TrainingPlan};
-
-/// Counts how many examples are read.
-struct Counted {
-    records: InMemory,
-    reads: AtomicUsize,
-}
-
-impl Records for Counted {
-    fn count(&self) -> u64 {
-        self.records.count()
-    }
-
-    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.records.read(record, example, input, target);
-    }
-}
+use veilgrad_nn::{Performance, TrainError, Trainer, TrainingPlan};
 
 fn counted(count: usize) -> Arc<Counted> {
     let records = in_memory(&examples(count, 5));

@@ -2,15 +2,15 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
-use common::{bits, examples, in_memory, plan, trainer};
+use common::{Counted, bits, examples, in_memory, plan, trainer};
 use veilgrad_events::{
     Adjacency, MemoryLedger, RoundPermit, Run, SampleRate, Sampling, TruncatedPoisson,
 };
 use veilgrad_mechanism::insecure::no_noise;
 use veilgrad_mechanism::{SampleError, Sampler, Selection};
-use veilgrad_nn::{InMemory, Performance, Records, TrainingPlan};
+use veilgrad_nn::{Performance, TrainingPlan};
 
 const RECORDS: u64 = 60;
 const MAXIMUM: u64 = 24;
@@ -28,23 +28,6 @@ impl Sampler for Chosen {
 
     fn select(&mut self, _: &RoundPermit, _: u64) -> Result<Selection, SampleError> {
         Ok(Selection::ids(self.ids.clone()))
-    }
-}
-
-/// Counts how many examples are read.
-struct Counted {
-    records: InMemory,
-    reads: AtomicUsize,
-}
-
-impl Records for Counted {
-    fn count(&self) -> u64 {
-        self.records.count()
-    }
-
-    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.records.read(record, example, input, target);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Shared code of the training tests.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use veilgrad_events::{Adjacency, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run};
 use veilgrad_mechanism::AllRecords;
 use veilgrad_mechanism::insecure::no_noise;
@@ -125,4 +127,21 @@ pub fn distance(a: &Model, b: &Model) -> f64 {
         .flat_map(|((_, _, a), (_, _, b))| a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)))
         .sum::<f64>()
         .sqrt()
+}
+
+/// Counts how many examples are read.
+pub struct Counted {
+    pub records: InMemory,
+    pub reads: AtomicUsize,
+}
+
+impl Records for Counted {
+    fn count(&self) -> u64 {
+        self.records.count()
+    }
+
+    fn read(&self, record: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.records.read(record, example, input, target);
+    }
 }
