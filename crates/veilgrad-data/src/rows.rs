@@ -49,6 +49,24 @@ impl RowRanges {
         self.0.iter().cloned().flatten()
     }
 
+    /// The rows in a range, numbered from its start: those of one file, if several follow each other.
+    ///
+    /// # Example
+    /// ```
+    /// use veilgrad_data::RowRanges;
+    ///
+    /// let rows = RowRanges::new([3, 4, 5, 9]);
+    /// assert_eq!(rows.within(4..9), RowRanges::new([0, 1]));
+    /// ```
+    #[must_use]
+    pub fn within(&self, range: Range<usize>) -> Self {
+        let here = |rows: &Range<usize>| {
+            let (start, end) = (rows.start.max(range.start), rows.end.min(range.end));
+            (start < end).then(|| start - range.start..end - range.start)
+        };
+        Self(self.0.iter().filter_map(here).collect())
+    }
+
     /// The number of rows.
     #[must_use]
     pub fn count(&self) -> usize {

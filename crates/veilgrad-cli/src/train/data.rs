@@ -1,21 +1,25 @@
 //! Examples from the declared files, as records of the declared unit.
 
+mod defects;
+mod load;
 mod share;
 
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use veilgrad_data::table::{Defect, Schema, Table, is_table};
-use veilgrad_data::{Array, DataError, Partition, RowRanges, double, ids, idx, npy};
+use veilgrad_data::table::is_table;
+use veilgrad_data::{Array, Partition, ids};
 use veilgrad_nn::{Model, Records, Whitening};
 
 use super::config::{self, Config, Declaration, MadeUp, Microbatch, Record, UserIds};
-use super::inputs::{Inputs, Rows, declared_shape, scale, shape};
+use super::inputs::{Inputs, Rows, declared_shape, scale};
 use super::schema::schema;
 use crate::error::Error;
 use crate::prediction::{Judgement, NumberJudgement};
 
+pub(crate) use defects::defects;
+use load::{array, data_error, group_by_user, label_array, load};
 pub(crate) use share::{Process, Share, read as private};
 
 /// Examples from files, scaled to their declared bounds. Not `Debug`, because they may be private.
@@ -55,7 +59,7 @@ impl Examples {
         if self.records() == declared {
             return Ok(());
         }
-        let path = config.data.train.display().to_string();
+        let path = config.data.train.to_string();
         let cause = format!(
             "has not exactly {declared} records, as [data] records declares and this sampling needs"
         );
@@ -202,7 +206,7 @@ pub(crate) fn check_apart(train: &Share, public: &Public, config: &Config) -> Re
 
 /// The private examples, as records of the declared unit.
 fn train(config: &Config) -> Result<Examples, Error> {
-    into_units(config, load(config, &config.data.train, config.data.labels.as_deref())?)
+    into_units(config, load(config, config.data.examples())?)
 }
 
 /// Groups private examples to records of the declared unit.
@@ -259,14 +263,14 @@ fn partition(made_up: &MadeUp) -> Partition {
 /// The public examples, if there are any, one by one.
 pub(crate) fn test(config: &Config) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.test else { return Ok(None) };
-    let examples = load(config, path, config.data.test_labels.as_deref())?;
+    let examples = load(config, [(path.as_path(), config.data.test_labels.as_deref())])?;
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
 /// The public examples for the temperature of probabilities, if there are any.
 pub(crate) fn calibration(config: &Config) -> Result<Option<Examples>, Error> {
     let Some(path) = &config.data.calibration else { return Ok(None) };
-    let examples = load(config, path, config.data.calibration_labels.as_deref())?;
+    let examples = load(config, [(path.as_path(), config.data.calibration_labels.as_deref())])?;
     Ok(Some(Examples { members: None, nameless: 0, ..examples }))
 }
 
@@ -336,159 +340,4 @@ fn public_inputs(declaration: &Declaration, path: &Path) -> Result<Array, Error>
     let mut inputs = array(path, name, declared_shape(declaration)?.iter().product())?;
     scale(declaration, &mut inputs.values)?;
     Ok(inputs)
-}
-
-/// Examples scaled to their declared bounds, grouped by user if records are users.
-fn load(config: &Config, path: &Path, labels: Option<&Path>) -> Result<Examples, Error> {
-    let declaration = config.declaration();
-    // Sizes that cannot be transformed are refused before a file is opened.
-    shape(&declaration)?;
-    if is_table(path) {
-        return Ok(labelled_schema(config).read(path).map_err(data_error)?.into());
-    }
-    let arrays = config.data.arrays.as_ref();
-    let (file, name) = (labels.unwrap_or(path), arrays.map(|arrays| arrays.labels.as_str()));
-    // A record with an unknown label contributes zero.
-    let (labels, numbers) = label_array(&declaration, file, name)?;
-    let size = declared_shape(&declaration)?.iter().product();
-    let mut inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
-    if inputs.rows().len() != labels.len() {
-        let cause = "has not as many labels as there are examples".to_owned();
-        return Err(Error::Data { path: file.display().to_string(), cause });
-    }
-    scale(&declaration, &mut inputs.values)?;
-    Ok(Examples { scaled: inputs.values, labels, numbers, members: None, nameless: 0 })
-}
-
-/// The labels of a file: classes as they are, numbers scaled so that their bounds become -1 and 1, and unscaled.
-fn label_array(
-    declaration: &Declaration,
-    path: &Path,
-    name: Option<&str>,
-) -> Result<(Vec<f32>, Vec<f64>), Error> {
-    let Some([low, high]) = declaration.label_bounds else {
-        return Ok((array(path, name, 1)?.values, Vec::new()));
-    };
-    let numbers = double::read(path, name).map_err(data_error)?;
-    let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low);
-    // Rounded to single precision first, as runs of earlier versions did.
-    let scaled = |label: &f64| ((f64::from(*label as f32) - middle) / half) as f32;
-    Ok((numbers.iter().map(scaled).collect(), numbers))
-}
-
-/// The rows of a file, of `width` numbers each.
-fn array(path: &Path, name: Option<&str>, width: usize) -> Result<Array, Error> {
-    let array = match array_format(path) {
-        ArrayFormat::Npy => npy::read(path, None, width),
-        ArrayFormat::Npz => npy::read(path, name, width),
-        ArrayFormat::Idx => idx::read(path, width),
-    };
-    array.map_err(data_error)
-}
-
-/// Some rows of a file, of `width` numbers each.
-fn array_rows(
-    path: &Path,
-    name: Option<&str>,
-    width: usize,
-    rows: &RowRanges,
-) -> Result<Array, Error> {
-    let array = match array_format(path) {
-        ArrayFormat::Npy => npy::read_rows(path, None, width, rows),
-        ArrayFormat::Npz => npy::read_rows(path, name, width, rows),
-        ArrayFormat::Idx => idx::read_rows(path, width, rows),
-    };
-    array.map_err(data_error)
-}
-
-/// The format of an array, by the name of its file.
-enum ArrayFormat {
-    Npy,
-    Npz,
-    Idx,
-}
-
-fn array_format(path: &Path) -> ArrayFormat {
-    let end = path.extension().map(|end| end.to_ascii_lowercase());
-    match end.as_ref().and_then(|end| end.to_str()) {
-        Some("npy") => ArrayFormat::Npy,
-        Some("npz") => ArrayFormat::Npz,
-        _ => ArrayFormat::Idx,
-    }
-}
-
-fn labelled_schema(config: &Config) -> Schema {
-    let mut schema = schema(&config.declaration());
-    schema.label = config.data.label.clone().unwrap_or_default();
-    if let Record::User(user) = &config.data.record {
-        schema.user = Some(user.user.clone());
-    }
-    schema
-}
-
-/// Rows of the training data that are not as declared, each with its file. **Private**: only for the owner of the data.
-pub(crate) fn defects(config: &Config, mut found: impl FnMut(&Path, Defect)) -> Result<(), Error> {
-    let data = &config.data;
-    let path = data.train.as_path();
-    if is_table(path) {
-        let defects = labelled_schema(config).defects(path, |defect| found(path, defect));
-        return defects.map_err(data_error);
-    }
-    let (declaration, arrays) = (config.declaration(), data.arrays.as_ref());
-    let size = declared_shape(&declaration)?.iter().product();
-    let inputs = array(path, arrays.map(|arrays| arrays.inputs.as_str()), size)?;
-    let what = match &declaration.missing {
-        Some(policy) => format!("has a value that is not a number: counts as {policy}"),
-        None => "has a value that is not a number: the example contributes zero".to_owned(),
-    };
-    for (row, values) in (1..).zip(inputs.rows()) {
-        if values.iter().any(|value| value.is_nan()) {
-            found(path, Defect { row, column: None, rule: what.clone() });
-        }
-    }
-    let file = data.labels.as_deref().unwrap_or(path);
-    let labels = array(file, arrays.map(|arrays| arrays.labels.as_str()), 1)?;
-    let classes = data.classes.count() as f32;
-    for (row, label) in (1..).zip(&labels.values) {
-        if data.label_bounds.is_some() {
-            if label.is_nan() {
-                let rule = "is not a number: the example contributes zero".to_owned();
-                found(file, Defect { row, column: None, rule });
-            }
-        } else if !((0.0..classes).contains(label) && label.fract() == 0.0) {
-            let rule = "is none of the declared classes: the example contributes zero".to_owned();
-            found(file, Defect { row, column: None, rule });
-        }
-    }
-    Ok(())
-}
-
-impl From<Table> for Examples {
-    fn from(table: Table) -> Self {
-        let nameless = table.users.iter().flatten().filter(|user| user.is_none()).count();
-        let members = table.users.map(|users| group_by_user(&users));
-        let (scaled, labels, numbers) = (table.inputs.values, table.labels, table.numbers);
-        Self { scaled, labels, numbers, members, nameless }
-    }
-}
-
-/// The examples of each user. Examples without a user belong to no record and contribute zero.
-fn group_by_user(users: &[Option<u32>]) -> Vec<Vec<u32>> {
-    let mut members: Vec<Vec<u32>> = Vec::new();
-    for (example, user) in (0..).zip(users) {
-        let Some(user) = user.map(|user| user as usize) else { continue };
-        if members.len() <= user {
-            members.resize_with(user + 1, Vec::new);
-        }
-        members[user].push(example);
-    }
-    members
-}
-
-fn data_error(error: DataError) -> Error {
-    match error {
-        DataError::File { path, cause } => Error::Data { path, cause: cause.to_string() },
-        DataError::Format { path, why } => Error::Data { path, cause: why },
-        other => Error::Data { path: "data".to_owned(), cause: other.to_string() },
-    }
 }

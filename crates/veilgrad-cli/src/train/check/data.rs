@@ -1,12 +1,12 @@
 //! Checks of `[data]`: files and roles of columns.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use veilgrad_data::table::{is_parquet, is_table, is_text};
 
 use crate::problem::Problems;
-use crate::train::config::{Config, Data, Record, User};
+use crate::train::config::{Config, Data, Files, Record, User};
 
 impl Config {
     /// A column has one role (label, user or feature), and no public file is a private one.
@@ -47,8 +47,13 @@ impl Config {
     /// The keys that each kind of file needs.
     pub(super) fn check_files(&self, problems: &mut Problems) {
         let data = &self.data;
-        let mut files = data.test.iter().chain(&data.calibration).chain([&data.train]);
-        let parquet = cfg!(not(feature = "parquet")) && files.any(|file| is_parquet(file));
+        let mut files = data
+            .test
+            .iter()
+            .chain(&data.calibration)
+            .map(PathBuf::as_path)
+            .chain(data.train.iter());
+        let parquet = cfg!(not(feature = "parquet")) && files.any(is_parquet);
         problems.refuse(
             parquet,
             "data.train",
@@ -59,7 +64,7 @@ impl Config {
         {
             problems.relying_on(&["data.train"], |problems| {
                 problems.refuse(
-                    given && !is_text(&data.train),
+                    given && !data.train.iter().all(is_text),
                     &format!("data.{key}"),
                     "[data] delimiter and header are for .csv and .tsv files",
                 );
@@ -84,8 +89,21 @@ impl Config {
                 "[data] test_labels are those of [data] test, which is missing",
             );
         });
+        problems.refuse(
+            !data.train.iter().all(|file| is_table(file) == is_table(data.train.first())),
+            "data.train",
+            "[data] train has tables and arrays; files whose rows follow each other are all tables, or all arrays",
+        );
+        let files = data.train.count();
+        if let Some(labels) = data.labels.as_ref().map(Files::count).filter(|count| *count != files)
+        {
+            let text = format!(
+                "[data] labels has {labels} files and train has {files}: each file of examples has its own labels"
+            );
+            problems.relying_on(&["data.train"], |problems| problems.add("data.labels", text));
+        }
         // The name of the training file says which keys are needed.
-        problems.relying_on(&["data.train"], |problems| match is_table(&data.train) {
+        problems.relying_on(&["data.train"], |problems| match is_table(data.train.first()) {
             true => self.check_table(problems),
             false => self.check_arrays(problems),
         });
@@ -113,7 +131,7 @@ impl Config {
 
     fn check_arrays(&self, problems: &mut Problems) {
         let data = &self.data;
-        let without_labels = |labels: &Option<_>| labels.is_none() && data.arrays.is_none();
+        let has_labels = |separately: bool| separately || data.arrays.is_some();
         for (key, given) in [("label", data.label.is_some()), ("columns", !data.columns.is_empty())]
         {
             problems.refuse(
@@ -151,13 +169,14 @@ impl Config {
         });
         problems.relying_on(&["data.labels", "data.arrays"], |problems| {
             let text = "[data] labels is missing: where are the labels?";
-            problems.refuse(without_labels(&data.labels), "data", text);
+            problems.refuse(!has_labels(data.labels.is_some()), "data", text);
         });
         for (key, file, labels) in [
             ("test", &data.test, &data.test_labels),
             ("calibration", &data.calibration, &data.calibration_labels),
         ] {
-            let (place, wrong) = (format!("data.{key}"), file.is_some() && without_labels(labels));
+            let (place, wrong) =
+                (format!("data.{key}"), file.is_some() && !has_labels(labels.is_some()));
             let text = format!("[data] {key}_labels is missing: where are the labels?");
             let keys = [format!("{place}_labels"), "data.arrays".to_owned()];
             problems.relying_on(&keys, |problems| problems.refuse(wrong, &place, text));
@@ -184,12 +203,12 @@ impl Data {
     }
 
     fn private_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let labels = self.labels.as_deref().map(|labels| ("labels", labels));
+        let labels = self.labels.iter().flat_map(Files::iter).map(|labels| ("labels", labels));
         let ids = match &self.record {
             Record::UserIds(ids) => Some(("record: user_ids", ids.user_ids.as_path())),
             _ => None,
         };
-        std::iter::once(("train", self.train.as_path())).chain(labels).chain(ids)
+        self.train.iter().map(|train| ("train", train)).chain(labels).chain(ids)
     }
 
     /// All files, each with the place of its key.

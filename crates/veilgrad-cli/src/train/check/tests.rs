@@ -316,6 +316,36 @@ fn how_lines_are_split_is_declared_for_text_alone() {
 }
 
 #[test]
+fn files_that_follow_each_other_are_of_one_kind_with_as_many_files_of_labels() {
+    let config = Config::parse(EXAMPLE).unwrap();
+    let (train, labels) = (config.data.train.to_string(), config.data.labels.unwrap().to_string());
+    let several = EXAMPLE
+        .replace(&format!("\"{train}\""), "[\"a.npy\", \"b.npy\"]")
+        .replace(&format!("\"{labels}\""), "[\"c.npy\", \"d.npy\"]");
+    let config = Config::parse(&several).unwrap();
+    assert_eq!(config.data.train.to_string(), "a.npy, b.npy");
+    assert_eq!(config.dataset(), "a.npy");
+    // Paths are no part of the fingerprint.
+    assert_eq!(config.fingerprint(), Config::parse(EXAMPLE).unwrap().fingerprint());
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&written).unwrap().data.train, config.data.train);
+    assert_refused(
+        &several,
+        &[
+            ("\"c.npy\", ", "", "labels has 1 files and train has 2"),
+            ("\"b.npy\"", "\"b.csv\"", "train has tables and arrays"),
+            ("[\"a.npy\", \"b.npy\"]", "[]", "at least one file"),
+            ("[\"a.npy\", \"b.npy\"]", "[1, 2]", "train: expected a path in quotes"),
+            (
+                "shape = [28, 28]",
+                "shape = [28, 28]\ntest = \"b.npy\"\ntest_labels = \"l.npy\"",
+                "test is the private file of [data] train",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn ids_of_users_are_for_arrays() {
     let ids = "classes = 10\nrecord = { user_ids = \"ids.npy\", max_examples = 3 }";
     let text = EXAMPLE.replace("classes = 10", ids);

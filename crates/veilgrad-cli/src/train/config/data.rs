@@ -1,9 +1,10 @@
 //! `[data]`: the files with examples, and what is publicly known about them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::files::Files;
 use super::pair::pair;
 
 /// The files with examples, and the public declarations about them.
@@ -11,10 +12,11 @@ use super::pair::pair;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Data {
     /// Private examples: .csv, .tsv, .jsonl, .ndjson or IDX (.gz or not), .parquet (with the feature), .npy or .npz.
-    pub(crate) train: PathBuf,
-    /// Their labels, if they are in a separate file.
+    /// The rows of several files follow each other.
+    pub(crate) train: Files,
+    /// Their labels, if they are in separate files, as many as there are in `train`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) labels: Option<PathBuf>,
+    pub(crate) labels: Option<Files>,
     /// Public examples: the accuracy on them is printed without charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test: Option<PathBuf>,
@@ -25,7 +27,7 @@ pub(crate) struct Data {
     pub(crate) calibration: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) calibration_labels: Option<PathBuf>,
-    /// The name of the dataset in budgets; by default the name of the file `train`.
+    /// The name of the dataset in budgets; by default the name of the (first) file `train`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dataset: Option<String>,
     /// A public number of records, for the sampling rate. Under add-remove adjacency the true number is
@@ -228,6 +230,12 @@ pub(crate) struct Column {
 }
 
 impl Data {
+    /// The private files of examples, each with the file of its labels, if that is a separate one.
+    pub(crate) fn examples(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
+        let labels = self.labels.iter().flat_map(Files::iter).map(Some);
+        self.train.iter().zip(labels.chain(std::iter::repeat(None)))
+    }
+
     /// The paths of all files that are named.
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let ids = match &mut self.record {
@@ -235,12 +243,12 @@ impl Data {
             _ => None,
         };
         let others = [
-            &mut self.labels,
             &mut self.test,
             &mut self.test_labels,
             &mut self.calibration,
             &mut self.calibration_labels,
         ];
-        others.into_iter().flatten().chain(ids).chain([&mut self.train])
+        let private = std::iter::once(&mut self.train).chain(&mut self.labels);
+        others.into_iter().flatten().chain(ids).chain(private.flat_map(Files::iter_mut))
     }
 }

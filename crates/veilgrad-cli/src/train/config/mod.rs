@@ -1,6 +1,7 @@
 //! The configuration of a training run. All of it is public, and nothing is inferred from private data.
 
 mod data;
+mod files;
 mod model;
 mod pair;
 mod privacy;
@@ -16,6 +17,7 @@ pub(crate) use data::Arrays;
 pub(crate) use data::{
     Classes, Column, Data, MadeUp, Microbatch, Named, Partition, Record, User, UserIds,
 };
+pub(crate) use files::Files;
 pub(crate) use model::{Augment, Colours, Features, Kind, Layer, Model, Padding, Scattering};
 use pair::pair;
 #[cfg(test)]
@@ -152,13 +154,14 @@ impl Config {
         }
     }
 
-    /// The name of the dataset in budgets: the declared one, or the name of the file after resolving links. The file is not
-    /// read for this, so a copy of the data under another name is another dataset.
+    /// The name of the dataset in budgets: the declared one, or the name of the (first) file after resolving links. The file
+    /// is not read for this, so a copy of the data under another name is another dataset.
     pub(crate) fn dataset(&self) -> String {
         let named = self.data.dataset.clone();
         named.unwrap_or_else(|| {
-            let real = std::fs::canonicalize(&self.data.train);
-            let name = real.as_deref().unwrap_or(&self.data.train).file_name();
+            let first = self.data.train.first();
+            let real = std::fs::canonicalize(first);
+            let name = real.as_deref().unwrap_or(first).file_name();
             name.map_or("data".to_owned(), |name| name.to_string_lossy().into_owned())
         })
     }

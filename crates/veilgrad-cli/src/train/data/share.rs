@@ -1,15 +1,14 @@
 //! The private examples that one process of a job reads: all of them, or those of its share of the records.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use veilgrad_data::RowRanges;
 use veilgrad_data::table::is_table;
 use veilgrad_nn::round::share_of;
 
-use super::{
-    Examples, TrainingRecords, array_rows, data_error, into_units, label_array, labelled_schema,
-    train,
-};
+use super::load::{Loaded, append, array_rows, data_error, label_array, labelled_schema};
+use super::{Examples, TrainingRecords, into_units, train};
 use crate::error::Error;
 use crate::train::config::{Config, Declaration, Sampling};
 use crate::train::inputs::{Inputs, declared_shape, scale, shape};
@@ -29,7 +28,7 @@ impl Process {
 /// The private examples of one process. Not `Debug`, because they are private.
 pub(crate) struct Share {
     examples: Examples,
-    /// The rows of the file that were read, and how many it has.
+    /// The rows of the files that were read, and how many there are.
     rows: RowRanges,
     all_rows: usize,
     /// The number of the first record that is here, and of all records.
@@ -53,49 +52,74 @@ pub(crate) fn read(config: &Config, process: Process) -> Result<Share, Error> {
             count,
         });
     }
-    let mut examples = into_units(config, labels(config)?)?;
+    let (examples, rows_of_files) = labels(config)?;
+    let mut examples = into_units(config, examples)?;
     let (all_rows, count) = (examples.labels.len(), examples.records());
     let share = share_of(count, process.rank, process.size);
     // No more than there are records in memory.
     let rows = keep(&mut examples, share.start as usize..share.end as usize);
-    examples.scaled = inputs(config, &rows, all_rows)?;
+    examples.scaled = inputs(config, &rows, &rows_of_files)?;
     Ok(Share { examples, rows, all_rows, first: share.start, count })
 }
 
-/// All private examples without their inputs.
-fn labels(config: &Config) -> Result<Examples, Error> {
+/// All private examples without their inputs, and how many each file has.
+fn labels(config: &Config) -> Result<(Examples, Vec<usize>), Error> {
     let (declaration, data) = (config.declaration(), &config.data);
     // Sizes that cannot be transformed are refused before a file is opened.
     shape(&declaration)?;
-    if is_table(&data.train) {
-        let mut schema = labelled_schema(config);
-        schema.columns.clear();
-        return Ok(schema.read(&data.train).map_err(data_error)?.into());
-    }
+    let mut schema = labelled_schema(config);
+    schema.columns.clear();
     let name = data.arrays.as_ref().map(|arrays| arrays.labels.as_str());
-    let file = data.labels.as_deref().unwrap_or(&data.train);
-    let (labels, numbers) = label_array(&declaration, file, name)?;
-    Ok(Examples { scaled: Vec::new(), labels, numbers, members: None, nameless: 0 })
+    let (mut all, mut rows_of_files) = (Loaded::default(), Vec::new());
+    for (path, labels) in data.examples() {
+        let before = all.labels.len();
+        if is_table(path) {
+            all.add_table(schema.read(path).map_err(data_error)?);
+        } else {
+            let (labels, numbers) = label_array(&declaration, labels.unwrap_or(path), name)?;
+            let scaled = Vec::new();
+            all.add(Examples { scaled, labels, numbers, members: None, nameless: 0 });
+        }
+        rows_of_files.push(all.labels.len() - before);
+    }
+    Ok((all.into_examples(), rows_of_files))
 }
 
-/// The scaled inputs of some rows of the private file, which has as many rows as there are labels.
-fn inputs(config: &Config, rows: &RowRanges, all_rows: usize) -> Result<Vec<f32>, Error> {
+/// The scaled inputs of some rows of the private files, each of which has this many.
+fn inputs(config: &Config, rows: &RowRanges, rows_of_files: &[usize]) -> Result<Vec<f32>, Error> {
+    let (mut all, mut first) = (Vec::new(), 0);
+    for ((path, labels), count) in config.data.examples().zip(rows_of_files) {
+        let here = rows.within(first..first + count);
+        append(&mut all, inputs_of_file(config, path, labels.unwrap_or(path), &here, *count)?);
+        first += count;
+    }
+    Ok(all)
+}
+
+/// The scaled inputs of some rows of one file, which has as many rows as there are labels.
+fn inputs_of_file(
+    config: &Config,
+    path: &Path,
+    labels: &Path,
+    rows: &RowRanges,
+    all_rows: usize,
+) -> Result<Vec<f32>, Error> {
     let (declaration, data) = (config.declaration(), &config.data);
-    if is_table(&data.train) {
-        let array = labelled_schema(config).read_rows(&data.train, rows).map_err(data_error)?;
+    if is_table(path) {
+        let array = labelled_schema(config).read_rows(path, rows).map_err(data_error)?;
         if array.rows().len() != rows.count() {
-            let path = data.train.display().to_string();
+            let path = path.display().to_string();
             return Err(Error::Data { path, cause: "changed while it was read".to_owned() });
         }
         return Ok(array.values);
     }
     let width = declared_shape(&declaration)?.iter().product();
     let name = data.arrays.as_ref().map(|arrays| arrays.inputs.as_str());
-    let read = |rows: &RowRanges| array_rows(&data.train, name, width, rows);
+    let read = |rows: &RowRanges| array_rows(path, name, width, rows);
     // Every process notices: the last row is there, and none after it.
     let last = read(&RowRanges::consecutive(all_rows.saturating_sub(1)..all_rows + 1))?;
     if last.rows().len() != all_rows.min(1) {
-        let path = data.labels.as_deref().unwrap_or(&data.train).display().to_string();
+        let path = labels.display().to_string();
         let cause = "has not as many labels as there are examples".to_owned();
         return Err(Error::Data { path, cause });
     }
@@ -125,7 +149,7 @@ fn keep(examples: &mut Examples, records: std::ops::Range<usize>) -> RowRanges {
 }
 
 impl Share {
-    /// Whether the private file has exactly these **public** inputs, whatever their labels and file formats. Reads all of it
+    /// Whether the private files together have exactly these **public** inputs, whatever their labels and file formats. Reads all of them
     /// only if the rows that are here are the same.
     pub(super) fn has_inputs_of(&self, public: &Examples, config: &Config) -> Result<bool, Error> {
         if public.labels.len() != self.all_rows {

@@ -16,18 +16,18 @@ pub(super) const TABLES: &[Table] = &[
         keys: &[
             Key::new(
                 "train",
-                Path,
+                Either(&Path, &List(&Path)),
                 "\"train.csv\"",
                 Required,
-                "Private examples: `.csv`, `.tsv`, `.jsonl`, `.ndjson` or IDX, each with `.gz` or not; `.npy`, `.npz`; `.parquet` with the feature.",
+                "Private examples: `.csv`, `.tsv`, `.jsonl`, `.ndjson` or IDX, each with `.gz` or not; `.npy`, `.npz`; `.parquet` with the feature. The rows of several files follow each other.",
                 PRIVATE,
             ),
             Key::new(
                 "labels",
-                Path,
+                Either(&Path, &List(&Path)),
                 "\"labels.npy\"",
                 Absent,
-                "The labels of arrays, if they are in a separate file.",
+                "The labels of arrays, if they are in a separate file, or one for each file of `train`.",
                 PRIVATE,
             ),
             Key::new(
@@ -66,7 +66,7 @@ pub(super) const TABLES: &[Table] = &[
                 "dataset",
                 Text,
                 "\"visits\"",
-                Is("the file name of `train`"),
+                Is("the name of the first file of `train`"),
                 "The name of the dataset in budgets.",
                 "runs on the same data share a budget only under the same name",
             ),

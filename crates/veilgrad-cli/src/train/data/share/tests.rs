@@ -144,6 +144,70 @@ fn a_process_reads_its_rows_of_arrays_and_tables() {
     }
 }
 
+/// Parts of the arrays and of the table, of which one is empty, have the records of the whole, users in several files included.
+#[test]
+fn several_files_have_the_records_of_one() {
+    let directory = Directory::new("files");
+    arrays(&directory);
+    let parts = [0..17, 17..17, 17..ROWS];
+    let mut lines: Vec<String> = Vec::new();
+    for row in 0..ROWS {
+        let who = if row % 7 == 3 { String::new() } else { format!("person{}", row * row % 13) };
+        lines.push(format!("{who},{row},{}\n", ["no", "yes", "?"][row % 3]));
+    }
+    let header = "who,age,sick\n";
+    directory.write("table.csv", (header.to_owned() + &lines.concat()).as_bytes());
+    for (number, part) in parts.iter().enumerate() {
+        let (first, count) = (part.start, part.len());
+        let inputs = idx(&[count, 2, 3], |i| ((6 * first + i) * 7 % 251) as u8);
+        directory.write(&format!("inputs{number}"), &inputs);
+        directory.write(&format!("labels{number}"), &idx(&[count], |i| ((first + i) % 4) as u8));
+        let table = header.to_owned() + &lines[part.clone()].concat();
+        directory.write(&format!("table{number}.csv"), table.as_bytes());
+    }
+    let arrays = ARRAYS
+        .replace("\"HERE/inputs\"", r#"["HERE/inputs0", "HERE/inputs1", "HERE/inputs2"]"#)
+        .replace("\"HERE/labels\"", r#"["HERE/labels0", "HERE/labels1", "HERE/labels2"]"#);
+    let table = r#"
+        label = "sick"
+        classes = ["no", "yes"]
+        records = 41
+        columns = [{ name = "age", bounds = [0, 100] }]
+        train = "#;
+    let whole = format!("{table}\"HERE/table.csv\"");
+    let tables = format!(r#"{table}["HERE/table0.csv", "HERE/table1.csv", "HERE/table2.csv"]"#);
+    for (whole, parts, record, width) in [
+        (ARRAYS, &arrays, "", 6),
+        (ARRAYS, &arrays, "record = { microbatch = 4 }", 6),
+        (ARRAYS, &arrays, r#"record = { user_ids = "HERE/ids", max_examples = 8 }"#, 6),
+        (&whole, &tables, "", 1),
+        (&whole, &tables, r#"record = { user = "who", max_examples = 8 }"#, 1),
+    ] {
+        let config = |data: &str| directory.config(&format!("{data}\n{record}"), "poisson");
+        let (whole, parts) = (config(whole), config(parts));
+        let (one, several) = (records(&whole, Process::ALONE), records(&parts, Process::ALONE));
+        assert_eq!(several.count(), one.count());
+        assert!(one.count() > 5);
+        for size in 1..=3 {
+            for rank in 0..size {
+                let mine = records(&parts, Process { rank, size });
+                for record in share_of(one.count(), rank, size) {
+                    let expected = examples(&one, record, width);
+                    assert_eq!(examples(&mine, record, width), expected, "{record}");
+                }
+            }
+        }
+    }
+    // Each file has its own labels.
+    directory.write("labels0", &idx(&[16], |_| 1));
+    directory.write("labels2", &idx(&[25], |_| 1));
+    for size in 1..=2 {
+        let error = read(&directory.config(&arrays, "poisson"), Process { rank: 0, size }).err();
+        let Some(Error::Data { path, .. }) = error else { panic!("{size}") };
+        assert!(Path::new(&path).ends_with("labels0"), "{path}");
+    }
+}
+
 #[test]
 fn every_process_notices_that_labels_and_inputs_do_not_match() {
     let directory = Directory::new("labels");
