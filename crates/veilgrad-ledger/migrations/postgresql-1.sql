@@ -73,11 +73,15 @@ DECLARE
     administers boolean := pg_has_role(session_user, 'veilgrad_administer', 'MEMBER');
     durable text := set_config('synchronous_commit', 'on', true);
 BEGIN
-    SELECT * INTO last FROM veilgrad.head FOR UPDATE;
-    IF last.moved THEN
-        RAISE EXCEPTION 'the ledger was moved elsewhere' USING ERRCODE = 'object_not_in_prerequisite_state';
-    END IF;
-    IF last.sequence <> after THEN
+    SELECT * INTO last FROM veilgrad.head;
+    -- Waits for others that append. If one did since the row was read, it has another number now.
+    UPDATE veilgrad.head SET sequence = after + cardinality(added), hash = ending
+        WHERE single AND NOT moved AND sequence = after AND hash = last.hash;
+    IF NOT FOUND THEN
+        SELECT * INTO last FROM veilgrad.head;
+        IF last.moved THEN
+            RAISE EXCEPTION 'the ledger was moved elsewhere' USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
         RAISE EXCEPTION 'the head is row %, not row %', last.sequence, after USING ERRCODE = 'serialization_failure';
     END IF;
     FOREACH event IN ARRAY added LOOP
@@ -92,7 +96,6 @@ BEGIN
     IF last.hash <> ending THEN
         RAISE EXCEPTION 'the rows do not end at their hash' USING ERRCODE = 'data_corrupted';
     END IF;
-    UPDATE veilgrad.head SET sequence = last.sequence, hash = last.hash WHERE single;
 END
 $$;
 
