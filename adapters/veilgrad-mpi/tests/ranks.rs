@@ -140,8 +140,18 @@ fn report(place: &Path) -> serde_json::Value {
 
 #[test]
 fn the_command_writes_the_same_events_and_report_on_any_number_of_ranks() {
-    let place = scratch("events");
-    let config = config(&place, "[privacy]\n");
+    same_events("events", "[privacy]\n", "");
+}
+
+#[test]
+fn correlated_noise_has_the_same_events_and_report_on_any_number_of_ranks() {
+    same_events("correlated", "[privacy]\ncorrelated = { bands = 3 }\n", "CyclicPoisson");
+}
+
+/// Compares what the command writes without MPI and on 1 to 3 ranks. The events contain this word.
+fn same_events(name: &str, more: &str, word: &str) {
+    let place = scratch(name);
+    let config = config(&place, more);
     let mut found = Vec::new();
     for ranks in 0..=3 {
         let (out, ledger) = (place.join(ranks.to_string()), place.join(format!("{ranks}.db")));
@@ -158,6 +168,7 @@ fn the_command_writes_the_same_events_and_report_on_any_number_of_ranks() {
         found.push((events(&ledger), report(&out)));
     }
     assert!(found.iter().all(|other| *other == found[0]), "{found:#?}");
+    assert!(found[0].0.contains(word), "{}", found[0].0);
     std::fs::remove_dir_all(place).unwrap();
 }
 
