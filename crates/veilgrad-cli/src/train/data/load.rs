@@ -6,7 +6,7 @@ use std::path::Path;
 use veilgrad_data::table::{Schema, Table, is_table};
 use veilgrad_data::{Array, DataError, RowRanges, double, idx, npy};
 
-use super::Examples;
+use super::examples::Examples;
 use crate::error::Error;
 use crate::train::config::{Config, Declaration, Record};
 use crate::train::inputs::{declared_shape, scale, shape};

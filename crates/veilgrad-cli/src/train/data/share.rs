@@ -7,8 +7,9 @@ use veilgrad_data::RowRanges;
 use veilgrad_data::table::is_table;
 use veilgrad_nn::round::share_of;
 
+use super::examples::Examples;
 use super::load::{Loaded, append, array_rows, data_error, label_array, labelled_schema};
-use super::{Examples, TrainingRecords, into_units, train};
+use super::{TrainingRecords, into_units, train};
 use crate::error::Error;
 use crate::train::config::{Config, Declaration, Sampling};
 use crate::train::inputs::{Inputs, declared_shape, scale, shape};
