@@ -32,7 +32,8 @@ pub(crate) fn round(
     let mut run = Run::open_insecure(MemoryLedger::new(), header, "conformance").map_err(text)?;
     let round = plan.round(&AllRecords).map_err(text)?;
     let permit = run.reserve(&round, 1).map_err(text)?.next().ok_or("no permit")?;
-    let sample = Sample::draw(permit, &mut AllRecords, 0).map_err(text)?;
+    // At least as many as any case adds.
+    let sample = Sample::draw(permit, &mut AllRecords, 1 << 20).map_err(text)?;
     let mut sum = sample.begin(plan);
     add(&sample, &mut sum).map_err(text)?;
     sum.release(sample, noise).map_err(text)

@@ -79,6 +79,14 @@ impl Sample {
         Some(padded.take(usize::try_from(size).unwrap_or(usize::MAX)))
     }
 
+    /// The number of sampled records, which is private.
+    pub(crate) fn size(&self) -> u64 {
+        match &self.selection.expose().0 {
+            Kind::All(records) => *records,
+            Kind::Ids(ids) => ids.len() as u64,
+        }
+    }
+
     /// Marks that correlated noise is drawn for this sample; false if it was before.
     pub(crate) fn claim_noise(&self) -> bool {
         !self.has_noise.swap(true, Ordering::Relaxed)

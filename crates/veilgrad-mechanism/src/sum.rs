@@ -74,6 +74,9 @@ pub enum ReleaseError {
     /// The noise was drawn for other groups than those of the sum, or for another round.
     #[error("the noise was drawn for another plan or round")]
     ForeignNoise,
+    /// More records were added than were sampled: some of them twice, or others.
+    #[error("more records were added to the sum than were sampled")]
+    TooManyRecords,
     /// The sum already has noise.
     #[error("the sum already has noise")]
     HasNoise,
@@ -166,9 +169,9 @@ impl ClippedSum {
     /// ([`CorrelatedNoise`](crate::CorrelatedNoise)).
     ///
     /// # Errors
-    /// When the sum belongs to another sample, the permit does not cover these groups, the noise was
-    /// drawn for other groups, or test noise is used in a run that is not marked INSECURE. Nothing is released
-    /// then, and the round stays charged.
+    /// When the sum belongs to another sample, more records were added than were sampled, the permit does not cover
+    /// these groups, the noise was drawn for other groups, or test noise is used in a run that is not marked INSECURE.
+    /// Nothing is released then, and the round stays charged.
     pub fn release(
         mut self,
         sample: Sample,
@@ -209,6 +212,11 @@ impl ClippedSum {
         let permit = sample.permit();
         if sample.id() != self.records.sample {
             return Err(ReleaseError::ForeignSample);
+        }
+        // An empty or refused record is not counted, so fewer may be there, but never more.
+        let most = sample.size();
+        if self.records.groups.iter().any(|group| group.certified > most) {
+            return Err(ReleaseError::TooManyRecords);
         }
         // Correlated noise has a place in its segment.
         if noise.permit.is_some_and(|drawn_for| drawn_for != permit.id()) {

@@ -47,7 +47,7 @@ fn a_permit_draws_only_the_sample_that_was_charged() {
     assert!(matches!(error, SampleError::PolicyMismatch { .. }), "{error}");
     let sample = Sample::draw(permits.next().unwrap(), &mut poisson(&[1, 4]), 9).unwrap();
     assert_eq!(sample.ids().collect::<Vec<_>>(), [1, 4]);
-    assert_eq!(insecure_sample(&plan).ids().count(), 0);
+    assert_eq!(insecure_sample_of(&plan, 0).ids().count(), 0);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use common::*;
 use proptest::prelude::*;
 use veilgrad_mechanism::insecure::{no_noise, released_integers, seeded_noise};
 use veilgrad_mechanism::{
-    ClippedSum, Group, LearningRate, OutgoingSum, PartialSum, Quantile, RecordVector, RoundPlan,
-    Sample, SampleTag, SumError,
+    ClippedSum, Group, LearningRate, OutgoingSum, PartialSum, Quantile, RecordVector, ReleaseError,
+    RoundPlan, Sample, SampleTag, SumError,
 };
 
 /// A plan with every kind of group: gradients, joint and weighted vectors, a count, quantiles of a norm and of a value.
@@ -180,7 +180,7 @@ fn a_partial_sum_is_added_once_whatever_it_is_packed_in() {
     assert_eq!(sum.absorb(packed(&twice)).err(), Some(SumError::Duplicate));
     let again = packed(&twice).into_bytes().unwrap();
     assert_eq!(sum.absorb_bytes(again.expose()).err(), Some(SumError::Duplicate));
-    // Two sums of the same records are different partial sums.
+    // Two sums of the same records are different partial sums; their number is checked at the release.
     sum.absorb_bytes(&bytes(&plan, &tag, &some_records(2))).unwrap();
     // In a reduction: the same certificate twice.
     let leaving = part(&plan, &tag, &some_records(2)).leave().unwrap();
@@ -190,6 +190,40 @@ fn a_partial_sum_is_added_once_whatever_it_is_packed_in() {
     let certificate = leaving.certificate();
     let refused = incoming.accept(&[certificate.expose(), certificate.expose()]).err();
     assert_eq!(refused, Some(SumError::Duplicate));
+}
+
+#[test]
+fn a_share_that_was_added_up_twice_is_not_released() {
+    let plan = every_group(1.0);
+    let records = some_records(9);
+    let released = |shares: &[&[TestRecord]], in_blocks: bool| {
+        // All records are in the sample.
+        let sample = insecure_sample_of(&plan, 9);
+        let mut sum = sample.begin(&plan);
+        let tag = sample.tag(&plan).to_bytes();
+        sum.add_noise(seeded_noise(&plan, 5).unwrap()).unwrap();
+        if in_blocks {
+            let parts = shares.iter().map(|share| part(&plan, &tag, share).leave().unwrap());
+            let parts: Vec<_> = parts.collect();
+            let mut incoming = sum.receive();
+            incoming.add_block(&reduce(&parts)).unwrap();
+            let certificate = |part: &OutgoingSum| part.certificate().expose().to_vec();
+            sum = incoming.accept(&parts.iter().map(certificate).collect::<Vec<_>>()).unwrap();
+        } else {
+            // Each is a partial sum with a unique number of its own.
+            shares.iter().for_each(|s| sum.absorb_bytes(&bytes(&plan, &tag, s)).unwrap());
+        }
+        sum.release_noisy(sample).map(drop).err()
+    };
+    for in_blocks in [false, true] {
+        let (first, second) = records.split_at(4);
+        assert_eq!(released(&[first, second], in_blocks), None);
+        assert_eq!(released(&[first], in_blocks), None);
+        let twice = released(&[first, second, first], in_blocks);
+        assert_eq!(twice, Some(ReleaseError::TooManyRecords));
+        let one_more = released(&[first, second, &records[..1]], in_blocks);
+        assert_eq!(one_more, Some(ReleaseError::TooManyRecords));
+    }
 }
 
 #[test]

@@ -113,8 +113,7 @@ impl<S: LedgerStore> Run<S> {
         let mut next = self.next_round;
         let (mut events, mut permits) = (Vec::new(), Vec::new());
         for charge in block {
-            let private = self.adjacency == Adjacency::AddRemove;
-            if private && charge.round.sampling().records().is_some() {
+            if charge.round.sampling().reveals_record_count(self.adjacency) {
                 return Err(LedgerError::PrivateCount);
             }
             let planned = self.plan.as_deref();

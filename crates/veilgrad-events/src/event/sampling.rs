@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::Adjacency;
 use super::unit::SampleRate;
 
 /// The policy by which one sample is drawn from the records (paper, "Sampling policies").
@@ -84,6 +85,13 @@ impl Sampling {
             Self::Fixed(batch) | Self::Shuffle(batch) => Some(batch.records),
             Self::TruncatedPoisson(truncated) => Some(truncated.batch.records),
         }
+    }
+
+    /// Whether the policy would make the number of records public where it is private: under add-remove adjacency. Runs and
+    /// ledgers refuse such rounds.
+    #[must_use]
+    pub fn reveals_record_count(self, adjacency: Adjacency) -> bool {
+        adjacency == Adjacency::AddRemove && self.records().is_some()
     }
 }
 

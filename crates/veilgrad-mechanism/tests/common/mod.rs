@@ -43,11 +43,16 @@ pub fn plan(vectors: &[(&str, usize)], groups: Vec<Group>) -> RoundPlan {
     RoundPlan::new(structure, groups, Allocation::Proportional(z(1.0))).unwrap()
 }
 
-/// The sample of one round of an INSECURE run with this plan.
+/// The sample of one round of an INSECURE run with this plan, which has room for the records of any test.
 pub fn insecure_sample(plan: &RoundPlan) -> Sample {
+    insecure_sample_of(plan, 1 << 20)
+}
+
+/// The same, of so many records.
+pub fn insecure_sample_of(plan: &RoundPlan, records: u64) -> Sample {
     let mut run = Run::open_insecure(MemoryLedger::new(), header(), "no noise").unwrap();
     let permit = run.reserve(&plan.round(&AllRecords).unwrap(), 1).unwrap().next().unwrap();
-    Sample::draw(permit, &mut AllRecords, 0).unwrap()
+    Sample::draw(permit, &mut AllRecords, records).unwrap()
 }
 
 /// A sample of an INSECURE run and an empty sum for it.
