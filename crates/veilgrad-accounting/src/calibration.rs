@@ -61,7 +61,7 @@ impl PrivacyTarget<'_> {
             .and_then(|composition| {
                 let _allowance = Allowance::for_steps(
                     self.share_of(work::SEARCH_QUESTION),
-                    composition.steps().len(),
+                    composition.distinct(),
                 );
                 self.accountant.epsilon(&composition, self.delta)
             })
@@ -238,6 +238,12 @@ impl RiskTarget {
         self.most
     }
 
+    /// The false positive rate at which the true positive rate is limited; `None` if the advantage is.
+    #[must_use]
+    pub const fn false_positive_rate(&self) -> Option<f64> {
+        self.false_positive_rate
+    }
+
     /// What the worst attacker achieves, rounded up: the advantage or the true positive rate.
     pub fn risk(&self, composition: &Composition) -> f64 {
         match self.false_positive_rate {
@@ -381,8 +387,7 @@ fn solve_rounds(
     goal: &dyn Goal,
     with: impl Fn(u64) -> Result<Composition, Unsupported>,
 ) -> Result<u64, Unsupported> {
-    let one = with(1)?;
-    let _allowance = Allowance::for_steps(goal.work(), one.steps().len());
+    let _allowance = Allowance::for_steps(goal.work(), with(1)?.distinct());
     let quick = goal.quick().and_then(|quick| most_rounds(&quick, &with, 1, GUESS_TOLERANCE));
     most_rounds(goal, &with, quick.unwrap_or(1).max(1), TOLERANCE).ok_or_else(|| {
         Unsupported::new("the budget is never used up, whatever the number of rounds")
@@ -399,8 +404,7 @@ fn search(
     none: impl Fn() -> String,
 ) -> Result<f64, Unsupported> {
     // Unsupported rounds are an error right away, not a failed search.
-    let steps = with(typical)?.steps().len();
-    let _allowance = Allowance::for_steps(goal.work(), steps);
+    let _allowance = Allowance::for_steps(goal.work(), with(typical)?.distinct());
     let guess = |quick| smallest(&quick, &with, begin, 1.0, ends, GUESS_TOLERANCE);
     let begin = goal.quick().and_then(guess).unwrap_or(begin);
     smallest(goal, &with, begin, FIRST_STRIDE, ends, TOLERANCE)

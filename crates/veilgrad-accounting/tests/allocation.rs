@@ -9,7 +9,7 @@ use veilgrad_accounting::{
 };
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Folded, Mode, NoiseMultiplier, Pricing, RecordUnit,
-    RunRounds, SampleRate, Sampling,
+    RunRounds, SampleRate, Sampling, TruncatedPoisson,
 };
 
 fn rounds(t: u64, z: f64, count: u64) -> Folded {
@@ -117,6 +117,76 @@ fn every_epoch_that_is_touched_costs_a_whole_one() {
     // More noise later in an epoch that is paid for costs nothing.
     let quieter = [rounds(t, z, 3), rounds(t, 2.0, t - 3)];
     assert_eq!(epsilon(&quieter, Adjacency::AddRemove, 1e-5), whole);
+}
+
+/// An epoch of which only some rounds took place costs less than what is charged for it (a single round is one Poisson round), so
+/// nothing is known below the bound; nor where rounds of an epoch have different noise.
+#[test]
+fn only_whole_epochs_of_one_noise_have_a_lower_bound() {
+    let (t, z) = (50, 1.2);
+    let poisson = Folded {
+        count: 5,
+        sampling: Sampling::Poisson { rate: SampleRate::new(0.02).unwrap() },
+        noise_multiplier: NoiseMultiplier::new(1.0).unwrap(),
+    };
+    let lower = |rounds: &[Folded]| {
+        let composition = Composition::of(rounds.iter().copied(), Adjacency::AddRemove).unwrap();
+        let found = Tightest.epsilon(&composition, Delta::new(1e-5).unwrap()).unwrap();
+        let group = [rounds.iter().copied()];
+        let same = Composition::of_group(group, Adjacency::ZeroOut, NonZeroU64::MIN).unwrap();
+        let other = Pld.epsilon(&same, Delta::new(1e-5).unwrap()).unwrap();
+        assert_eq!(other.epsilon_lower, found.epsilon_lower);
+        found.epsilon_lower
+    };
+    for none in [
+        vec![rounds(t, z, 1)],
+        vec![rounds(t, z, t - 1)],
+        vec![rounds(t, z, t + 1)],
+        vec![rounds(t, z, 3), rounds(t, z, t)],
+        // Different noise in one epoch, more or less of it later.
+        vec![rounds(t, z, 3), rounds(t, 2.0, t - 3)],
+        vec![rounds(t, z, 3), rounds(t, 0.9, 1), rounds(t, z, t - 4)],
+        // Epochs that begin in the middle, or are interrupted.
+        vec![poisson, rounds(t, z, t - 5)],
+        vec![poisson, rounds(t, z, t)],
+        vec![rounds(t, z, t - 5), poisson],
+        vec![rounds(t, z, 3), rounds(10, z, 7), rounds(t, z, t - 10)],
+        // Whole epochs before or after do not help.
+        vec![rounds(t, z, t), rounds(t, z, 1)],
+        vec![rounds(t, z, 3), rounds(t, 2.0, t - 3), rounds(t, z, t)],
+    ] {
+        assert_eq!(lower(&none), None, "{none:?}");
+    }
+    for some in [
+        vec![rounds(t, z, t)],
+        vec![rounds(t, z, 3), rounds(t, z, t - 3)],
+        vec![rounds(t, z, t), rounds(t, 2.0, t)],
+        vec![rounds(t, z, t - 1), rounds(t, z, t + 1)],
+        vec![rounds(10, z, 50), rounds(t, z, t)],
+        vec![rounds(1, 3.0, 5)],
+    ] {
+        assert!(lower(&some).unwrap() > 0.3, "{some:?}");
+    }
+}
+
+/// Epochs whose noise all differs keep their amplification, however many there are.
+#[test]
+fn many_epochs_of_different_noise_cost_about_what_their_noise_says() {
+    for (t, e) in [(14, 100), (100_000, 30)] {
+        // Noise between 3 and 6.
+        let z = |i: u64| 3.0 * (1.0 + i as f64 / e as f64);
+        let all: Vec<Folded> = (0..e).map(|i| rounds(t, z(i), t)).collect();
+        let begin = std::time::Instant::now();
+        let found = epsilon(&all, Adjacency::AddRemove, 1e-5);
+        let seconds = begin.elapsed().as_secs_f64();
+        let equal = |z: f64| epsilon(&[rounds(t, z, t * e)], Adjacency::AddRemove, 1e-5);
+        let (most, least) = (equal(3.0), equal(6.0));
+        // The mean of 1/z^2 is 1/18.
+        let typical = equal(18f64.sqrt());
+        println!("{t} {e}: {least} {typical} {found} {most}, {seconds:.2} s");
+        assert!(found > least && found <= most, "{t} {e}: {least} {found} {most}");
+        assert!(found > typical && found < 1.25 * typical, "{t} {e}: {typical} {found} {most}");
+    }
 }
 
 /// A replaced record costs as much as one that is removed and another that is added: far less than without amplification,
@@ -301,6 +371,22 @@ fn allocations_compose_with_other_rounds_and_budgets_price_them_the_same() {
     let replaced = epsilon(&all, Adjacency::ReplaceOne, 1e-5);
     assert_eq!(Tightest.price(&budget, &[run]).unwrap(), replaced);
     assert!(replaced > 1.5 * together, "{replaced} {together}");
+    // With truncated samples as well, for which other compositions stand in.
+    let truncated = TruncatedPoisson::new(SampleRate::new(0.02).unwrap(), 1000, 30).unwrap();
+    let sampling = Sampling::TruncatedPoisson(truncated);
+    let noise_multiplier = NoiseMultiplier::new(2.0).unwrap();
+    let mixed = [rounds(30, 3.0, 60), Folded { count: 100, sampling, noise_multiplier }];
+    for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+        let budget = Budget { adjacency, ..budget.clone() };
+        let run = RunRounds { planned: true, rounds: &mixed, tuning: None };
+        let cost = epsilon(&mixed, adjacency, 1e-5);
+        assert_eq!(Tightest.price(&budget, &[run]).unwrap(), cost, "{adjacency}");
+        if adjacency == Adjacency::ReplaceOne {
+            // Less than with epochs that do not count as protection.
+            let gaussian = [rounds(1, 3.0, 2), mixed[1]];
+            assert!(cost < 0.8 * epsilon(&gaussian, adjacency, 1e-5), "{cost}");
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Valid inputs at the ends of their ranges: all are answered, in bounded work, and none below the truth.
 
+use std::num::NonZeroU64;
+
 use veilgrad_accounting::{
-    Accountant, Composition, PrivacyTarget, Rdp, Tightest, Unsupported, advantage, rdp,
+    Accountant, Composition, PrivacyTarget, Rdp, RiskTarget, Tightest, Unsupported, advantage, rdp,
     true_positive_rate, work,
 };
 use veilgrad_events::{
@@ -220,6 +222,78 @@ fn searches_take_bounded_work_and_keep_their_budgets() {
         (fixed, Adjacency::ZeroOut, (1e-3, 0.1, 40), 0.25, 1e-9),
     ] {
         Search { sampling, adjacency, known, epsilon, delta }.keeps_its_budget(MOST_SEARCH);
+    }
+}
+
+fn allocation(t: u64, z: f64, count: u64) -> Folded {
+    let sampling = Sampling::Allocation { rounds_per_epoch: NonZeroU64::new(t).unwrap() };
+    Folded { count, sampling, noise_multiplier: NoiseMultiplier::new(z).unwrap() }
+}
+
+/// What an answer about random allocation may cost: both directions need a lattice, and so does a replaced record.
+const MOST_ALLOCATION: u64 = 120_000_000;
+
+/// No answer about up to 100 epochs of up to 1e5 rounds takes longer than about two seconds: work is counted in units of about
+/// ten nanoseconds. Prints the work and time of every answer with `--nocapture`.
+#[allow(clippy::print_stdout)]
+#[test]
+fn answers_about_random_allocation_take_bounded_work() {
+    let report = |what: &str, most: u64, answer: &mut dyn FnMut() -> f64| {
+        let (before, begin) = (work::spent(), std::time::Instant::now());
+        let found = within(most, what, answer);
+        let (units, seconds) = (work::spent() - before, begin.elapsed().as_secs_f64());
+        println!("{what}: {found}, {units} units, {seconds:.2} s");
+        found
+    };
+    let delta = delta(1e-5);
+    for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
+        for (t, e) in [(2, 100), (1000, 1), (100_000, 100)] {
+            let with = |z: f64| Composition::of([allocation(t, z, t * e)], adjacency);
+            let typical = with(1.0 + 0.2 * (e as f64 / t as f64).sqrt()).unwrap();
+            let what = |question: &str| format!("{question}, {adjacency}, t {t}, E {e}");
+            let mut question = || Tightest.epsilon(&typical, delta).unwrap().epsilon;
+            let found = report(&what("epsilon"), MOST_ALLOCATION, &mut question);
+            assert!(found > 0.0);
+            let mut question = || Tightest.delta(&typical, epsilon(1.0)).delta;
+            report(&what("delta"), MOST_ALLOCATION, &mut question);
+            let mut question = || true_positive_rate(&typical, 0.01);
+            report(&what("true positive rate"), MOST_ALLOCATION, &mut question);
+            let target = PrivacyTarget { epsilon: epsilon(2.0), delta, accountant: &Tightest };
+            let mut question = || target.noise_multiplier(|z| with(z.get())).unwrap().get();
+            let noise = report(&what("noise"), MOST_SEARCH, &mut question);
+            let found = Tightest.epsilon(&with(noise).unwrap(), delta).unwrap().epsilon;
+            assert!(found <= 2.0 && found > 1.9, "{}: {found}", what("noise"));
+            let risk = RiskTarget::true_positive_rate(0.1, 0.01).unwrap();
+            let mut question = || risk.noise_multiplier(|z| with(z.get())).unwrap().get();
+            let noise = report(&what("noise for a risk"), MOST_SEARCH, &mut question);
+            assert!(risk.risk(&with(noise).unwrap()) <= risk.limit());
+        }
+    }
+}
+
+/// As many different epochs as a run may have.
+#[allow(clippy::print_stdout)]
+#[test]
+fn answers_about_epochs_of_many_different_noises_take_bounded_work() {
+    let delta = delta(1e-5);
+    for (t, e) in [(20, 1000), (100_000, 100)] {
+        let with = |z: f64| {
+            let epochs = (0..e).map(|i| allocation(t, z * (1.0 + i as f64 / e as f64), t));
+            Composition::of(epochs, Adjacency::AddRemove)
+        };
+        let what = format!("t {t}, E {e}");
+        let begin = std::time::Instant::now();
+        let typical = with(3.0).unwrap();
+        within(MOST_ALLOCATION, &what, || Tightest.epsilon(&typical, delta).unwrap());
+        println!("epsilon, {what}: {:.2} s", begin.elapsed().as_secs_f64());
+        within(MOST_ALLOCATION, &what, || Tightest.delta(&typical, epsilon(0.5)));
+        within(MOST_ALLOCATION, &what, || advantage(&typical));
+        let begin = std::time::Instant::now();
+        let target = PrivacyTarget { epsilon: epsilon(2.0), delta, accountant: &Tightest };
+        let noise = || target.noise_multiplier(|z| with(z.get())).unwrap();
+        let noise = within(MOST_SEARCH, &what, noise);
+        println!("noise {noise:?}, {what}: {:.2} s", begin.elapsed().as_secs_f64());
+        assert!(Tightest.epsilon(&with(noise.get()).unwrap(), delta).unwrap().epsilon <= 2.0);
     }
 }
 

@@ -16,6 +16,12 @@ const WIDEST: f64 = 0.7;
 /// times its share of the mean absolute losses, which determine epsilons near 0, whichever is larger.
 const SMALL_LOSSES: f64 = 0.1;
 
+/// Transforms take at most this many distinct epochs of random allocation.
+pub(crate) const MOST_EPOCHS: usize = 12;
+/// The narrowest groups of epochs that are tried, in logs of noise, and how much wider the next ones are.
+const NARROWEST: f64 = 1e-3;
+const WIDER: f64 = 1.3;
+
 /// Groups in place of steps: `above` costs at least as much as the steps, `below` at most as much.
 pub(crate) struct Grouped {
     pub(crate) above: Vec<(Step, u64)>,
@@ -53,6 +59,42 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
     let is_negligible = |number: u32| order.contains(&(number as usize));
     let rows = rows.into_iter().zip(&bands.of_step);
     rows.filter(|(_, number)| !is_negligible(**number)).map(|(row, _)| row).collect()
+}
+
+/// Joins epochs of random allocation with equally many rounds and similar noise to groups, each with the least noise among its
+/// epochs: less noise costs at least as much. Groups are as narrow as `fits` allows, which is asked about the rounds per epoch of
+/// all groups. `None` if one group for every number of rounds does not fit, or a count overflows.
+pub(crate) fn join_epochs(
+    steps: &[(Step, u64)],
+    fits: impl Fn(&[u64]) -> bool,
+) -> Option<Vec<(Step, u64)>> {
+    let (mut epochs, others): (Vec<_>, Vec<_>) =
+        steps.iter().copied().partition(|(step, _)| step.epoch_rounds().is_some());
+    let order = |(step, _): &(Step, u64)| (step.epoch_rounds(), step.z.to_bits());
+    epochs.sort_by_key(order);
+    // The first width keeps all epochs apart, the last one joins all that have equally many rounds.
+    let mut width = 0.0;
+    loop {
+        let mut groups: Vec<(Step, u64)> = Vec::new();
+        for (step, count) in &epochs {
+            let least = groups.last_mut().filter(|(least, _)| {
+                least.sampled == step.sampled && step.z <= least.z * libm::exp(width)
+            });
+            match least {
+                Some((_, sum)) => *sum = sum.checked_add(*count)?,
+                None => groups.push((*step, *count)),
+            }
+        }
+        let rounds: Vec<u64> = groups.iter().filter_map(|(step, _)| step.epoch_rounds()).collect();
+        if fits(&rounds) {
+            groups.extend(others);
+            return Some(groups);
+        }
+        if !(width < f64::MAX) {
+            return None;
+        }
+        width = if width < NARROWEST { NARROWEST } else { width * WIDER };
+    }
 }
 
 /// Steps with the same kind of sampling whose rates are within a factor of two, and their noise multipliers as well.
@@ -197,6 +239,41 @@ mod tests {
         for most in [500, 9] {
             assert!(join(&steps, most, f64::INFINITY).unwrap().above.len() <= most);
         }
+    }
+
+    #[test]
+    fn joined_epochs_have_equally_many_rounds_and_no_more_noise() {
+        let epoch = |i: u32| {
+            let rounds = if i.is_multiple_of(2) { 10 } else { 20 };
+            let z = 0.5 + f64::from(i * 37 % 101) / 50.0;
+            (Step { sampled: Sampled::Allocated(rounds), z }, u64::from(i) + 1)
+        };
+        let other = (Step { sampled: Sampled::Poisson(0.1), z: 1.0 }, 7);
+        let mut steps: Vec<_> = (0..101).map(epoch).collect();
+        steps.push(other);
+        let total = |rows: &[(Step, u64)]| rows.iter().map(|(_, n)| n).sum::<u64>();
+        let mut before = usize::MAX;
+        for most in [101, 50, 12, 2] {
+            let joined = join_epochs(&steps, |groups| groups.len() <= most).unwrap();
+            assert!(joined.len() <= most + 1 && joined.len() <= before && joined.contains(&other));
+            assert!(joined.len() > most / 2, "{most}: {}", joined.len());
+            before = joined.len();
+            assert_eq!(total(&joined), total(&steps));
+            // For every noise there are at least as many epochs with at most that noise as before.
+            for rounds in [10, 20] {
+                for level in [0.6, 1.0, 1.7, 2.4] {
+                    let quieter = |rows: &[(Step, u64)]| {
+                        let of = |(step, _): &&(Step, u64)| {
+                            step.epoch_rounds() == Some(rounds) && step.z <= level
+                        };
+                        rows.iter().filter(of).map(|(_, n)| n).sum::<u64>()
+                    };
+                    assert!(quieter(&joined) >= quieter(&steps), "{most} {rounds} {level}");
+                }
+            }
+        }
+        assert!(join_epochs(&steps, |groups| groups.len() <= 1).is_none());
+        assert_eq!(join_epochs(&steps, |_| true).unwrap().len(), steps.len());
     }
 
     #[test]

@@ -126,8 +126,14 @@ impl Composition {
         let (one, count) = neighbours.one_change();
         if count > 1 && runs.iter().flatten().any(is_allocated) {
             let found = Self::of_neighbours(&runs, one).ok();
-            composition.one_change =
-                found.map(|composition| Box::new(OneChange { composition, count }));
+            let one_change = found.map(|composition| Box::new(OneChange { composition, count }));
+            // `above` stands for the composition where only an upper bound is needed.
+            if let Some(found) = composition.surrogates.as_deref_mut()
+                && found.sample.is_none()
+            {
+                found.above.one_change.clone_from(&one_change);
+            }
+            composition.one_change = one_change;
         }
         Ok(composition)
     }
@@ -139,6 +145,7 @@ impl Composition {
             for rounds in rounds {
                 fold.add(run.add(rounds, neighbours)?);
             }
+            fold.not_attained |= !run.has_whole_epochs();
         }
         Ok(fold.finish())
     }
@@ -290,6 +297,26 @@ impl Composition {
 
     pub(crate) fn rounds(&self) -> f64 {
         self.steps.iter().map(|(_, count)| *count as f64).sum()
+    }
+
+    /// Whether only a lattice can compose some steps, so that both directions need one.
+    pub(crate) fn needs_lattices(&self) -> bool {
+        !self.steps.iter().all(|(step, _)| step.has_two_parameters())
+    }
+
+    /// How many distinct steps decide what a question may cost: transforms take only so many epochs of random allocation
+    /// ([`with_fewer_epochs`](Self::with_fewer_epochs)).
+    pub(crate) fn distinct(&self) -> usize {
+        let epochs = self.steps.iter().filter(|(step, _)| step.epoch_rounds().is_some()).count();
+        self.steps.len() - epochs + epochs.min(grouping::MOST_EPOCHS)
+    }
+
+    /// A composition with fewer distinct epochs of random allocation that costs at least as much: epochs of equally many rounds
+    /// and similar noise have the least noise among them. `fits` says whether groups, given by their rounds per epoch, are few
+    /// enough. `None` if not even one group for each number of rounds is.
+    pub(crate) fn with_fewer_epochs(&self, fits: impl Fn(&[u64]) -> bool) -> Option<Self> {
+        let steps = grouping::join_epochs(&self.steps, fits)?;
+        Some(Self { steps, attained: false, surrogates: None, one_change: None })
     }
 
     /// The distinct steps, each with its count.

@@ -55,6 +55,9 @@ pub(crate) struct RunSoFar {
     epochs: HashMap<FixedBatch, Epoch>,
     /// The last epoch of random allocation, for every number of rounds per epoch.
     allocations: HashMap<NonZeroU64, AllocationEpoch>,
+    /// Whether some epoch of random allocation lacks rounds, or has rounds of different noise. Its rounds then cost less than the
+    /// epoch that is charged for them. An epoch that may still be completed does not count: see `unfinished`.
+    has_mixed_epochs: bool,
     /// The last segment of cyclic sampling.
     segment: Option<Segment>,
 }
@@ -64,6 +67,9 @@ struct AllocationEpoch {
     number: u64,
     /// The noise multiplier at which the epoch is paid for.
     z: f64,
+    /// If its last round so far is not the last one of the epoch: the number of the round that must follow, and the noise that all
+    /// of its rounds had.
+    unfinished: Option<(u64, f64)>,
 }
 
 /// Consecutive rounds of one run with the same cyclic sampling and noise.
@@ -94,7 +100,8 @@ impl RunSoFar {
         rounds: &Folded,
         neighbours: impl Into<Neighbours>,
     ) -> Result<(Cost, bool), Unsupported> {
-        let Neighbours { adjacency, records } = neighbours.into();
+        let neighbours = neighbours.into();
+        let Neighbours { adjacency, records } = neighbours;
         if rounds.count == 0 {
             return Ok((Cost::Nothing, true));
         }
@@ -150,7 +157,7 @@ impl RunSoFar {
                 ));
             }
             (Sampling::Allocation { rounds_per_epoch }, _) => {
-                self.allocation(rounds_per_epoch, first, count, z, whole, adjacency, is_group)?
+                self.allocation(rounds_per_epoch, first, rounds, neighbours)?
             }
             (policy, adjacency) if is_group => {
                 return Err(Unsupported::new(format!(
@@ -218,19 +225,16 @@ impl RunSoFar {
         rounds.div_ceil(groups.get()) - before.div_ceil(groups.get())
     }
 
-    /// The cost of `count` rounds of random allocation from round number `first` on: all epochs that they touch and that are
-    /// not paid for, each whole. Rounds of an epoch that have less noise than it was paid at pay for a further epoch.
-    #[expect(clippy::too_many_arguments, reason = "the facts about the rounds, used once")]
+    /// The cost of rounds of random allocation from round number `first` on: all epochs of this `length` that they touch and that
+    /// are not paid for, each whole. Rounds of an epoch that have less noise than it was paid at pay for a further epoch.
     fn allocation(
         &mut self,
         length: NonZeroU64,
         first: u64,
-        count: u64,
-        z: f64,
-        whole: f64,
-        adjacency: Adjacency,
-        is_group: bool,
+        rounds: &Folded,
+        Neighbours { adjacency, records }: Neighbours,
     ) -> Result<(Cost, bool), Unsupported> {
+        let (count, z) = (rounds.count, rounds.noise_multiplier.get());
         let (first_epoch, last_epoch) = (first / length, (first + (count - 1)) / length);
         let paid = self.allocations.get(&length);
         let is_paid = paid.is_some_and(|epoch| epoch.number == first_epoch && epoch.z <= z);
@@ -238,15 +242,24 @@ impl RunSoFar {
             (true, Some(epoch)) => epoch.z,
             _ => z,
         };
-        self.allocations.insert(length, AllocationEpoch { number: last_epoch, z: z_of_last });
+        let continues = match paid.and_then(|epoch| epoch.unfinished) {
+            Some(expected) => expected == (first, z),
+            None => first % length == 0,
+        };
+        self.has_mixed_epochs |= !continues;
+        let end = first + count;
+        let unfinished = (end % length != 0).then_some((end, z));
+        let epoch = AllocationEpoch { number: last_epoch, z: z_of_last, unfinished };
+        self.allocations.insert(length, epoch);
         let epochs = (last_epoch - first_epoch).saturating_add(u64::from(!is_paid));
         if epochs == 0 {
             return Ok((Cost::Nothing, true));
         }
+        let whole = z / f64::from(adjacency.sensitivity()) / records.get() as f64;
         let unsampled = Cost::Always(epochs as f64 / whole / whole);
         Ok(match adjacency {
             _ if length.get() == 1 => (unsampled, true),
-            Adjacency::AddRemove | Adjacency::ZeroOut if !is_group => {
+            Adjacency::AddRemove | Adjacency::ZeroOut if records.get() == 1 => {
                 let sampled = Sampled::Allocated(length.get());
                 (Cost::Sampled(Step { sampled, z }, epochs), true)
             }
@@ -257,6 +270,13 @@ impl RunSoFar {
                 return Err(Unsupported::new(why));
             }
         })
+    }
+
+    /// Whether the cost of all rounds that were added is that of the rounds themselves: false if an epoch of random allocation, of
+    /// which only some rounds took place or whose rounds have different noise, is charged as a whole one.
+    pub(crate) fn has_whole_epochs(&self) -> bool {
+        let is_finished = |epoch: &AllocationEpoch| epoch.unfinished.is_none();
+        !self.has_mixed_epochs && self.allocations.values().all(is_finished)
     }
 
     /// The increase of the sum of 1/z^2 by `count` shuffled rounds from round number `first` on.

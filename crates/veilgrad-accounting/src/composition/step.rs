@@ -134,6 +134,14 @@ impl Step {
         variance.min(square)
     }
 
+    /// If the step is an epoch of random allocation, the number of its rounds.
+    pub(crate) const fn epoch_rounds(&self) -> Option<u64> {
+        match self.sampled {
+            Sampled::Allocated(rounds) => Some(rounds),
+            _ => None,
+        }
+    }
+
     /// Whether rate and noise alone describe the step, so that similar ones can be grouped and interpolated.
     pub(crate) const fn has_two_parameters(&self) -> bool {
         matches!(

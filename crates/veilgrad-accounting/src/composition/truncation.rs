@@ -14,6 +14,21 @@ pub(super) fn truncated_sample(
     adjacency: Adjacency,
     z: f64,
 ) -> Option<TruncatedSample> {
+    let rate = policy.rate().get();
+    // Two mixtures dominate under zero-out. Both are sound; this is a guess at the smaller one, by second moments of losses. A
+    // test compares both on a grid.
+    let reveals_slot = adjacency == Adjacency::ZeroOut
+        && rate * libm::expm1((4.0 / (z * z)).min(700.0)) > libm::expm1((1.0 / (z * z)).min(700.0));
+    mixture(policy, adjacency, reveals_slot)
+}
+
+/// The mixture in which a round that is cut reveals whether the record holds a slot (only under zero-out), or the one in which it
+/// does not.
+fn mixture(
+    policy: TruncatedPoisson,
+    adjacency: Adjacency,
+    reveals_slot: bool,
+) -> Option<TruncatedSample> {
     let (rate, records, maximum) = (policy.rate().get(), policy.records(), policy.maximum());
     // Under add-remove adjacency there may be one record more than the policy says.
     let others = if adjacency == Adjacency::AddRemove { records } else { records - 1 };
@@ -32,9 +47,6 @@ pub(super) fn truncated_sample(
     let error = up(((full.upper - full.lower) + (held.upper - held.lower)) / full.upper);
     let (replaced, same_size) =
         (adjacency == Adjacency::ReplaceOne, adjacency != Adjacency::AddRemove);
-    // Two mixtures dominate under zero-out. Both are sound; this is a guess at the smaller one, by second moments of losses.
-    let reveals_slot = adjacency == Adjacency::ZeroOut
-        && rate * libm::expm1((4.0 / (z * z)).min(700.0)) > libm::expm1((1.0 / (z * z)).min(700.0));
     let (held, exchanged, absent) = match reveals_slot {
         true => (held.upper, 0.0, up(full.upper - held.lower).max(0.0)),
         false => (0.0, full.upper, 0.0),
@@ -55,7 +67,38 @@ pub(super) fn truncated_sample(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use veilgrad_events::SampleRate;
+    use crate::{Accountant, Composition, Sampled, Step, Tightest};
+    use veilgrad_events::{Delta, SampleRate};
+
+    /// Prints its table with `--nocapture`.
+    #[allow(clippy::print_stdout)]
+    #[test]
+    fn the_mixture_that_is_guessed_is_the_smaller_one() {
+        let mut other_is_chosen = [0, 0];
+        for (n, q, most) in [(1000u64, 0.01, 12u64), (50, 0.5, 25)] {
+            for z in [0.5, 0.8, 1.1, 2.0] {
+                let policy = TruncatedPoisson::new(SampleRate::new(q).unwrap(), n, most).unwrap();
+                let epsilon = |sample: TruncatedSample| {
+                    let step = Step { sampled: Sampled::Truncated(sample), z };
+                    let fold = Composition::of_step(step);
+                    let ten = Composition::join(&vec![fold; 10]);
+                    Tightest.epsilon(&ten, Delta::new(1e-5).unwrap()).unwrap().epsilon
+                };
+                let guessed = truncated_sample(policy, Adjacency::ZeroOut, z).unwrap();
+                let [hidden, shown] = [false, true]
+                    .map(|reveals| mixture(policy, Adjacency::ZeroOut, reveals).unwrap());
+                other_is_chosen[usize::from(guessed == shown)] += 1;
+                let other = if guessed == shown { hidden } else { shown };
+                let (found, expensive) = (epsilon(guessed), epsilon(other));
+                println!(
+                    "{n} {q} {most} {z}: {} {found}, the other one {expensive}",
+                    guessed == shown
+                );
+                assert!(found < expensive, "{n} {q} {most} {z}: {found} {expensive}");
+            }
+        }
+        assert!(other_is_chosen.iter().all(|count| *count > 1), "{other_is_chosen:?}");
+    }
 
     /// Probabilities by enumeration of how many of the other records are drawn.
     #[test]

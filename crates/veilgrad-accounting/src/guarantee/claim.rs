@@ -6,7 +6,7 @@ use veilgrad_events::{
     Adjacency, Budget, Delta, Folded, Mode, Numerics, Pricing, Rounds, RunCount, RunRounds,
 };
 
-use super::accountant::{Accountant, Tightest};
+use super::accountant::{Accountant, Guarantee, Tightest};
 use super::attack::{Attack, bound_against_the_record, bound_for_the_record};
 use super::triangle::ByTriangle;
 use super::tuning::{Tuned, Tuning};
@@ -287,9 +287,7 @@ impl Attacker {
     /// itself: of a choice among runs, or of several records.
     pub fn by(accountant: &dyn Accountant, composition: &Composition) -> Self {
         let mut best = Self { advantage: 1.0, true_positive_rate: 1.0 };
-        for delta in [1e-6, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4] {
-            let Ok(delta) = Delta::new(delta) else { continue };
-            let Ok(found) = accountant.epsilon(composition, delta) else { continue };
+        for found in guarantees(accountant, composition) {
             let allowed = Self::allowed_by(found.epsilon, found.delta);
             best.advantage = best.advantage.min(allowed.advantage);
             best.true_positive_rate = best.true_positive_rate.min(allowed.true_positive_rate);
@@ -299,16 +297,19 @@ impl Attacker {
 
     /// The bounds that follow from (epsilon, delta) alone: Kairouz, Oh, Viswanath (2015), theorem 2.1.
     pub fn allowed_by(epsilon: f64, delta: f64) -> Self {
-        let fpr = FALSE_POSITIVE_RATE;
-        let tpr = bound_for_the_record(epsilon, delta, fpr)
-            .min(bound_against_the_record(epsilon, delta, fpr));
         // (e^eps - 1 + 2 delta) / (e^eps + 1) = tanh(eps/2) + 2 delta / (e^eps + 1), rounded up below.
         let advantage = libm::tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + libm::exp(epsilon));
-        let at_most_1 = |rate: f64| if rate < 1.0 { rate } else { 1.0 };
         Self {
             advantage: at_most_1(advantage * (1.0 + 16.0 * f64::EPSILON)),
-            true_positive_rate: at_most_1(tpr),
+            true_positive_rate: allowed_rate(epsilon, delta, FALSE_POSITIVE_RATE),
         }
+    }
+
+    /// How likely at most an attacker takes it to be that a record is in the data after naming it with a false positive rate of
+    /// [`FALSE_POSITIVE_RATE`], if it was `prior` likely before.
+    #[must_use]
+    pub fn posterior(&self, prior: f64) -> f64 {
+        posterior(prior, self.true_positive_rate, FALSE_POSITIVE_RATE)
     }
 
     /// The grade of these numbers: the worse of the two.
@@ -326,6 +327,55 @@ impl Attacker {
         };
         grades.iter().find(fits).map_or(None, |(grade, _, _)| *grade)
     }
+}
+
+fn at_most_1(rate: f64) -> f64 {
+    if rate < 1.0 { rate } else { 1.0 }
+}
+
+/// The true positive rate of any test with this false positive rate that (epsilon, delta) alone allows.
+pub fn allowed_rate(epsilon: f64, delta: f64, false_positive_rate: f64) -> f64 {
+    let fpr = false_positive_rate;
+    let rate = bound_for_the_record(epsilon, delta, fpr)
+        .min(bound_against_the_record(epsilon, delta, fpr));
+    at_most_1(rate)
+}
+
+/// The true positive rate of any test with this false positive rate that an accountant allows, from what it says at several deltas:
+/// for accountants of more than the composition itself.
+pub fn rate_by(
+    accountant: &dyn Accountant,
+    composition: &Composition,
+    false_positive_rate: f64,
+) -> f64 {
+    let found = guarantees(accountant, composition).into_iter();
+    found
+        .map(|found| allowed_rate(found.epsilon, found.delta, false_positive_rate))
+        .fold(1.0, f64::min)
+}
+
+/// What an accountant says of a composition at several deltas.
+fn guarantees(accountant: &dyn Accountant, composition: &Composition) -> Vec<Guarantee> {
+    let prepared = accountant.prepared(composition);
+    let accountant = prepared.as_deref().unwrap_or(accountant);
+    let deltas = [1e-6, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4];
+    let at = |delta: f64| accountant.epsilon(composition, Delta::new(delta).ok()?).ok();
+    deltas.into_iter().filter_map(at).collect()
+}
+
+/// What an attacker believes after an accusation: the probability that the record is in the data, rounded up, if it was `prior`
+/// before and the attack has these rates. By Bayes' rule `P T / (P T + (1 - P) F)`.
+///
+/// # Example
+/// ```
+/// // From 10 %, an attack that is right six times as often as it is wrong makes 40 %.
+/// let belief = veilgrad_accounting::claim::posterior(0.1, 0.06, 0.01);
+/// assert!((belief - 0.4).abs() < 1e-12);
+/// ```
+#[must_use]
+pub fn posterior(prior: f64, true_positive_rate: f64, false_positive_rate: f64) -> f64 {
+    let (right, wrong) = (prior * true_positive_rate, (1.0 - prior) * false_positive_rate);
+    at_most_1(right / (right + wrong) * (1.0 + 8.0 * f64::EPSILON))
 }
 
 /// How strong a protection is, in words.

@@ -41,10 +41,12 @@ impl Accountant for ByTriangle<'_> {
 
     fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
         let k = self.records.get() as f64;
-        let one = self.inner.epsilon(composition, delta)?;
+        let prepared = self.inner.prepared(composition);
+        let inner = prepared.as_deref().unwrap_or(self.inner);
+        let one = inner.epsilon(composition, delta)?;
         let fits = |a: f64| -> bool {
             let Ok(epsilon) = Epsilon::new(a) else { return false };
-            let found = self.inner.delta(composition, epsilon).delta;
+            let found = inner.delta(composition, epsilon).delta;
             found * self.hops(a) <= delta.get()
         };
         let (mut low, mut high) = (0.0, one.epsilon.max(1e-6));

@@ -55,7 +55,7 @@ impl<'a> StepDeltas<'a> {
             && (beyond_transforms(&composition).is_err()
                 || Delta::new(0.5).is_ok_and(|delta| is_above_most_epsilon(&composition, delta)));
         let empty = || TransformCache { transforms: Vec::new(), lattices: 0, most_lattices };
-        let work = work::for_steps(work, composition.steps().len());
+        let work = work::for_steps(work, composition.distinct());
         let (remove, add, addition) = (empty(), empty(), Addition::default());
         Self { composition, sampled, ever_sampled, remove, add, addition, no_transforms, work }
     }

@@ -70,12 +70,12 @@ pub fn epsilon(composition: &Composition, delta: Delta) -> Result<Certified, Uns
 fn epsilon_of_steps(composition: &Composition, delta: Delta) -> Result<Certified, Unsupported> {
     if let Some((above, below)) = composition.enclosing() {
         let lower = match composition.attained() {
-            true => epsilon(below, delta).map_or(0.0, |found| found.bounds.lower),
+            true => epsilon_of_steps(below, delta).map_or(0.0, |found| found.bounds.lower),
             false => 0.0,
         };
-        return epsilon(above, delta).map(|found| found.with_lower(lower));
+        return epsilon_of_steps(above, delta).map(|found| found.with_lower(lower));
     }
-    let _allowance = Allowance::for_steps(question_work(composition), composition.steps().len());
+    let _allowance = Allowance::for_steps(question_work(composition), composition.distinct());
     // Delta at epsilon 0 is the total variation distance, which is at most the sum of the distances of all steps.
     let delta_at_zero = |direction: Direction| -> f64 {
         let steps = composition.steps().iter();
@@ -133,9 +133,10 @@ pub fn delta(composition: &Composition, epsilon: Epsilon) -> Certified {
 
 fn delta_of_steps(composition: &Composition, epsilon: Epsilon) -> Certified {
     if let Some((above, below)) = composition.enclosing() {
-        return delta(above, epsilon).with_lower(delta(below, epsilon).bounds.lower);
+        let lower = delta_of_steps(below, epsilon).bounds.lower;
+        return delta_of_steps(above, epsilon).with_lower(lower);
     }
-    let _allowance = Allowance::for_steps(question_work(composition), composition.steps().len());
+    let _allowance = Allowance::for_steps(question_work(composition), composition.distinct());
     let trivial = Certified::new(0.0, ever_sampled(composition), Method::ClosedForm);
     if let Some((rest, sampled)) = without_tiny_noise(composition) {
         let Certified { bounds, method } = delta(&rest, epsilon);
@@ -159,18 +160,13 @@ fn delta_of_steps(composition: &Composition, epsilon: Epsilon) -> Certified {
     Certified { bounds, ..found }.and(trivial)
 }
 
-/// Whether only a lattice can compose some steps, so that both directions need one.
-fn needs_lattices(composition: &Composition) -> bool {
-    !composition.steps().iter().all(|(step, _)| step.has_two_parameters())
-}
-
 /// The work for one question: twice as much where both directions need a lattice.
 fn question_work(composition: &Composition) -> u64 {
-    if needs_lattices(composition) { 2 * work::QUESTION } else { work::QUESTION }
+    if composition.needs_lattices() { 2 * work::QUESTION } else { work::QUESTION }
 }
 
 /// The allowance for removal: half of what is left where addition needs as much.
 fn allowance_for_removal(composition: &Composition) -> Allowance {
-    let both = needs_lattices(composition) && !composition.is_symmetric();
+    let both = composition.needs_lattices() && !composition.is_symmetric();
     Allowance::open(if both { work::left() / 2 } else { work::left() })
 }

@@ -128,7 +128,8 @@ pub(crate) fn delta_towards(
     };
     // The characteristic function of few rounds decays slowly, and their lattice is tight enough.
     let both: [&dyn Fn() -> Option<Transform>; 2] = [&smoothed, &lattice];
-    let attempts = if composition.rounds() < FEW_ROUNDS { &both[1..] } else { &both };
+    let only_lattice = composition.needs_lattices() || composition.rounds() < FEW_ROUNDS;
+    let attempts = if only_lattice { &both[1..] } else { &both };
     let mut transform = None;
     for (index, attempt) in attempts.iter().enumerate() {
         let _allowance = allowance_for_attempt(index + 1 == attempts.len());
@@ -199,12 +200,14 @@ pub(crate) fn epsilon_towards(
     }
     // The characteristic function of few rounds decays so slowly that their lattice is quicker.
     type EpsilonBounds = fn(&Composition, Direction, f64) -> Option<Interval>;
+    let only_lattice: [(Method, EpsilonBounds); 1] = [(Method::Lattice, lattice_epsilon)];
     let mut attempts: [(Method, EpsilonBounds); 2] =
         [(Method::Contour, smoothed_epsilon), (Method::Lattice, lattice_epsilon)];
     if composition.rounds() < FEW_ROUNDS {
         attempts.reverse();
     }
-    for (index, (method, attempt)) in attempts.into_iter().enumerate() {
+    let attempts = if composition.needs_lattices() { &only_lattice[..] } else { &attempts };
+    for (index, (method, attempt)) in attempts.iter().copied().enumerate() {
         let _allowance = allowance_for_attempt(index + 1 == attempts.len());
         if let Some(bounds) = attempt(composition, direction, delta) {
             best = best.and(Certified { bounds, method });

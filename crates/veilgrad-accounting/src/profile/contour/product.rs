@@ -30,41 +30,60 @@ pub(crate) fn multiply(
     n: f64,
 ) {
     work::spend(products.len() as u64 * (nodes.loss.len() as u64 / work::PRODUCTS + work::NODE));
-    // Sums m (e^{i t l} - 1), the characteristic function minus 1: in many rounds with tiny losses the function is close to
-    // 1, and its difference from 1 needs full relative precision. Complex losses lie on the side of the real line where
-    // |e^{i t l}| <= 1.
-    let rotations = |t: f64| nodes.loss.iter().map(move |loss| rotation_minus_one(t, *loss));
-    let to_terms = |(re, im): (Vec<f64>, Vec<f64>)| Terms { re, im };
-    let one_frequency = to_terms(rotations(spacing).unzip());
-    let one_block = to_terms(rotations(spacing * BLOCK as f64).unzip());
-    let mut block_start =
-        Terms { re: vec![0.0; nodes.loss.len()], im: vec![0.0; nodes.loss.len()] };
-    let mut terms = Terms { re: block_start.re.clone(), im: block_start.im.clone() };
-    let (mass_re, mass_im): (Vec<f64>, Vec<f64>) = nodes.mass.iter().map(|m| (m.re, m.im)).unzip();
-    let mass = Terms { re: mass_re, im: mass_im };
-    for (index, product) in products.iter_mut().enumerate() {
-        let t = index as f64 * spacing;
-        if index % (BLOCK * BLOCK) == 0 {
-            block_start = to_terms(rotations(t).unzip());
+    pulp::Arch::new().dispatch(Multiply { products, spacing, nodes, n });
+}
+
+/// The arguments of [`multiply`], as a call that `pulp` compiles for the vector instructions of the machine. Products and
+/// sums are not fused, and the order of sums is fixed, so that the result has the same bits with all of them.
+struct Multiply<'a> {
+    products: &'a mut [CharacteristicProduct],
+    spacing: f64,
+    nodes: &'a TiltedNodes,
+    n: f64,
+}
+
+impl pulp::NullaryFnOnce for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { products, spacing, nodes, n } = self;
+        // Sums m (e^{i t l} - 1), the characteristic function minus 1: in many rounds with tiny losses the function is
+        // close to 1, and its difference from 1 needs full relative precision. Complex losses lie on the side of the real
+        // line where |e^{i t l}| <= 1.
+        let rotations = |t: f64| nodes.loss.iter().map(move |loss| rotation_minus_one(t, *loss));
+        let to_terms = |(re, im): (Vec<f64>, Vec<f64>)| Terms { re, im };
+        let one_frequency = to_terms(rotations(spacing).unzip());
+        let one_block = to_terms(rotations(spacing * BLOCK as f64).unzip());
+        let zeros = vec![0.0; nodes.loss.len()];
+        let mut block_start = Terms { re: zeros.clone(), im: zeros.clone() };
+        let mut terms = Terms { re: zeros.clone(), im: zeros.clone() };
+        let mut scratch = zeros;
+        let mass = to_terms(nodes.mass.iter().map(|m| (m.re, m.im)).unzip());
+        for (index, product) in products.iter_mut().enumerate() {
+            let t = index as f64 * spacing;
+            if index % (BLOCK * BLOCK) == 0 {
+                block_start = to_terms(rotations(t).unzip());
+            }
+            if index % BLOCK == 0 {
+                terms.set_product(&mass, &block_start);
+                block_start.rotate(&one_block, None);
+            }
+            let excess = Complex64::new(sum(&terms.re, &mut scratch), sum(&terms.im, &mut scratch));
+            let error = nodes.error.min(nodes.error_slope * t + nodes.quadrature_error);
+            let log_modulus = 0.5 * libm::log1p(2.0 * excess.re + excess.norm_sqr());
+            let log_modulus = if log_modulus > -690.0 { log_modulus } else { -690.0 };
+            let phase = libm::atan2(excess.im, 1.0 + excess.re);
+            let relative_error = error / log_modulus.exp();
+            product.log_modulus += n * log_modulus;
+            product.phase += n * phase;
+            product.bound += n * (log_modulus + libm::log1p(relative_error));
+            product.size += n * (log_modulus.abs() + phase.abs());
+            product.terms += 1.0;
+            let rounding = 8.0 * UNIT * (log_modulus.abs() + phase.abs() + excess.norm());
+            product.relative += n * (relative_error / (1.0 + relative_error) + rounding);
+            terms.rotate(&one_frequency, Some(&mass));
         }
-        if index % BLOCK == 0 {
-            terms.set_product(&mass, &block_start);
-            block_start.rotate(&one_block, None);
-        }
-        let excess = Complex64::new(lane_sum(&terms.re), lane_sum(&terms.im));
-        let error = nodes.error.min(nodes.error_slope * t + nodes.quadrature_error);
-        let log_modulus = 0.5 * libm::log1p(2.0 * excess.re + excess.norm_sqr());
-        let log_modulus = if log_modulus > -690.0 { log_modulus } else { -690.0 };
-        let phase = libm::atan2(excess.im, 1.0 + excess.re);
-        let relative_error = error / log_modulus.exp();
-        product.log_modulus += n * log_modulus;
-        product.phase += n * phase;
-        product.bound += n * (log_modulus + libm::log1p(relative_error));
-        product.size += n * (log_modulus.abs() + phase.abs());
-        product.terms += 1.0;
-        let rounding = 8.0 * UNIT * (log_modulus.abs() + phase.abs() + excess.norm());
-        product.relative += n * (relative_error / (1.0 + relative_error) + rounding);
-        terms.rotate(&one_frequency, Some(&mass));
     }
 }
 
@@ -86,6 +105,7 @@ struct Terms {
 
 impl Terms {
     /// Replaces `m (w - 1)` with `m (w r - 1)`, given `r - 1`. Without masses, m is 1.
+    #[inline(always)]
     fn rotate(&mut self, by: &Self, masses: Option<&Self>) {
         let terms = self.re.iter_mut().zip(&mut self.im).zip(by.re.iter().zip(&by.im));
         match masses {
@@ -103,6 +123,7 @@ impl Terms {
         }
     }
 
+    #[inline(always)]
     fn set_product(&mut self, one: &Self, other: &Self) {
         let factors = one.re.iter().zip(&one.im).zip(other.re.iter().zip(&other.im));
         for ((re, im), ((a, b), (c, d))) in self.re.iter_mut().zip(&mut self.im).zip(factors) {
@@ -111,15 +132,41 @@ impl Terms {
     }
 }
 
-/// The sum, in eight lanes so that the loop vectorises.
-fn lane_sum(values: &[f64]) -> f64 {
-    let mut lanes = [0.0; 8];
-    let chunks = values.chunks_exact(8);
-    let rest: f64 = chunks.remainder().iter().sum();
-    for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane += value;
+/// The sum, by adding the second half of the values to the first until few are left: the loops vectorise, and every value
+/// is rounded at most `log2(length) + 8` times. `scratch` is as long as the values.
+#[inline(always)]
+fn sum(values: &[f64], scratch: &mut [f64]) -> f64 {
+    const FEW: usize = 8;
+    let mut length = values.len().div_ceil(2);
+    let (first, second) = values.split_at(length);
+    for (sum, (a, b)) in scratch.iter_mut().zip(first.iter().zip(second)) {
+        *sum = a + b;
+    }
+    // The first half is longer by one value, if the length is odd.
+    if let (Some(sum), Some(value)) = (scratch.get_mut(second.len()), first.get(second.len())) {
+        *sum = *value;
+    }
+    while length > FEW {
+        let half = length.div_ceil(2);
+        let (first, second) = scratch.split_at_mut(half);
+        for (sum, value) in first.iter_mut().zip(second.iter().take(length - half)) {
+            *sum += value;
+        }
+        length = half;
+    }
+    scratch.iter().take(length).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_all_values_whatever_their_number() {
+        for length in 0..200_u32 {
+            let values: Vec<f64> = (0..length).map(|i| f64::from(i * i)).collect();
+            let mut scratch = vec![f64::NAN; values.len()];
+            assert_eq!(sum(&values, &mut scratch), values.iter().sum::<f64>(), "{length}");
         }
     }
-    lanes.iter().sum::<f64>() + rest
 }

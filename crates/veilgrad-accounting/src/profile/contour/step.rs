@@ -239,7 +239,8 @@ impl TiltedStep {
             error_slope: 0.0,
         };
         // The terms are m (e^{i t l} - 1), of modulus at most 2 |m| and at most t |m l|. Each is rounded five times for each
-        // of at most 2 BLOCK complex multiplications, and once for each addition of a lane.
+        // of at most 2 BLOCK complex multiplications, and in `product::sum` at most log2(length) + 8 times, which is less than
+        // length / 8 + 16.
         let term_rounding = raw.len() as f64 / 8.0 + 16.0 + 5.0 * 2.0 * BLOCK as f64;
         let (mut constant, mut slope) = (0.0, 0.0);
         let (mut sum, mut losses) = (Complex64::ZERO, 0.0);

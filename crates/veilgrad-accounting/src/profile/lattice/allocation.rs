@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::grid::Rounded;
+use crate::composition::grouping::MOST_EPOCHS;
 use crate::number::{UNIT, legendre, upper_tail};
 use crate::pair::Direction;
 use crate::work;
@@ -19,8 +20,8 @@ const POINTS: (usize, usize) = (2048, 1024);
 const LARGEST: f64 = 500.0;
 /// No law is used if the relative errors of its masses may exceed this: beyond about 1e11 rounds.
 const MOST_ERROR: f64 = 0.1;
-/// This many laws are kept, because both directions and several questions need the same one.
-const KEPT: usize = 4;
+/// This many laws are kept: an upper and a lower one for each epoch of a transform, because both directions need them.
+const KEPT: usize = 2 * MOST_EPOCHS;
 
 /// The law of X without the record: masses at `e^{(first + i) spacing}`.
 #[derive(Debug, Clone)]
@@ -93,10 +94,16 @@ impl EpochLaw {
         }
     }
 
-    /// About the work of a law: a product of two laws, and half of one with itself, for every binary digit.
+    /// About half the work of a law, since both directions need it and count it: a product of two laws, and half of one with
+    /// itself, for every binary digit.
     pub(crate) fn work(rounds: u64, rounded: Rounded) -> u64 {
         let points = Self::points(rounded) as u64;
-        u64::from(64 - rounds.leading_zeros()) * points * points / (2 * work::PRODUCTS)
+        u64::from(64 - rounds.leading_zeros()) * points * points / (4 * work::PRODUCTS)
+    }
+
+    /// What an upper and a lower law count as work in one direction.
+    pub(crate) fn work_of_both(rounds: u64) -> u64 {
+        Self::work(rounds, Rounded::Up) + Self::work(rounds, Rounded::Down)
     }
 
     fn compute(rounds: u64, z: f64, tail: f64, rounded: Rounded, points: usize) -> Option<Self> {
@@ -497,6 +504,8 @@ fn merged(cells: impl Iterator<Item = (i64, f64, f64)>, spacing: f64) -> Vec<(i6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pair::step_delta;
+    use crate::{Sampled, Step};
 
     fn law(rounds: u64, z: f64, rounded: Rounded) -> Rc<EpochLaw> {
         EpochLaw::new(rounds, z, 1e-14, rounded).unwrap()
@@ -519,6 +528,27 @@ mod tests {
                     assert!(total >= least && mean >= least, "{what}");
                 }
                 assert!(law.mass_error < 1e-6 && law.loss_error < 1e-10, "{what}");
+            }
+        }
+    }
+
+    /// The law of one round against the closed profile of a Gaussian, which shares no code with it.
+    #[test]
+    fn the_profile_of_one_round_is_that_of_a_gaussian() {
+        for z in [0.4, 1.0, 3.0] {
+            let gaussian = Step { sampled: Sampled::Always, z };
+            for direction in [Direction::Remove, Direction::Add] {
+                for epsilon in [0.0, 0.2, 1.0, 3.0] {
+                    let exact = step_delta(gaussian, direction, epsilon);
+                    let upper = law(1, z, Rounded::Up).delta(direction, epsilon);
+                    let lower = law(1, z, Rounded::Down).delta(direction, epsilon);
+                    let what = format!("{z} {direction:?} {epsilon}: {lower} {exact:?} {upper}");
+                    assert!(lower <= exact.upper && exact.lower <= upper, "{what}");
+                    // Up to the extreme outputs that laws leave out.
+                    let is_tight =
+                        upper < exact.upper * 1.001 + 1e-13 && lower > exact.lower * 0.99 - 1e-13;
+                    assert!(is_tight, "{what}");
+                }
             }
         }
     }

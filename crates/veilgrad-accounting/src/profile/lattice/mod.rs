@@ -17,12 +17,14 @@ mod spectrum;
 pub(crate) use convolution::ProfileQuestion;
 pub(crate) use rare::lattice as rare_lattice;
 
+use crate::composition::grouping::MOST_EPOCHS;
 use crate::cumulant::payoff;
 use crate::number::{bisect, grow};
 use crate::pair::Direction;
 use crate::profile::certified::DeltaBounds;
 use crate::{Composition, Interval, Step, work};
 
+use allocation::EpochLaw;
 use convolution::{LossDistributions, Split, TRANSFORM, TRUNCATED_SHARE, Window};
 use dominating::DominatingPair;
 use grid::Rounded;
@@ -49,6 +51,8 @@ pub(crate) struct Lattice {
     /// The tilt, and the approximate epsilon that the lattice was made for.
     pub(crate) tilt: f64,
     pub(crate) epsilon: f64,
+    /// Whether the lattice is that of steps that cost more, so that only its upper bounds hold.
+    is_only_above: bool,
 }
 
 impl Lattice {
@@ -61,6 +65,23 @@ impl Lattice {
         tolerance: f64,
         longest: usize,
     ) -> Option<Self> {
+        // Laws of more than two epochs take at most three quarters of the work, and are those of fewer epochs if there are too
+        // many.
+        let work_of_laws = |rounds: &[u64]| -> u64 {
+            rounds.iter().fold(0, |sum: u64, t| sum.saturating_add(EpochLaw::work_of_both(*t)))
+        };
+        let fits = |rounds: &[u64]| {
+            let is_affordable = work_of_laws(rounds) <= work::left() / 4 * 3;
+            rounds.len() <= 2 || (rounds.len() <= MOST_EPOCHS && is_affordable)
+        };
+        let epochs: Vec<u64> =
+            composition.steps().iter().filter_map(|(step, _)| step.epoch_rounds()).collect();
+        let grouped = match fits(&epochs) {
+            true => None,
+            false => Some(composition.with_fewer_epochs(fits)?),
+        };
+        let is_only_above = grouped.is_some();
+        let composition = grouped.as_ref().unwrap_or(composition);
         // Every distinct step has its own transform.
         let share = (4 * LONGEST / composition.steps().len().max(1)).next_power_of_two();
         let longest = longest.min(share).max(4 * SHORTEST);
@@ -89,7 +110,7 @@ impl Lattice {
             {
                 lattice.lower = lower;
             }
-            let bounds = lattice.delta(epsilon);
+            let bounds = lattice.bounds(epsilon);
             // The relative gap between the bounds on epsilon, approximately.
             let gap = (bounds.upper / bounds.lower).ln() / (1.0 + plan.tilt * epsilon);
             let is_finite = bounds.upper.is_finite();
@@ -98,7 +119,7 @@ impl Lattice {
             // If a lattice as planned is not much tighter than the one before, a finer one will not help.
             let is_done = gap <= tolerance || (as_planned && gap > 0.8 * last_gap) || is_finest;
             if is_done && (as_planned || points > SHORTEST || !is_affordable(2 * points)) {
-                return is_finite.then_some(Self { epsilon, ..lattice });
+                return is_finite.then_some(Self { epsilon, is_only_above, ..lattice });
             }
             last_gap = if as_planned { gap } else { f64::INFINITY };
             coarser_lower = Some(lattice.lower);
@@ -116,6 +137,11 @@ impl Lattice {
         }
     }
 
+    /// Bounds on delta of the steps of which this is the lattice.
+    fn bounds(&self, epsilon: f64) -> Interval {
+        Interval { lower: self.lower.delta(epsilon).lower, upper: self.upper.delta(epsilon).upper }
+    }
+
     /// The approximate epsilon at which the upper bound falls to `delta`.
     fn crossing(&self, delta: f64, guess: f64) -> f64 {
         let is_left = |epsilon: f64| self.delta(epsilon).upper > delta;
@@ -126,7 +152,8 @@ impl Lattice {
 
 impl DeltaBounds for Lattice {
     fn delta(&self, epsilon: f64) -> Interval {
-        Interval { lower: self.lower.delta(epsilon).lower, upper: self.upper.delta(epsilon).upper }
+        let bounds = self.bounds(epsilon);
+        if self.is_only_above { Interval { lower: 0.0, ..bounds } } else { bounds }
     }
 }
 
@@ -215,6 +242,7 @@ impl Plan {
             lower: compose(losses(Rounded::Down)),
             tilt: self.tilt,
             epsilon: self.epsilon,
+            is_only_above: false,
         }
     }
 }

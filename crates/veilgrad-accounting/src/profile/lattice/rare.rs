@@ -499,7 +499,7 @@ pub(crate) fn lattice(
     let points = (points as usize).next_power_of_two();
     let compose = |losses: LossDistributions| losses.compose(tilt, &window, points);
     let (upper, lower) = (compose(upper), compose(lower));
-    Some(Lattice { upper, lower, tilt, epsilon: plan.epsilon })
+    Some(Lattice { upper, lower, tilt, epsilon: plan.epsilon, is_only_above: false })
 }
 
 #[cfg(test)]
