@@ -1,5 +1,6 @@
 //! Many processes that share one budget.
 
+use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
 
 use veilgrad_accounting::{Composition, Tightest, rdp};
@@ -15,7 +16,8 @@ pub(crate) fn processes(quick: bool) -> Found {
 }
 
 /// Starts a victim process.
-fn start(
+pub(crate) fn start(
+    ledger: impl AsRef<OsStr>,
     directory: &Directory,
     task: &str,
     number: u64,
@@ -23,7 +25,7 @@ fn start(
 ) -> Result<Child, String> {
     Command::new(std::env::current_exe().map_err(text)?)
         .arg(task)
-        .arg(directory.ledger())
+        .arg(ledger)
         .arg(directory.path().join(format!("out-{number}")))
         .args(rounds)
         .stderr(Stdio::inherit())
@@ -37,7 +39,7 @@ fn creators(quick: bool) -> Found {
     for _ in 0..times {
         let directory = Directory::new()?;
         let children: Vec<Child> = (0..processes)
-            .map(|number| start(&directory, "create", number, ["4", "2"]))
+            .map(|number| start(directory.ledger(), &directory, "create", number, ["4", "2"]))
             .collect::<Result<_, _>>()?;
         for mut child in children {
             let code = child.wait().map_err(text)?.code();
@@ -56,7 +58,7 @@ fn creators(quick: bool) -> Found {
 
 /// A budget that covers at least `at_least` rounds without a plan, and the exact number that it covers. Rounds are priced
 /// at the Rényi order of the budget, from a finite list, so not every number of rounds has its own budget.
-fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
+pub(crate) fn budget_for(at_least: u64) -> Result<(f64, u64), String> {
     let delta = Delta::new(1e-5).map_err(text)?;
     let fits = |cap: f64, count: u64| -> Result<bool, String> {
         let rounds = [Rounds { count, round: round(0.01, 1.0)? }];
@@ -84,14 +86,26 @@ fn chargers(quick: bool) -> Found {
     let (budget, granted) = budget_for(at_least)?;
     let directory = Directory::new()?;
     drop(create(&directory.ledger(), budget)?);
-    let mut children: Vec<Child> = (0..processes)
-        .map(|number| start(&directory, "charge", number, ["100000", "1"]))
+    let children: Vec<Child> = (0..processes)
+        .map(|number| start(directory.ledger(), &directory, "charge", number, ["100000", "1"]))
         .collect::<Result<_, _>>()?;
+    let read = || Ledger::read(directory.ledger(), Options::default()).map_err(text);
+    spend(children, &directory, granted, "processes", &read)
+}
+
+/// Waits until chargers have spent the budget, which grants exactly `granted` rounds.
+pub(crate) fn spend(
+    mut children: Vec<Child>,
+    directory: &Directory,
+    granted: u64,
+    name: &str,
+    read: &dyn Fn() -> Result<Ledger, String>,
+) -> Found {
+    let processes = children.len();
     // A reader sees a ledger that always verifies, with a growing number of charges.
     let (mut reads, mut last) = (0, 0);
     while !children.is_empty() {
-        let ledger = Ledger::read(directory.ledger(), Options::default());
-        let now = charged(&ledger.map_err(|error| format!("a reader met writers: {error}"))?);
+        let now = charged(&read().map_err(|error| format!("a reader met writers: {error}"))?);
         if now < last {
             return Err(format!("a reader saw {now} charged after {last}"));
         }
@@ -108,14 +122,14 @@ fn chargers(quick: bool) -> Found {
         }
         children = running;
     }
-    let ledger = Ledger::read(directory.ledger(), Options::default()).map_err(text)?;
+    let charged = charged(&read()?);
     let sum: u64 =
         (0..processes).map(|n| released(&directory.path().join(format!("out-{n}")))).sum();
-    if (charged(&ledger), sum) != (granted, granted) {
-        return Err(format!("{sum} released, {} charged, {granted} allowed", charged(&ledger)));
+    if (charged, sum) != (granted, granted) {
+        return Err(format!("{sum} released, {charged} charged, {granted} allowed"));
     }
     println!(
-        "processes: {processes} at once, exactly {granted} rounds granted, chain valid; {reads} reads meanwhile, all \
+        "{name}: {processes} at once, exactly {granted} rounds granted, chain valid; {reads} reads meanwhile, all \
          verified"
     );
     Ok(())

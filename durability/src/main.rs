@@ -1,7 +1,7 @@
 //! Durability tests of the ledger: `veilgrad-durability [kill|errors|order|full|read-only|
 //! power|corruption|walk|processes|holds|load|rate|all] [--quick]`. Each sweep tries to make the ledger lose a charge
 //! and prints what it tried. The exit code is 1 if any sweep fails. With the feature `postgres` there are sweeps of
-//! ledgers on a PostgreSQL server, which they start: `postgres` is all of them, postgres-[plans|clients|server|cuts|rate]
+//! ledgers on a PostgreSQL server, which they start: `postgres` is all of them, postgres-[plans|chargers|clients|server|cuts|rate]
 //! is one.
 #![allow(clippy::print_stdout)]
 
@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     // A child process of a sweep: runs until it is done or killed.
     match words.as_slice() {
         ["charge", ledger, out, rounds, block] => return charge::run(ledger, out, rounds, block),
+        ["charge-in-bursts", ledger, out, rounds, block] => {
+            return charge::bursts(ledger, out, rounds, block);
+        }
         ["create", ledger, out, rounds, block] => {
             return charge::create(ledger, out, rounds, block);
         }
@@ -60,8 +63,9 @@ fn main() -> ExitCode {
         ("rate", &load::rate),
     ];
     #[cfg(feature = "postgres")]
-    let servers: [Sweep; 5] = [
+    let servers: [Sweep; 6] = [
         ("postgres-plans", &postgres::plans),
+        ("postgres-chargers", &postgres::chargers),
         ("postgres-clients", &postgres::clients),
         ("postgres-server", &postgres::server),
         ("postgres-cuts", &postgres::cuts),

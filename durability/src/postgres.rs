@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use veilgrad_ledger::{Ledger, Location, Options};
 
 use crate::charge::GRANTED_AFTER_FAILURE;
+use crate::crowd::{budget_for, spend, start};
 use crate::holds::{PLAN, cost};
 use crate::proxy::{Proxy, Way};
 use crate::scratch::{
@@ -111,11 +112,25 @@ pub(crate) fn plans(quick: bool) -> Found {
     Ok(())
 }
 
+/// Many clients charge single rounds in bursts, until the budget is spent. A client that is alone for a while charges
+/// without the lock, and others then charge at the same time.
+pub(crate) fn chargers(quick: bool) -> Found {
+    let (processes, at_least) = if quick { (8, 200) } else { (32, 1600) };
+    let (budget, granted) = budget_for(at_least)?;
+    let server = begin("chargers", budget)?;
+    let directory = Directory::new()?;
+    let start = |number| {
+        start(address(server.port), &directory, "charge-in-bursts", number, ["100000", "1"])
+    };
+    let children: Vec<Child> = (0..processes).map(start).collect::<Result<_, _>>()?;
+    spend(children, &directory, granted, "postgres-chargers", &|| read(&server))
+}
+
 /// Kills a client with SIGKILL at every message that it sends or receives.
 pub(crate) fn clients(quick: bool) -> Found {
     let server = begin("clients", 1e3)?;
     let directory = Directory::new()?;
-    let (rounds, stride) = if quick { (24, 12) } else { (120, 1) };
+    let (rounds, stride) = if quick { (24, 12) } else { (176, 1) };
     let mut tally = Tally::new();
     for call in ["sendto", "recvfrom"] {
         let log = directory.path().join("trace");
@@ -147,6 +162,9 @@ pub(crate) fn clients(quick: bool) -> Found {
             wait_for_sessions(&server)?;
             tally.check(&server, before, &out, &what)?;
         }
+    }
+    if !quick && tally.points < 200 {
+        return Err(format!("only {} points", tally.points));
     }
     tally.print("clients", "kills of a client, at every message that it sends or receives");
     Ok(())

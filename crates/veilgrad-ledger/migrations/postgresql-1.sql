@@ -5,13 +5,17 @@
 --   veilgrad_charge       also charges runs to budgets that exist
 --   veilgrad_administer   also creates and lowers budgets, imports, and moves the ledger
 --
--- Nobody has a right to write to a table. Rows are appended by functions that check the role, the number and the hash.
+-- Nobody has a right to write to a table. Rows are appended by functions that check the role, the number and the hash. The
+-- tables have no CHECK constraints: the server would parse them anew for every row.
 BEGIN;
 
 DO $$
 DECLARE
     name text;
 BEGIN
+    IF current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
+        RAISE EXCEPTION 'a ledger needs a database with the encoding UTF8';
+    END IF;
     FOREACH name IN ARRAY ARRAY['veilgrad_read', 'veilgrad_charge', 'veilgrad_administer'] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = name) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
@@ -26,21 +30,26 @@ CREATE SCHEMA veilgrad;
 REVOKE ALL ON SCHEMA veilgrad FROM PUBLIC;
 GRANT USAGE ON SCHEMA veilgrad TO veilgrad_read;
 
+-- `authors` is a hash chain of its own, over the number, role and host of each row.
 CREATE TABLE veilgrad.event (
-    sequence bigint PRIMARY KEY CHECK (sequence > 0),
+    sequence bigint PRIMARY KEY,
     bytes bytea NOT NULL,
-    hash bytea NOT NULL CHECK (length(hash) = 32),
+    hash bytea NOT NULL,
     role name NOT NULL,
-    host text NOT NULL CHECK (length(host) <= 255)
+    host text NOT NULL,
+    authors bytea NOT NULL
 );
+-- `destination` is where a moved ledger continues; `arrived`, whether it is complete there.
 CREATE TABLE veilgrad.head (
-    single boolean PRIMARY KEY CHECK (single),
+    single boolean PRIMARY KEY,
     version integer NOT NULL,
     sequence bigint NOT NULL,
-    hash bytea NOT NULL CHECK (length(hash) = 32),
-    moved boolean NOT NULL
+    hash bytea NOT NULL,
+    moved boolean NOT NULL,
+    destination text,
+    arrived boolean NOT NULL
 );
-INSERT INTO veilgrad.head VALUES (true, 1, 0, decode(repeat('00', 32), 'hex'), false);
+INSERT INTO veilgrad.head VALUES (true, 1, 0, decode(repeat('00', 32), 'hex'), false, NULL, false);
 REVOKE ALL ON veilgrad.event, veilgrad.head FROM PUBLIC;
 GRANT SELECT ON veilgrad.event, veilgrad.head TO veilgrad_read;
 
@@ -68,45 +77,74 @@ $$;
 CREATE FUNCTION veilgrad.append(after bigint, added bytea[], ending bytea, host text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    last veilgrad.head;
+    number bigint := after;
+    last_hash bytea := decode(repeat('00', 32), 'hex');
+    last_authors bytea := last_hash;
     event bytea;
+    body json;
+    author text := format('%s %s %s', octet_length(session_user::text), session_user, host);
     administers boolean := pg_has_role(session_user, 'veilgrad_administer', 'MEMBER');
     durable text := set_config('synchronous_commit', 'on', true);
 BEGIN
-    SELECT * INTO last FROM veilgrad.head;
-    -- Waits for others that append. If one did since the row was read, it has another number now.
+    IF length(host) > 255 THEN
+        RAISE EXCEPTION 'the name of the host has more than 255 characters';
+    END IF;
+    -- Waits for others that append. If one did since the caller read, the head is another row now.
     UPDATE veilgrad.head SET sequence = after + cardinality(added), hash = ending
-        WHERE single AND NOT moved AND sequence = after AND hash = last.hash;
+        WHERE single AND NOT moved AND sequence = after;
     IF NOT FOUND THEN
-        SELECT * INTO last FROM veilgrad.head;
-        IF last.moved THEN
+        IF (SELECT moved FROM veilgrad.head) THEN
             RAISE EXCEPTION 'the ledger was moved elsewhere' USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
-        RAISE EXCEPTION 'the head is row %, not row %', last.sequence, after USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'the head is not row %', after USING ERRCODE = 'serialization_failure';
+    END IF;
+    IF after > 0 THEN
+        SELECT row.hash, row.authors INTO STRICT last_hash, last_authors FROM veilgrad.event AS row
+            WHERE row.sequence = after;
     END IF;
     FOREACH event IN ARRAY added LOOP
         IF NOT administers AND substring(event FOR 14) <> convert_to('{"kind":"run",', 'UTF8') THEN
             RAISE EXCEPTION 'role % may charge runs, and is not in veilgrad_administer', session_user
                 USING ERRCODE = 'insufficient_privilege';
         END IF;
-        last.sequence := last.sequence + 1;
-        last.hash := sha256(last.hash || event);
-        INSERT INTO veilgrad.event VALUES (last.sequence, event, last.hash, session_user, host);
+        -- Fails if nobody could read the row.
+        body := convert_from(event, 'UTF8')::json;
+        number := number + 1;
+        last_hash := sha256(last_hash || event);
+        last_authors := sha256(last_authors || convert_to(number || ' ' || author, 'UTF8'));
+        INSERT INTO veilgrad.event VALUES (number, event, last_hash, session_user, host, last_authors);
     END LOOP;
-    IF last.hash <> ending THEN
+    IF last_hash <> ending THEN
         RAISE EXCEPTION 'the rows do not end at their hash' USING ERRCODE = 'data_corrupted';
     END IF;
 END
 $$;
 
--- Ends all charges, because the ledger continues elsewhere.
-CREATE FUNCTION veilgrad.retire() RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE veilgrad.head SET moved = true WHERE single;
+-- Ends all charges, because the ledger continues at `place` and nowhere else.
+CREATE FUNCTION veilgrad.retire(place text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    durable text := set_config('synchronous_commit', 'on', true);
+BEGIN
+    UPDATE veilgrad.head SET moved = true, destination = place WHERE single AND NOT moved;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the ledger was moved elsewhere' USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+END
+$$;
+
+-- The ledger that was moved is complete where it continues; it is not moved again.
+CREATE FUNCTION veilgrad.arrive() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    durable text := set_config('synchronous_commit', 'on', true);
+BEGIN
+    UPDATE veilgrad.head SET arrived = true WHERE single AND moved;
+END
 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA veilgrad FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION veilgrad.lock_head(), veilgrad.append(bigint, bytea[], bytea, text) TO veilgrad_charge;
-GRANT EXECUTE ON FUNCTION veilgrad.retire() TO veilgrad_administer;
+GRANT EXECUTE ON FUNCTION veilgrad.retire(text), veilgrad.arrive() TO veilgrad_administer;
 
 COMMIT;

@@ -7,8 +7,9 @@ use rusqlite::Connection;
 use crate::anchor::Spoiled;
 use crate::error::{StoreError, while_reading};
 use crate::ledger::Ledger;
-use crate::schema::{STEPS, migrate};
+use crate::schema::{MOVED_TABLE, STEPS, migrate};
 use crate::sqlite::Sqlite;
+use crate::store::Store;
 
 impl Ledger {
     /// Checks what opening does not check: that tables and triggers are unaltered, that both slots of a file's anchor
@@ -42,6 +43,9 @@ impl Sqlite {
         let mut expected = Connection::open_in_memory()?;
         let transaction = expected.transaction()?;
         migrate(&transaction, STEPS.get(..known).unwrap_or(&STEPS), 0)?;
+        if self.moved()?.is_some() {
+            transaction.execute_batch(MOVED_TABLE)?;
+        }
         transaction.commit()?;
         let (expected, mut found) = (definitions(&expected)?, definitions(&self.connection)?);
         for (name, definition) in &expected {

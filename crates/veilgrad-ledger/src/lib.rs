@@ -35,6 +35,7 @@ mod error;
 mod exchange;
 mod files;
 mod hold;
+mod host;
 mod id;
 mod ledger;
 mod location;

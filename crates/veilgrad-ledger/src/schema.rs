@@ -31,6 +31,10 @@ CREATE TRIGGER event_delete BEFORE DELETE ON event
 BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
 "];
 
+/// The table that a ledger has when it was moved elsewhere: where it continues, and whether it is complete there.
+pub(crate) const MOVED_TABLE: &str =
+    "CREATE TABLE moved (destination TEXT NOT NULL, arrived INTEGER NOT NULL) STRICT";
+
 /// The SQL that makes the tables, functions and roles of a ledger on PostgreSQL: `psql DATABASE < FILE`, as a role that may
 /// create roles.
 pub const MIGRATION: &str = include_str!("../migrations/postgresql-1.sql");

@@ -11,12 +11,12 @@ use crate::anchor::{self, Anchor, Lock};
 use crate::author::Author;
 use crate::chain::{Hash, Head};
 use crate::database::{insert, open_to_read, prepare};
-use crate::error::{StoreError, file_error};
+use crate::error::{StoreError, file_error, while_reading};
 use crate::files::{Identity, VersionError, beside, check_version, find, sync_directory};
 use crate::hold::{FileHold, is_held};
 use crate::options::Options;
-use crate::schema::{MOVED, STEPS, migrate};
-use crate::store::{Hold, Rows, Store, Verified, Visitor};
+use crate::schema::{MOVED, MOVED_TABLE, STEPS, migrate};
+use crate::store::{Hold, Moved, Rows, Store, Verified, Visitor};
 
 /// The SQLite option that keeps the WAL when the last handle closes.
 const KEEP_WAL: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
@@ -129,6 +129,17 @@ impl Sqlite {
         Ok(store)
     }
 
+    /// Notes that a ledger that was moved is complete where it continues.
+    pub(crate) fn arrive(path: &Path, options: &Options) -> Result<(), StoreError> {
+        let path = find(path, options.allow_network)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags)?;
+        prepare(&path, &connection, options.patience)?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.execute("UPDATE moved SET arrived = 1", [])?;
+        Ok(())
+    }
+
     fn new(path: &Path, connection: Connection, anchor: Anchor, patience: Duration) -> Self {
         Self {
             path: path.to_owned(),
@@ -225,8 +236,15 @@ impl Store for Sqlite {
         self.poisoned
     }
 
-    fn is_retired(&self) -> bool {
-        matches!(check_version(&self.connection), Err(VersionError::Moved))
+    fn moved(&self) -> Result<Option<Moved>, StoreError> {
+        if !matches!(check_version(&self.connection), Err(VersionError::Moved)) {
+            return Ok(None);
+        }
+        let query = "SELECT destination, arrived FROM moved";
+        let moved = self.connection.query_row(query, [], |row| {
+            Ok(Moved { destination: row.get(0)?, arrived: row.get(1)? })
+        });
+        moved.map(Some).map_err(while_reading)
     }
 
     fn visit(&self, verified: &Verified, visitor: &mut Visitor<'_>) -> Result<(), StoreError> {
@@ -277,10 +295,15 @@ impl Store for Sqlite {
         Ok(spoiled.iter().map(|slot| slot.warning(verified.head.sequence)).collect())
     }
 
-    fn retire(&mut self) -> Result<(), StoreError> {
+    fn retire(&mut self, destination: &str) -> Result<(), StoreError> {
         // Other handles see it before their next charge.
         self.poisoned = true;
-        self.connection.pragma_update(None, "application_id", MOVED)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch(MOVED_TABLE)?;
+        transaction.execute("INSERT INTO moved VALUES (?1, 0)", [destination])?;
+        transaction.pragma_update(None, "application_id", MOVED)?;
+        transaction.commit()?;
         self.sync_wal()?;
         // Into the file itself, so that a copy of it without its WAL is not charged either.
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;

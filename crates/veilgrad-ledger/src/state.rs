@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use veilgrad_events::{
-    Adjacency, Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, PlanEnds, Pricing, Round,
-    RunCount, RunHeader, RunRounds,
+    Budget, Delta, Epsilon, Event, Folded, LedgerError, Mode, PlanEnds, Pricing, RunCount,
+    RunHeader, RunRounds,
 };
 
 use crate::chain::{Chained, Hash};
@@ -71,7 +71,8 @@ impl Dataset {
         check_text(&header.code_version)?;
         check_text(header.plan_hash.as_deref().unwrap_or_default())?;
         let mut planned = header.plan.iter().flatten();
-        if planned.any(|rounds| reveals_record_count(self.budget.adjacency, &rounds.round)) {
+        let adjacency = self.budget.adjacency;
+        if planned.any(|rounds| rounds.round.sampling().reveals_record_count(adjacency)) {
             return Err(LedgerError::PrivateCount.to_string());
         }
         if header.tuning.is_some() && !(header.plan.is_some() && header.mode == Mode::Planned) {
@@ -398,7 +399,7 @@ impl State {
         }
         match event {
             Event::Reserve(reservation) => {
-                if reveals_record_count(adjacency, &reservation.charge.round) {
+                if reservation.charge.round.sampling().reveals_record_count(adjacency) {
                     return Err(LedgerError::PrivateCount.to_string());
                 }
                 let first = reservation.first_round;
@@ -448,11 +449,6 @@ fn check_text(text: &str) -> Result<(), String> {
         return Err("a text has control characters".to_owned());
     }
     Ok(())
-}
-
-/// Whether a round would reveal the number of records where it is private.
-fn reveals_record_count(adjacency: Adjacency, round: &Round) -> bool {
-    adjacency == Adjacency::AddRemove && round.sampling().records().is_some()
 }
 
 /// Checks the terms of a budget.

@@ -62,6 +62,13 @@ impl Verified {
     }
 }
 
+/// Where a ledger continues that is not charged here any more.
+pub(crate) struct Moved {
+    pub(crate) destination: String,
+    /// Whether it is complete there.
+    pub(crate) arrived: bool,
+}
+
 /// Where the rows of a ledger are.
 pub(crate) trait Store: Send {
     /// Reads and verifies the rows after the verified ones. From the default value it begins with the first row.
@@ -85,8 +92,8 @@ pub(crate) trait Store: Send {
     /// Whether it is unknown what was written; then nothing more may be.
     fn is_poisoned(&self) -> bool;
 
-    /// Whether the ledger was moved elsewhere.
-    fn is_retired(&self) -> bool;
+    /// Where the ledger was moved; `None` if it was not.
+    fn moved(&self) -> Result<Option<Moved>, StoreError>;
 
     /// Visits the verified rows.
     fn visit(&self, verified: &Verified, visitor: &mut Visitor<'_>) -> Result<(), StoreError>;
@@ -106,7 +113,7 @@ pub(crate) trait Store: Send {
     /// Checks that tables and triggers are unaltered; returns warnings about what does not invalidate the ledger.
     fn audit(&self, verified: &Verified) -> Result<Vec<String>, StoreError>;
 
-    /// Ends all charges here for ever, because the ledger continues elsewhere. It can still be read. The caller has the
-    /// lock, which ends.
-    fn retire(&mut self) -> Result<(), StoreError>;
+    /// Ends all charges here for ever, because the ledger continues at `destination`, which is kept. It can still be read.
+    /// The caller has the lock, which ends.
+    fn retire(&mut self, destination: &str) -> Result<(), StoreError>;
 }

@@ -105,7 +105,7 @@ fn roles_without_a_right_can_neither_charge_nor_change_a_budget() {
             format!("SELECT veilgrad.append({head}, ARRAY['\\x{forged}']::bytea[], '\\x00', 'h')"),
         ),
         ("reader", "SELECT veilgrad.lock_head()".to_owned()),
-        ("trainer", "SELECT veilgrad.retire()".to_owned()),
+        ("trainer", "SELECT veilgrad.retire('x')".to_owned()),
         ("trainer", "UPDATE veilgrad.head SET sequence = 1".to_owned()),
         (
             "trainer",
@@ -139,6 +139,7 @@ fn altered_rows_and_functions_are_noticed() {
         let found = read(&server).and_then(|ledger| ledger.audit());
         server.sql("owner", "postgres", "DROP DATABASE ledger");
         server.sql("owner", "postgres", "CREATE DATABASE ledger TEMPLATE kept");
+        server.sql("owner", "postgres", "REVOKE stranger FROM veilgrad_charge");
         found
     };
     assert_eq!(alter("SELECT 1").unwrap(), Vec::<String>::new());
@@ -154,9 +155,28 @@ fn altered_rows_and_functions_are_noticed() {
         "DROP TRIGGER event_change ON veilgrad.event".to_owned(),
         "ALTER TABLE veilgrad.event DISABLE TRIGGER event_truncate".to_owned(),
         "GRANT UPDATE ON veilgrad.head TO veilgrad_charge".to_owned(),
-        "GRANT EXECUTE ON FUNCTION veilgrad.retire() TO PUBLIC".to_owned(),
+        "GRANT EXECUTE ON FUNCTION veilgrad.retire(text) TO PUBLIC".to_owned(),
         "CREATE OR REPLACE FUNCTION veilgrad.refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
             .to_owned(),
+        "GRANT UPDATE (hash) ON veilgrad.head TO veilgrad_charge".to_owned(),
+        "GRANT SELECT ON veilgrad.head TO veilgrad_read WITH GRANT OPTION".to_owned(),
+        "GRANT CREATE ON SCHEMA veilgrad TO veilgrad_charge".to_owned(),
+        "GRANT stranger TO veilgrad_charge".to_owned(),
+        "CREATE TRIGGER other BEFORE UPDATE ON veilgrad.head FOR EACH ROW EXECUTE FUNCTION \
+         suppress_redundant_updates_trigger()"
+            .to_owned(),
+        "CREATE RULE other AS ON UPDATE TO veilgrad.head DO INSTEAD NOTHING".to_owned(),
+        "ALTER TABLE veilgrad.event ENABLE ROW LEVEL SECURITY; CREATE POLICY all_rows ON veilgrad.event USING (true)"
+            .to_owned(),
+        "ALTER TABLE veilgrad.event SET UNLOGGED".to_owned(),
+        "CREATE TABLE child () INHERITS (veilgrad.head)".to_owned(),
+        "ALTER TABLE veilgrad.head OWNER TO stranger".to_owned(),
+        "ALTER FUNCTION veilgrad.append(bigint, bytea[], bytea, text) OWNER TO stranger".to_owned(),
+        "ALTER FUNCTION veilgrad.append(bigint, bytea[], bytea, text) SET search_path = public, pg_catalog"
+            .to_owned(),
+        "ALTER FUNCTION veilgrad.retire(text) SECURITY INVOKER".to_owned(),
+        format!("UPDATE veilgrad.event SET role = 'admin' WHERE sequence = {last}"),
+        "UPDATE veilgrad.event SET host = 'elsewhere' WHERE sequence = 1".to_owned(),
     ] {
         let found = alter(&statements);
         assert!(matches!(found, Err(StoreError::Damaged(_))), "{statements}: {found:?}");
@@ -197,9 +217,65 @@ fn a_ledger_moves_to_the_server_and_back_with_its_chain() {
     let ledger = Ledger::open(&back, options.clone()).unwrap();
     assert_eq!((rows(&ledger), charged(&ledger)), (all, 9));
     assert!(Ledger::open(&shared, options.clone()).is_err());
-    // An interrupted move is completed by the same call.
-    let again = Location::from(directory.path().join("again.db"));
-    assert_eq!(Ledger::relocate(&shared, &again, &options).unwrap(), head);
+}
+
+#[test]
+fn a_move_is_completed_at_its_destination_and_never_repeated() {
+    let Some(server) = begin("once", 100) else { return };
+    let directory = Directory::new();
+    let (shared, options) = (server.ledger("admin"), Options::default());
+    let place = |name: &str| Location::from(directory.path().join(name));
+    let head = read(&server).unwrap().head().clone();
+    let relocate = |from: &Location, to: &Location| Ledger::relocate(from, to, &Options::default());
+    let refused = |from: &Location, to: &Location| match relocate(from, to) {
+        Err(StoreError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    // From the server: interrupted after the old ledger was retired, by a file of another program in the way.
+    let obstacle = directory.path().join("first.db.creating");
+    std::fs::write(&obstacle, "foreign").unwrap();
+    assert!(refused(&shared, &place("first.db")).contains("move it again"));
+    assert!(refused(&shared, &place("second.db")).contains("first.db"));
+    std::fs::remove_file(&obstacle).unwrap();
+    assert_eq!(relocate(&shared, &place("first.db")).unwrap(), head);
+    // Complete, but this was not noted.
+    server.sql("owner", "ledger", "UPDATE veilgrad.head SET arrived = false");
+    assert!(refused(&shared, &place("second.db")).contains("first.db"));
+    assert_eq!(relocate(&shared, &place("first.db")).unwrap(), head);
+    // What arrived is not made again where it was taken away.
+    let _ = charged(&Ledger::open(place("first.db"), options.clone()).unwrap());
+    for end in ["", ".anchor"] {
+        let file = |name: &str| directory.path().join(format!("{name}{end}"));
+        std::fs::rename(file("first.db"), file("taken.db")).unwrap();
+    }
+    for name in ["first.db", "second.db"] {
+        let why = refused(&shared, &place(name));
+        assert!(why.contains("was moved") && !Ledger::exists(&place(name), &options).unwrap());
+    }
+    // From the file: interrupted by the server.
+    for name in ["back", "other"] {
+        server.sql("owner", "postgres", &format!("CREATE DATABASE {name}"));
+        server.sql("owner", name, veilgrad_ledger::MIGRATION);
+    }
+    let database = |name: &str| {
+        Location::parse(format!("postgres://admin:s3cret@127.0.0.1:{}/{name}", server.port))
+    };
+    let stop = "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'stop'; END $$; CREATE TRIGGER stop \
+                BEFORE INSERT ON veilgrad.event FOR EACH ROW EXECUTE FUNCTION stop()";
+    server.sql("owner", "back", stop);
+    assert!(refused(&place("taken.db"), &database("back")).contains("move it again"));
+    server.sql("owner", "back", "DROP TRIGGER stop ON veilgrad.event");
+    let why = refused(&place("taken.db"), &database("other"));
+    assert!(why.contains("/back") && !why.contains("s3cret"), "{why}");
+    assert!(refused(&place("taken.db"), &place("second.db")).contains("/back"));
+    Ledger::read(place("taken.db"), options.clone()).unwrap().audit().unwrap();
+    // By another address of the same database.
+    let alias = Location::parse(format!("postgres://admin@localhost:{}/back", server.port));
+    assert_eq!(relocate(&place("taken.db"), &alias).unwrap(), head);
+    server.sql("owner", "postgres", "DROP DATABASE back");
+    server.sql("owner", "postgres", "CREATE DATABASE back TEMPLATE other");
+    assert!(refused(&place("taken.db"), &database("back")).contains("was moved"));
+    Ledger::read(place("taken.db"), options).unwrap().audit().unwrap();
 }
 
 #[test]
@@ -252,6 +328,51 @@ fn a_charge_waits_for_the_disk_whatever_the_server_is_set_to() {
          EXECUTE FUNCTION check_commit()",
     );
     ledger.create_budget(budget("data", 1.0, Mode::Planned)).unwrap();
+    drop(ledger);
+    // Retiring waits for the disk as well.
+    server.sql(
+        "owner",
+        "ledger",
+        "CREATE CONSTRAINT TRIGGER check_head AFTER UPDATE ON veilgrad.head DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION check_commit()",
+    );
+    server.sql("admin", "ledger", "SELECT veilgrad.retire('elsewhere')");
+    server.sql("admin", "ledger", "SELECT veilgrad.arrive()");
+}
+
+#[test]
+fn a_row_that_nobody_can_read_is_refused_or_removed_by_the_owner() {
+    let Some(server) = begin("garbage", 100) else { return };
+    let mut run = run(open(&server, "trainer")).unwrap();
+    drop(run.reserve(&round(0.05, 1.0), 2).unwrap());
+    drop(run);
+    let before = rows(&read(&server).unwrap());
+    let append = |bytes: &[u8]| {
+        let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let after = before.len();
+        let ending = format!("sha256(hash || '\\x{bytes}'::bytea)");
+        server.try_sql(
+            "trainer",
+            "ledger",
+            &format!(
+                "SELECT veilgrad.append({after}, ARRAY['\\x{bytes}']::bytea[], {ending}, 'h') FROM veilgrad.head"
+            ),
+        )
+    };
+    // Not JSON, and not text.
+    assert!(append(b"{\"kind\":\"run\",").unwrap_err().contains("json"));
+    assert!(append(b"{\"kind\":\"run\",\"a\":\"\xff\"}").unwrap_err().contains("encoding"));
+    assert_eq!(rows(&read(&server).unwrap()), before);
+    // JSON that is not an event. docs/postgresql.md has these statements.
+    append(b"{\"kind\":\"run\",\"a\":1}").unwrap();
+    assert!(matches!(read(&server), Err(StoreError::Damaged(_))));
+    let guide = include_str!("../../../docs/postgresql.md");
+    let way_out = guide.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    server.sql("owner", "ledger", &way_out.replace("LAST", &before.len().to_string()));
+    let ledger = read(&server).unwrap();
+    ledger.audit().unwrap();
+    assert_eq!(rows(&ledger), before);
+    drop(self::run(open(&server, "trainer")).unwrap().reserve(&round(0.05, 1.0), 1).unwrap());
 }
 
 #[test]

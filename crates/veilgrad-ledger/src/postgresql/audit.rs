@@ -1,37 +1,58 @@
-//! Checks that the tables on the server are as the migration made them.
+//! Checks that the tables on the server are as the migration made them, and who wrote each row.
 
-use super::session::Session;
+use super::session::{BATCH, Session, decode_hex, number};
+use crate::chain::{Chained, Hash};
 use crate::error::StoreError;
 use crate::location::PostgresUrl;
 
-/// What the functions of the migration do.
-const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, prosecdef::text, prosrc), '|' ORDER BY proname) FROM pg_proc \
-                         WHERE pronamespace = 'veilgrad'::regnamespace";
-/// Triggers, and whether they are disabled.
-const TRIGGERS: &str = "SELECT string_agg(concat_ws(' ', tgname, tgtype, tgenabled, tgfoid::regproc), '|' ORDER BY tgname) FROM \
-                        pg_trigger WHERE NOT tgisinternal AND tgrelid = 'veilgrad.event'::regclass";
-/// Rights of others than the owner, on tables and functions.
-const RIGHTS: &str = "SELECT string_agg(line, '|' ORDER BY line COLLATE \"C\") FROM (\
-     SELECT concat_ws(' ', relname, privilege_type, coalesce(r.rolname, 'PUBLIC')) AS line FROM pg_class c, \
-     aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
-     WHERE c.relnamespace = 'veilgrad'::regnamespace AND c.relkind = 'r' AND a.grantee <> c.relowner UNION \
-     SELECT concat_ws(' ', proname, privilege_type, coalesce(r.rolname, 'PUBLIC')) FROM pg_proc p, \
-     aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a LEFT JOIN pg_roles r ON r.oid = a.grantee \
-     WHERE p.pronamespace = 'veilgrad'::regnamespace AND a.grantee <> p.proowner) AS rights";
-/// What `RIGHTS` and `TRIGGERS` answer after the migration.
-const EXPECTED_RIGHTS: &str = "append EXECUTE veilgrad_charge|event SELECT veilgrad_read|head SELECT veilgrad_read|\
-                               lock_head EXECUTE veilgrad_charge|retire EXECUTE veilgrad_administer";
+/// What the functions of the migration do, with which rights and search path, and whether they belong to the owner.
+const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, prosecdef::text, lanname, array_to_string(proconfig, ','), \
+                         proowner = nspowner, prosrc), '|' ORDER BY proname COLLATE \"C\") FROM pg_proc p JOIN pg_language l \
+                         ON l.oid = prolang JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'veilgrad'";
+/// Triggers of all tables: when they are called, whether they are disabled, and whether they have conditions or columns.
+const TRIGGERS: &str = "SELECT string_agg(concat_ws(' ', relname, tgname, tgtype, tgenabled, tgfoid::regproc, tgqual IS NULL AND \
+                        tgattr::text = ''), '|' ORDER BY relname, tgname) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid \
+                        WHERE NOT tgisinternal AND relnamespace = 'veilgrad'::regnamespace";
+/// Tables, indices and whatever else there is: logged, without row security, rules and heirs, and of the owner.
+const TABLES: &str = "SELECT string_agg(concat_ws(' ', relname, relkind, relpersistence, relrowsecurity OR relforcerowsecurity, \
+                      EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid), EXISTS (SELECT FROM pg_inherits i WHERE \
+                      i.inhparent = c.oid OR i.inhrelid = c.oid), relowner = nspowner), '|' ORDER BY relname COLLATE \"C\") \
+                      FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'veilgrad'";
+/// Rights of others than the owner, on the schema, tables, columns and functions, and to which roles those of the migration
+/// belong.
+const RIGHTS: &str = "WITH rights AS (\
+     SELECT nspname AS object, (aclexplode(nspacl)).*, nspowner AS owner FROM pg_namespace WHERE nspname = 'veilgrad' \
+     UNION ALL SELECT relname, (aclexplode(relacl)).*, relowner FROM pg_class WHERE relnamespace = 'veilgrad'::regnamespace \
+     UNION ALL SELECT relname || '.' || attname, (aclexplode(attacl)).*, relowner FROM pg_attribute JOIN pg_class c ON \
+     c.oid = attrelid WHERE relnamespace = 'veilgrad'::regnamespace \
+     UNION ALL SELECT proname, (aclexplode(coalesce(proacl, acldefault('f', proowner)))).*, proowner FROM pg_proc \
+     WHERE pronamespace = 'veilgrad'::regnamespace) \
+     SELECT string_agg(line, '|' ORDER BY line COLLATE \"C\") FROM (\
+     SELECT concat_ws(' ', object, privilege_type, coalesce(rolname, 'PUBLIC'), CASE WHEN is_grantable THEN 'TO GRANT' END) \
+     AS line FROM rights LEFT JOIN pg_roles r ON r.oid = grantee WHERE grantee <> owner UNION \
+     SELECT concat_ws(' ', 'role', g.rolname, m.rolname) FROM pg_auth_members JOIN pg_roles g ON g.oid = roleid JOIN \
+     pg_roles m ON m.oid = member WHERE m.rolname IN ('veilgrad_read', 'veilgrad_charge', 'veilgrad_administer')) AS lines";
+/// What these answer after the migration.
+const EXPECTED_RIGHTS: &str = "append EXECUTE veilgrad_charge|arrive EXECUTE veilgrad_administer|event SELECT veilgrad_read|\
+                               head SELECT veilgrad_read|lock_head EXECUTE veilgrad_charge|retire EXECUTE veilgrad_administer|\
+                               role veilgrad_charge veilgrad_administer|role veilgrad_read veilgrad_charge|\
+                               veilgrad USAGE veilgrad_read";
+const EXPECTED_TABLES: &str =
+    "event r p f f f t|event_pkey i p f f f t|head r p f f f t|head_pkey i p f f f t";
 /// Before each row that is updated or deleted (27), before truncation (34).
-const EXPECTED_TRIGGERS: &str =
-    "event_change 27 O veilgrad.refuse_change|event_truncate 34 O veilgrad.refuse_change";
+const EXPECTED_TRIGGERS: &str = "event event_change 27 O veilgrad.refuse_change t|event event_truncate 34 O \
+                                 veilgrad.refuse_change t";
 
-/// Refuses a ledger whose triggers, rights or functions were altered.
+/// Refuses a ledger whose tables, triggers, rights or functions were altered, or the authors of whose rows were.
 pub(super) fn check(session: &mut Session, address: &PostgresUrl) -> Result<(), StoreError> {
     let mut ask = |query: &str| {
         let rows = session.run(query).map_err(|failure| failure.error(address))?;
         Ok::<_, StoreError>(rows.into_iter().flatten().next().unwrap_or_default())
     };
     let altered = |what: &str| StoreError::Damaged(format!("its {what} were altered"));
+    if ask(TABLES)? != EXPECTED_TABLES {
+        return Err(altered("tables"));
+    }
     if ask(TRIGGERS)? != EXPECTED_TRIGGERS {
         return Err(altered("triggers"));
     }
@@ -41,7 +62,35 @@ pub(super) fn check(session: &mut Session, address: &PostgresUrl) -> Result<(), 
     if ask(FUNCTIONS)? != expected_functions() {
         return Err(altered("functions"));
     }
-    Ok(())
+    check_authors(session, address)
+}
+
+/// Checks the chain of hashes over number, role and host of the rows, as `append` computes it.
+fn check_authors(session: &mut Session, address: &PostgresUrl) -> Result<(), StoreError> {
+    let mut chain = Hash::default();
+    let mut last = 0;
+    loop {
+        let query = format!(
+            "SELECT sequence, role, host, encode(authors, 'hex') FROM veilgrad.event WHERE sequence > {last} ORDER BY \
+             sequence LIMIT {BATCH}"
+        );
+        let rows = session.run(&query).map_err(|failure| failure.error(address))?;
+        for row in &rows {
+            let [sequence, role, host, authors] = row.as_slice() else {
+                return Err(StoreError::Damaged("a row has other columns".to_owned()));
+            };
+            last = number(sequence)?;
+            chain = chain.after(format!("{last} {} {role} {host}", role.len()).as_bytes());
+            if Hash::from_slice(&decode_hex(authors)?) != Some(chain) {
+                return Err(StoreError::Damaged(format!(
+                    "the role or host of row {last} was altered"
+                )));
+            }
+        }
+        if rows.len() < BATCH {
+            return Ok(());
+        }
+    }
 }
 
 /// What `FUNCTIONS` answers after the migration, from its text.
@@ -52,8 +101,11 @@ fn expected_functions() -> String {
         .filter_map(|text| {
             let name = text.split('(').next()?;
             let mut parts = text.split("$$");
-            let definer = parts.next()?.contains("SECURITY DEFINER");
-            Some(format!("{name} {definer} {}", parts.next()?))
+            let declaration = parts.next()?;
+            let definer = declaration.contains("SECURITY DEFINER");
+            let path = declaration.split("SET ").nth(1)?.split(" AS ").next()?;
+            let path = path.replacen(" = ", "=", 1);
+            Some(format!("{name} {definer} plpgsql {path} t {}", parts.next()?))
         })
         .collect();
     functions.sort();

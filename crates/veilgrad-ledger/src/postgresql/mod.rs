@@ -24,13 +24,11 @@ use crate::chain::{Hash, Head};
 use crate::error::{StoreError, exists_already};
 use crate::location::PostgresUrl;
 use crate::options::Options;
-use crate::store::{Hold, Rows, Store, Verified, Visitor};
+use crate::store::{Hold, Moved, Rows, Store, Verified, Visitor};
 use failure::Failure;
 use hold::{SessionHold, hold_key};
-use session::{Session, decode_hex, number};
+use session::{BATCH, Session, decode_hex, number};
 
-/// How many rows are read at once.
-const BATCH: usize = 4096;
 /// After how many charges with nobody in between the next one does not ask for the lock first, and how soon after the last
 /// answer: a connection that was idle may have ended, which is harmless only before anything is sent to be written.
 const ALONE: u32 = 4;
@@ -60,8 +58,9 @@ impl Postgres {
     ) -> Result<Self, StoreError> {
         let mut store = Self::connect(address, options)?;
         store.session().check_durable()?;
-        if store.is_retired() {
-            let why = format!("{address} was moved elsewhere, where it is charged now");
+        if let Some(moved) = store.moved()? {
+            let why =
+                format!("{address} was moved to {}, where it is charged now", moved.destination);
             return Err(StoreError::Refused(why));
         }
         store.read_all(verified)?;
@@ -84,18 +83,25 @@ impl Postgres {
         Self::connect(address, options)?.session().has_rows()
     }
 
-    /// Checks that this role may create a ledger here.
+    /// Checks that this role may create a ledger here. Returns what no other database is called.
     pub(crate) fn check_may_create(
         address: &PostgresUrl,
         options: &Options,
-    ) -> Result<(), StoreError> {
+    ) -> Result<String, StoreError> {
         let store = Self::connect(address, options)?;
         let mut session = store.session();
         session.check_durable()?;
         if session.is_administrator()? {
-            return Ok(());
+            return session.place();
         }
         Err(StoreError::Refused(format!("{address}: this role is not in veilgrad_administer")))
+    }
+
+    /// Notes that a ledger that was moved is complete where it continues.
+    pub(crate) fn arrive(address: &PostgresUrl, options: &Options) -> Result<(), StoreError> {
+        let store = Self::connect(address, options)?;
+        let arrived = store.session().run("SELECT veilgrad.arrive()");
+        arrived.map(|_| ()).map_err(|failure| failure.error(address))
     }
 
     /// Appends the first rows of a ledger.
@@ -281,11 +287,11 @@ impl Store for Postgres {
         let after = head.sequence.saturating_sub(rows.len() as u64);
         let events: Vec<String> =
             rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
-        let host = self.session().host.replace('\'', "''");
+        let host = quote(&self.session().host);
         // A statement outside a transaction is one of its own, with the same answer after its commit.
         let end = if self.locked { "; COMMIT" } else { "" };
         let commit = format!(
-            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', '{host}'){end}",
+            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', {host}){end}",
             events.join(","),
             head.hash
         );
@@ -316,9 +322,13 @@ impl Store for Postgres {
         self.poisoned
     }
 
-    fn is_retired(&self) -> bool {
-        let rows = self.session().run("SELECT moved FROM veilgrad.head");
-        rows.is_ok_and(|rows| rows.iter().flatten().any(|moved| moved == "t"))
+    fn moved(&self) -> Result<Option<Moved>, StoreError> {
+        let query = "SELECT destination, arrived FROM veilgrad.head WHERE moved";
+        let rows = self.session().run(query).map_err(|failure| failure.error(&self.address))?;
+        Ok(rows.into_iter().next().map(|row| Moved {
+            destination: row.first().cloned().unwrap_or_default(),
+            arrived: row.get(1).is_some_and(|arrived| arrived == "t"),
+        }))
     }
 
     fn visit(&self, verified: &Verified, visitor: &mut Visitor<'_>) -> Result<(), StoreError> {
@@ -404,13 +414,19 @@ impl Store for Postgres {
         Ok(Vec::new())
     }
 
-    fn retire(&mut self) -> Result<(), StoreError> {
+    fn retire(&mut self, destination: &str) -> Result<(), StoreError> {
         self.poisoned = true;
-        let retired = self.session().run("SELECT veilgrad.retire(); COMMIT");
+        let retire = format!("SELECT veilgrad.retire({}); COMMIT", quote(destination));
+        let retired = self.session().run(&retire);
         retired.map_err(|failure| failure.error(&self.address))?;
         self.locked = false;
         Ok(())
     }
+}
+
+/// A text as SQL writes it.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 fn encode_hex(bytes: &[u8]) -> String {

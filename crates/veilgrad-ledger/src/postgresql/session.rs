@@ -9,8 +9,11 @@ use veilgrad_events::ProcessIdentity;
 use super::connect;
 use super::failure::Failure;
 use crate::error::StoreError;
+use crate::host::host;
 use crate::location::PostgresUrl;
 
+/// How many rows are read at once.
+pub(super) const BATCH: usize = 4096;
 /// The version of the tables that this code understands.
 const VERSION: &str = "1";
 /// The kind of transactions, how long the server keeps the lock for a client that has stopped, and when it looks whether
@@ -154,6 +157,15 @@ impl Session {
         Ok(found.first().is_some_and(|found| found == "t"))
     }
 
+    /// What no other database is called, by whatever address: its name, and the number of its server.
+    pub(super) fn place(&mut self) -> Result<String, StoreError> {
+        let query = "SELECT current_database(), system_identifier FROM pg_control_system()";
+        match self.ask(query)?.as_slice() {
+            [database, server] => Ok(format!("database {database} of server {server}")),
+            _ => Err(StoreError::Damaged("the server does not say which it is".to_owned())),
+        }
+    }
+
     fn no_ledger(&self, why: &str) -> StoreError {
         StoreError::NotALedger { path: self.address.to_string(), why: why.to_owned() }
     }
@@ -163,14 +175,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.disconnect();
     }
-}
-
-/// The name of this host, as it says: `VEILGRAD_HOST`, else the name that the system has.
-fn host() -> String {
-    let declared = std::env::var("VEILGRAD_HOST").ok().filter(|name| !name.is_empty());
-    let name = declared
-        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    name.chars().filter(|c| !c.is_control()).take(255).collect()
 }
 
 /// A number that the server wrote.
