@@ -1,6 +1,7 @@
-//! Kills random ranks, or mpirun itself, at random times, and goes on with another number of ranks.
+//! Kills random ranks, and now and then mpirun itself, at random times, and goes on with another number of ranks.
 //!
-//! `cargo run --example kills [KILLS] [SEED]` needs the program `veilgrad-mpi` beside it. After every kill it checks that all
+//! `cargo run --example kills [KILLS] [SEED]` needs the program `veilgrad-mpi` beside it. KILLS counts those of ranks; those of
+//! mpirun come in addition. After every kill it checks that all
 //! processes ended within 10 s, that no round was released that is not charged in the ledger on disk, and that the run
 //! resumes. Exits with 1 if a check fails.
 #![allow(clippy::print_stdout)]
@@ -129,7 +130,8 @@ impl Sweep {
             let victim = self.draw(all.len() as u64) as usize;
             victims[victim.min(2)] += 1;
             kill(all[victim]);
-            killed += 1;
+            // The first process is mpirun.
+            killed += u64::from(victim > 0);
             let since = Instant::now();
             if !ends_within(&mut job, PATIENCE)? {
                 return Err(
@@ -162,9 +164,9 @@ impl Sweep {
         let verify = ["veilgrad", "ledger", "verify"].map(Into::into);
         veilgrad_cli::run(verify.into_iter().chain([self.ledger.clone().into()]), None)?;
         println!(
-            "{killed} kills in {runs} runs ({} of mpirun, {} of rank 0, {} of others), {while_charged} after the first \
-             charge; {finished} runs finished between them, and the last one",
-            victims[0], victims[1], victims[2]
+            "{killed} kills of ranks ({} of rank 0, {} of others) and {} of mpirun in {runs} runs, {while_charged} after the \
+             first charge; {finished} runs finished between them, and the last one",
+            victims[1], victims[2], victims[0]
         );
         println!(
             "{} rounds are charged in the ledger; no run released more than it had charged, and none had charged more \

@@ -1,4 +1,4 @@
-//! The CPU time that a process spends within MPI.
+//! The CPU time that a process spends within MPI, for the feature `clock`.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -53,10 +53,10 @@ impl Peers for World {
     fn scatter(
         &mut self,
         mut round: SharedRound,
-        ids: Vec<u64>,
+        ids: Zeroizing<Vec<u64>>,
         records: u64,
-    ) -> Result<Vec<u64>, PeerError> {
-        let (head, ids, world) = (round.head()?, Zeroizing::new(ids), world());
+    ) -> Result<Zeroizing<Vec<u64>>, PeerError> {
+        let (head, world) = (round.head()?, world());
         self.in_round.store(true, Ordering::Relaxed);
         order(ROUND, &head);
         round.weights.iter_mut().for_each(|values| world.broadcast(values));
@@ -78,6 +78,16 @@ impl Leader for World {
     fn announce(&mut self, message: &[u8]) -> Result<(), PeerError> {
         order(MESSAGE, message);
         Ok(())
+    }
+
+    fn failures(&mut self) -> Result<Vec<(u64, String)>, PeerError> {
+        let reports = (0..).zip(world().gather(&[]));
+        let failed = reports.filter(|(_, report)| !report.is_empty());
+        Ok(failed.map(|(rank, why)| (rank, String::from_utf8_lossy(&why).into_owned())).collect())
+    }
+
+    fn peers(&self) -> Box<dyn Peers> {
+        Box::new(self.clone())
     }
 }
 
@@ -111,6 +121,12 @@ impl Follower for Rank {
                 Order::Round(round, world.receive_ids())
             }
         })
+    }
+
+    fn report(&mut self, failure: Option<&str>) -> Result<(), PeerError> {
+        // None is no bytes, and an error has a text.
+        world().gather(failure.unwrap_or_default().as_bytes());
+        Ok(())
     }
 
     fn give(&mut self, part: PartialSum) -> Result<(), PeerError> {

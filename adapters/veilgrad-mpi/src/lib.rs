@@ -42,7 +42,7 @@
 //!     let permit = permits.as_mut().and_then(Iterator::next);
 //!     let sample = permit.map(|permit| Sample::draw(permit, &mut sampler, records)).transpose()?;
 //!     let (mut part, ids) = ranks.begin(sample.as_ref(), &plan, records)?; // 1
-//!     for _id in ids {
+//!     for _id in ids.iter() {
 //!         part.add(&[RecordVector::Values(&[0.3, -0.1, 2.0])])?; // this record's gradient
 //!     }
 //!     let sum = ranks.reduce(part, sample.as_ref().map(|sample| sample.begin(&plan)))?; // 2
@@ -61,13 +61,19 @@
 //! The sums are integers modulo 2^64, so that they have the same bits for any number of ranks. What a reduction returns is
 //! compared with the certificates of all partial sums in it; if anything was lost, altered, doubled, or belongs to another
 //! round, nothing is released and the round stays charged. Keys, noise, permits and the ledger stay on rank 0. Ids and
-//! partial sums are private: MPI sends them in the clear, so the network between the ranks must be trusted.
+//! partial sums are private: MPI sends them in the clear, so the network between the ranks must be trusted. This crate wipes
+//! its copies of them when they are dropped; the buffers of the MPI library are not wiped.
 
+#[cfg(feature = "clock")]
+mod clock;
+#[cfg(not(feature = "clock"))]
+#[path = "without_clock.rs"]
 mod clock;
 mod job;
 mod panic;
 mod ranks;
 
+#[cfg(feature = "clock")]
 pub use clock::cpu_time_within_mpi;
 pub use job::{Rank, World};
 pub use panic::end_job_on_panic;

@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     }
     ignore_signals();
     if let Err(failure) = veilgrad_cli::follow(&mut Rank) {
+        // What can go wrong before the first round is reported by rank 0, for all ranks. Now it may be waiting for this one.
         failure.print();
-        // Rank 0 may be waiting for this one.
         std::process::exit(i32::from(failure.code()));
     }
     ExitCode::SUCCESS

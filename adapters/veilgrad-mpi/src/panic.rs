@@ -14,6 +14,7 @@ pub fn end_job_on_panic() {
         eprintln!("a rank panicked{place}: the job ends, and its last round stays charged");
         // Not MPI_Abort, which only the thread that initialised MPI may call. mpirun notices a process that ends without
         // MPI_Finalize.
-        std::process::exit(PANICKED);
+        // Without exit handlers either: the thread that panics may be any, and the others go on until the process ends.
+        signal_hook::low_level::exit(PANICKED);
     }));
 }

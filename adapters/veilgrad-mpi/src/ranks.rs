@@ -1,10 +1,11 @@
 //! Rounds over the ranks of a communicator: ids are scattered, sums reduced, weights broadcast.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use mpi::collective::SystemOperation;
 use mpi::datatype::{Partition, PartitionMut};
-use mpi::request;
+use mpi::request::{self, Request};
 use mpi::traits::{Communicator, Equivalence, Root};
 use veilgrad_mechanism::{
     ClippedSum, IncomingSum, OutgoingSum, PartialSum, RoundPlan, Sample, SampleTag, SumError,
@@ -16,6 +17,9 @@ use crate::clock::within_mpi;
 
 /// The integers of one reduction: 512 KiB. Shorter ones wait more often, and longer ones overlap less.
 const BLOCK: usize = 1 << 16;
+/// The reductions that a rank has under way: MPI may allocate the memory of a block for each, or of two. With one alone, a
+/// rank would wait for the slowest after every block.
+const UNDER_WAY: usize = 4;
 /// The integers that rank 0 adds before it looks after the reduction under way.
 const TURN: usize = 1 << 13;
 /// The most bytes of one broadcast: MPI counts with 31 bits.
@@ -74,7 +78,7 @@ impl<C: Communicator> Ranks<C> {
         sample: Option<&Sample>,
         plan: &RoundPlan,
         records: u64,
-    ) -> Result<(PartialSum, Vec<u64>), RanksError> {
+    ) -> Result<(PartialSum, Zeroizing<Vec<u64>>), RanksError> {
         if sample.is_some() != self.is_root() {
             return Err(RanksError::NotRoot);
         }
@@ -85,10 +89,9 @@ impl<C: Communicator> Ranks<C> {
         let mut ids = Zeroizing::new(sample.ids().collect::<Vec<u64>>());
         // Canaries stay here.
         let real = ids.partition_point(|id| *id < records);
-        let canaries = ids.split_off(real);
-        let mut mine = self.scatter(&ids, &deal(false, &ids, records, self.size()))?;
-        mine.extend(canaries);
-        Ok((part, mine))
+        let canaries = Zeroizing::new(ids.split_off(real));
+        let mine = self.scatter(&ids, &deal(false, &ids, records, self.size()))?;
+        Ok((part, Zeroizing::new([&mine[..], &canaries[..]].concat())))
     }
 
     /// Ends a round: adds the partial sums of all ranks to the total, which rank 0 gives and gets back. Ready for its noise,
@@ -151,7 +154,7 @@ impl<C: Communicator> Ranks<C> {
         &self,
         ids: &[u64],
         shares: &[Range<usize>],
-    ) -> Result<Vec<u64>, RanksError> {
+    ) -> Result<Zeroizing<Vec<u64>>, RanksError> {
         let root = self.communicator.process_at_rank(0);
         let count = |count: usize| i32::try_from(count).map_err(|_| RanksError::TooMany);
         let counts =
@@ -160,18 +163,18 @@ impl<C: Communicator> Ranks<C> {
             shares.iter().map(|share| count(share.start)).collect::<Result<Vec<_>, _>>()?;
         let mut length = 0i32;
         within_mpi(|| root.scatter_into_root(&counts[..], &mut length));
-        let mut mine = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut mine = Zeroizing::new(vec![0; usize::try_from(length).unwrap_or(0)]);
         let parts = Partition::new(ids, &counts[..], &places[..]);
         within_mpi(|| root.scatter_varcount_into_root(&parts, &mut mine[..]));
         Ok(mine)
     }
 
     /// On all other ranks: the ids that rank 0 [`scatter`](Self::scatter)s to this one.
-    pub(crate) fn receive_ids(&self) -> Vec<u64> {
+    pub(crate) fn receive_ids(&self) -> Zeroizing<Vec<u64>> {
         let root = self.communicator.process_at_rank(0);
         let mut length = 0i32;
         within_mpi(|| root.scatter_into(&mut length));
-        let mut mine = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut mine = Zeroizing::new(vec![0; usize::try_from(length).unwrap_or(0)]);
         within_mpi(|| root.scatter_varcount_into(&mut mine[..]));
         mine
     }
@@ -181,12 +184,16 @@ impl<C: Communicator> Ranks<C> {
         let root = self.communicator.process_at_rank(0);
         within_mpi(|| {
             request::scope(|scope| {
-                let mut under_way = Vec::new();
+                let mut under_way = VecDeque::new();
                 for block in mine.blocks(BLOCK) {
+                    if under_way.len() == UNDER_WAY {
+                        // Rank 0 takes the blocks in their order.
+                        under_way.pop_front().into_iter().for_each(Request::wait_without_status);
+                    }
                     let sum = SystemOperation::sum();
-                    under_way.push(root.immediate_reduce_into(scope, block, sum));
+                    under_way.push_back(root.immediate_reduce_into(scope, block, sum));
                 }
-                under_way.into_iter().for_each(|request| request.wait_without_status());
+                under_way.into_iter().for_each(Request::wait_without_status);
             });
         });
     }
@@ -223,13 +230,15 @@ impl<C: Communicator> Ranks<C> {
     }
 
     /// The bytes of all ranks on rank 0; none elsewhere.
-    fn gather(&self, bytes: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+    pub(crate) fn gather(&self, bytes: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
         let root = self.communicator.process_at_rank(0);
+        // One byte more, because the address of no bytes may be the one that means MPI_IN_PLACE.
+        let bytes = Zeroizing::new([bytes, &[0]].concat());
         let length = i32::try_from(bytes.len()).unwrap_or(0);
         if !self.is_root() {
             within_mpi(|| {
                 root.gather_into(&length);
-                root.gather_varcount_into(bytes);
+                root.gather_varcount_into(&bytes[..]);
             });
             return Vec::new();
         }
@@ -246,12 +255,12 @@ impl<C: Communicator> Ranks<C> {
         let all: usize = counts.iter().map(|count| usize::try_from(*count).unwrap_or(0)).sum();
         let mut gathered = Zeroizing::new(vec![0u8; all]);
         let mut parts = PartitionMut::new(&mut gathered[..], &counts[..], &places[..]);
-        within_mpi(|| root.gather_varcount_into_root(bytes, &mut parts));
+        within_mpi(|| root.gather_varcount_into_root(&bytes[..], &mut parts));
         let mut rest = &gathered[..];
         let mut each = |count: &i32| {
             let (one, others) = rest.split_at(usize::try_from(*count).unwrap_or(0));
             rest = others;
-            Zeroizing::new(one.to_vec())
+            Zeroizing::new(one[..one.len().saturating_sub(1)].to_vec())
         };
         counts.iter().map(&mut each).collect()
     }

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use veilgrad_ledger::{Ledger, Options};
+use veilgrad_nn::UnverifiedCheckpoint;
 
 /// `mpirun`, also on a machine with fewer cores than ranks, and in a container.
 fn mpirun(ranks: usize, program: &Path) -> Command {
@@ -30,13 +33,32 @@ fn text(output: &Output) -> String {
 
 /// A hash of everything that 50 rounds released, without MPI and on 1 to 4 ranks.
 fn same_bits(model: &str, options: &[&str]) {
-    let bits = program("bits");
-    let alone = Command::new(&bits).args([model, "50", "alone"]).args(options).output().unwrap();
-    let alone = text(&alone);
+    same_output("bits", &[&[model, "50"], options].concat());
+}
+
+/// What an example prints, without MPI and on 1 to 4 ranks.
+fn same_output(example: &str, words: &[&str]) {
+    let program = program(example);
+    let alone = text(&Command::new(&program).args(words).arg("alone").output().unwrap());
     assert_eq!(alone.len(), 16, "{alone}");
     for ranks in 1..=4 {
-        let output = mpirun(ranks, &bits).args([model, "50"]).args(options).output().unwrap();
-        assert_eq!(text(&output), alone, "model {model} on {ranks} ranks");
+        let output = mpirun(ranks, &program).args(words).output().unwrap();
+        assert_eq!(text(&output), alone, "{example} {words:?} on {ranks} ranks");
+    }
+}
+
+#[test]
+fn a_loop_of_ones_own_has_the_same_bits_on_any_number_of_ranks() {
+    same_output("own_loop", &["6"]);
+}
+
+#[test]
+fn threads_do_not_change_the_bits_on_any_number_of_ranks() {
+    let bits = program("bits");
+    let alone = text(&Command::new(&bits).args(["b", "20", "alone"]).output().unwrap());
+    for ranks in [1, 2, 3] {
+        let output = mpirun(ranks, &bits).args(["b", "20", "threads=2"]).output().unwrap();
+        assert_eq!(text(&output), alone, "{ranks} ranks with two threads");
     }
 }
 
@@ -93,11 +115,13 @@ fn batch_norm_has_the_same_bits_on_any_number_of_ranks() {
 
 #[test]
 fn a_rank_that_panics_ends_the_job_and_prints_no_value() {
-    let output = mpirun(3, &program("bits")).args(["b", "50", "panic"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(101));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("a rank panicked") && !said.contains("private value"), "{said}");
-    assert!(output.stdout.is_empty());
+    for option in ["panic", "panic-on-thread"] {
+        let output = mpirun(3, &program("bits")).args(["b", "50", option]).output().unwrap();
+        assert_eq!(output.status.code(), Some(101), "{option}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("a rank panicked") && !said.contains("private value"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
 }
 
 /// A directory for one test.
@@ -150,8 +174,15 @@ fn correlated_noise_has_the_same_events_and_report_on_any_number_of_ranks() {
 
 /// Compares what the command writes without MPI and on 1 to 3 ranks. The events contain this word.
 fn same_events(name: &str, more: &str, word: &str) {
+    same_events_of(name, more, word, |text| text);
+}
+
+/// The same, with changes to the configuration.
+fn same_events_of(name: &str, more: &str, word: &str, change: impl Fn(String) -> String) {
     let place = scratch(name);
     let config = config(&place, more);
+    let text_of = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, change(text_of)).unwrap();
     let mut found = Vec::new();
     for ranks in 0..=3 {
         let (out, ledger) = (place.join(ranks.to_string()), place.join(format!("{ranks}.db")));
@@ -174,24 +205,60 @@ fn same_events(name: &str, more: &str, word: &str) {
 
 #[test]
 fn preconditioned_inputs_are_whitened_on_every_rank() {
-    let place = scratch("precondition");
-    let config = config(&place, "[privacy]\nprecondition = { directions = 2, rounds = 2 }\n");
+    // What its rounds release has the same bits on any number of ranks,
+    same_output("bits", &["precondition", "4"]);
+    same_output("bits", &["precondition", "4", "threads=2"]);
+    // and the command trains on inputs that they whiten.
+    let privacy = "[privacy]\nprecondition = { directions = 2, rounds = 2 }\n";
+    same_events_of("precondition", privacy, "first-directions", |text| {
+        let text = text.replace("record = { user = \"person\", max_examples = 8 }\n", "");
+        text.replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 8.0")
+    });
+}
+
+#[test]
+fn an_interrupted_run_finishes_its_round_and_is_saved() {
+    let place = scratch("interrupted");
+    let config = config(&place, "[privacy]\n");
     let text = std::fs::read_to_string(&config).unwrap();
-    let text = text.replace("record = { user = \"person\", max_examples = 8 }\n", "");
-    let text = text.replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 8.0");
-    std::fs::write(&config, text).unwrap();
-    let output = mpirun(2, &program("veilgrad-mpi"))
-        .args([
-            "train".as_ref(),
-            config.as_os_str(),
-            "--out".as_ref(),
-            place.join("run").as_os_str(),
-        ])
-        .args(["--ledger".as_ref(), place.join("ledger.db").as_os_str()])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(place.join("run/model.safetensors").exists());
+    std::fs::write(&config, text.replace("rounds = 10", "rounds = 100000")).unwrap();
+    let (out, ledger) = (place.join("run"), place.join("ledger.db"));
+    let start = |more: &[&str]| {
+        let mut command = mpirun(2, &program("veilgrad-mpi"));
+        command.arg("train").arg(&config).arg("-q").arg("--out").arg(&out);
+        command.arg("--ledger").arg(&ledger).args(more);
+        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut released = 0;
+    for more in [&[][..], &["--resume"]] {
+        let mut job = start(more);
+        let checkpoint = out.join("checkpoint.safetensors");
+        let rounds = || {
+            let found = UnverifiedCheckpoint::read(&checkpoint).ok();
+            found.and_then(|found| found.round().ok()).unwrap_or(0)
+        };
+        // Within the rounds of this job.
+        while rounds() <= released {
+            assert!(job.try_wait().unwrap().is_none(), "the job ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // As Ctrl-C does it: every rank gets the signal.
+        let children = format!("/proc/{0}/task/{0}/children", job.id());
+        let ranks = std::fs::read_to_string(children).unwrap();
+        let ranks: Vec<i32> = ranks.split_whitespace().map(|rank| rank.parse().unwrap()).collect();
+        assert_eq!(ranks.len(), 2);
+        for rank in ranks {
+            let _ = kill_process(Pid::from_raw(rank).unwrap(), Signal::INT);
+        }
+        let output = job.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let charged = Ledger::read(&ledger, Options::default()).unwrap();
+        let runs = charged.state().find("tabular").unwrap().runs.values();
+        let charged: u64 = runs.map(|run| run.charged()).sum();
+        assert!(rounds() > released && rounds() <= charged, "{} of {charged}", rounds());
+        released = rounds();
+    }
     std::fs::remove_dir_all(place).unwrap();
 }
 
@@ -212,9 +279,36 @@ fn refusals_have_the_exit_code_of_the_command_and_leave_no_rank_waiting() {
         Some(0)
     );
     // The files are missing for every rank; only rank 0 says so.
-    let text = std::fs::read_to_string(&config).unwrap().replace("visits.csv", "nothing.csv");
-    std::fs::write(&config, text).unwrap();
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("visits.csv", "nothing.csv")).unwrap();
     let output = train(&config, &[]);
-    assert_ne!(output.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert_eq!(said.matches("nothing.csv").count(), 1, "{said}");
+    assert_eq!(said.matches("error:").count(), 1, "{said}");
+    // One rank alone cannot read them; rank 0 says which.
+    let (table, gone) = (place.join("visits.csv"), place.join("gone"));
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let original = examples.join("tabular/visits.csv").canonicalize().unwrap();
+    std::fs::copy(&original, &table).unwrap();
+    let text = text.replace(&original.display().to_string(), &table.display().to_string());
+    std::fs::write(&config, text).unwrap();
+    // Each rank has its own file system: that of the last has an empty table.
+    let script = format!(
+        "[ $OMPI_COMM_WORLD_RANK != 2 ] || exec unshare -rm sh -c 'touch {1}; mount --bind {1} {0}; exec \"$@\"' sh \"$@\"; \
+         exec \"$@\"",
+        table.display(),
+        gone.display()
+    );
+    let is_allowed = Command::new("unshare").args(["-rm", "true"]).status();
+    if is_allowed.is_ok_and(|status| status.success()) {
+        let mut command = mpirun(3, Path::new("sh"));
+        command.args(["-c", &script, "sh"]).arg(program("veilgrad-mpi")).arg("train").arg(&config);
+        command.args(["-q", "--overwrite", "--out"]).arg(place.join("run"));
+        let output = command.arg("--ledger").arg(place.join("ledger.db")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(said.matches("error: rank 2: ").count(), 1, "{said}");
+    }
     std::fs::remove_dir_all(place).unwrap();
 }

@@ -92,6 +92,29 @@ const fn pad_pooled(side: usize, scales: u32) -> usize {
 struct Plans(Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
 impl Scattering {
+    /// The instruction sets of this processor that features depend on: which of them a Fourier transform uses is decided at
+    /// run time, and they round differently. Features of the same image have the same bits on processors with the same ones,
+    /// in the same program.
+    #[must_use]
+    pub fn instruction_sets() -> String {
+        let mut found = vec![std::env::consts::ARCH];
+        #[cfg(target_arch = "x86_64")]
+        found.extend(
+            [
+                ("sse4.1", is_x86_feature_detected!("sse4.1")),
+                ("avx", is_x86_feature_detected!("avx")),
+                ("fma", is_x86_feature_detected!("fma")),
+            ]
+            .into_iter()
+            .filter_map(|(name, is_there)| is_there.then_some(name)),
+        );
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            found.push("neon");
+        }
+        found.join(" ")
+    }
+
     /// The transform with scales 1, 2, …, 2^(J-1) and L orientations.
     ///
     /// # Errors

@@ -8,15 +8,18 @@ use veilgrad_events::{
     Adjacency, ClipNorm, NoiseMultiplier, Numerics, PublicCount, RecordUnit, Round, RoundPermit,
     Rounds, RunHeader, UnitError,
 };
-use veilgrad_mechanism::{AllRecords, Group, PlanError, RecordVector};
+use veilgrad_mechanism::{AllRecords, Group, PartialSum, PlanError, RecordVector};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::{Noise, insecure::released_integers};
+
+use zeroize::Zeroizing;
 
 use crate::file::{Arrays, FileError};
 use crate::gemm::{Left, Panels, Start, multiply, wipe};
 use crate::records::Records;
 use crate::round::{
-    Backend, Clipping, Engine, ExampleId, Performance, TrainError, TrainingPlan, Vector, Vectors,
+    Backend, Clipping, Engine, ExampleId, Peers, Performance, SharedRound, TrainError,
+    TrainingPlan, Vector, Vectors,
 };
 use eigen::left_singular_vectors;
 use whitening::{centre, unit};
@@ -165,6 +168,12 @@ impl Preconditioning {
         Ok(Self { plan, performance, done: 0, mean, directions, variances })
     }
 
+    /// The settings of the phase.
+    #[must_use]
+    pub const fn plan(&self) -> &PreconditionPlan {
+        &self.plan
+    }
+
     /// The number of finished rounds.
     #[must_use]
     pub const fn rounds(&self) -> usize {
@@ -222,9 +231,53 @@ impl Preconditioning {
         permit: RoundPermit,
         records: &R,
     ) -> Result<(), TrainError> {
-        self.step(records, |engine, backend| {
+        self.round_with(permit, records, None)
+    }
+
+    /// Runs one charged round on all records, which other processes, if there are any, share. What is released has the
+    /// same bits for any number of them.
+    ///
+    /// # Errors
+    /// As for [`round`](Self::round), and when the other processes cannot be reached or one of their partial sums is refused.
+    pub fn round_with<R: Records>(
+        &mut self,
+        permit: RoundPermit,
+        records: &R,
+        peers: Option<Box<dyn Peers>>,
+    ) -> Result<(), TrainError> {
+        self.step(records, peers, |engine, backend| {
             engine.round(backend, permit, &mut AllRecords).map(|_| ())
         })
+    }
+
+    /// Adds up this process's records of a round that another process charged and will release. The round comes with
+    /// everything that was released before it, so this phase need not have done those rounds, and is unchanged.
+    ///
+    /// # Errors
+    /// When the phase of the other process has another plan. Never because of a record.
+    pub fn part<R: Records>(
+        &self,
+        round: &SharedRound,
+        ids: Zeroizing<Vec<u64>>,
+        records: &R,
+    ) -> Result<PartialSum, TrainError> {
+        let PreconditionPlan { width, count, .. } = self.plan;
+        let (mean, directions): (&[f32], &[f32]) = match &round.weights[..] {
+            [] => (&[], &[]),
+            [mean, directions] if (mean.len(), directions.len()) == (width, width * count) => {
+                (mean, directions)
+            }
+            _ => return Err(TrainError::DifferentPlan),
+        };
+        let mut engine = match mean {
+            [] => self.engine(0)?,
+            _ => {
+                let first = self.engine(1)?;
+                let is_first = first.plan().fingerprint() == round.tag.plan();
+                if is_first { first } else { self.engine(2)? }
+            }
+        };
+        engine.part(&self.inputs(records, mean, directions), round, ids)
     }
 
     /// Runs one charged round with given noise, for tests, in a run that is stamped INSECURE. Returns the released
@@ -237,10 +290,11 @@ impl Preconditioning {
         &mut self,
         permit: RoundPermit,
         records: &R,
+        peers: Option<Box<dyn Peers>>,
         noise: Noise,
     ) -> Result<Vec<i64>, TrainError> {
         let mut released = Vec::new();
-        self.step(records, |engine, backend| {
+        self.step(records, peers, |engine, backend| {
             engine.round_insecure(backend, permit, &mut AllRecords, noise)?;
             let integers = engine.estimates().map(|found| released_integers(found).concat());
             released = integers.unwrap_or_default();
@@ -335,10 +389,26 @@ impl Preconditioning {
         (FIRST_CLIP * (self.plan.count as f64 / self.plan.width as f64).sqrt()).min(1.0)
     }
 
+    /// The backend of a round: that of the mean has neither mean nor directions.
+    fn inputs<'a>(
+        &self,
+        records: &'a dyn Records,
+        mean: &'a [f32],
+        directions: &'a [f32],
+    ) -> Inputs<'a> {
+        let PreconditionPlan { width, count, .. } = self.plan;
+        let mut panels = Panels::default();
+        if !directions.is_empty() {
+            panels.pack_transposed(directions, width, count);
+        }
+        Inputs { records, mean, directions, panels, width, count }
+    }
+
     /// Runs the next round and stores what it released.
     fn step<R: Records>(
         &mut self,
         records: &R,
+        peers: Option<Box<dyn Peers>>,
         round: impl FnOnce(&mut Engine<Memory>, &Inputs<'_>) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
         if self.is_done() {
@@ -346,16 +416,15 @@ impl Preconditioning {
         }
         let PreconditionPlan { width, count, .. } = self.plan;
         let mut engine = self.engine(self.done)?;
-        let mut panels = Panels::default();
-        match self.done {
-            0 => {}
-            1 => {
-                let (start, _) = left_singular_vectors(&random_signs(width * count), width, count);
-                panels.pack_transposed(&start, width, count);
-            }
-            _ => panels.pack_transposed(&self.directions, width, count),
+        if let Some(peers) = peers {
+            engine.share_with(peers);
         }
-        let backend = Inputs { records, mean: &self.mean, panels, width, count };
+        let start = match self.done {
+            1 => left_singular_vectors(&random_signs(width * count), width, count).0,
+            _ => Vec::new(),
+        };
+        let directions = if self.done == 1 { &start } else { &self.directions };
+        let backend = self.inputs(records, &self.mean, directions);
         round(&mut engine, &backend)?;
         let name = ["mean", "first-directions", "directions"][self.done.min(2)];
         let estimate = engine.estimates().and_then(|estimates| estimates.vector(name));
@@ -382,7 +451,9 @@ struct Inputs<'a> {
     records: &'a dyn Records,
     /// Empty in the round that releases it.
     mean: &'a [f32],
-    /// The current directions.
+    /// The current directions, of which there are none in that round.
+    directions: &'a [f32],
+    /// The same, for the kernels.
     panels: Panels,
     width: usize,
     count: usize,
@@ -462,6 +533,13 @@ impl Backend for Inputs<'_> {
 
     fn metric(&self, _: &Memory, _: usize, _: usize) -> f64 {
         f64::NAN
+    }
+
+    fn weights(&self) -> Vec<Vec<f32>> {
+        match self.mean {
+            [] => Vec::new(),
+            mean => vec![mean.to_vec(), self.directions.to_vec()],
+        }
     }
 
     fn end(&self, memory: &mut Memory) {

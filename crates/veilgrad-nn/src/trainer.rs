@@ -8,6 +8,7 @@ use veilgrad_events::{Head, History, LedgerStore, Numerics, RoundPermit, Run};
 #[cfg(feature = "insecure-testing")]
 use veilgrad_mechanism::Noise;
 use veilgrad_mechanism::{PartialSum, Sampler};
+use zeroize::Zeroizing;
 
 use crate::file::FileError;
 use crate::loss::Loss;
@@ -183,7 +184,7 @@ impl<O: Optimizer> Trainer<O> {
     pub fn part<R: Records>(
         &mut self,
         mut round: SharedRound,
-        ids: Vec<u64>,
+        ids: Zeroizing<Vec<u64>>,
         records: &R,
     ) -> Result<PartialSum, TrainError> {
         let lengths = |values: &[Vec<f32>]| values.iter().map(Vec::len).collect::<Vec<_>>();

@@ -51,7 +51,7 @@ fn run(phase: &Preconditioning) -> Run<MemoryLedger> {
 fn advance(phase: &mut Preconditioning, run: &mut Run<MemoryLedger>, records: &InMemory) {
     let permit = run.reserve(&phase.event().unwrap().unwrap(), 1).unwrap().next().unwrap();
     let noise = no_noise(&phase.round_plan().unwrap());
-    phase.round_insecure(permit, records, noise).unwrap();
+    phase.round_insecure(permit, records, None, noise).unwrap();
 }
 
 fn finished(records: &InMemory) -> Preconditioning {
@@ -72,7 +72,7 @@ fn sum(phase: &Preconditioning, records: &InMemory) -> Vec<f64> {
     let mut sum = Vec::new();
     let name = ["mean", "first-directions", "directions"][phase.done.min(2)];
     phase
-        .step(records, |engine, backend| {
+        .step(records, None, |engine, backend| {
             engine.round_insecure(backend, permit, &mut AllRecords, noise)?;
             let estimates = engine.estimates().unwrap();
             sum = estimates.vector(name).unwrap().iter().map(|x| 60.0 * x).collect();
@@ -233,9 +233,7 @@ fn a_restored_phase_continues_from_its_checkpoint() {
 #[test]
 fn the_memory_of_a_round_holds_nothing_of_its_records_afterwards() {
     let (data, found) = (records(inputs(60)), finished(&records(inputs(60))));
-    let mut panels = Panels::default();
-    panels.pack_transposed(&found.directions, WIDTH, 3);
-    let backend = Inputs { records: &data, mean: &found.mean, panels, width: WIDTH, count: 3 };
+    let backend = found.inputs(&data, &found.mean, &found.directions);
     let mut memory = backend.memory();
     let examples = [ExampleId { record: 0, example: 0 }, ExampleId { record: 7, example: 0 }];
     assert!(backend.run(&mut memory, &examples));
@@ -252,7 +250,7 @@ fn a_round_that_leaves_no_estimates_is_an_error_and_changes_nothing() {
     let data = records(inputs(60));
     while !phase.is_done() {
         let before = phase.to_bytes().unwrap();
-        let silent = phase.step(&data, |_, _| Ok(()));
+        let silent = phase.step(&data, None, |_, _| Ok(()));
         assert!(matches!(silent, Err(TrainError::NoEstimates)));
         assert!(phase.to_bytes().unwrap() == before);
         advance(&mut phase, &mut run, &data);
@@ -275,7 +273,7 @@ fn the_remaining_rounds_are_those_that_will_be_charged() {
         planned.retain(|part| part.count > 0);
     }
     assert!(phase.event().unwrap().is_none() && phase.events().unwrap().is_empty());
-    assert!(matches!(phase.step(&data, |_, _| Ok(())), Err(TrainError::Finished)));
+    assert!(matches!(phase.step(&data, None, |_, _| Ok(())), Err(TrainError::Finished)));
     let rounds = run.store().rounds();
     assert!(rounds.iter().all(|part| part.round.sampling() == veilgrad_events::Sampling::All {}));
 }

@@ -7,6 +7,7 @@ use veilgrad_mechanism::{
     CanaryLane, ClippedSum, CorrelatedNoise, Dropouts, Estimates, Metric, Noise, NoiseError,
     PartialSum, Released, RoundPlan, Sample, Sampler, SumError,
 };
+use zeroize::Zeroizing;
 
 use super::backend::Backend;
 use super::error::TrainError;
@@ -290,12 +291,13 @@ impl<M: Send> Engine<M> {
     }
 
     /// The sampled records that take part: all of them, unless dropouts are simulated. Canaries always do.
-    fn answering(&self, sample: &Sample, real: u64) -> Result<Vec<u64>, TrainError> {
-        let mut ids: Vec<u64> = sample.ids().collect();
+    fn answering(&self, sample: &Sample, real: u64) -> Result<Zeroizing<Vec<u64>>, TrainError> {
+        // Their number is known before, so that no copy is left behind.
+        let mut ids = Zeroizing::new(sample.ids().collect::<Vec<u64>>());
         if let Some(dropouts) = &self.dropouts {
-            let canaries = ids.split_off(ids.partition_point(|id| *id < real));
+            let canaries = canaries_of(&mut ids, real);
             dropouts.keep_answering(&mut ids).map_err(NoiseError::Random)?;
-            ids.extend(canaries);
+            ids = joined(&ids, &canaries);
         }
         Ok(ids)
     }
@@ -312,15 +314,15 @@ impl<M: Send> Engine<M> {
         let mut ids = self.answering(sample, real)?;
         let mut slots = slots;
         if let Some(peers) = &mut self.peers {
-            let canaries = ids.split_off(ids.partition_point(|id| *id < real));
+            let canaries = canaries_of(&mut ids, real);
             // Every process computes its share of the public number of rows.
-            ids.resize(ids.len().max(slots.unwrap_or(0)), EMPTY_SLOT);
+            ids = padded(&ids, slots, EMPTY_SLOT);
             let (tag, adapted) = (sample.tag(&self.plan), self.plan.adapted());
             let round = SharedRound::new(tag, adapted, slots.is_some(), backend.weights());
             ids = peers.scatter(round, ids, real).map_err(TrainError::Peers)?;
             let rows = take_slots(&mut ids);
             slots = slots.map(|_| rows + canaries.len());
-            ids.extend(canaries);
+            ids = joined(&ids, &canaries);
         }
         let (mut workers, noise, parts) =
             self.parts(backend, real, Origin::Sample(sample), (&ids, slots), || noise(sample))?;
@@ -344,7 +346,7 @@ impl<M: Send> Engine<M> {
         &mut self,
         backend: &B,
         round: &SharedRound,
-        mut ids: Vec<u64>,
+        mut ids: Zeroizing<Vec<u64>>,
     ) -> Result<PartialSum, TrainError> {
         self.plan.restore(&round.adapted)?;
         let mut sum = PartialSum::begin(&self.plan, &round.tag, |_| None)
@@ -365,7 +367,8 @@ impl<M: Send> Engine<M> {
     ///
     /// With a number of slots, which is public, as many rows are computed, in tiles of the same sizes, however many records there
     /// are: empty slots run the first record into a sum that is dropped. So shapes, memory and the number of operations do not
-    /// depend on the sample, and the result has the same bits as without slots.
+    /// depend on the sample if every record is one example (users run as many as they have), and the result has the same bits as
+    /// without slots.
     #[allow(clippy::type_complexity)]
     fn parts<B: Backend<Memory = M>, T>(
         &mut self,
@@ -385,10 +388,7 @@ impl<M: Send> Engine<M> {
         let lanes = lane.map_or(0, |_| self.groups.len());
         let shared = Shared { backend, training, plan, vectors, metrics, lane, lanes, real };
         let taken = ids.len();
-        let mut ids = ids.to_vec();
-        if real > 0 {
-            ids.resize(taken.max(slots.unwrap_or(0)), 0);
-        }
+        let ids = padded(ids, slots.filter(|_| real > 0), 0);
         // At least two tiles per thread, so that none waits long for the others.
         let share = ids.len().div_ceil(2 * workers.len().max(1)).next_multiple_of(8);
         let share = if workers.len() > 1 { share } else { usize::MAX };
@@ -431,6 +431,25 @@ impl<M: Send> Engine<M> {
         let parts = parts.collect::<Result<_, TrainError>>()?;
         Ok((workers, found, parts))
     }
+}
+
+/// Takes the canaries out of ids, which ascend: they come after all records.
+fn canaries_of(ids: &mut Vec<u64>, real: u64) -> Zeroizing<Vec<u64>> {
+    Zeroizing::new(ids.split_off(ids.partition_point(|id| *id < real)))
+}
+
+/// All of these ids, in memory of their own: ids that outgrow theirs would leave a copy behind.
+fn joined(ids: &[u64], more: &[u64]) -> Zeroizing<Vec<u64>> {
+    Zeroizing::new([ids, more].concat())
+}
+
+/// The ids and as many fillers as are missing to a number of slots.
+fn padded(ids: &[u64], slots: Option<usize>, filler: u64) -> Zeroizing<Vec<u64>> {
+    let size = ids.len().max(slots.unwrap_or(0));
+    let mut all = Zeroizing::new(Vec::with_capacity(size));
+    all.extend_from_slice(ids);
+    all.resize(size, filler);
+    all
 }
 
 /// Removes empty slots. Returns how many rows there were with them.

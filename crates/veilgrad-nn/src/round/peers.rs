@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use veilgrad_mechanism::{Adapted, ClippedSum, SampleTag};
+use zeroize::Zeroizing;
 
 use crate::file::{Arrays, FileError};
 
@@ -16,7 +17,8 @@ pub type PeerError = Box<dyn std::error::Error + Send + Sync>;
 /// # Guarantee
 /// A transport cannot change what is released: partial sums of another round or plan, altered, doubled or uncertified ones
 /// are refused. It is trusted with private values, which only the processes of the job may read: ids of sampled records, and
-/// partial sums without noise. Keys and noise never leave the process that releases.
+/// partial sums without noise. Keys and noise never leave the process that releases. Ids come and go in memory that is wiped; a
+/// transport wipes its own copies, or says that it does not.
 pub trait Peers: Send {
     /// Begins a round: gives every process the public state of the round and its share of the sampled ids, as
     /// [`deal`] says. Returns those of this process. An id is that of one of the `records`, or [`EMPTY_SLOT`].
@@ -26,9 +28,9 @@ pub trait Peers: Send {
     fn scatter(
         &mut self,
         round: SharedRound,
-        ids: Vec<u64>,
+        ids: Zeroizing<Vec<u64>>,
         records: u64,
-    ) -> Result<Vec<u64>, PeerError>;
+    ) -> Result<Zeroizing<Vec<u64>>, PeerError>;
 
     /// Ends a round: adds the partial sums of all other processes to `total`, which has that of this process.
     ///

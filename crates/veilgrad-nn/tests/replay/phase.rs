@@ -36,13 +36,13 @@ impl Case {
         // A round that fails leaves the phase as it was, and its sums in no other round.
         let permit = run.reserve(&event, 1).unwrap().next().unwrap();
         let noise = seeded_noise(&other_plan(), self.seed).unwrap();
-        let failed = phase.round_insecure(permit, &data, noise);
+        let failed = phase.round_insecure(permit, &data, None, noise);
         if failed.is_ok() || phase.to_bytes().unwrap() != start {
             return Err("a round that must fail did not, or changed something".to_owned());
         }
         let permit = run.reserve(&event, 1).unwrap().next().unwrap();
         let noise = seeded_noise(&phase.round_plan().unwrap(), self.seed).unwrap();
-        let released = phase.round_insecure(permit, &data, noise);
+        let released = phase.round_insecure(permit, &data, None, noise);
         Ok((released.map_err(|error| format!("a round failed: {error}"))?, phase))
     }
 }
