@@ -1,5 +1,7 @@
 //! Accounting: pure functions of rounds, computed without the lock of Python.
 
+use std::num::NonZeroU64;
+
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use veilgrad_accounting::profile::Method;
@@ -8,6 +10,7 @@ use veilgrad_accounting::{
 };
 use veilgrad_events::{
     Adjacency, Epsilon, FixedBatch, Folded, Mode, NoiseMultiplier, Rounds, SampleRate, Sampling,
+    TruncatedPoisson,
 };
 
 use crate::error::{Raise, invalid};
@@ -89,6 +92,9 @@ enum Policy {
     Poisson,
     Fixed,
     Shuffle,
+    /// With the largest batch.
+    Truncated(u64),
+    Allocation,
     All,
 }
 
@@ -99,6 +105,8 @@ impl Parameters {
             (Policy::Fixed | Policy::Shuffle, Some(records)) => {
                 (rate * records as f64 * (1.0 + 1e-12)).floor().max(1.0) / records as f64
             }
+            // One over a whole number of rounds.
+            (Policy::Allocation, _) => 1.0 / (1.0 / rate * (1.0 - 1e-12)).ceil().max(1.0),
             _ => rate,
         }
     }
@@ -120,6 +128,18 @@ impl Parameters {
             Policy::Poisson => Sampling::Poisson { rate: SampleRate::new(rate)? },
             Policy::Fixed => Sampling::Fixed(batch()?),
             Policy::Shuffle => Sampling::Shuffle(batch()?),
+            Policy::Truncated(maximum) => {
+                let records = self.records.unwrap_or(1);
+                let policy = TruncatedPoisson::new(SampleRate::new(rate)?, records, maximum);
+                let policy = policy.map_err(|error| Unsupported::new(error.to_string()))?;
+                Sampling::TruncatedPoisson(policy)
+            }
+            Policy::Allocation => {
+                let rounds = (1.0 / rate).round().max(1.0);
+                let rounds = (rounds < 1e18).then_some(rounds as u64).and_then(NonZeroU64::new);
+                let too_long = || Unsupported::new(format!("rate {rate}: an epoch is too long"));
+                Sampling::Allocation { rounds_per_epoch: rounds.ok_or_else(too_long)? }
+            }
         };
         Composition::of([Folded { count, sampling, noise_multiplier }], self.adjacency)
     }
@@ -127,7 +147,7 @@ impl Parameters {
 
 /// Finds the noise multiplier, rate or number of rounds that keeps (epsilon, delta).
 #[pyfunction]
-#[pyo3(signature = (epsilon, delta, find, sampling, rate, records, rounds, noise_multiplier, adjacency, accountant))]
+#[pyo3(signature = (epsilon, delta, find, sampling, maximum, rate, records, rounds, noise_multiplier, adjacency, accountant))]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn calibrate(
     py: Python<'_>,
@@ -135,6 +155,7 @@ pub(crate) fn calibrate(
     delta: f64,
     find: &str,
     sampling: &str,
+    maximum: Option<u64>,
     rate: Option<f64>,
     records: Option<u64>,
     rounds: Option<u64>,
@@ -146,19 +167,33 @@ pub(crate) fn calibrate(
         "poisson" => Policy::Poisson,
         "fixed" => Policy::Fixed,
         "shuffle" => Policy::Shuffle,
+        "truncated" => {
+            let maximum = maximum.ok_or_else(|| invalid("truncated samples need a maximum"))?;
+            Policy::Truncated(maximum)
+        }
+        "allocation" => Policy::Allocation,
         "all" => Policy::All,
         _ => {
-            let all = "'poisson', 'fixed', 'shuffle', 'all'";
+            let all = "'poisson', 'fixed', 'truncated', 'allocation', 'shuffle', 'all'";
             return Err(invalid(format!("sampling {sampling:?} is none of {all}")));
         }
     };
-    if matches!(policy, Policy::Fixed | Policy::Shuffle) && records.is_none() {
-        return Err(invalid("fixed and shuffled batches need records"));
+    let needs_records = matches!(policy, Policy::Fixed | Policy::Shuffle | Policy::Truncated(_));
+    if needs_records && records.is_none() {
+        return Err(invalid("fixed, shuffled and truncated batches need records"));
+    }
+    if maximum.is_some() && !matches!(policy, Policy::Truncated(_)) {
+        return Err(invalid("a maximum is for truncated samples"));
     }
     let adjacency = unit::adjacency(adjacency)?;
     let (epsilon, delta) = (unit::epsilon(epsilon)?, unit::delta(delta)?);
     let accountant: &(dyn Accountant + Send + Sync) = unit::accountant(accountant)?;
-    let rate = if policy == Policy::All { Some(1.0) } else { rate };
+    let rate = match policy {
+        Policy::All => Some(1.0),
+        // An epoch of random allocation has a whole number of rounds.
+        Policy::Allocation => rate.map(|rate| 1.0 / (1.0 / rate).round().max(1.0)),
+        _ => rate,
+    };
     let known = Parameters { policy, records, adjacency, rate, rounds, noise: noise_multiplier };
     let find = find.to_owned();
     let found = interruptible(py, move || -> Result<_, Unsupported> {

@@ -1,11 +1,13 @@
 //! Samplers.
 
+use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use veilgrad_events::{FixedBatch, SampleRate, TruncatedPoisson};
 use veilgrad_mechanism::{
-    AllRecords, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
+    AllRecords, AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler,
+    TruncatedPoissonSampler,
 };
 
 use crate::capability::{Capability, Owner, lock, object};
@@ -61,7 +63,18 @@ impl Sampler {
         wrap(py, Box::new(TruncatedPoissonSampler::new(policy)), text)
     }
 
-    /// Permutes the records once per epoch and takes disjoint batches. Earns no amplification by sampling.
+    /// Puts each record into one of the ``rounds_per_epoch`` rounds of each epoch, uniformly and independently, in secret: once
+    /// per epoch, with amplification. Epochs are charged whole.
+    #[staticmethod]
+    fn allocation(py: Python<'_>, rounds_per_epoch: u64) -> PyResult<Py<Self>> {
+        let rounds = NonZeroU64::new(rounds_per_epoch);
+        let rounds = rounds.ok_or_else(|| invalid("an epoch has at least one round"))?;
+        let text = format!("allocation(rounds_per_epoch={rounds})");
+        wrap(py, Box::new(AllocationSampler::new(rounds)), text)
+    }
+
+    /// Permutes the records once per epoch and takes disjoint batches. Earns no amplification by sampling: ``allocation`` also
+    /// takes every record once per epoch, and does.
     #[staticmethod]
     fn shuffle(py: Python<'_>, records: u64, batch: u64) -> PyResult<Py<Self>> {
         let sampler = ShuffleSampler::new(FixedBatch::new(records, batch).map_err(invalid)?);

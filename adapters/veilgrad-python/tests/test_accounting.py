@@ -176,6 +176,10 @@ def test_adaptive_rounds_have_the_bits_of_the_command(tmp_path, capfd):
         ("--records 1000 --batch 100 --steps 50 --epsilon 2 --sampling fixed --adjacency replace-one",
          dict(records=1000, batch=100, rounds=50, sampling="fixed", adjacency="replace-one"),
          "noise_multiplier"),
+        ("--records 5800 --batch 100 --steps 290 --epsilon 3 --sampling allocation",
+         dict(records=5800, batch=100, rounds=290, sampling="allocation"), "noise_multiplier"),
+        ("--records 6000 --batch 60 --steps 200 --epsilon 2 --sampling truncated --max-batch 100",
+         dict(records=6000, batch=60, rounds=200, sampling="truncated", maximum=100), "noise_multiplier"),
         ("--steps 10 --epsilon 2 --sampling all", dict(rounds=10, sampling="all"), "noise_multiplier"),
         ("--rate 0.01 --steps 500 --epsilon 2 --accountant rdp",
          dict(rate=0.01, rounds=500, accountant="rdp"), "noise_multiplier"),
@@ -190,7 +194,19 @@ def test_calibration_has_the_bits_of_the_command(words, options, key, capfd):
     assert found.guarantee.epsilon == document["epsilon"] <= epsilon
 
 
+def test_an_epoch_of_allocation_costs_what_the_command_says_and_less_than_shuffling():
+    found = veilgrad.epsilon(Round.allocation(58, 0.823, rounds=290), 1e-5)
+    assert found.epsilon == pytest.approx(2.7071, abs=1e-3)
+    shuffled = veilgrad.epsilon(Round.shuffle(5800, 100, 0.823, rounds=290), 1e-5, adjacency="zero-out")
+    assert shuffled.epsilon > 2 * found.epsilon
+    # Nothing is known below the price of an epoch that is only begun.
+    assert veilgrad.epsilon(Round.allocation(58, 0.823, rounds=233), 1e-5).lower is None
+
+
 def test_calibration_says_what_is_missing():
+    for options in (dict(sampling="truncated", records=100), dict(sampling="allocation", maximum=5)):
+        with pytest.raises(ValueError, match="maximum"):
+            veilgrad.calibrate(1.0, 1e-5, rate=0.1, rounds=10, **options)
     with pytest.raises(ValueError, match="leave out one"):
         veilgrad.calibrate(1.0, 1e-5, rate=0.01)
     with pytest.raises(ValueError, match="cannot find"):

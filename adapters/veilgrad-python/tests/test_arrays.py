@@ -15,7 +15,7 @@ PLAN = Plan({"x": D}, [Group("x", "x", 1.0)], NOISE)
 def released(fill):
     with Run() as run:
         (permit,) = run.reserve(PLAN, ALL, 1)
-        with permit.draw(ALL, 1) as sample:
+        with permit.draw(ALL, 1000) as sample:
             total = sample.begin(PLAN)
             fill(total)
             return total.release().vector("x", "float64")

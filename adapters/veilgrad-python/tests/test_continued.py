@@ -16,7 +16,7 @@ def released(add, plan=None):
     plan = plan or Plan(SHAPES, [Group("all", "*", 1.0)], QUIET)
     with Run() as run:
         (permit,) = run.reserve(plan, Sampler.all(), 1)
-        with permit.draw(Sampler.all(), records=1) as sample:
+        with permit.draw(Sampler.all(), records=1000) as sample:
             total = sample.begin(plan)
             add(total)
             return total.release()

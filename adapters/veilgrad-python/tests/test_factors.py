@@ -15,7 +15,7 @@ RNG = np.random.default_rng(18)
 def released(fill, plan=PLAN):
     with Run() as run:
         (permit,) = run.reserve(plan, ALL, 1)
-        with permit.draw(ALL, 1) as sample:
+        with permit.draw(ALL, 1000) as sample:
             total = sample.begin(plan)
             fill(total)
             estimates = total.release()

@@ -18,7 +18,7 @@ from veilgrad import Group, Metric, Plan, Run, Sampler
 ALL = Sampler.all()
 
 
-def released(plan, fill, *, sampler=ALL, records=1, adjacency="add-remove"):
+def released(plan, fill, *, sampler=ALL, records=1000, adjacency="add-remove"):
     """The estimates of one round."""
     with Run(adjacency=adjacency) as run:
         for permit in run.reserve(plan, sampler, 1):
@@ -127,6 +127,7 @@ def test_joint_clipping_scales_back():
         (lambda: Sampler.poisson(0.3), 50, "add-remove"),
         (lambda: Sampler.fixed(50, 10), 50, "replace-one"),
         (lambda: Sampler.truncated(0.3, 50, 12), 50, "replace-one"),
+        (lambda: Sampler.allocation(5), 50, "replace-one"),
         (lambda: Sampler.shuffle(50, 10), 50, "replace-one"),
         (Sampler.all, 50, "add-remove"),
     ],
@@ -146,7 +147,7 @@ def test_every_sampler_draws_what_its_event_says(sampler, records, adjacency):
         policy = event["sampling"]["policy"]
         if policy in ("fixed", "shuffle"):
             assert all(len(ids) == 10 for ids in seen)
-        if policy == "shuffle":
+        if policy in ("allocation", "shuffle"):
             assert sorted(np.concatenate(seen)) == list(range(50))
         if policy == "truncated-poisson":
             assert max(map(len, seen)) <= 12

@@ -203,7 +203,7 @@ def test_two_threads_cannot_use_a_sum_at_once():
     batch = np.zeros((400, 200_000), np.float32)
     with Run() as run:
         (permit,) = run.reserve(plan, Sampler.all(), 1)
-        with permit.draw(Sampler.all(), 1) as sample:
+        with permit.draw(Sampler.all(), 1000) as sample:
             total = sample.begin(plan, threads=1)
             started = threading.Event()
 

@@ -17,7 +17,7 @@ EXPECTED = np.full(D, 0.1)
 def released(fill, plan=PLAN):
     with Run() as run:
         (permit,) = run.reserve(plan, ALL, 1)
-        with permit.draw(ALL, 1) as sample:
+        with permit.draw(ALL, 1000) as sample:
             total = sample.begin(plan)
             fill(total)
             return total.release()

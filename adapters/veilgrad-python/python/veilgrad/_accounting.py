@@ -67,8 +67,14 @@ class Round:
         return cls(sampling, _queries(noise_multiplier), rounds)
 
     @classmethod
+    def allocation(cls, rounds_per_epoch: int, noise_multiplier: float, rounds: int = 1) -> Round:
+        """Each record in one of the rounds of each epoch, uniformly and independently; a begun epoch counts whole."""
+        sampling = {"policy": "allocation", "rounds_per_epoch": rounds_per_epoch}
+        return cls(sampling, _queries(noise_multiplier), rounds)
+
+    @classmethod
     def shuffle(cls, records: int, batch: int, noise_multiplier: float, rounds: int = 1) -> Round:
-        """Disjoint batches of a permutation per epoch."""
+        """Disjoint batches of a permutation per epoch, without amplification: `allocation` has it."""
         sampling = {"policy": "shuffle", "records": records, "batch": batch}
         return cls(sampling, _queries(noise_multiplier), rounds)
 
@@ -155,13 +161,15 @@ def calibrate(
     rounds: int | None = None,
     noise_multiplier: float | None = None,
     find: Literal["noise", "rate", "rounds"] | None = None,
-    sampling: Literal["poisson", "fixed", "shuffle", "all"] = "poisson",
+    sampling: Literal["poisson", "fixed", "truncated", "allocation", "shuffle", "all"] = "poisson",
+    maximum: int | None = None,
     adjacency: Adjacency = "add-remove",
     accountant: Accountant = "best",
 ) -> Calibration:
     """The noise multiplier, rate or number of rounds that keeps (epsilon, delta): what is missing, or what `find` names.
 
-    The answer is on the safe side: accounting for it again never exceeds the target.
+    The answer is on the safe side: accounting for it again never exceeds the target. With `sampling="truncated"`, `maximum` is the
+    largest batch. With `sampling="allocation"` an epoch has one over `rate` rounds, rounded, and a begun epoch counts whole.
 
     >>> found = calibrate(3.0, 1e-5, rate=256 / 60000, rounds=14040)
     >>> found.guarantee.epsilon <= 3.0
@@ -191,6 +199,7 @@ def calibrate(
         delta,
         found,
         sampling,
+        maximum,
         rate,
         records,
         rounds,

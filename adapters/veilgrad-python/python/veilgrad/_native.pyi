@@ -119,6 +119,8 @@ class Sampler(Capability):
     @staticmethod
     def truncated(rate: float, records: int, maximum: int) -> Sampler: ...
     @staticmethod
+    def allocation(rounds_per_epoch: int) -> Sampler: ...
+    @staticmethod
     def shuffle(records: int, batch: int) -> Sampler: ...
     @staticmethod
     def all() -> Sampler: ...
@@ -234,6 +236,7 @@ def calibrate(
     delta: float,
     find: str,
     sampling: str,
+    maximum: int | None,
     rate: float | None,
     records: int | None,
     rounds: int | None,
