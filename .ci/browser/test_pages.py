@@ -187,6 +187,9 @@ class Pages(unittest.TestCase):
         self.assertGreater(self.value("epsilon"), 1.49)
         self.assertIn("noise_multiplier = ", self.one("#toml").text)
         self.assertIn("of 100 that are in it are named", self.text("#words"))
+        for about in ("clip norm", "learning rate"):
+            self.assertIn(about, self.text("#notes-list"))
+            self.assertIn(f"<li><b>{about}</b>: ", (self.here / "plan.html").read_text())
         # Rounds, and the batch.
         for solved, name, card in (("steps", "steps", "rounds (solved)"), ("rate", "batch", "batch, of 60000 records (solved)")):
             given = {field: self.one("#" + field).get_property("value") for field in ("batch", "steps", "noise", "epsilon", "delta")}
@@ -224,6 +227,14 @@ class Pages(unittest.TestCase):
         config = head + planned.replace("[data]", "") + columns + "[privacy]" + privacy + "[train]" + train + "\n" + optimizer
         (self.here / "planned.toml").write_text(config)
         self.assertIn("nothing is wrong", veilgrad("check", self.here / "planned.toml"))
+        self.assertEqual(self.text("#command"), "veilgrad train CONFIG.toml")
+        # A plan that no run has says why, and shows nothing to copy.
+        self.one("#sampling option[value=truncated]").click()
+        self.wait(lambda: "private under add-remove" in self.text("#untrainable"))
+        self.assertFalse(self.one("#trainable").is_displayed())
+        self.one("#adjacency option[value=replace-one]").click()
+        self.wait(lambda: "max_batch = " in self.text("#toml"))
+        self.assertFalse(self.one("#untrainable").is_displayed())
 
     def test_the_keyboard_reaches_and_moves_everything(self):
         self.planner()
@@ -339,8 +350,10 @@ const light = ([r, g, b]) => {
   return 0.2126 * x + 0.7152 * y + 0.0722 * z;
 };
 const found = [];
-for (const e of document.querySelectorAll("p,h1,h2,h3,b,span,small,label,legend,th,td,li,a,figcaption,pre,button")) {
-  const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+for (const e of document.querySelectorAll("p,h1,h2,h3,b,span,small,label,legend,th,td,li,a,figcaption,pre,code,button,input,select")) {
+  // What is in a field is its value, not a text below it.
+  const typed = e.matches("select,input:not([type=range],[type=radio])") ? e.value : "";
+  const own = typed || [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
   if (!own || !e.getClientRects().length || e.className === "skip") continue;
   let behind = e, colour = [0, 0, 0, 0];
   for (; behind; behind = behind.parentElement) {
@@ -348,22 +361,29 @@ for (const e of document.querySelectorAll("p,h1,h2,h3,b,span,small,label,legend,
     if (colour.length < 4 || colour[3] === 1) break;
   }
   const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind ? colour : [255, 255, 255])];
-  found.push([e.textContent.trim().slice(0, 40), (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
+  found.push([(typed || e.textContent.trim()).slice(0, 40), (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
 }
 return found;
 """
 
-# Twenty questions each for noise and for epsilon, one after the other, as the page asks them.
 CARDS = "return Array.from(document.querySelectorAll('#cards span'), (card) => card.innerText)"
 
+# Ten questions each for epsilon, noise, rounds and batch, one after the other, as the page asks them.
 TIMES = """
 const done = arguments[arguments.length - 1];
 (async () => {
   const times = [];
   for (let i = 0; i < 40; i++) {
-    const solved = i % 2 ? "solve=noise&epsilon=" + (0.5 + i / 10) : "solve=epsilon&noise-multiplier=" + (0.8 + i / 20);
+    const [batch, steps] = ["&batch=" + (256 + 64 * i), "&steps=1000"];
+    const [epsilon, noise] = ["&epsilon=" + (0.5 + i / 10), "&noise-multiplier=" + (1 + i / 20)];
+    const asked = [
+      "solve=epsilon" + batch + steps + noise,
+      "solve=noise" + batch + steps + epsilon,
+      "solve=steps" + batch + noise + epsilon,
+      "solve=rate" + steps + noise + epsilon,
+    ][i % 4];
     const start = performance.now();
-    const answer = await fetch("plan?records=60000&batch=" + (256 + 64 * i) + "&steps=1000&delta=1e-5&" + solved);
+    const answer = await fetch("plan?records=60000&delta=1e-5&" + asked);
     const { plan, reason } = await answer.json();
     const time = performance.now() - start;
     times.push({ time, status: answer.status, reason, epsilon: plan.epsilon, noise: plan.noise_multiplier });

@@ -3,6 +3,7 @@
 usage: python compare.py RUNS TABLE...
 
 scikit-learn sees the columns that the configuration declares, standardised, words one-hot, and no noise: it is not private.
+Exits with 1 if a result is not within the limits of limits.py.
 """
 
 import csv
@@ -16,6 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from limits import broken
 
 # Where each table comes from.
 PACKAGES = {
@@ -66,7 +68,7 @@ def main():
     runs, tables = int(sys.argv[1]), sys.argv[2:]
     print(f"| table | records | columns | veilgrad, mean of {runs} runs | each run | scikit-learn | difference |")
     print("|---|---|---|---|---|---|---|")
-    largest = 0.0
+    largest, wrong = 0.0, []
     for table in tables:
         with open(f"{table}.toml", "rb") as file:
             data = tomllib.load(file)["data"]
@@ -74,23 +76,28 @@ def main():
         for run in range(1, runs + 1):
             with open(f"runs/{table}-{run}/report.json") as file:
                 reports.append(json.load(file))
-        largest = max([largest, *(report["epsilon"] for report in reports)])
-        other = baseline(data)
+        epsilons = [report["epsilon"] for report in reports]
+        largest = max([largest, *epsilons])
+        other, points = baseline(data), None
         if "classes" in data:
             found = [report["test_accuracy"] for report in reports]
             mean = statistics.mean(found)
             ours = f"{100 * mean:.2f} %"
             each = ", ".join(f"{100 * value:.2f}" for value in found)
-            theirs, difference = f"{100 * other:.2f} %", f"{100 * (mean - other):+.2f} points"
+            points = 100 * (mean - other)
+            theirs, difference = f"{100 * other:.2f} %", f"{points:+.2f} points"
         else:
             found = [report["test_mean_absolute_error"] for report in reports]
             mean = statistics.mean(found)
             ours, each = f"{mean:.4g}", ", ".join(f"{value:.4g}" for value in found)
             theirs, difference = f"{other:.4g}", f"{100 * (mean / other - 1):+.1f} % error"
         columns, records = len(data["columns"]), data["records"]
+        wrong += broken(table, records, epsilons, points)
         name = f"{table} ({PACKAGES[table]})" if table in PACKAGES else table
         print(f"| {name} | {records} | {columns} | {ours} | {each} | {theirs} | {difference} |")
     print(f"\nThe largest epsilon of a run is {largest:.4f}.")
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 //! `veilgrad account`: epsilon of a ledger or of a rounds file.
 
 use serde_json::json;
-use veilgrad_accounting::claim::{Claim, NoClaim};
+use veilgrad_accounting::claim::{Claim, FALSE_POSITIVE_RATE, NoClaim, allowed_rate, rate_by};
 use veilgrad_accounting::display::claimed_noise_down;
-use veilgrad_accounting::{Guarantee, Tightest, Unsupported, rdp};
+use veilgrad_accounting::{Guarantee, Tightest, Unsupported, rdp, true_positive_rate};
 use veilgrad_events::{Adjacency, Budget, Folded, Mode, Rounds, RoundsFile};
 use veilgrad_ledger::Ledger;
 
 use crate::adjust::Adjusted;
-use crate::answer::{Answer, Outcome, Parameters, rate, sampling_name};
+use crate::answer::{Answer, Outcome, Parameters, Risk, rate, sampling_name};
 use crate::argument::{Account, Accounting, Common};
 use crate::error::Error;
 use crate::output::{print, print_json, table, with_notice};
@@ -122,13 +122,11 @@ fn outcome(
                 && let Some(order) = source.order =>
         {
             let found = rdp::epsilon_on_orders(&composition, delta, &[order]).map_err(text)?;
-            Ok(Outcome::adaptive(Guarantee {
-                epsilon: found.epsilon.get(),
-                epsilon_lower: None,
-                delta: delta.get(),
-                accountant: "rdp",
-                method: None,
-            }))
+            let (epsilon, delta) = (found.epsilon.get(), delta.get());
+            let (accountant, method) = ("rdp", None);
+            let guarantee = Guarantee { epsilon, epsilon_lower: None, delta, accountant, method };
+            let risk = risk(arguments, |fpr| allowed_rate(epsilon, delta, fpr));
+            Ok(Outcome { risk, ..Outcome::adaptive(guarantee) })
         }
         (_, _, Mode::Adaptive) => {
             Err("unsupported: sampling or noise may have been chosen from earlier outputs \
@@ -142,12 +140,23 @@ fn outcome(
                 (None, Some(epsilon)) => Ok(accountant.delta(&composition, epsilon)),
                 (None, None) => Err("neither delta nor epsilon is given".to_owned()),
             };
-            match is_more {
-                true => Ok(Outcome::adjusted(&composition, accountant, guarantee()?)),
-                false => Outcome::new(&composition, guarantee),
-            }
+            let outcome = match is_more {
+                true => Outcome::adjusted(&composition, accountant, guarantee()?),
+                false => Outcome::new(&composition, guarantee)?,
+            };
+            let risk = risk(arguments, |fpr| match is_more {
+                true => rate_by(accountant, &composition, fpr),
+                false => true_positive_rate(&composition, fpr),
+            });
+            Ok(Outcome { risk, ..outcome })
         }),
     }
+}
+
+/// The bound on an attacker at the false positive rate of `--fpr`, if that or a prior is given.
+fn risk(arguments: &Account, rate: impl Fn(f64) -> f64) -> Option<Risk> {
+    let fpr = arguments.fpr.or(arguments.prior.map(|_| FALSE_POSITIVE_RATE))?;
+    Some(Risk { target: None, fpr: Some(fpr), achieved: rate(fpr), prior: arguments.prior })
 }
 
 fn read(arguments: &Account, common: &Common) -> Result<Source, Error> {

@@ -1,7 +1,7 @@
 //! The answer of `plan` and `account`: a table for people, a JSON document for programs.
 
 use serde_json::{Map, Value, json};
-use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
+use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE, posterior};
 use veilgrad_accounting::display::{down, percent, percent_up, up};
 use veilgrad_accounting::profile::Method;
 use veilgrad_accounting::{Accountant, Composition, Guarantee};
@@ -31,13 +31,55 @@ pub(crate) struct Answer {
     pub(crate) show_noise: fn(f64) -> String,
 }
 
+/// What the worst attacker achieves, where that was the target or was asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Risk {
+    /// The largest rate or advantage that was asked for.
+    pub(crate) target: Option<f64>,
+    /// The false positive rate; `None` for an advantage.
+    pub(crate) fpr: Option<f64>,
+    /// An upper bound: the true positive rate at that false positive rate, or the advantage.
+    pub(crate) achieved: f64,
+    /// How likely an attacker takes it to be beforehand that the record is in the data.
+    pub(crate) prior: Option<f64>,
+}
+
+impl Risk {
+    /// How likely an attacker with the prior takes it to be after an accusation, at most.
+    fn posterior(&self) -> Option<f64> {
+        Some(posterior(self.prior?, self.achieved, self.fpr?))
+    }
+
+    fn json(&self) -> Value {
+        let Self { target, fpr, achieved, prior } = self;
+        json!({"target": target, "fpr": fpr, "achieved": achieved, "prior": prior, "posterior": self.posterior()})
+    }
+
+    /// The row of a table: its name and its numbers, rounded up.
+    fn row(&self) -> (&'static str, String) {
+        let achieved = percent_up(self.achieved);
+        let what = match self.fpr {
+            None => format!("advantage at most {achieved}"),
+            Some(fpr) => {
+                format!("true positive rate at most {achieved} at {} false positives", percent(fpr))
+            }
+        };
+        let belief = self.prior.zip(self.posterior()).map_or(String::new(), |(prior, belief)| {
+            format!("; from {} likely to at most {}", percent(prior), percent_up(belief))
+        });
+        ("risk", format!("{what}{belief}"))
+    }
+}
+
 /// A guarantee and what follows from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) guarantee: Guarantee,
     /// The mu of a Gaussian trade-off curve that dominates at every delta, if there is one.
-    mu: Option<f64>,
+    pub(crate) mu: Option<f64>,
     pub(crate) attacker: Attacker,
+    /// A further bound on attackers, if it was asked for.
+    pub(crate) risk: Option<Risk>,
 }
 
 impl Outcome {
@@ -53,7 +95,7 @@ impl Outcome {
             advantage: found.advantage.min(claimed.advantage),
             true_positive_rate: found.true_positive_rate.min(claimed.true_positive_rate),
         };
-        Self { guarantee, mu: None, attacker }
+        Self { guarantee, mu: None, attacker, risk: None }
     }
 
     /// The attacker's bounds are computed beside the guarantee: of thousands of distinct rounds both take seconds.
@@ -66,14 +108,15 @@ impl Outcome {
             let attacker = scope.spawn(|| Attacker::of(composition));
             let guarantee = guarantee()?;
             let allowed = |_| Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
-            Ok(Self { guarantee, mu, attacker: attacker.join().unwrap_or_else(allowed) })
+            let attacker = attacker.join().unwrap_or_else(allowed);
+            Ok(Self { guarantee, mu, attacker, risk: None })
         })
     }
 
     /// For rounds that may have been chosen from earlier outputs, where only (epsilon, delta) is guaranteed.
     pub(crate) fn adaptive(guarantee: Guarantee) -> Self {
         let attacker = Attacker::allowed_by(guarantee.epsilon, guarantee.delta);
-        Self { guarantee, mu: None, attacker }
+        Self { guarantee, mu: None, attacker, risk: None }
     }
 }
 
@@ -150,6 +193,7 @@ impl Answer {
         put("advantage", json!(outcome.map(|o| o.attacker.advantage)));
         let attacker = |Attacker { advantage, true_positive_rate }| json!({"advantage": advantage, "tpr_at_fpr_1e-2": true_positive_rate});
         put("attacker", json!(outcome.map(|o| attacker(o.attacker))));
+        put("risk", json!(outcome.and_then(|o| o.risk).map(|risk| risk.json())));
         put("valid", json!(outcome.is_some()));
         if let Err(reason) = &self.outcome {
             put("reason", json!(reason));
@@ -193,6 +237,7 @@ impl Answer {
                     "advantage at most {advantage}; true positive rate at most {found} at {} false positives",
                     percent(FALSE_POSITIVE_RATE)
                 )));
+                rows.extend(outcome.risk.map(|risk| risk.row()));
             }
             Err(reason) => {
                 rows.push(("epsilon", "unknown".to_owned()));

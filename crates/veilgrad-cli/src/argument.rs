@@ -462,6 +462,13 @@ pub(crate) struct Account {
     /// Give the delta at this epsilon.
     #[arg(long, value_parser = checked::<Epsilon>)]
     pub(crate) epsilon: Option<Epsilon>,
+    /// Also give the true positive rate of an attacker with this false positive rate, at most.
+    #[arg(long, value_name = "F", value_parser = open_probability)]
+    pub(crate) fpr: Option<f64>,
+    /// Also give how likely at most an attacker takes it to be, after an accusation, that the record is in the data, who took it
+    /// for this likely beforehand; at the false positive rate of --fpr, or 0.01.
+    #[arg(long, value_name = "P", value_parser = open_probability)]
+    pub(crate) prior: Option<f64>,
     #[command(flatten)]
     pub(crate) view: View,
 }

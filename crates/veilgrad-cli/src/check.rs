@@ -34,6 +34,7 @@ const DATA: u8 = 5;
 
 pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     let mut source = Source::read(&arguments.config)?;
+    let is_valid = source.problems().is_empty();
     for problem in missing_files(&source) {
         source.add_later(problem, DATA);
     }
@@ -47,10 +48,15 @@ pub(crate) fn run(arguments: &Check, common: &Common) -> Result<(), Error> {
     }
     let (job, cost) = parts::plan(&mut source, &config);
     let readable = Readable::new(&source, &config);
-    let ledger = cost.and_then(|cost| {
-        check_budget(&mut source, &config, &cost, arguments.ledger.as_ref(), common).err()
-    });
-    parts::check_files(&mut source, &config, &readable);
+    let ledger = arguments.ledger.as_ref();
+    let covers =
+        cost.as_ref().map_or(Ok(true), |cost| covers(&mut source, &config, cost, ledger, common));
+    // Training would not open a file before the budget covers the run, and private ones only if it has a plan.
+    if matches!(covers, Ok(true)) {
+        let has_plan = is_valid && job.is_some();
+        parts::check_files(&mut source, &config, &readable, has_plan);
+    }
+    let ledger = covers.err();
     if !source.problems().is_empty() || ledger.is_some() {
         return refuse(&source, ledger, common);
     }
@@ -88,29 +94,29 @@ fn similar_file(file: &Path) -> Option<String> {
     Some(format!("did you mean {name}?"))
 }
 
-/// Adds a problem if the budget of the dataset does not cover the run beside those that are running now, or has other terms.
-/// The ledger is only read.
+/// Whether the budget of the dataset covers the run beside those that are running now. Adds a problem if it does not, or has
+/// other terms. The ledger is only read.
 ///
 /// # Errors
 /// When the ledger cannot be read.
-fn check_budget(
+fn covers(
     source: &mut Source,
     config: &Config,
     cost: &Cost,
     ledger: Option<&Location>,
     common: &Common,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let path = ledger_place::to_read(ledger)?;
     // A ledger that is not there has no budgets yet.
     if !Ledger::exists(&path, &common.options())? {
-        return Ok(());
+        return Ok(true);
     }
     let name = config.dataset();
     let ledger = Ledger::read(&path, common.options())?;
-    let Some(dataset) = ledger.state().datasets().get(&name) else { return Ok(()) };
+    let Some(dataset) = ledger.state().datasets().get(&name) else { return Ok(true) };
     if let Err(error) = job::check_terms(config, cost.delta, &dataset.budget) {
         parts::add(source, error, "data.record");
-        return Ok(());
+        return Ok(false);
     }
     let plan = RunRounds { planned: true, rounds: &cost.rounds, tuning: None };
     if let Err(why) = dataset.covers(&Tightest, &[plan], &ledger.holding(&name)) {
@@ -120,8 +126,9 @@ fn check_budget(
             None => "privacy.noise_multiplier",
         };
         parts::add(source, Error::Ledger(StoreError::BudgetExhausted(why)), key);
+        return Ok(false);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Advice on the settings of a run.

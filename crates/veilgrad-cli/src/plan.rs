@@ -1,9 +1,9 @@
 //! `veilgrad plan`: solves for the missing parameter of a run.
 
+mod configuration;
 pub(crate) mod correlated;
 mod request;
 
-use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use veilgrad_accounting::display::required_noise_up;
 use veilgrad_accounting::{NoiseChoice, Profile, spent};
@@ -248,37 +248,9 @@ impl<'a> Solved<'a> {
             subjects: self.adjusted.subjects(),
             reason: self.answer.outcome.as_ref().err().cloned(),
             table: self.table(),
-            toml: self.toml(),
+            advice: self.advice(),
+            configuration: self.configuration(),
         }
-    }
-
-    /// The part of a configuration for `train` that says the same, if the number of records is known. What was solved for
-    /// is not repeated where `train` computes it.
-    fn toml(&self) -> Option<String> {
-        let Plan { records, delta, epsilon, sampling, view, .. } = self.request.arguments;
-        let (records, steps) = ((*records)?, self.known.steps?);
-        let batch = whole(self.known.batch(Some(records))?);
-        // A configuration has the epsilon of one record.
-        let epsilon = epsilon.filter(|_| self.adjusted.group.get() == 1);
-        let promise = match (self.solve, epsilon, self.known.noise) {
-            (Solve::Epsilon, _, Some(noise)) | (_, None, Some(noise)) => {
-                format!("noise_multiplier = {noise:?}")
-            }
-            (_, Some(epsilon), _) => format!("epsilon = {:?}", epsilon.get()),
-            _ => return None,
-        };
-        let sampling = match sampling {
-            // Every record in every round.
-            Sampler::All => Sampler::Poisson,
-            other => *other,
-        };
-        let sampling = sampling.to_possible_value()?.get_name().to_owned();
-        Some(format!(
-            "[data]\nrecords = {records}\n\n[privacy]\n{promise}\ndelta = {:?}\nsampling = \"{sampling}\"\n\
-             expected_batch = {batch:?}\nadjacency = \"{}\"\n\n[train]\nrounds = {steps}\n",
-            delta.get(),
-            view.adjacency().name()
-        ))
     }
 }
 

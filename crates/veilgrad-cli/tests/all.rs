@@ -9,6 +9,7 @@ mod command;
 mod common;
 mod compare;
 mod correlated;
+mod effects;
 mod evaluate;
 mod export;
 mod federated;

@@ -222,9 +222,14 @@ fn all_parts_of_a_run_are_checked_beside_a_mistyped_key() {
     has(&found, "train.optimizer.momentun", "has no key `momentun`");
     has(&found, "model.layers[2]", "takes an image");
     has(&found, "privacy.epsilon", "no noise multiplier");
+    has(&found, "data.label", "test.csv: has no column \"class\"");
+    // Private files are not opened for a run without a plan.
+    assert_eq!(found.len(), 4, "{found:#?}");
+    std::fs::write(&path, &text).unwrap();
+    let found = located(&[&path], 5);
     has(&found, "data.columns[2].name", "has no column \"y\"; has no column \"word\"");
     has(&found, "data.label", "test.csv: has no column \"class\"");
-    assert_eq!(found.len(), 5, "{found:#?}");
+    assert_eq!(found.len(), 2, "{found:#?}");
     // What needs a model, and a budget.
     ok(&["budget", "create", "toy", "--epsilon", "1", "--delta", "1e-5", "--ledger", &ledger]);
     let groups = "expected_batch = 100\n[[privacy.groups]]\nvectors = [\"*\"]\nclip = 1.0\n\
@@ -243,9 +248,8 @@ fn all_parts_of_a_run_are_checked_beside_a_mistyped_key() {
     has(&found, "model.frozen", "'none' matches no parameter");
     has(&found, "privacy.groups[2].vectors", "'nowhere.*'");
     has(&found, "privacy.epsilon", "nothing was charged");
-    has(&found, "data.columns[2].name", "data.csv: has no column \"y\"");
-    has(&found, "data.label", "test.csv: has no column \"class\"");
-    assert_eq!(found.len(), 7, "{found:#?}");
+    // No file is opened for a run that the budget does not cover.
+    assert_eq!(found.len(), 5, "{found:#?}");
     // A part that depends on a wrong value is left out.
     std::fs::write(&path, text.replace("delta = 1e-5", "delta = 2")).unwrap();
     let found = located(&[&path, "--ledger", &ledger], 2);
@@ -287,6 +291,56 @@ fn rows_are_shown_after_the_budget_is_spent() {
     refused(&["check", &path, "--ledger", &ledger], 3, "nothing was charged");
     let shown = ok(&["check", &path, "--ledger", &ledger, "--show-rows"]);
     assert!(shown.contains("row 1, column word: is none of the declared categories"), "{shown}");
+}
+
+/// Everything that `check` says and writes with a number of rows, for a sampling and more keys of `[privacy]`.
+fn said_of(
+    directory: &Directory,
+    rows: u32,
+    sampling: &str,
+    more: &str,
+) -> (Option<i32>, Vec<u8>, Vec<u8>) {
+    table(&directory.file("data.csv"), rows);
+    let path = config(directory, 4, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let sampled = format!("expected_batch = 100\nsampling = {sampling:?}\n{more}");
+    std::fs::write(&path, text.replace("expected_batch = 100", &sampled)).unwrap();
+    let output = veilgrad(&["check", &path, "--json"]);
+    (output.status.code(), output.stdout, output.stderr)
+}
+
+#[test]
+fn the_number_of_records_does_not_show_where_it_is_private() {
+    let directory = Directory::new("check-count");
+    for sampling in ["poisson", "allocation", "truncated", "fixed", "shuffle"] {
+        let [fewer, declared, more] =
+            [399, 400, 401].map(|rows| said_of(&directory, rows, sampling, ""));
+        assert!(fewer == declared && declared == more, "{sampling}");
+        // What needs a public number is refused as such.
+        let is_drawn_without = ["poisson", "allocation"].contains(&sampling);
+        assert_eq!(declared.0, Some(if is_drawn_without { 0 } else { 2 }), "{sampling}");
+        let why = "which is private under add-remove";
+        let says_why = String::from_utf8(declared.2).unwrap().contains(why);
+        assert_eq!(says_why, !is_drawn_without, "{sampling}");
+        // A number that is public must be as declared.
+        let replace = "adjacency = \"replace-one\"\n";
+        assert_eq!(said_of(&directory, 400, sampling, replace).0, Some(0), "{sampling}");
+        let code = if is_drawn_without { 0 } else { 5 };
+        assert_eq!(said_of(&directory, 401, sampling, replace).0, Some(code), "{sampling}");
+    }
+}
+
+/// The answer would be that of `train`, which ends, and can be repeated for free.
+#[test]
+fn whether_a_test_set_has_the_private_examples_is_not_answered() {
+    let directory = Directory::new("check-same");
+    table(&directory.file("data.csv"), 400);
+    let path = config(&directory, 5, "");
+    let before = ok(&["check", &path]);
+    table(&directory.file("test.csv"), 400);
+    assert_eq!(ok(&["check", &path]), before);
+    let what = "has the examples of [data] train";
+    refused(&["train", &path, "--out", &directory.file("out")], 2, what);
 }
 
 /// Their data is fetched by a script; all else is as it should be.

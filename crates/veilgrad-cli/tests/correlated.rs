@@ -25,7 +25,7 @@ fn read(text: &str) -> Value {
 }
 
 /// The lines of the charged rounds of every run.
-fn charged(ledger: &str) -> Vec<Vec<Value>> {
+pub(crate) fn charged(ledger: &str) -> Vec<Vec<Value>> {
     let mut runs = vec![Vec::new()];
     for line in ok(&["ledger", "export", ledger, "--format", "rounds"]).lines().map(read) {
         if line["run"].is_u64() {
@@ -39,7 +39,7 @@ fn charged(ledger: &str) -> Vec<Vec<Value>> {
     runs
 }
 
-fn epsilon_of(file: &str) -> f64 {
+pub(crate) fn epsilon_of(file: &str) -> f64 {
     let account = read(&ok(&["account", file, "--delta", "1e-5", "--json"]));
     account["epsilon"].as_f64().unwrap()
 }

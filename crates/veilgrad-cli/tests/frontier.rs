@@ -77,6 +77,41 @@ fn a_belief_that_may_rise_from_prior_to_posterior_limits_the_true_positive_rate(
     let same = plan(&format!("{base} --tpr 0.06 --fpr 0.01"));
     let (noise, expected) = (number(&found["noise_multiplier"]), number(&same["noise_multiplier"]));
     assert!((noise / expected - 1.0).abs() < 1e-3, "{noise} {expected}");
+    // What is achieved is in the answer, beside the target, and is what `account` says of the same rounds.
+    for (risk, prior) in [(&found["risk"], Some(0.1)), (&same["risk"], None)] {
+        let (target, achieved) = (number(&risk["target"]), number(&risk["achieved"]));
+        assert!((target - 0.06).abs() < 1e-12 && achieved <= target && achieved > 0.0599, "{risk}");
+        assert_eq!((number(&risk["fpr"]), risk["prior"].as_f64()), (0.01, prior));
+        assert_eq!(risk["posterior"].is_null(), prior.is_none());
+    }
+    let belief = number(&found["risk"]["posterior"]);
+    assert!(belief <= 0.4 && belief > 0.399, "{belief}");
+    let line = |noise: f64| {
+        let query = format!(r#"[{{"group":"g","clip":1.0,"noise":{noise}}}]"#);
+        let sampling = r#"{"policy":"poisson","rate":0.01}"#;
+        format!("{{\"rounds\":1000,\"sampling\":{sampling},\"queries\":{query}}}\n")
+    };
+    let read = account(&line(noise), &["--delta", "1e-5", "--prior", "0.1"]);
+    let (risk, expected) = (&read["risk"], &found["risk"]);
+    assert!(risk["target"].is_null(), "{risk}");
+    for key in ["fpr", "achieved", "prior", "posterior"] {
+        assert!((number(&risk[key]) / number(&expected[key]) - 1.0).abs() < 1e-6, "{key}: {risk}");
+    }
+    let wider = account(&line(noise), &["--delta", "1e-5", "--fpr", "0.1"]);
+    let rate = number(&wider["risk"]["achieved"]);
+    assert!(rate > 0.1 && rate < 0.6 && number(&wider["risk"]["fpr"]) == 0.1, "{wider}");
+    assert!(wider["risk"]["posterior"].is_null());
+    // Of a choice among runs as well, where it is higher.
+    let tuned = ["--delta", "1e-5", "--fpr", "0.1", "--tuning-mean-runs", "3"];
+    let tuned = account(&line(noise), &tuned);
+    assert!(number(&tuned["risk"]["achieved"]) > rate, "{tuned}");
+    assert!(account(&line(noise), &["--delta", "1e-5"])["risk"].is_null());
+    let advantage = plan(&format!("{base} --advantage 0.2"));
+    let risk = &advantage["risk"];
+    assert!(
+        risk["fpr"].is_null() && number(&risk["achieved"]) <= number(&risk["target"]),
+        "{risk}"
+    );
     for wrong in [
         "--prior 0.4 --posterior 0.1",
         "--posterior 0.4",

@@ -441,30 +441,51 @@ fn a_run_without_budget_does_not_open_the_data() {
     table(&place.file("data.csv"), 400);
     table(&place.file("test.csv"), 100);
     std::fs::write(place.file("config.toml"), CONFIG).unwrap();
-    let traced = |out: &str| {
-        let log = place.file(&format!("{out}.log"));
+    let traced = |name: &str, arguments: &str| {
+        let log = place.file(&format!("{name}.log"));
         let status = Command::new("strace")
             .args(["-f", "-e", "trace=file", "-o", &log, env!("CARGO_BIN_EXE_veilgrad")])
-            .args(["train", "config.toml", "--ledger", "budget.db", "--out", out])
+            .args(arguments.split_whitespace())
             .current_dir(&place.0)
             .output();
         let log = std::fs::read_to_string(&log).unwrap_or_default();
         // Without strace, or the right to trace, the test is skipped.
         status.ok().filter(|_| log.contains("execve(")).map(|output| (output, log))
     };
-    let Some((first, log)) = traced("first") else {
+    let train = "train config.toml --ledger budget.db --out";
+    let Some((first, log)) = traced("first", &format!("{train} first")) else {
         assert!(std::env::var_os("CI").is_none(), "strace is missing");
         return;
     };
     assert_eq!(first.status.code(), Some(0), "{}", String::from_utf8_lossy(&first.stderr));
     assert!(log.contains("\"data.csv\"") && log.contains("\"test.csv\""));
     // The budget was for exactly these rounds.
-    let (second, log) = traced("second").unwrap();
-    assert_eq!(second.status.code(), Some(3), "{}", String::from_utf8_lossy(&second.stderr));
-    assert!(log.contains("budget.db") && log.contains("\"config.toml\""));
     // Metadata of the files may be read, to see that they exist and differ.
-    let opened = |name: &str| log.lines().any(|line| line.contains("open") && line.contains(name));
-    assert!(opened("config.toml") && !opened("data.csv") && !opened("test.csv"), "{log}");
+    let opened = |log: &str, name: &str| {
+        log.lines().any(|line| line.contains("open") && line.contains(name))
+    };
+    std::fs::write(place.file("broken.db"), "not a ledger").unwrap();
+    let mistyped = CONFIG.replace("delta", "delto");
+    std::fs::write(place.file("mistyped.toml"), mistyped).unwrap();
+    let check = "check config.toml --ledger budget.db";
+    for (name, arguments, code) in [
+        ("second", &*format!("{train} second"), 3),
+        ("spent", check, 3),
+        ("broken", "check config.toml --ledger broken.db", 4),
+        ("mistyped", "check mistyped.toml --ledger none.db", 2),
+    ] {
+        let (output, log) = traced(name, arguments).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{name}: {error}");
+        assert!(opened(&log, ".toml"), "{name}: {log}");
+        assert!(!opened(&log, "data.csv"), "{name}: {log}");
+        // Public files are opened beside mistakes in the configuration, to name all problems at once.
+        assert_eq!(opened(&log, "test.csv"), name == "mistyped", "{name}: {log}");
+    }
+    // A run that would be done is checked with its data.
+    let (good, log) = traced("good", "check config.toml --ledger none.db").unwrap();
+    assert_eq!(good.status.code(), Some(0), "{}", String::from_utf8_lossy(&good.stderr));
+    assert!(opened(&log, "data.csv") && opened(&log, "test.csv"));
 }
 
 #[test]

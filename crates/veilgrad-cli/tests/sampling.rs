@@ -5,12 +5,16 @@
 
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
-use crate::common::{Directory, ok};
-use serde_json::Value;
+use crate::common::{Directory, command, config, ok, table};
+use crate::correlated::{charged, epsilon_of};
+use serde_json::{Value, json};
 use veilgrad_cli::Trained;
 use veilgrad_events::{FixedBatch, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_ledger::{Ledger, Options};
+use veilgrad_nn::UnverifiedCheckpoint;
 
 const LEARNING_RATE: f32 = 1e-3;
 
@@ -123,7 +127,7 @@ fn an_allocated_epoch_takes_every_record_once_and_is_charged_as_one() {
 #[test]
 fn truncated_samples_are_drawn_and_charged_so() {
     let (file, declared, batch, rounds) = (60, 60, 10, 6);
-    let (noise, sampling, adjacency) = (0.01, "truncated", "replace-one");
+    let (noise, sampling, adjacency) = (0.1, "truncated", "replace-one");
     let setting = Setting { file, declared, batch, rounds, noise, sampling, adjacency };
     let Outcome { uses, planned, charged, report } = train("truncated", &setting);
     let rate = SampleRate::new(10.0 / 60.0).unwrap();
@@ -147,4 +151,54 @@ fn batches_of_a_fixed_size_are_drawn_afresh_and_charged_so() {
     // As many as six batches have; and by chance not once in 10^20 runs every record the same number of times.
     assert_eq!(uses.iter().map(|uses| uses.round()).sum::<f32>(), 60.0, "{uses:?}");
     assert!(uses.iter().any(|uses| uses.round() != 1.0), "{uses:?}");
+}
+
+/// A run that is killed within an epoch: who is in which of its rounds is forgotten, so the rest of the epoch never takes place. The
+/// resumed run begins an epoch of its own, and both are paid for as whole ones.
+#[test]
+fn an_epoch_in_which_a_run_is_killed_is_paid_for_as_a_whole_one() {
+    let length = 40;
+    let directory = Directory::new("allocation-killed");
+    table(&directory.file("data.csv"), 400);
+    let path = config(&directory, 50 * length, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text
+        .replace("epsilon = 2.0", "noise_multiplier = 2.0\nsampling = \"allocation\"")
+        .replace("expected_batch = 100", "expected_batch = 10");
+    std::fs::write(&path, text).unwrap();
+    let (out, ledger) = (directory.file("out"), directory.file("ledger.db"));
+    let budget = ["budget", "create", "toy", "--epsilon", "100", "--delta", "1e-5", "--ledger"];
+    ok(&[&budget[..], &[&ledger]].concat());
+    let words = ["train", &path, "--out", &out, "--ledger", &ledger, "-q"];
+    let checkpoint = Path::new(&out).join("checkpoint.safetensors");
+    let saved =
+        || UnverifiedCheckpoint::read(&checkpoint).and_then(|found| found.round()).unwrap_or(0);
+    let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Early in an epoch, and not the first one.
+    while saved() < length || saved() % length > length / 4 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ok(&[&words[..], &["--resume"]].concat());
+    ok(&["ledger", "verify", &ledger]);
+    let runs = charged(&ledger);
+    let rounds = |run: &Vec<Value>| run.iter().map(|line| line["rounds"].as_u64().unwrap()).sum();
+    let rounds: Vec<u64> = runs.iter().map(rounds).collect();
+    assert_eq!(rounds.len(), 2, "{rounds:?}");
+    let epochs: u64 = rounds.iter().map(|rounds| rounds.div_ceil(length)).sum();
+    assert!(epochs > 50, "{rounds:?}");
+    let mut whole = runs[0][0].clone();
+    assert_eq!(whole["sampling"], json!({ "policy": "allocation", "rounds_per_epoch": length }));
+    whole["rounds"] = json!(epochs * length);
+    let query = whole["queries"][0].as_object_mut().unwrap();
+    for key in ["dimension", "s_int", "k"] {
+        query.remove(key);
+    }
+    let file = directory.file("epochs.jsonl");
+    std::fs::write(&file, format!("{{\"mode\": \"planned\"}}\n{whole}\n")).unwrap();
+    let (found, expected) = (epsilon_of(&ledger), epsilon_of(&file));
+    // The query without integers has its noise rounded down.
+    assert!(found <= expected && found > expected * (1.0 - 1e-9), "{found} {expected}");
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::problem::Problem;
 use crate::train::check::{Source, named_key};
 use crate::train::config::{Config, Record};
-use crate::train::data::{self, Process, Public};
+use crate::train::data::{self, Process};
 use crate::train::job::{self, Job};
 use crate::train::{build, start};
 
@@ -181,26 +181,23 @@ impl Readable {
     }
 }
 
-/// Adds what is wrong with each of these files, and says if a public one has the private examples. Messages are those of
-/// `train`.
-pub(super) fn check_files(source: &mut Source, config: &Config, readable: &Readable) {
-    let train = readable.train.then(|| data::private(config, Process::ALONE)).transpose();
-    let test = if readable.test { data::test(config) } else { Ok(None) };
-    let calibration = if readable.calibration { data::calibration(config) } else { Ok(None) };
-    match (train, test, calibration) {
-        (Ok(train), Ok(test), Ok(calibration)) => {
-            let Some(train) = train else { return };
-            if let Err(error) = data::check_apart(&train, &Public { test, calibration }, config) {
-                add(source, error, "data.test");
-            }
-        }
-        (train, test, calibration) => {
-            let errors = [train.err(), test.err(), calibration.err()];
-            for error in errors.into_iter().flatten() {
-                let key = file_key(config, &error);
-                add(source, error, &key);
-            }
-        }
+/// Adds what is wrong with each of these files; with private ones only if the run has a plan. Messages are those of `train`.
+///
+/// # Guarantee
+/// Nothing that is said about private files depends on the values of a record, or on their number where it is private. They are
+/// not compared with public files: whoever can run `check` could repeat that for free.
+pub(super) fn check_files(
+    source: &mut Source,
+    config: &Config,
+    readable: &Readable,
+    has_plan: bool,
+) {
+    let train = (readable.train && has_plan).then(|| data::private(config, Process::ALONE).err());
+    let test = readable.test.then(|| data::test(config).err());
+    let calibration = readable.calibration.then(|| data::calibration(config).err());
+    for error in [train, test, calibration].into_iter().flatten().flatten() {
+        let key = file_key(config, &error);
+        add(source, error, &key);
     }
 }
 

@@ -11,7 +11,7 @@ use veilgrad_events::{
 };
 
 use crate::adjust::Adjusted;
-use crate::answer::Outcome;
+use crate::answer::{Outcome, Risk};
 use crate::argument::{Plan, Sampler, Solve};
 use crate::error::Error;
 
@@ -346,7 +346,13 @@ impl<'a> Request<'a> {
             Some((_, true)) => Outcome::adjusted(&composition, accountant, guarantee()?),
             _ => Outcome::new(&composition, guarantee)?,
         };
-        Ok((known, outcome))
+        let risk = self.risk.map(|risk| Risk {
+            target: Some(risk.limit()),
+            fpr: risk.false_positive_rate(),
+            achieved: risk.risk(&composition),
+            prior: self.arguments.prior,
+        });
+        Ok((known, Outcome { risk, ..outcome }))
     }
 
     /// Why not even one round keeps the target.

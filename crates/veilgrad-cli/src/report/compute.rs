@@ -115,10 +115,13 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
     });
     let expected_batch = declared_batch.or_else(|| Some(whole(rate? * records? as f64)));
     let all_groups = all_groups(&rounds, &last.round, count);
-    let metric = |(name, values): &(String, Vec<f64>)| Metric {
-        name: name.clone(),
-        values: values.clone(),
-        standard_error: standard_error(&all_groups, name, declared_batch),
+    let tuning = tuned(dataset, facts);
+    // Without a public test set a tuning chooses by the private estimates of accuracy.
+    let has_test = facts.test_accuracy.or(facts.test_mean_absolute_error).is_some();
+    let metric = |(name, values): &(String, Vec<f64>)| {
+        let selected = tuning.is_some() && !has_test && name == "accuracy";
+        let error = standard_error(&all_groups, name, declared_batch).filter(|_| !selected);
+        Metric { name: name.clone(), values: values.clone(), standard_error: error, selected }
     };
     let metrics = facts.metrics.iter().map(metric).collect();
     Ok(Report {
@@ -173,7 +176,7 @@ pub(crate) fn of_run(facts: &Facts<'_>) -> Result<Report, Error> {
         configuration_sha256: facts.configuration.as_ref().map(|value| sha256(value.to_string())),
         configuration: facts.configuration.clone(),
         audit: facts.audit.map(Audit::from),
-        tuning: tuned(dataset, facts),
+        tuning,
         statement,
         curves: curves.map_err(Error::failure)?,
     })

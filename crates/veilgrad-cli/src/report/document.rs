@@ -154,6 +154,9 @@ pub(crate) struct Metric {
     /// The standard deviation of each value: of the noise and, for averages, of the choice of the sample, at most.
     #[serde(default)]
     pub(crate) standard_error: Option<f64>,
+    /// Whether a tuning chose its run by this metric.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) selected: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

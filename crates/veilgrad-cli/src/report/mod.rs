@@ -32,12 +32,16 @@ pub(crate) fn finish(report: &Report, out: &Path, common: &Common) -> Result<(),
         return report.claimed();
     }
     let mut text = String::new();
+    let selected = match report.tuning.is_some() {
+        true => format!(" ({})", section::SELECTED),
+        false => String::new(),
+    };
     if let Some(accuracy) = report.test_accuracy {
-        text.push_str(&format!("test accuracy     {}\n", percent(accuracy)));
+        text.push_str(&format!("test accuracy     {}{selected}\n", percent(accuracy)));
     }
     if let Some(error) = report.test_mean_absolute_error {
         text.push_str(&format!(
-            "test mean error   {} (mean absolute error)\n",
+            "test mean error   {} (mean absolute error){selected}\n",
             significant(error, 6)
         ));
     }

@@ -9,7 +9,8 @@ use super::chart::{Line, Scale, bars, escape};
 use super::document::{Attacker, Audit, Correlated, Curves, Group, Report};
 use super::layout::{document, figure, numbers};
 use super::section::{
-    attacker_section, configuration_section, estimate, estimates_section, records_of, run_section,
+    SELECTED, attacker_section, configuration_section, estimate, estimates_section, records_of,
+    run_section,
 };
 use crate::output::significant;
 
@@ -120,12 +121,14 @@ fn cards(report: &Report) -> Vec<(String, String)> {
         (report.shown_epsilon(), delta),
         (claimed_noise_down(report.noise_multiplier), "noise multiplier".to_owned()),
     ];
+    // A tuning with a public test set chose by what the set says.
+    let selected = if report.tuning.is_some() { format!(" ({SELECTED})") } else { String::new() };
     if let Some(accuracy) = report.test_accuracy {
-        let name = "accuracy on the public test set".to_owned();
+        let name = format!("accuracy on the public test set{selected}");
         cards.push((percent(accuracy), name));
     }
     if let Some(error) = report.test_mean_absolute_error {
-        let name = "mean absolute error on the public test set".to_owned();
+        let name = format!("mean absolute error on the public test set{selected}");
         cards.push((significant(error, 6), name));
     }
     if let Some(temperature) = report.temperature {

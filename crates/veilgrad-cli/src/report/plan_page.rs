@@ -10,6 +10,7 @@ use super::document::Curves;
 use super::layout::{document, facts, numbers};
 use super::page::privacy_figures;
 use super::section::{attacker_section, attacker_words};
+use crate::advice::Note;
 
 /// A solved plan, for people. Numbers that are text are rounded to the safe side.
 pub(crate) struct PlanPage {
@@ -31,8 +32,17 @@ pub(crate) struct PlanPage {
     pub(crate) reason: Option<String>,
     /// All values as `plan` prints them.
     pub(crate) table: String,
-    /// The part of a configuration that says the same.
-    pub(crate) toml: Option<String>,
+    /// Advice on the settings.
+    pub(crate) advice: Vec<Note>,
+    /// The configuration that says the same, or why there is none.
+    pub(crate) configuration: Option<Result<Configuration, String>>,
+}
+
+/// The part of a configuration that says the same as a plan, to be copied.
+pub(crate) struct Configuration {
+    pub(crate) toml: String,
+    /// The command that does what the plan is for.
+    pub(crate) command: String,
 }
 
 impl PlanPage {
@@ -73,11 +83,11 @@ impl PlanPage {
     }
 }
 
-/// The page: values, attacker, curves, advice on other batch sizes and on correlated noise, and a configuration.
+/// The page: values, attacker, curves, advice on other batch sizes, on correlated noise and on the settings, and a configuration.
 pub(crate) fn plan_page(
     plan: &PlanPage,
     curves: &Curves,
-    advice: &[[String; 3]],
+    batches: &[[String; 3]],
     correlated: &str,
 ) -> String {
     let mut body = "<h1>Privacy plan</h1>\n<p class=\"lead\">A plan promises nothing yet: the report of a run says what \
@@ -96,13 +106,13 @@ pub(crate) fn plan_page(
         attacker_section(&mut body, attacker, &plan.subjects);
     }
     privacy_figures(&mut body, curves, plan.delta);
-    if advice.len() > 1 {
+    if batches.len() > 1 {
         body.push_str(
             "<h2>Other batch sizes</h2>\n<p>With the same number of rounds, a larger batch has less noise in the \
              average.</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">batch</th>\
              <th class=\"n\">noise multiplier</th><th class=\"n\">noise / batch</th></tr></thead>\n",
         );
-        for [batch, noise, ratio] in advice {
+        for [batch, noise, ratio] in batches {
             let _ = writeln!(
                 body,
                 "<tr><td class=\"n\">{batch}</td><td class=\"n\">{noise}</td><td class=\"n\">{ratio}</td></tr>"
@@ -114,13 +124,24 @@ pub(crate) fn plan_page(
         let text = escape(correlated);
         let _ = write!(body, "<h2>Correlated noise</h2>\n<p>{text}</p>\n");
     }
-    if let Some(toml) = &plan.toml {
-        let toml = escape(toml);
-        let _ = write!(
-            body,
-            "<h2>For a configuration</h2>\n<pre><code>{toml}</code></pre>\n<p>Train with it: \
-             <code>veilgrad train CONFIG.toml</code>.</p>\n"
-        );
+    if !plan.advice.is_empty() {
+        body.push_str("<h2>Advice</h2>\n<ul>\n");
+        for Note { about, text } in &plan.advice {
+            let _ = writeln!(body, "<li><b>{about}</b>: {}</li>", escape(text));
+        }
+        body.push_str("</ul>\n");
+    }
+    if let Some(configuration) = &plan.configuration {
+        body.push_str("<h2>For a configuration</h2>\n");
+        let _ = match configuration {
+            Ok(Configuration { toml, command }) => writeln!(
+                body,
+                "<pre><code>{}</code></pre>\n<p>Run it: <code>{}</code>.</p>",
+                escape(toml),
+                escape(command)
+            ),
+            Err(why) => writeln!(body, "<p>There is none: {}.</p>", escape(why)),
+        };
     }
     body.push_str("<h2>All values</h2>\n");
     let rows: Vec<(&str, String)> = plan

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use veilgrad_accounting::claim::Attacker;
+use veilgrad_accounting::claim::{Attacker, FALSE_POSITIVE_RATE};
 use veilgrad_accounting::display::{percent, percent_up};
 
 use super::chart::{bars_with_errors, escape};
@@ -13,8 +13,13 @@ use super::layout::{facts, figure};
 /// Standard deviations on either side of a private estimate: about 95 % of estimates are that near.
 const DEVIATIONS: f64 = 2.0;
 
+/// How likely an attacker takes it to be beforehand that a record is in the data, for the sentence about beliefs.
+const PRIOR: f64 = 0.1;
+/// What is said of a number by which a tuning chose its run.
+pub(crate) const SELECTED: &str = "chosen as the best of several runs: optimistic";
+
 /// What an attack on one record can achieve, one sentence per number. Every number is rounded up.
-pub(crate) fn attacker_words(attacker: &Attacker, records: &str) -> [String; 3] {
+pub(crate) fn attacker_words(attacker: &Attacker, records: &str) -> [String; 4] {
     let found = (100.0 * attacker.true_positive_rate).ceil().min(100.0);
     let right = (0.5 + 0.5 * attacker.advantage).next_up().min(1.0);
     [
@@ -28,6 +33,13 @@ pub(crate) fn attacker_words(attacker: &Attacker, records: &str) -> [String; 3] 
              guessing is right in {}.",
             percent_up(right),
             percent(0.5)
+        ),
+        format!(
+            "Whoever took it for {} likely that a record is in the data takes it for at most {} likely after naming it, if \
+             {} of {records} that are not in the data are named as well.",
+            percent(PRIOR),
+            percent_up(attacker.posterior(PRIOR)),
+            percent(FALSE_POSITIVE_RATE)
         ),
         format!("That is {}.", attacker.protection().phrase()),
     ]
@@ -94,6 +106,7 @@ pub(super) fn estimate(metric: &Metric, value: f64) -> String {
     };
     match error {
         Some(error) => format!("{} ± {}", shown(value), shown(error)),
+        None if metric.selected => format!("{} ({SELECTED})", shown(value)),
         None => shown(value),
     }
 }
@@ -104,10 +117,21 @@ pub(super) fn estimates_section(body: &mut String, report: &Report) {
         return;
     }
     body.push_str(
-        "<h2>Private estimates</h2>\n<p>Measured on the sample of the last round, with noise. The value after ± is two \
-         standard deviations of the noise and, for averages, of the choice of the sample: about 95 of 100 such \
-         estimates are that near to the true value.</p>\n",
+        "<h2>Private estimates</h2>\n<p>Measured on the sample of the last round, with noise.",
     );
+    if report.metrics.iter().any(|metric| !metric.selected) {
+        body.push_str(
+            " The value after ± is two standard deviations of the noise and, for averages, of the choice of the sample: \
+             about 95 of 100 such estimates are that near to the true value.",
+        );
+    }
+    if report.metrics.iter().any(|metric| metric.selected) {
+        body.push_str(
+            " The run was chosen because this number was high in it, so that the noise is more likely to have raised it \
+             than to have lowered it: no error is given.",
+        );
+    }
+    body.push_str("</p>\n");
     let names = report.configuration.as_ref().and_then(|all| all.pointer("/data/classes"));
     let class =
         |place: usize| match names.and_then(|names| names.get(place)).and_then(Value::as_str) {
@@ -181,7 +205,9 @@ mod tests {
     #[test]
     fn the_attackers_numbers_are_rounded_up_in_plain_words() {
         let attacker = Attacker { advantage: 0.3001, true_positive_rate: 0.0701 };
-        let [found, right, grade] = attacker_words(&attacker, "users");
+        let [found, right, belief, grade] = attacker_words(&attacker, "users");
+        // 0.1 * 0.0701 / (0.1 * 0.0701 + 0.9 * 0.01) = 43.785 %.
+        assert!(belief.contains("10.00 % likely") && belief.contains("43.79 % likely"), "{belief}");
         assert!(
             found.contains("1 of 100 users that are not in it")
                 && found.contains("at most 8 of 100")
@@ -189,7 +215,7 @@ mod tests {
         assert!(right.contains("more than 65.01 %") && right.contains("50.00 %"), "{right}");
         assert_eq!(grade, "That is strong protection.");
         let all = Attacker { advantage: 1.0, true_positive_rate: 1.0 };
-        let [found, right, _] = attacker_words(&all, "records");
+        let [found, right, ..] = attacker_words(&all, "records");
         assert!(found.contains("at most 100 of 100") && right.contains("more than 100.00 %"));
     }
 
@@ -199,7 +225,10 @@ mod tests {
             name: name.to_owned(),
             values: vec![0.9],
             standard_error: error,
+            selected: false,
         };
+        let selected = Metric { selected: true, ..metric("accuracy", None) };
+        assert_eq!(estimate(&selected, 0.9), format!("90.00 % ({SELECTED})"));
         assert_eq!(estimate(&metric("accuracy", Some(0.01)), 0.9), "90.00 % ± 2.00 %");
         assert_eq!(estimate(&metric("loss", Some(0.25)), 0.9), "0.900 ± 0.500");
         assert_eq!(estimate(&metric("loss", None), 0.9), "0.900");

@@ -147,12 +147,19 @@ fn plan(solved: &Solved<'_>) -> Result<Value, Error> {
         .into_iter()
         .map(|(key, value, name)| json!({ "key": key, "value": value, "name": name }))
         .collect();
+    let (configuration, untrainable) = match &page.configuration {
+        Some(Ok(found)) => (Some(found), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
     Ok(json!({
         "plan": solved.document(&[], None),
         "cards": cards,
         "words": page.words(),
         "warnings": page.warnings(),
-        "toml": page.toml,
+        "toml": configuration.map(|found| &found.toml),
+        "command": configuration.map(|found| &found.command),
+        "untrainable": untrainable,
         "reason": page.reason,
     }))
 }
@@ -260,7 +267,12 @@ mod tests {
         assert_eq!(toml["privacy"]["expected_batch"].as_float(), Some(256.0));
         assert_eq!(toml["privacy"]["noise_multiplier"].as_float(), Some(1.1));
         assert_eq!(toml["train"]["rounds"].as_integer(), Some(14040));
-        assert_eq!(found["words"].as_array().unwrap().len(), 3);
+        assert_eq!(found["words"].as_array().unwrap().len(), 4);
+        assert_eq!(found["command"], "veilgrad train CONFIG.toml");
+        assert_eq!(found["plan"]["advice"].as_array().unwrap().len(), 6);
+        let fixed = answered(&format!("{QUERY}&sampling=fixed"), plan);
+        assert!(fixed["toml"].is_null() && fixed["command"].is_null());
+        assert!(fixed["untrainable"].as_str().unwrap().contains("private under add-remove"));
     }
 
     #[test]

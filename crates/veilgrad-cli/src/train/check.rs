@@ -5,6 +5,7 @@ mod data;
 mod declaration;
 mod federated;
 mod model;
+mod record;
 mod shape;
 mod source;
 mod values;

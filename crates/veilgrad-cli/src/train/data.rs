@@ -99,7 +99,7 @@ pub(crate) fn private_and_public(
 }
 
 /// Refuses public examples that are the private ones.
-pub(crate) fn check_apart(train: &Share, public: &Public, config: &Config) -> Result<(), Error> {
+fn check_apart(train: &Share, public: &Public, config: &Config) -> Result<(), Error> {
     for (key, examples) in [("test", &public.test), ("calibration", &public.calibration)] {
         let Some(examples) = examples else { continue };
         if train.has_inputs_of(examples, config)? {
@@ -144,18 +144,15 @@ fn into_units(config: &Config, mut examples: Examples) -> Result<Examples, Error
         // NaN stays NaN, so that its record contributes zero.
         examples.labels.iter_mut().for_each(|label| *label = label.clamp(-1.0, 1.0));
     }
-    let needs_count = !matches!(
-        config.privacy.sampling,
-        config::Sampling::Poisson | config::Sampling::Allocation
-    );
-    if needs_count {
+    // A private number of records is not compared with anything.
+    if config.privacy.has_public_record_count() {
         examples.complete(config)?;
     }
     Ok(examples)
 }
 
 /// How examples are dealt out to made-up users.
-fn partition(made_up: &MadeUp) -> Partition {
+pub(super) fn partition(made_up: &MadeUp) -> Partition {
     const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
     match made_up.partition {
         config::Partition::Uniform => Partition::Uniform,

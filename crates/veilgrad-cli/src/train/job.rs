@@ -289,11 +289,24 @@ pub(crate) fn precondition(
     let whole =
         target.noise_multiplier(one_release).map_err(|error| Error::NoAnswer(error.to_string()))?;
     let noise = |share: f64| NoiseMultiplier::new(whole.get() / share.sqrt()).map_err(Error::usage);
+    let mean = noise(settings.mean_share)?;
+    let directions = noise(settings.directions_share / settings.rounds.max(1) as f64)?;
+    precondition_with(config, threads, mean, directions)
+}
+
+/// The preconditioning of a configuration with these noise multipliers of the mean and of each round of directions.
+pub(crate) fn precondition_with(
+    config: &Config,
+    threads: usize,
+    mean: NoiseMultiplier,
+    directions: NoiseMultiplier,
+) -> Result<Option<Preconditioning>, Error> {
+    let Some(settings) = config.privacy.precondition else { return Ok(None) };
     let plan = PreconditionPlan {
         width: inputs::shape(&config.declaration())?.iter().product(),
         records: PublicCount::new(config.data.records as f64).map_err(Error::usage)?,
-        mean: noise(settings.mean_share)?,
-        directions: noise(settings.directions_share / settings.rounds.max(1) as f64)?,
+        mean,
+        directions,
         count: settings.directions,
         rounds: settings.rounds,
         floor: settings.floor,

@@ -45,7 +45,7 @@ use crate::plan::SHUFFLE_ADVICE;
 use crate::team::Leader;
 use check::Source;
 use config::Audit;
-use data::Process;
+use data::{Process, Public, TrainingRecords};
 use hooks::{Account, RunHooks, Waiting};
 use job::Job;
 use place::Place;
@@ -113,14 +113,17 @@ pub(crate) fn run(
         leader.announce(&follow::setup(&session.job)?).map_err(Error::failure)?;
     }
     let process = match &leader {
-        // Preconditioning is done by this process alone.
-        Some(leader) if session.job.precondition.is_none() => {
-            Process { rank: 0, size: leader.size() }
-        }
-        _ => Process::ALONE,
+        Some(leader) => Process { rank: 0, size: leader.size() },
+        None => Process::ALONE,
     };
-    let (train, public) = data::private_and_public(&session.job.config, process)?;
-    let mut train = train.into_records(&session.job.config.declaration(), session.job.threads)?;
+    let read = read(&session.job, process);
+    if let Some(leader) = &mut leader {
+        let failures = leader.failures().map_err(Error::failure)?;
+        if let (Ok(_), Some((rank, why))) = (&read, failures.first()) {
+            return Err(Error::Failure(format!("rank {rank}: {why}")));
+        }
+    }
+    let (mut train, public) = read?;
     let Session { mut job, common, place, ledger, waiting } = session;
     place.write_run(&job.config, &ledger)?;
     let configuration = job.config.fingerprint().map_err(Error::Failure)?.to_string();
@@ -135,7 +138,7 @@ pub(crate) fn run(
         earlier,
         precondition: None,
     };
-    match precondition::run(&mut job, &mut run, &mut train, &mut hooks) {
+    match precondition::run(&mut job, &mut run, &mut train, &mut hooks, leader.as_deref()) {
         Ok(true) => {}
         Ok(false) => return Err(Error::Interrupted),
         Err(error) => return Err(stopped(error, &place)),
@@ -145,7 +148,7 @@ pub(crate) fn run(
             let released = phase.to_bytes().map_err(Error::failure)?;
             leader.announce(&released).map_err(Error::failure)?;
         }
-        job.trainer.share_with(leader);
+        job.trainer.share_with(leader.peers());
     }
     let (block, checkpoint_rounds) = (job.config.train.block, job.config.train.checkpoint_rounds);
     let pace = Pace { rounds: left, block, checkpoint_rounds };
@@ -166,6 +169,12 @@ pub(crate) fn run(
         }
     };
     finish::complete(&job, &place, &ledger, public, hooks.account(), common)
+}
+
+/// The records of this process, and the public examples.
+fn read(job: &Job, process: Process) -> Result<(TrainingRecords, Public), Error> {
+    let (train, public) = data::private_and_public(&job.config, process)?;
+    Ok((train.into_records(&job.config.declaration(), job.threads)?, public))
 }
 
 /// Plans a run; with `tuning`, one of its runs.

@@ -7,19 +7,22 @@ use veilgrad_nn::{DriveError, Hooks, Preconditioning, TrainError};
 use super::data::TrainingRecords;
 use super::hooks::RunHooks;
 use super::job::Job;
+use crate::team::Leader;
 
 /// Runs the remaining preconditioning rounds, if any, and whitens the inputs. False if it was interrupted. A round that was
-/// charged but not saved stays charged, and is charged again when the run is resumed.
+/// charged but not saved stays charged, and is charged again when the run is resumed. Other processes, if there are any, share
+/// the records.
 pub(crate) fn run(
     job: &mut Job,
     run: &mut Run<DatasetLedger>,
     records: &mut TrainingRecords,
     hooks: &mut RunHooks,
+    leader: Option<&dyn Leader>,
 ) -> Result<bool, DriveError> {
     let Some(mut phase) = job.precondition.take() else { return Ok(true) };
     let mut finished = Ok(true);
     if !phase.is_done() {
-        finished = run_rounds(job, &mut phase, run, records, hooks);
+        finished = run_rounds(job, &mut phase, run, records, hooks, leader);
     }
     let whitening = phase.whitening();
     hooks.precondition = phase.to_bytes().ok();
@@ -37,6 +40,7 @@ fn run_rounds(
     run: &mut Run<DatasetLedger>,
     records: &TrainingRecords,
     hooks: &mut RunHooks,
+    leader: Option<&dyn Leader>,
 ) -> Result<bool, DriveError> {
     save(job, phase, hooks)?;
     while let Some(round) = phase.event()? {
@@ -54,7 +58,7 @@ fn run_rounds(
             return Err(TrainError::Ledger(none).into());
         };
         hooks.charged(run);
-        phase.round(permit, records)?;
+        phase.round_with(permit, records, leader.map(Leader::peers))?;
         save(job, phase, hooks)?;
     }
     Ok(true)

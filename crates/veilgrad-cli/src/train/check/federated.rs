@@ -5,7 +5,7 @@ use veilgrad_mechanism::LearningRate;
 
 use crate::problem::Problems;
 use crate::train::config::{
-    Adaptive, Config, Denominator, Local, MadeUp, Partition, Record, Sampling, Simulate, Weights,
+    Adaptive, Config, Denominator, Local, MadeUp, Partition, Record, Simulate, Weights,
 };
 
 /// More made-up users or classes of each are taken for mistakes.
@@ -28,12 +28,15 @@ impl Config {
             });
         }
         problems.relying_on(&["privacy.adjacency"], |problems| {
+            let sampling = privacy.sampling;
             problems.refuse(
-                privacy.sampling == Sampling::Fixed && privacy.adjacency == Adjacency::AddRemove,
+                sampling.needs_record_count() && privacy.adjacency == Adjacency::AddRemove,
                 "privacy.sampling",
-                "[privacy] sampling = \"fixed\" needs adjacency = \"replace-one\" or \"zero-out\": under add-remove the \
-                 number of records is private, and whoever leaves is replaced in the batch, so that a sum moves by twice its \
-                 clip norm; or use sampling = \"poisson\"",
+                format!(
+                    "[privacy] sampling = {:?} needs adjacency = \"replace-one\" or \"zero-out\": its batches are drawn from \
+                     a known number of records, which is private under add-remove; or use sampling = \"poisson\"",
+                    sampling.name()
+                ),
             );
         });
         if let Some(weights) = privacy.weights {

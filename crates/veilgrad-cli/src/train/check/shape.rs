@@ -1,8 +1,11 @@
 //! Whether a configuration has the keys and types of the reference. Finds all deviations, each with its line.
 
+use std::ops::Range;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::record;
 use crate::problem::{Lines, Problem, similar};
 use crate::train::reference::{Default, Key, ROOT, Table, Value, table, tables};
 
@@ -30,6 +33,8 @@ pub(super) struct Shape {
     /// The places of values that are wrong or missing. Other problems may be consequences of these.
     pub(super) doubtful: Vec<String>,
     pub(super) lines: Lines,
+    /// Where the text has whole numbers that TOML cannot store, which no key takes.
+    pub(super) unstored: Vec<Range<usize>>,
 }
 
 /// Compares a configuration with the reference.
@@ -64,18 +69,21 @@ impl Walk<'_> {
             let place =
                 if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
             self.shape.lines.insert(place.clone(), self.line(key.span().start));
-            self.note_value(&place, value.get_ref());
+            self.note_value(&place, value);
         }
     }
 
-    fn note_value(&mut self, place: &str, value: &DeValue<'_>) {
-        match value {
+    fn note_value(&mut self, place: &str, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Integer(number) if stored(number).is_none() => {
+                self.shape.unstored.push(value.span());
+            }
             DeValue::Table(below) => self.note_lines(place, below),
             DeValue::Array(items) => {
                 for (number, item) in (1..).zip(items) {
                     let place = format!("{place}[{number}]");
                     self.shape.lines.insert(place.clone(), self.line(item.span().start));
-                    self.note_value(&place, item.get_ref());
+                    self.note_value(&place, item);
                 }
             }
             _ => {}
@@ -237,14 +245,39 @@ impl Walk<'_> {
         });
     }
 
+    /// Checks which keys a record has, after those keys; `before` is how many problems there were then.
+    fn record(&mut self, found: &Found<'_, '_>, inner: &DeTable<'_>, before: usize) {
+        let names: Vec<&str> = inner.iter().map(|(name, _)| name.get_ref().as_ref()).collect();
+        let (place, line) = (place(&found.steps), self.line(found.value.span().start));
+        let (mut problems, form) = record::combination(&names);
+        // A key that is mistyped is not missing.
+        problems.retain(|(key, _)| !self.shape.doubtful.contains(&format!("{place}.{key}")));
+        let is_mistyped = self.shape.problems.len() > before;
+        for (key, text) in problems.into_iter().filter(|(key, _)| !(key.is_empty() && is_mistyped))
+        {
+            let steps = match key {
+                "" => found.steps.clone(),
+                key => [found.steps.as_slice(), &[Step::Key(key.to_owned())]].concat(),
+            };
+            self.add(&steps, Some(line), text, None);
+        }
+        if self.shape.problems.len() > before {
+            self.shape.doubtful.push(place);
+            self.shape.repairs.push(Repair::Set(found.steps.clone(), form.to_owned()));
+        }
+    }
+
     /// Checks a value, and what is below it.
     fn value(&mut self, found: &Found<'_, '_>, key: &'static Key) {
         let before = self.shape.problems.len();
         match (below(key.value), found.value.get_ref()) {
-            (Some(path), DeValue::Table(inner)) => {
+            (Some(path), DeValue::Table(inner)) if !matches!(key.value, Value::Tables(_)) => {
                 if let Some(declared) = table(path) {
                     let line = self.line(found.value.span().start);
                     self.table(&found.steps, inner, declared, declared.label, Some(line));
+                    if path == record::PATH {
+                        self.record(found, inner, before);
+                    }
                 }
                 return;
             }
@@ -308,17 +341,29 @@ fn mismatch(
         (Value::Text | Value::Path, DeValue::String(_))
         | (Value::Boolean, DeValue::Boolean(_))
         | (Value::Number, DeValue::Float(_)) => None,
-        (Value::Number, DeValue::Integer(number)) if whole(number).is_some() => None,
+        (Value::Number, DeValue::Integer(number)) if stored(number).is_some() => None,
         (Value::Character, DeValue::String(text)) if text.chars().count() == 1 => None,
-        (Value::Whole(least), DeValue::Integer(number))
-            if whole(number).is_some_and(|number| number >= i128::from(least)) =>
-        {
-            None
+        (Value::Whole(_) | Value::WholeTo(..), DeValue::Integer(number)) => {
+            let (least, most) = match wanted {
+                Value::Whole(least) => (least, LARGEST),
+                Value::WholeTo(least, most) => (least, most),
+                _ => return None,
+            };
+            match whole(number) {
+                Some(number) if number < i128::from(least) => wrong(None),
+                Some(number) if number <= i128::from(most) => None,
+                _ => {
+                    let text = format!("expected at most {most}, found {}", shown(value));
+                    Some((start, text, None))
+                }
+            }
         }
         (Value::Boolean, DeValue::String(text)) if text == "true" || text == "false" => {
             wrong(Some(format!("did you mean {text}, without quotes?")))
         }
-        (Value::Number | Value::Whole(_), DeValue::String(text)) if text.parse::<f64>().is_ok() => {
+        (Value::Number | Value::Whole(_) | Value::WholeTo(..), DeValue::String(text))
+            if text.parse::<f64>().is_ok() =>
+        {
             wrong(Some(format!("did you mean {text}, without quotes?")))
         }
         (Value::OneOf(words), DeValue::String(text)) => {
@@ -333,6 +378,9 @@ fn mismatch(
             let text = format!("expected two values, found {}", items.len());
             Some((start, text, None))
         }
+        (Value::List(&Value::Path), DeValue::Array(items)) if items.is_empty() => {
+            Some((start, "expected at least one file".to_owned(), None))
+        }
         (Value::Pair(each) | Value::List(each), DeValue::Array(items)) => {
             items.iter().find_map(|item| mismatch(item, *each))
         }
@@ -346,6 +394,14 @@ fn mismatch(
         }
         _ => wrong(None),
     }
+}
+
+/// The largest whole number of TOML.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// A whole number that TOML can store.
+fn stored(number: &toml::de::DeInteger<'_>) -> Option<i64> {
+    whole(number).and_then(|number| i64::try_from(number).ok())
 }
 
 fn whole(number: &toml::de::DeInteger<'_>) -> Option<i128> {

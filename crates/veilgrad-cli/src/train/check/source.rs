@@ -1,5 +1,6 @@
 //! The text of a configuration: from text to a checked configuration, or to all that is wrong with it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -67,7 +68,7 @@ impl Source {
                     None
                 }
             },
-            repairs => repaired(text, repairs),
+            repairs => repaired(text, &shape.unstored, repairs),
         };
         if let Some(config) = &mut source.config {
             if let Some(directory) = directory {
@@ -175,9 +176,14 @@ fn syntax(index: &LineIndex, error: &toml::de::Error) -> Problem {
     Problem { line, ..Problem::new("", text) }
 }
 
-/// A configuration in which wrong and missing values are replaced.
-fn repaired(text: &str, repairs: &[Repair]) -> Option<Config> {
-    let mut root = toml::Value::Table(toml::from_str(text).ok()?);
+/// A configuration in which wrong and missing values are replaced. Numbers that cannot be stored are among these.
+fn repaired(text: &str, unstored: &[Range<usize>], repairs: &[Repair]) -> Option<Config> {
+    let mut text = text.to_owned();
+    for place in unstored {
+        let zero = format!("{:<1$}", 0, place.len());
+        text.replace_range(place.clone(), &zero);
+    }
+    let mut root = toml::Value::Table(toml::from_str(&text).ok()?);
     for repair in repairs {
         match repair {
             Repair::Remove(steps) => {

@@ -2,6 +2,7 @@
 
 mod keys;
 mod lines;
+mod values;
 
 use super::*;
 use crate::train::config::{Layer, Padding};
@@ -363,7 +364,7 @@ fn ids_of_users_are_for_arrays() {
         &text,
         &[
             ("ids.npy", "ids.npz", "name the array of ids"),
-            (", max_examples = 3", "", "{ user_ids = \"file\", max_examples = N }"),
+            (", max_examples = 3", "", "max_examples is missing: a whole number of 1 or more"),
             (
                 "max_examples = 3",
                 "max_examples = 0",
@@ -617,4 +618,31 @@ fn the_fingerprint_of_a_configuration_without_new_keys_is_as_it_was() {
         r#""optimizer":{"kind":"sgd","lr":0.6,"momentum":0.8999999761581421,"nesterov":false},"rounds":700}}"#
     );
     assert_eq!(Config::parse(EXAMPLE).unwrap().fingerprint().unwrap().to_string(), expected);
+}
+
+/// What refuses the charge refuses the configuration, before a ledger is opened.
+#[test]
+fn samplings_with_a_public_number_of_records_are_refused_under_add_remove_as_by_ledgers() {
+    for sampling in [
+        Sampling::Poisson,
+        Sampling::Allocation,
+        Sampling::Truncated,
+        Sampling::Fixed,
+        Sampling::Shuffle,
+    ] {
+        for adjacency in ["add-remove", "replace-one", "zero-out"] {
+            let name = sampling.name();
+            let keys = format!("8192\nsampling = {name:?}\nadjacency = {adjacency:?}");
+            let source = Source::of("", &EXAMPLE.replace("8192", &keys));
+            let config = source.config().unwrap();
+            assert_eq!(config.privacy.sampling, sampling);
+            let drawn = crate::train::build::sampling(config).unwrap();
+            let refused = drawn.reveals_record_count(config.privacy.adjacency);
+            let found: Vec<&str> = source.problems().iter().map(|found| &*found.key).collect();
+            let expected = if refused { vec!["privacy.sampling"] } else { Vec::new() };
+            assert_eq!(found, expected, "{name} {adjacency}");
+            let is_public = drawn.records().is_some() && !refused;
+            assert_eq!(config.privacy.has_public_record_count(), is_public, "{name} {adjacency}");
+        }
+    }
 }

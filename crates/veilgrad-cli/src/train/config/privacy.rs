@@ -148,6 +148,35 @@ pub(crate) enum Sampling {
     Allocation,
 }
 
+impl Sampling {
+    /// Its name in a configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Poisson => "poisson",
+            Self::Fixed => "fixed",
+            Self::Shuffle => "shuffle",
+            Self::Truncated => "truncated",
+            Self::Allocation => "allocation",
+        }
+    }
+
+    /// Whether batches are drawn from a known number of records, which is then public: those of which the events name it.
+    pub(crate) const fn needs_record_count(self) -> bool {
+        match self {
+            Self::Poisson | Self::Allocation => false,
+            Self::Fixed | Self::Shuffle | Self::Truncated => true,
+        }
+    }
+}
+
+impl Privacy {
+    /// Whether the exact number of records is public, and must be as declared: batches are drawn from it, under an adjacency
+    /// in which all neighbours have as many records.
+    pub(crate) fn has_public_record_count(&self) -> bool {
+        self.sampling.needs_record_count() && self.adjacency != Adjacency::AddRemove
+    }
+}
+
 /// Parameters by name, or one of `accuracy`, `loss`, `classes`, `statistics`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

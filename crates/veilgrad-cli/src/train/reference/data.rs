@@ -2,8 +2,10 @@
 
 use super::key::Default::{Absent, Is, Required};
 use super::key::{DECLARED, Key, NONE, PRIVATE, PUBLIC, Table};
+use super::value::U32;
 use super::value::Value::{
     Character, Either, List, Number, OneOf, Pair, Path, Table as Below, Tables, Text, Whole,
+    WholeTo,
 };
 
 const UNIT: &str = "the unit of the guarantee: what may be added, removed or replaced";
@@ -75,7 +77,7 @@ pub(super) const TABLES: &[Table] = &[
                 Whole(1),
                 "60000",
                 Required,
-                "About how many records there are; exactly how many for batches of a fixed size.",
+                "About how many records there are; exactly how many for `sampling = \"fixed\"`, `\"shuffle\"` or `\"truncated\"`.",
                 "declared; sets the sampling rate. Under add-remove adjacency the true number is private: give one that you would print",
             ),
             Key::new(
@@ -192,7 +194,7 @@ pub(super) const TABLES: &[Table] = &[
             ),
             Key::new(
                 "max_examples",
-                Whole(1),
+                WholeTo(1, U32),
                 "8",
                 Is("required for users"),
                 "How many examples of a user are used: the first ones.",
@@ -208,7 +210,7 @@ pub(super) const TABLES: &[Table] = &[
             ),
             Key::new(
                 "users",
-                Whole(1),
+                WholeTo(1, U32),
                 "60000",
                 Is("required for `partition`"),
                 "How many made-up users there are; the same as `records`.",
@@ -224,7 +226,7 @@ pub(super) const TABLES: &[Table] = &[
             ),
             Key::new(
                 "classes_per_user",
-                Whole(1),
+                WholeTo(1, U32),
                 "2",
                 Is("`2`"),
                 "About how many classes a user has, for `\"by-class\"`.",
@@ -233,7 +235,7 @@ pub(super) const TABLES: &[Table] = &[
             Key::new("seed", Whole(0), "1", Is("`0`"), "The public seed of the partition.", NONE),
             Key::new(
                 "microbatch",
-                Whole(1),
+                WholeTo(1, U32),
                 "4",
                 Absent,
                 "How many successive examples are a record.",
@@ -297,7 +299,7 @@ pub(super) const TABLES: &[Table] = &[
         about: "Makes the run an audit, like `veilgrad audit CONFIG`.",
         keys: &[Key::new(
             "canaries",
-            Whole(1),
+            WholeTo(1, U32),
             "1000",
             Required,
             "How many artificial records are added, each with probability 1/2.",

@@ -2,8 +2,9 @@
 
 use super::key::Default::{Absent, Is, Required};
 use super::key::{Key, NONE, Table};
+use super::value::U32;
 use super::value::Value::{
-    Boolean, List, Number, OneOf, Pair, Path, Table as Below, Tables, Text, Whole,
+    Boolean, List, Number, OneOf, Pair, Path, Table as Below, Tables, Text, Whole, WholeTo,
 };
 
 /// Copies and features are functions of one example alone.
@@ -213,7 +214,7 @@ pub(super) const TABLES: &[Table] = &[
         keys: &[
             Key::new(
                 "scales",
-                Whole(1),
+                WholeTo(1, U32),
                 "2",
                 Is("`2`"),
                 "J: how many sizes of wavelets.",
@@ -292,7 +293,7 @@ pub(super) const TABLES: &[Table] = &[
             ),
             Key::new(
                 "shift",
-                Whole(0),
+                WholeTo(0, 255),
                 "1",
                 Is("`0`"),
                 "The largest shift of a copy, in pixels.",

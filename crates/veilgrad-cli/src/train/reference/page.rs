@@ -67,6 +67,7 @@ fn short(value: Value) -> String {
         Value::Boolean => "true or false".to_owned(),
         Value::Number => "number".to_owned(),
         Value::Whole(least) => format!("whole number from {least}"),
+        Value::WholeTo(least, most) => format!("whole number from {least} to {most}"),
         Value::Pair(each) => format!("two of: {}", short(*each)),
         Value::List(each) => format!("list of: {}", short(*each)),
         Value::OneOf(words) => {

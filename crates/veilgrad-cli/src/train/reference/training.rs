@@ -2,8 +2,9 @@
 
 use super::key::Default::{Absent, Is, Required};
 use super::key::{Key, NONE, Table};
+use super::value::U32;
 use super::value::Value::{
-    Boolean, Either, List, Number, OneOf, Table as Below, Tables, Text, Whole,
+    Boolean, Either, List, Number, OneOf, Table as Below, Tables, Text, Whole, WholeTo,
 };
 
 const SHARE: &str = "its share of the target: what it takes, training has less of";
@@ -51,7 +52,7 @@ pub(super) const TABLES: &[Table] = &[
                 OneOf(&["poisson", "truncated", "allocation", "fixed", "shuffle"]),
                 "\"fixed\"",
                 Is("`\"poisson\"`"),
-                "How batches are drawn. `allocation`: every record in one round of each epoch. `truncated`: Poisson samples of at most `max_batch` records.",
+                "How batches are drawn. `allocation`: every record in one round of each epoch. `truncated`: Poisson samples of at most `max_batch` records. `fixed`, `shuffle` and `truncated` need a public number of records, and so `replace-one` or `zero-out` adjacency.",
                 "each is accounted for as it is drawn; `shuffle` needs the most noise; `allocation` the least, but more than `poisson` under replace-one adjacency",
             ),
             Key::new(
@@ -400,8 +401,8 @@ pub(super) const TABLES: &[Table] = &[
         about: "Local SGD on the examples of a user.",
         keys: &[
             Key::new("lr", Number, "0.1", Required, "Its learning rate.", NONE),
-            Key::new("batch", Whole(1), "8", Required, "Examples per step.", NONE),
-            Key::new("epochs", Whole(1), "2", Is("`1`"), "Passes over the examples.", NONE),
+            Key::new("batch", WholeTo(1, U32), "8", Required, "Examples per step.", NONE),
+            Key::new("epochs", WholeTo(1, U32), "2", Is("`1`"), "Passes over the examples.", NONE),
         ],
     },
     Table {

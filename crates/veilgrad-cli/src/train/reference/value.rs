@@ -9,8 +9,10 @@ pub(crate) enum Value {
     Character,
     Boolean,
     Number,
-    /// A whole number from this one on.
+    /// A whole number from this one on, up to the largest of TOML, `i64::MAX`.
     Whole(u64),
+    /// A whole number from the first one to the second.
+    WholeTo(u64, u64),
     /// Two values.
     Pair(&'static Value),
     List(&'static Value),
@@ -23,6 +25,9 @@ pub(crate) enum Value {
     Tables(&'static str),
 }
 
+/// The largest number that 32 bits hold.
+pub(super) const U32: u64 = u32::MAX as u64;
+
 impl Value {
     /// The type in words, for messages.
     pub(crate) fn describe(self) -> String {
@@ -32,8 +37,10 @@ impl Value {
             Self::Character => "a character in quotes".to_owned(),
             Self::Boolean => "true or false".to_owned(),
             Self::Number => "a number".to_owned(),
-            Self::Whole(0) => "a whole number".to_owned(),
-            Self::Whole(least) => format!("a whole number of {least} or more"),
+            Self::Whole(0) | Self::WholeTo(0, _) => "a whole number".to_owned(),
+            Self::Whole(least) | Self::WholeTo(least, _) => {
+                format!("a whole number of {least} or more")
+            }
             Self::Pair(&Self::Number) => "two numbers, [low, high]".to_owned(),
             Self::Pair(value) => format!("two values, each {}", value.describe()),
             Self::List(value) => format!("a list, each value {}", value.describe()),

@@ -28,7 +28,7 @@ fn value(literal: &str) -> toml::Value {
 }
 
 /// Sets the value at a path such as `data.columns.0.name`; `None` removes it.
-fn set(root: &mut toml::Table, path: &str, literal: Option<&str>) {
+pub(super) fn set(root: &mut toml::Table, path: &str, literal: Option<&str>) {
     let (above, last) = path.rsplit_once('.').unwrap_or(("", path));
     let mut here = root;
     let mut steps = above.split('.').filter(|step| !step.is_empty()).peekable();
@@ -49,7 +49,10 @@ fn set(root: &mut toml::Table, path: &str, literal: Option<&str>) {
 }
 
 /// What must be set for a key to have a meaning, and the path of the key then.
-fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<String>)>, String) {
+pub(super) fn setting(
+    table: &Table,
+    key: &Key,
+) -> (&'static str, Vec<(String, Option<String>)>, String) {
     let (mut base, mut path) = (ROWS, format!("{}.{}", table.path, key.name));
     let mut changes: Vec<(&str, Option<&str>)> = Vec::new();
     let mut layer = String::new();
@@ -145,7 +148,12 @@ fn setting(table: &Table, key: &Key) -> (&'static str, Vec<(String, Option<Strin
         }
         ("train.simulate", _) => changes = vec![("data.record", Some(users))],
         ("privacy", "noise_multiplier") => changes = vec![("privacy.epsilon", None)],
-        ("privacy", "max_batch") => changes = vec![("privacy.sampling", Some("\"truncated\""))],
+        ("privacy", "max_batch") => {
+            changes = vec![
+                ("privacy.sampling", Some("\"truncated\"")),
+                ("privacy.adjacency", Some("\"replace-one\"")),
+            ];
+        }
         ("privacy.groups", name) => {
             path = format!("privacy.groups.0.{name}");
             changes = vec![("privacy.groups", Some("[{ vectors = [\"*\"], clip = 1.0 }]"))];

@@ -206,7 +206,7 @@ fn rules_of_tables_are_named_at_their_lines() {
             "{ user = \"who\", max_examples = 3 }",
             "{ user = \"who\", microbatch = 3 }",
             "microbatch",
-            "record is \"example\"",
+            "`user` and `microbatch` do not go together",
         ),
     ] {
         // A place of two lines is the first of them.
