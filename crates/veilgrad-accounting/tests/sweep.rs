@@ -1,7 +1,7 @@
 //! Bounds, drawn at random over the whole range of rates, noises, rounds and deltas.
 //!
 //! The long sweep prints what it found:
-//! `cargo test --release -p veilgrad-accounting --test sweep -- --ignored --nocapture`.
+//! `cargo test --release -p veilgrad-accounting --test all sweep -- --ignored --nocapture`.
 
 // The long sweep is there to be read.
 #![allow(clippy::print_stdout)]

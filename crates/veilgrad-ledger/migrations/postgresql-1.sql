@@ -30,7 +30,7 @@ CREATE SCHEMA veilgrad;
 REVOKE ALL ON SCHEMA veilgrad FROM PUBLIC;
 GRANT USAGE ON SCHEMA veilgrad TO veilgrad_read;
 
--- `authors` is a hash chain of its own, over the number, role and host of each row.
+-- `authors` is a hash chain of its own, over who appended which rows: it is the same in all rows that were appended at once.
 CREATE TABLE veilgrad.event (
     sequence bigint PRIMARY KEY,
     bytes bytea NOT NULL,
@@ -39,17 +39,20 @@ CREATE TABLE veilgrad.event (
     host text NOT NULL,
     authors bytea NOT NULL
 );
--- `destination` is where a moved ledger continues; `arrived`, whether it is complete there.
+-- `hash` and `authors` are those of the last row, `previous` is the hash before the rows that were appended last. `destination` is
+-- where a moved ledger continues; `arrived`, whether it is complete there.
 CREATE TABLE veilgrad.head (
     single boolean PRIMARY KEY,
     version integer NOT NULL,
     sequence bigint NOT NULL,
     hash bytea NOT NULL,
+    previous bytea NOT NULL,
+    authors bytea NOT NULL,
     moved boolean NOT NULL,
     destination text,
     arrived boolean NOT NULL
 );
-INSERT INTO veilgrad.head VALUES (true, 1, 0, decode(repeat('00', 32), 'hex'), false, NULL, false);
+INSERT INTO veilgrad.head SELECT true, 1, 0, zero, zero, zero, false, NULL, false FROM decode(repeat('00', 32), 'hex') AS zero;
 REVOKE ALL ON veilgrad.event, veilgrad.head FROM PUBLIC;
 GRANT SELECT ON veilgrad.event, veilgrad.head TO veilgrad_read;
 
@@ -78,11 +81,11 @@ CREATE FUNCTION veilgrad.append(after bigint, added bytea[], ending bytea, host 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     number bigint := after;
-    last_hash bytea := decode(repeat('00', 32), 'hex');
-    last_authors bytea := last_hash;
+    last_hash bytea;
+    chained bytea;
     event bytea;
     body json;
-    author text := format('%s %s %s', octet_length(session_user::text), session_user, host);
+    author text := format('%s %s %s %s %s', after, cardinality(added), octet_length(session_user::text), session_user, host);
     administers boolean := pg_has_role(session_user, 'veilgrad_administer', 'MEMBER');
     durable text := set_config('synchronous_commit', 'on', true);
 BEGIN
@@ -90,17 +93,15 @@ BEGIN
         RAISE EXCEPTION 'the name of the host has more than 255 characters';
     END IF;
     -- Waits for others that append. If one did since the caller read, the head is another row now.
-    UPDATE veilgrad.head SET sequence = after + cardinality(added), hash = ending
-        WHERE single AND NOT moved AND sequence = after;
+    UPDATE veilgrad.head SET sequence = after + cardinality(added), previous = hash, hash = ending,
+            authors = sha256(authors || convert_to(author, 'UTF8'))
+        WHERE single AND NOT moved AND sequence = after
+        RETURNING previous, authors INTO last_hash, chained;
     IF NOT FOUND THEN
         IF (SELECT moved FROM veilgrad.head) THEN
             RAISE EXCEPTION 'the ledger was moved elsewhere' USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
         RAISE EXCEPTION 'the head is not row %', after USING ERRCODE = 'serialization_failure';
-    END IF;
-    IF after > 0 THEN
-        SELECT row.hash, row.authors INTO STRICT last_hash, last_authors FROM veilgrad.event AS row
-            WHERE row.sequence = after;
     END IF;
     FOREACH event IN ARRAY added LOOP
         IF NOT administers AND substring(event FOR 14) <> convert_to('{"kind":"run",', 'UTF8') THEN
@@ -111,8 +112,7 @@ BEGIN
         body := convert_from(event, 'UTF8')::json;
         number := number + 1;
         last_hash := sha256(last_hash || event);
-        last_authors := sha256(last_authors || convert_to(number || ' ' || author, 'UTF8'));
-        INSERT INTO veilgrad.event VALUES (number, event, last_hash, session_user, host, last_authors);
+        INSERT INTO veilgrad.event VALUES (number, event, last_hash, session_user, host, chained);
     END LOOP;
     IF last_hash <> ending THEN
         RAISE EXCEPTION 'the rows do not end at their hash' USING ERRCODE = 'data_corrupted';

@@ -193,7 +193,9 @@ impl Dataset {
         plans: &[NewPlan],
         holding: &BTreeSet<u64>,
     ) -> Result<(), String> {
-        let terms = self.terms(pricing);
+        let order = || pricing.order(self.created_epsilon, self.created_delta);
+        let order = self.budget.order.or_else(|| self.tally.order(order));
+        let terms = Budget { order, ..self.budget.clone() };
         let held = self.plans_of(holding)?;
         let mut part = self.tally.count(pricing, &terms, &self.runs);
         if plans.iter().any(|plan| plan.tuning.is_some()) {

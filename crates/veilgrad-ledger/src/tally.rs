@@ -9,6 +9,8 @@ use crate::run_state::RunState;
 /// An upper bound on the used fraction of a budget, from the charges counted so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// The order that the pricing gave for the terms of the dataset, which never change; finding it takes longer than a charge.
+    order: Option<Option<f64>>,
     /// The budget of the meter.
     budget: Option<Budget>,
     /// `None` if the pricing has no meter for this budget.
@@ -35,6 +37,11 @@ impl Clone for Tally {
 }
 
 impl Tally {
+    /// The pricing's order for the dataset, from `find` the first time.
+    pub(crate) fn order(&mut self, find: impl FnOnce() -> Option<f64>) -> Option<f64> {
+        *self.order.get_or_insert_with(find)
+    }
+
     /// Counts new charges, and returns an upper bound on the used fraction of the budget; `None` without a meter, and where
     /// a run is a tuning, whose cost is not the sum of its rounds'.
     pub(crate) fn count(
@@ -48,7 +55,8 @@ impl Tally {
         }
         if self.budget.as_ref() != Some(budget) {
             let meter = pricing.meter(budget);
-            *self = Self { budget: Some(budget.clone()), meter, ..Self::default() };
+            let (budget, order) = (Some(budget.clone()), self.order);
+            *self = Self { order, budget, meter, counted: BTreeMap::new() };
         }
         let meter = self.meter.as_mut()?;
         for (number, run) in runs {

@@ -1,8 +1,6 @@
 //! Altered rows, hashes and anchors that only one check detects.
 
-mod common;
-
-use common::{Directory, create, open, round, run};
+use crate::common::{Directory, create, open, round, run};
 use veilgrad_events::{Event, LedgerStore};
 use veilgrad_ledger::Ledger;
 

@@ -1,10 +1,8 @@
 //! Problems that opening tolerates and an audit reports.
 
-mod common;
-
 use std::os::unix::fs::symlink;
 
-use common::{Directory, charged, create, open, round, run};
+use crate::common::{Directory, charged, create, open, round, run};
 use veilgrad_ledger::{Ledger, Options};
 
 fn read(directory: &Directory) -> Ledger {

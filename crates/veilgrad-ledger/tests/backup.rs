@@ -1,10 +1,8 @@
 //! Backups, and witnesses of the head.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Directory, charged, create, open, round, run};
+use crate::common::{Directory, charged, create, open, round, run};
 use veilgrad_ledger::{Ledger, Options, Witness};
 
 fn read(path: &std::path::Path) -> Ledger {

@@ -1,11 +1,9 @@
 //! Budgets, plans, and the work of their checks.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Directory, budget, charged, create, header, open, round, run};
+use crate::common::{Directory, budget, charged, create, header, open, round, run};
 use veilgrad_accounting::{Composition, Tightest, rdp};
 use veilgrad_events::{
     Adjacency, Budget, Delta, Epsilon, Event, FixedBatch, Folded, LedgerError, LedgerStore, Meter,

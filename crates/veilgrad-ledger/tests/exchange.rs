@@ -1,11 +1,9 @@
 //! Export, import, merge.
 
-mod common;
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
+use crate::common::{Directory, budget, charged, copy_files, create, header, open, round, run};
 use veilgrad_accounting::{Accountant, ByTriangle, Composition, Tightest};
 use veilgrad_events::{
     Adjacency, Delta, Epsilon, Mode, RecordUnit, Round, Rounds, Run, SampleRate, Sampling,

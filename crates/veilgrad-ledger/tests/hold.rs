@@ -1,10 +1,8 @@
 //! Runs that hold budget for their whole plans.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Directory, begin, charged, header, holding, open, planned, round};
+use crate::common::{Directory, begin, charged, header, holding, open, planned, round};
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{LedgerError, Rounds, Run};
 

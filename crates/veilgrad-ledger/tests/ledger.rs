@@ -1,8 +1,6 @@
 //! Charges, recovery, refusals.
 
-mod common;
-
-use common::{Directory, charged, copy_files, create, header, open, round, run};
+use crate::common::{Directory, charged, copy_files, create, header, open, round, run};
 use veilgrad_events::{Epsilon, LedgerError, Rounds, Run, check_ledger_store};
 use veilgrad_ledger::{Head, Ledger, Options};
 

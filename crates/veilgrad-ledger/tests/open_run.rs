@@ -1,11 +1,9 @@
 //! Runs opened with one call, and busy ledgers.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Directory, budget, charged, create, header, round};
+use crate::common::{Directory, budget, charged, create, header, round};
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{Delta, LedgerError, Mode, Run};
 use veilgrad_ledger::{Begun, Ledger, Options, StoreError};

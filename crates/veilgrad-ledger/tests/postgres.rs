@@ -177,6 +177,8 @@ fn altered_rows_and_functions_are_noticed() {
         "ALTER FUNCTION veilgrad.retire(text) SECURITY INVOKER".to_owned(),
         format!("UPDATE veilgrad.event SET role = 'admin' WHERE sequence = {last}"),
         "UPDATE veilgrad.event SET host = 'elsewhere' WHERE sequence = 1".to_owned(),
+        "UPDATE veilgrad.event SET authors = sha256(authors) WHERE sequence = 2".to_owned(),
+        "UPDATE veilgrad.head SET authors = sha256(authors)".to_owned(),
     ] {
         let found = alter(&statements);
         assert!(matches!(found, Err(StoreError::Damaged(_))), "{statements}: {found:?}");

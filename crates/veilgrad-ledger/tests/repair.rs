@@ -1,8 +1,6 @@
 //! Repairs of damaged ledgers never lower a charge.
 
-mod common;
-
-use common::{Directory, budget, charged, copy_files, create, header, open, round, run};
+use crate::common::{Directory, budget, charged, copy_files, create, header, open, round, run};
 use veilgrad_accounting::Tightest;
 use veilgrad_events::{Mode, Run};
 use veilgrad_ledger::{Ledger, Options};

@@ -1,10 +1,8 @@
 //! Tunings: one run in the ledger, priced as the best of a secret number of runs.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Directory, charged, cost, create, header, open, planned, round, run};
+use crate::common::{Directory, charged, cost, create, header, open, planned, round, run};
 use veilgrad_accounting::{Accountant, Composition, Tightest, Tuned, Tuning};
 use veilgrad_events::{
     Adjacency, Delta, LedgerError, LedgerKind, Rounds, Run, RunHeader, TuningRun,

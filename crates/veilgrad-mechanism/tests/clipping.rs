@@ -1,8 +1,6 @@
 //! Groups, clipping and estimators, compared with closed forms.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use veilgrad_events::BudgetShare;
 use veilgrad_mechanism::{Allocation, Group, Metric, PlanError, RoundPlan, Structure, SumError};

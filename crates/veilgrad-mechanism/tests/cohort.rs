@@ -1,8 +1,6 @@
 //! Federated rounds: cohorts, weights, denominators, hostile replies, adaptive clipping.
 
-mod common;
-
-use common::{assert_close, clip, count, vector, weight, z};
+use crate::common::{assert_close, clip, count, vector, weight, z};
 use veilgrad_events::{
     Adjacency, BudgetShare, FixedBatch, LedgerError, MemoryLedger, RecordUnit, Run, RunHeader,
     SampleRate,

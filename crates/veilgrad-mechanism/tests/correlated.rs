@@ -1,11 +1,9 @@
 //! Noise that is correlated between rounds, and the cyclic samples that it needs.
 
-mod common;
-
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
-use common::*;
+use crate::common::*;
 use veilgrad_events::{BandedStrategy, MemoryLedger, RoundError, RoundPermit, Run, SampleRate};
 use veilgrad_mechanism::insecure::{no_noise, released_integers};
 use veilgrad_mechanism::{

@@ -1,8 +1,6 @@
 //! Restored plans, and noise in reused memory.
 
-mod common;
-
-use common::{clip, count, header, noise, plan};
+use crate::common::{clip, count, header, noise, plan};
 use veilgrad_events::{MemoryLedger, Run};
 use veilgrad_mechanism::{Adapted, AllRecords, Group, Noise, PlanError, Quantile, Sample};
 

@@ -1,11 +1,9 @@
 //! Permits, samples, noise and adaptive rounds.
 
-mod common;
-
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
-use common::*;
+use crate::common::*;
 use veilgrad_events::{
     Adjacency, FixedBatch, LedgerKind, MemoryLedger, Permits, RecordUnit, RoundPermit, Run,
     RunHeader, SampleRate, Sampling, TruncatedPoisson,

@@ -1,8 +1,6 @@
 //! Partial sums of other processes: the same bits for any partition, and nothing that was not certified for this round.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use veilgrad_mechanism::insecure::{no_noise, released_integers, seeded_noise};
 use veilgrad_mechanism::{

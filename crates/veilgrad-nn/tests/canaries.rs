@@ -1,8 +1,6 @@
 //! Canaries: a round treats them like records, and they do not change the weights.
 
-mod common;
-
-use common::{bits, examples, in_memory, plan, train_exactly, trainer};
+use crate::common::{bits, examples, in_memory, plan, train_exactly, trainer};
 use veilgrad_events::{Adjacency, PublicCount, Run};
 use veilgrad_events::{BudgetShare, ClipNorm, FixedBatch, MemoryLedger, NoiseMultiplier};
 use veilgrad_mechanism::{FixedSampler, Metric};

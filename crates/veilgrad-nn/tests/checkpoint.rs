@@ -1,11 +1,9 @@
 //! Model files and checkpoints: weights round-trip, and resuming cannot undo a charge.
 
-mod common;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
+use crate::common::{bits, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
     Adjacency, Budget, ClipNorm, Delta, Epsilon, LedgerKind, MemoryLedger, Mode, NoiseMultiplier,
     NoiseStd, Pricing, PublicCount, RecordUnit, Run, RunRounds, SampleRate,

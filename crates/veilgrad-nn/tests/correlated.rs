@@ -1,10 +1,8 @@
 //! Noise that is correlated between rounds, for every unit of record.
 
-mod common;
-
 use std::num::{NonZeroU32, NonZeroU64};
 
-use common::{distance, plain_trainer, train_exactly};
+use crate::common::{distance, plain_trainer, train_exactly};
 use veilgrad_events::{
     Adjacency, BandedStrategy, ClipNorm, MemoryLedger, NoiseMultiplier, PublicCount, Run,
     SampleRate,

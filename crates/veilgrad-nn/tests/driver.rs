@@ -1,10 +1,8 @@
 //! The training loop: when it saves checkpoints, waits for the ledger, and stops.
 
-mod common;
-
 use std::num::NonZeroU64;
 
-use common::{examples, in_memory, plan, trainer};
+use crate::common::{examples, in_memory, plan, trainer};
 use veilgrad_events::{Adjacency, Event, LedgerError, LedgerStore, MemoryLedger, Run, SampleRate};
 use veilgrad_mechanism::PoissonSampler;
 use veilgrad_nn::{

@@ -1,10 +1,8 @@
 //! Rounds of users: weights, denominators, dropouts, adaptive clipping.
 
-mod common;
-
 use std::num::NonZeroU32;
 
-use common::{bits, examples, plan, train_exactly, trainer};
+use crate::common::{bits, examples, plan, train_exactly, trainer};
 use veilgrad_events::{
     Adjacency, BudgetShare, ClipNorm, MemoryLedger, PublicCount, RecordUnit, Rounds, Run,
     SampleRate, SumQuery, WeightBound,

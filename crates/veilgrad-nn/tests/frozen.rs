@@ -1,8 +1,6 @@
 //! Frozen parameters, class weights, and models that start from the parameters of others.
 
-mod common;
-
-use common::{examples, in_memory, model, plain_trainer, plan, train_exactly};
+use crate::common::{examples, in_memory, model, plain_trainer, plan, train_exactly};
 use veilgrad_mechanism::AllRecords;
 use veilgrad_nn::{InMemory, Layer, Model, ModelError, Performance, Sgd, Trainer, Unit};
 

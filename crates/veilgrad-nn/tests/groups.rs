@@ -1,8 +1,6 @@
 //! Gradient groups in plans that also have statistics and metrics.
 
-mod common;
-
-use common::{distance, examples, in_memory, model, plain_trainer, train_exactly};
+use crate::common::{distance, examples, in_memory, model, plain_trainer, train_exactly};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, PublicCount, WeightBound};
 use veilgrad_mechanism::{Group, Metric};
 use veilgrad_nn::{

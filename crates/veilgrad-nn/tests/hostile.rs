@@ -1,9 +1,9 @@
 //! Unusable records (values that are not finite or out of range) contribute zero to every group, with outer products and
 //! with materialised gradients.
 
-mod common;
-
-use common::{bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer};
+use crate::common::{
+    bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer,
+};
 use veilgrad_events::{BudgetShare, ClipNorm, NoiseMultiplier, NoiseStd, PublicCount};
 use veilgrad_mechanism::{Group, Metric, Quantile};
 use veilgrad_nn::{

@@ -1,11 +1,9 @@
 //! Rounds whose records are shared by several processes have the same bits as those of one.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::*;
+use crate::common::*;
 use veilgrad_events::{
     Adjacency, BudgetShare, ClipNorm, MemoryLedger, NoiseMultiplier, NoiseStd, PublicCount,
     RoundPermit, Run, SampleRate, Sampling, TruncatedPoisson,

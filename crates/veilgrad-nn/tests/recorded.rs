@@ -3,11 +3,9 @@
 //! A digest changes when the arithmetic of a round changes: order of operations, grid, clipping, noise, optimizer. Such a
 //! change is allowed, with a reason in the CHANGELOG.
 
-mod common;
-
 use std::num::NonZeroU32;
 
-use common::{bits, examples, in_memory, model, plan};
+use crate::common::{bits, examples, in_memory, model, plan};
 use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, Run};
 use veilgrad_mechanism::insecure::seeded_noise;
 use veilgrad_mechanism::{AllRecords, Metric};

@@ -1,10 +1,8 @@
 //! Samples of at most a public size: a round computes as many rows as the maximum, and releases the same bits.
 
-mod common;
-
 use std::sync::atomic::AtomicUsize;
 
-use common::{Counted, bits, examples, in_memory, plan, trainer};
+use crate::common::{Counted, bits, examples, in_memory, plan, trainer};
 use veilgrad_events::{
     Adjacency, MemoryLedger, RoundPermit, Run, SampleRate, Sampling, TruncatedPoisson,
 };

@@ -1,8 +1,6 @@
 //! Rounds: the same bits for any number of threads, huge records, private statistics and metrics.
 
-mod common;
-
-use common::{bits, distance, examples, in_memory, model, plan, train_exactly, trainer};
+use crate::common::{bits, distance, examples, in_memory, model, plan, train_exactly, trainer};
 use veilgrad_events::{
     Adjacency, BudgetShare, ClipNorm, Event, JointScale, MemoryLedger, NoiseStd, PublicCount, Run,
     SampleRate,

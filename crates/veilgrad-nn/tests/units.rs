@@ -1,10 +1,10 @@
 //! Records that are microbatches or users.
 
-mod common;
-
 use std::num::NonZeroU32;
 
-use common::{bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer};
+use crate::common::{
+    bits, distance, examples, in_memory, plain_trainer, plan, train_exactly, trainer,
+};
 use veilgrad_events::{Adjacency, BudgetShare, ClipNorm, MemoryLedger, RecordUnit, Run, RunHeader};
 use veilgrad_mechanism::{AllRecords, Metric};
 use veilgrad_nn::{

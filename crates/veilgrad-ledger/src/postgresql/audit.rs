@@ -65,10 +65,42 @@ pub(super) fn check(session: &mut Session, address: &PostgresUrl) -> Result<(), 
     check_authors(session, address)
 }
 
-/// Checks the chain of hashes over number, role and host of the rows, as `append` computes it.
+/// Rows that were appended at once, and by whom.
+struct Appended {
+    /// The number of the row before them.
+    after: i64,
+    count: i64,
+    role: String,
+    host: String,
+    authors: Hash,
+}
+
+impl Appended {
+    /// The chain after these rows, as `append` computes it.
+    fn chained(&self, before: Hash) -> Hash {
+        let Self { after, count, role, host, .. } = self;
+        before.after(format!("{after} {count} {} {role} {host}", role.len()).as_bytes())
+    }
+}
+
+/// Checks the chain of hashes over the authors of the rows, and that it ends where the head says.
 fn check_authors(session: &mut Session, address: &PostgresUrl) -> Result<(), StoreError> {
-    let mut chain = Hash::default();
-    let mut last = 0;
+    let altered = |row| StoreError::Damaged(format!("the role or host of row {row} was altered"));
+    let head = session.run("SELECT sequence, encode(authors, 'hex') FROM veilgrad.head");
+    let head = head.map_err(|failure| failure.error(address))?;
+    let Some([ending, authors]) = head.first().map(Vec::as_slice) else {
+        return Err(StoreError::Damaged("it has no head".to_owned()));
+    };
+    let (ending, ending_authors) = (number(ending)?, Hash::from_slice(&decode_hex(authors)?));
+    let (mut chain, mut last, mut current) = (Hash::default(), 0, None::<Appended>);
+    let mut finish = |rows: Option<Appended>| match rows {
+        Some(rows) if rows.chained(chain) == rows.authors => {
+            chain = rows.authors;
+            Ok(())
+        }
+        Some(rows) => Err(altered(rows.after + 1)),
+        None => Ok(()),
+    };
     loop {
         let query = format!(
             "SELECT sequence, role, host, encode(authors, 'hex') FROM veilgrad.event WHERE sequence > {last} ORDER BY \
@@ -79,16 +111,29 @@ fn check_authors(session: &mut Session, address: &PostgresUrl) -> Result<(), Sto
             let [sequence, role, host, authors] = row.as_slice() else {
                 return Err(StoreError::Damaged("a row has other columns".to_owned()));
             };
-            last = number(sequence)?;
-            chain = chain.after(format!("{last} {} {role} {host}", role.len()).as_bytes());
-            if Hash::from_slice(&decode_hex(authors)?) != Some(chain) {
-                return Err(StoreError::Damaged(format!(
-                    "the role or host of row {last} was altered"
-                )));
+            let sequence = number(sequence)?;
+            let authors =
+                Hash::from_slice(&decode_hex(authors)?).ok_or_else(|| altered(sequence))?;
+            if sequence == ending && Some(authors) != ending_authors {
+                return Err(altered(sequence));
             }
+            match &mut current {
+                Some(rows) if rows.authors == authors => {
+                    if rows.role != *role || rows.host != *host {
+                        return Err(altered(sequence));
+                    }
+                    rows.count += 1;
+                }
+                _ => {
+                    let (role, host) = (role.clone(), host.clone());
+                    let next = Appended { after: last, count: 1, role, host, authors };
+                    finish(current.replace(next))?;
+                }
+            }
+            last = sequence;
         }
         if rows.len() < BATCH {
-            return Ok(());
+            return finish(current);
         }
     }
 }

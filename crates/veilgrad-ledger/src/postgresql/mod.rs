@@ -202,6 +202,19 @@ impl Postgres {
         );
         self.session().run(&begin)
     }
+
+    /// Appends rows and ends the charge that began with the lock, in one message.
+    fn append_and_commit(&self, after: i64, rows: &Rows, ending: Hash) -> Result<(), Failure> {
+        let events: Vec<String> =
+            rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
+        let mut session = self.session();
+        let commit = format!(
+            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{ending}', {}); COMMIT",
+            events.join(","),
+            quote(&session.host)
+        );
+        session.run(&commit).map(|_| ())
+    }
 }
 
 /// The statement that reads rows after one.
@@ -285,21 +298,21 @@ impl Store for Postgres {
 
     fn append(&mut self, head: &Head, rows: Rows) -> Result<(), StoreError> {
         let after = head.sequence.saturating_sub(rows.len() as u64);
-        let events: Vec<String> =
-            rows.iter().map(|(_, bytes, _)| format!("'\\x{}'", encode_hex(bytes))).collect();
-        let host = quote(&self.session().host);
-        // A statement outside a transaction is one of its own, with the same answer after its commit.
-        let end = if self.locked { "; COMMIT" } else { "" };
-        let commit = format!(
-            "SELECT veilgrad.append({after}, ARRAY[{}]::bytea[], '\\x{}', {host}){end}",
-            events.join(","),
-            head.hash
-        );
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        if !self.locked {
+            self.session().prepare_append()?;
+        }
         // From here on it is unknown whether the rows are there, until the server answers.
         self.poisoned = true;
-        let answer = self.session().run(&commit);
+        let answer = match self.locked {
+            true => self.append_and_commit(after, &rows, head.hash),
+            false => {
+                let rows: Vec<&[u8]> = rows.iter().map(|(_, bytes, _)| bytes.as_slice()).collect();
+                self.session().append(after, &rows, head.hash)
+            }
+        };
         match answer {
-            Ok(_) => {
+            Ok(()) => {
                 (self.poisoned, self.locked) = (false, false);
                 self.answered = Instant::now();
                 Ok(())

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::{Client, SimpleQueryMessage, Statement};
 use veilgrad_events::ProcessIdentity;
 
 use super::connect;
 use super::failure::Failure;
+use crate::chain::Hash;
 use crate::error::StoreError;
 use crate::host::host;
 use crate::location::PostgresUrl;
@@ -23,11 +24,16 @@ const SETTINGS: &str = "SET idle_in_transaction_session_timeout TO '120s'; SET t
                         standard_conforming_strings TO on; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ \
                         COMMITTED, READ WRITE; SELECT pg_backend_pid()";
 
+/// Appends rows: see the migration. Outside a transaction it is one of its own.
+const APPEND: &str = "SELECT veilgrad.append($1, $2, $3, $4)";
+
 /// A connection.
 pub(super) struct Session {
     address: PostgresUrl,
     /// `None` after a failure that leaves it unknown what was written.
     client: Option<Client>,
+    /// `APPEND`, which the server has parsed and planned for this connection.
+    append: Option<Statement>,
     /// The process that connected.
     owner: ProcessIdentity,
     /// The server's process of this connection.
@@ -43,6 +49,7 @@ impl Session {
         let mut session = Self {
             address: address.clone(),
             client: None,
+            append: None,
             owner: ProcessIdentity::current()?,
             process: String::new(),
             host: host(),
@@ -90,6 +97,7 @@ impl Session {
 
     /// Ends the connection; the server ends its transaction and its locks.
     pub(super) fn disconnect(&mut self) {
+        self.append = None;
         if self.is_own() {
             self.client = None;
         } else {
@@ -112,6 +120,33 @@ impl Session {
             _ => None,
         });
         Ok(rows.collect())
+    }
+
+    /// Lets the server parse and plan [`append`](Self::append), if it has not yet. Writes nothing.
+    pub(super) fn prepare_append(&mut self) -> Result<(), StoreError> {
+        if self.append.is_none() {
+            let Some(client) = &mut self.client else {
+                return Err(Failure::Disconnected.error(&self.address));
+            };
+            let prepared = client.prepare(APPEND).map_err(Failure::Client);
+            self.append = Some(prepared.map_err(|failure| failure.error(&self.address))?);
+        }
+        Ok(())
+    }
+
+    /// Appends rows in a transaction of its own. Returns when the server has said that it is ready for the next one, which it
+    /// says after the commit.
+    pub(super) fn append(
+        &mut self,
+        after: i64,
+        rows: &[&[u8]],
+        ending: Hash,
+    ) -> Result<(), Failure> {
+        let (Some(client), Some(append)) = (&mut self.client, &self.append) else {
+            return Err(Failure::Disconnected);
+        };
+        let done = client.execute(append, &[&after, &rows, &ending.0.as_slice(), &self.host]);
+        done.map(|_| ()).map_err(Failure::Client)
     }
 
     fn ask(&mut self, query: &str) -> Result<Vec<String>, StoreError> {
