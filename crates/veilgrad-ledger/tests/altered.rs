@@ -72,5 +72,5 @@ fn a_closed_run_is_charged_no_more() {
     assert_eq!(charges.len(), 1);
     let error = store.append(&charges).err().unwrap().to_string();
     assert!(error.contains("is closed"), "{error}");
-    assert_eq!(common::charged(store.ledger()), 5);
+    assert_eq!(crate::common::charged(store.ledger()), 5);
 }

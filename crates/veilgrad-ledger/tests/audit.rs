@@ -122,7 +122,7 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
     let (directory, left) = (Directory::new(), Directory::new());
     let mut run = run(create(&directory.ledger(), 8.0));
     run.reserve(&round(0.01, 1.0), 1).unwrap();
-    common::copy_files(&directory, &left);
+    crate::common::copy_files(&directory, &left);
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     let end = run.store().ledger().head().sequence;
     // The older database, and the newer anchor with its newer slot spoiled.
@@ -141,7 +141,7 @@ fn a_spoiled_newer_slot_over_an_older_database_is_reported() {
     );
     drop(ledger);
     // An ordinary crash may look the same: the ledger opens, and the next charge rewrites the slot.
-    let mut run = common::run(open(&left).unwrap());
+    let mut run = crate::common::run(open(&left).unwrap());
     run.reserve(&round(0.01, 1.0), 1).unwrap();
     drop(run);
     assert_eq!(read(&left).audit().unwrap(), [""; 0]);

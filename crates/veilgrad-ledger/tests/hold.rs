@@ -34,7 +34,7 @@ fn a_run_without_a_plan_leaves_the_room_of_running_plans() {
     let directory = Directory::new();
     begin(&directory, 20);
     let mut first = planned(open(&directory).unwrap(), 20).unwrap();
-    let mut free = common::run(open(&directory).unwrap());
+    let mut free = crate::common::run(open(&directory).unwrap());
     assert!(matches!(
         free.reserve(&round(0.05, 1.0), 1).err().unwrap(),
         LedgerError::BudgetExhausted(_)

@@ -180,7 +180,7 @@ fn a_segment_ends_with_the_rounds_that_its_noise_was_prepared_for() {
 #[test]
 fn plain_and_correlated_noise_do_not_replace_each_other() {
     let plan = correlated(3);
-    let plain = common::plan(&[("x", 3)], Group::flat("all", "*", clip(1.0)));
+    let plain = crate::common::plan(&[("x", 3)], Group::flat("all", "*", clip(1.0)));
     assert!(matches!(Noise::draw(&plan).err(), Some(NoiseError::WrongKind(..))));
     assert!(matches!(CorrelatedNoise::new(&plain, 9).err(), Some(NoiseError::WrongKind(..))));
     let (sample, sum) = begin(&plain);
@@ -190,7 +190,7 @@ fn plain_and_correlated_noise_do_not_replace_each_other() {
     assert!(matches!(refused, PlanError::Round(RoundError::Separation { bands: 4, .. })));
     assert!(plan.round(&sampler(0.5, 3)).is_err());
     // The strategy is part of the charge.
-    let other = common::plan(&[("x", 3)], Group::flat("all", "*", clip(1.0)));
+    let other = crate::common::plan(&[("x", 3)], Group::flat("all", "*", clip(1.0)));
     let other = other.correlated(BandedStrategy::new(12, vec![4096, 2048, 1536, 1281]).unwrap());
     let other = other.unwrap();
     let mut cyclic = sampler(0.5, 4);

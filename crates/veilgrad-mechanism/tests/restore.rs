@@ -47,7 +47,7 @@ fn noise_in_reused_memory_is_fresh() {
         let sample = Sample::draw(permit, &mut AllRecords, 0).unwrap();
         let sum = sample.begin(&plan);
         let released = sum.release(sample, noise).unwrap();
-        let values = common::vector(&released, "x");
+        let values = crate::common::vector(&released, "x");
         // Uncorrelated with every earlier round. The standard deviation of the correlation is 0.018; it exceeds
         // 0.13 with probability 1e-12.
         let square = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>();

@@ -78,7 +78,7 @@ fn a_release_needs_its_own_sample_and_noise() {
     let (one, two) = (insecure_sample(&plan), insecure_sample(&plan));
     let error = one.begin(&plan).release(two, no_noise(&plan)).err().unwrap();
     assert_eq!(error, ReleaseError::ForeignSample);
-    let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
+    let larger = crate::common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
     let error = one.begin(&plan).release(one, no_noise(&larger)).err().unwrap();
     assert_eq!(error, ReleaseError::ForeignNoise);
 }
@@ -108,7 +108,7 @@ fn noise_may_come_first_and_comes_once() {
     let (mut one, mut two) = (sample.begin(&plan), sample.begin(&plan));
     two.add_noise(no_noise(&plan)).unwrap();
     assert_eq!(one.merge(two), Err(SumError::HasNoise));
-    let larger = common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
+    let larger = crate::common::plan(&[("x", 2)], Group::flat("all", "*", clip(1.0)));
     assert_eq!(one.add_noise(no_noise(&larger)), Err(ReleaseError::ForeignNoise));
     assert_eq!(one.release_noisy(sample).err(), Some(ReleaseError::NoNoise));
 }
@@ -477,7 +477,7 @@ fn truncated_samples_are_padded_to_their_public_size() {
 
 #[test]
 fn production_noise_is_fresh_for_every_round() {
-    let plan = common::plan(&[("x", 5000)], Group::flat("all", "*", clip(1.0)));
+    let plan = crate::common::plan(&[("x", 5000)], Group::flat("all", "*", clip(1.0)));
     let mut run = Run::open(MemoryLedger::new(), header()).unwrap();
     let mut seen = Vec::new();
     for permit in run.reserve(&plan.round(&AllRecords).unwrap(), 3).unwrap() {

@@ -141,7 +141,7 @@ fn dropouts_contribute_zero_and_change_neither_charge_nor_denominator() {
     let half = SampleRate::new(0.5).unwrap();
     let all = released(local(400.0), &users);
     let mut trainer = trainer(local(400.0).answering(half), ONE_THREAD);
-    let full = common::trainer(local(400.0), ONE_THREAD).event(&AllRecords).unwrap();
+    let full = crate::common::trainer(local(400.0), ONE_THREAD).event(&AllRecords).unwrap();
     assert_eq!(trainer.event(&AllRecords).unwrap(), full);
     train_exactly(&mut trainer, &users, 1).unwrap();
     let found = trainer.estimates().unwrap().vector(BIAS).unwrap().to_vec();
@@ -209,6 +209,7 @@ fn adaptive_rounds_follow_their_plan() {
     assert_ne!(last, round);
     assert_eq!(last.noise_multiplier(), round.noise_multiplier());
     // Another noise is not planned.
-    let other = common::trainer(common::plan(0.3, 10.0), ONE_THREAD).event(&sampler).unwrap();
+    let other =
+        crate::common::trainer(crate::common::plan(0.3, 10.0), ONE_THREAD).event(&sampler).unwrap();
     assert!(run.reserve(&other, 1).is_err());
 }

@@ -100,7 +100,7 @@ fn a_checkpoint_of_a_frozen_model_is_restored() {
     let mut restored = make();
     restored.resume(&path, None).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(common::bits(restored.model()), common::bits(trainer.model()));
+    assert_eq!(crate::common::bits(restored.model()), crate::common::bits(trainer.model()));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_weight_counts_examples_of_its_class_as_often() {
         .collect();
     let train = |data: &[_], weights: &[f32]| {
         // No record is clipped.
-        let start = Model::new(&[common::INPUT], [Layer::linear(3)], 1).unwrap();
+        let start = Model::new(&[crate::common::INPUT], [Layer::linear(3)], 1).unwrap();
         let trainer = plain_trainer(&start, plan(30.0, 60.0), 0.2, ONE_THREAD).unwrap();
         let mut trainer = trainer.class_weights(weights);
         train_exactly(&mut trainer, &in_memory(data), 3);
@@ -134,16 +134,19 @@ fn a_weight_counts_examples_of_its_class_as_often() {
     };
     let weighted = train(&data, &[1.0, 3.0, 1.0]);
     // Up to the rounding of sums, which is relative to the clip norm.
-    let same = common::distance(&weighted, &train(&repeated, &[]));
-    let other = common::distance(&weighted, &train(&data, &[]));
+    let same = crate::common::distance(&weighted, &train(&repeated, &[]));
+    let other = crate::common::distance(&weighted, &train(&data, &[]));
     assert!(other > 1e-2 && same < 0.05 * other, "{same} {other}");
     // Weights of 1 change nothing.
-    assert_eq!(common::bits(&train(&data, &[1.0; 3])), common::bits(&train(&data, &[])));
+    assert_eq!(
+        crate::common::bits(&train(&data, &[1.0; 3])),
+        crate::common::bits(&train(&data, &[]))
+    );
     // Examples of classes without a finite weight contribute zero.
     let others: Vec<_> = data.iter().filter(|(_, class)| *class == 0.0).cloned().collect();
-    let alone = common::bits(&train(&others, &[]));
-    assert_eq!(common::bits(&train(&data, &[1.0, f32::NAN, f32::INFINITY])), alone);
-    assert_eq!(common::bits(&train(&data, &[1.0])), alone);
+    let alone = crate::common::bits(&train(&others, &[]));
+    assert_eq!(crate::common::bits(&train(&data, &[1.0, f32::NAN, f32::INFINITY])), alone);
+    assert_eq!(crate::common::bits(&train(&data, &[1.0])), alone);
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_weight_does_not_lift_a_record_above_the_clip_norm() {
     let trainer = plain_trainer(&start, plan(0.3, 1.0), 1.0, ONE_THREAD).unwrap();
     let mut trainer = trainer.class_weights(&[1e6; 3]);
     train_exactly(&mut trainer, &in_memory(&data), 1);
-    let moved = common::distance(&model(), trainer.model());
+    let moved = crate::common::distance(&model(), trainer.model());
     assert!(moved > 0.29 && moved <= 0.3 * (1.0 + 1e-6), "{moved}");
 }
 

@@ -45,7 +45,7 @@ fn a_record_whose_statistics_overflow_counts_in_no_group() {
 #[test]
 fn unusable_records_change_nothing() {
     let sound = examples(40, 5);
-    let pixels = |value: f32| vec![value; common::INPUT];
+    let pixels = |value: f32| vec![value; crate::common::INPUT];
     let share = BudgetShare::new(0.1).unwrap();
     let layers =
         [Conv2d::new(4, 3).into(), Layer::BatchNorm, Layer::Relu, Layer::Flatten, Layer::linear(3)];
@@ -99,7 +99,7 @@ fn a_record_alone_that_is_far_too_large_has_exactly_the_clip_norm() {
         let plan = plan(0.3, 1.0);
         let plan = if materialised { plan.materialised() } else { plan };
         let rate = Schedule::Constant(1.0);
-        let model = common::model();
+        let model = crate::common::model();
         let mut trainer = Trainer::new(
             model.clone(),
             Loss::SoftmaxCrossEntropy,
@@ -189,12 +189,12 @@ fn a_short_record_does_not_see_the_one_before_it() {
         train_exactly(&mut trainer, &Ragged(records.to_vec()), 1);
         bits(trainer.model())
     };
-    let (long, short) = (vec![1.0; common::INPUT], vec![0.5; 4]);
+    let (long, short) = (vec![1.0; crate::common::INPUT], vec![0.5; 4]);
     let expected = run(&[short.clone(), long.clone()], 1);
     assert_eq!(run(&[long.clone(), short.clone()], 1), expected);
     assert_eq!(run(&[long.clone(), short.clone()], 2), expected);
     let mut whole = short;
-    whole.resize(common::INPUT, 0.0);
+    whole.resize(crate::common::INPUT, 0.0);
     assert_ne!(run(&[long.clone(), long], 1), expected);
     assert_ne!(run(&[whole.clone(), whole], 1), expected);
 }

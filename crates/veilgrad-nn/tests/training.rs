@@ -63,7 +63,7 @@ fn zero_gradients_and_empty_samples_are_ordinary_rounds() {
     assert!(distance(&zero, trainer.model()) < 1e-6);
 
     // At this rate the sample is empty; the noise is not.
-    let mut trainer = common::trainer(common::plan(1.0, 1.0), ONE_THREAD);
+    let mut trainer = crate::common::trainer(crate::common::plan(1.0, 1.0), ONE_THREAD);
     let before = trainer.model().clone();
     let mut sampler = PoissonSampler::new(SampleRate::new(1e-9).unwrap());
     let mut run = Run::open(MemoryLedger::new(), trainer.header(Adjacency::AddRemove)).unwrap();

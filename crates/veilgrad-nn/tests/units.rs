@@ -157,7 +157,7 @@ fn one_local_step_on_all_examples_is_the_average_gradient() {
         let (batch, epochs) = (number(batch), number(epochs));
         run(Contribution::LocalSgd { rate: 0.25, batch, epochs }, 0.25)
     };
-    let start = common::model();
+    let start = crate::common::model();
     let moved = distance(&start, &average);
     assert!(distance(&step(6, 1), &average) < 1e-3 * moved);
     // More steps go further.
