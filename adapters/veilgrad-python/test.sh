@@ -64,7 +64,8 @@ development() {
     environment "${PYTHON:-python3}" "$place"
     VIRTUAL_ENV=$place "$place/bin/python" -m maturin develop --quiet
     "$place/bin/python" -m mypy
-    "$place/bin/python" -m pytest
+    # Each test file stays with one worker, because some train a model that all of their tests use.
+    "$place/bin/python" -m pytest --numprocesses auto --dist loadfile
 }
 
 # Flower has many dependencies, and versions of its own for some of ours: an environment of its own.

@@ -191,7 +191,10 @@ pub(crate) fn calibrate(
     let rate = match policy {
         Policy::All => Some(1.0),
         // An epoch of random allocation has a whole number of rounds.
-        Policy::Allocation => rate.map(|rate| 1.0 / (1.0 / rate).round().max(1.0)),
+        Policy::Allocation => {
+            let rate = rate.map(SampleRate::new).transpose().map_err(invalid)?;
+            rate.map(|rate| 1.0 / (1.0 / rate.get()).round())
+        }
         _ => rate,
     };
     let known = Parameters { policy, records, adjacency, rate, rounds, noise: noise_multiplier };

@@ -207,6 +207,10 @@ def test_calibration_says_what_is_missing():
     for options in (dict(sampling="truncated", records=100), dict(sampling="allocation", maximum=5)):
         with pytest.raises(ValueError, match="maximum"):
             veilgrad.calibrate(1.0, 1e-5, rate=0.1, rounds=10, **options)
+    for rate in (-0.2, 1.5, float("nan")):
+        for sampling in ("poisson", "allocation"):
+            with pytest.raises(ValueError, match="sampling rate"):
+                veilgrad.calibrate(1.0, 1e-5, rate=rate, rounds=10, sampling=sampling)
     with pytest.raises(ValueError, match="leave out one"):
         veilgrad.calibrate(1.0, 1e-5, rate=0.01)
     with pytest.raises(ValueError, match="cannot find"):

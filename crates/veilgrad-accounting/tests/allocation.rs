@@ -189,6 +189,17 @@ fn many_epochs_of_different_noise_cost_about_what_their_noise_says() {
     }
 }
 
+/// Epochs of more different lengths than are computed apart cost at most as much as shorter ones, and keep their amplification.
+#[test]
+fn epochs_of_many_lengths_cost_less_than_as_many_short_ones() {
+    let all: Vec<Folded> = (10..40).map(|t| rounds(t, 3.0, t)).collect();
+    let found = epsilon(&all, Adjacency::AddRemove, 1e-5);
+    let equal = |t: u64| epsilon(&[rounds(t, 3.0, 30 * t)], Adjacency::AddRemove, 1e-5);
+    let (shortest, longest, gaussian) = (equal(10), equal(40), equal(1));
+    assert!(longest < found && found < shortest, "{longest} {found} {shortest}");
+    assert!(shortest < 0.6 * gaussian, "{shortest} {gaussian}");
+}
+
 /// A replaced record costs as much as one that is removed and another that is added: far less than without amplification,
 /// which is one Gaussian of sensitivity 2 per epoch. Prints its table with `--nocapture`.
 #[test]

@@ -276,12 +276,16 @@ fn answers_about_random_allocation_take_bounded_work() {
 #[test]
 fn answers_about_epochs_of_many_different_noises_take_bounded_work() {
     let delta = delta(1e-5);
-    for (t, e) in [(20, 1000), (100_000, 100)] {
+    // Rounds per epoch, how many more each epoch has than the one before, and epochs.
+    for (t, longer, e) in [(20, 0, 1000), (100_000, 0, 100), (10, 1, 1000)] {
         let with = |z: f64| {
-            let epochs = (0..e).map(|i| allocation(t, z * (1.0 + i as f64 / e as f64), t));
+            let epochs = (0..e).map(|i| {
+                let t = t + i * longer;
+                allocation(t, z * (1.0 + i as f64 / e as f64), t)
+            });
             Composition::of(epochs, Adjacency::AddRemove)
         };
-        let what = format!("t {t}, E {e}");
+        let what = format!("t {t} + {longer}, E {e}");
         let begin = std::time::Instant::now();
         let typical = with(3.0).unwrap();
         within(MOST_ALLOCATION, &what, || Tightest.epsilon(&typical, delta).unwrap());

@@ -55,17 +55,17 @@ impl Risk {
         json!({"target": target, "fpr": fpr, "achieved": achieved, "prior": prior, "posterior": self.posterior()})
     }
 
-    /// The row of a table: its name and its numbers, rounded up.
+    /// The row of a table: its name and its numbers. Bounds are rounded up; what they hold at has all its digits.
     fn row(&self) -> (&'static str, String) {
         let achieved = percent_up(self.achieved);
         let what = match self.fpr {
             None => format!("advantage at most {achieved}"),
             Some(fpr) => {
-                format!("true positive rate at most {achieved} at {} false positives", percent(fpr))
+                format!("true positive rate at most {achieved} at a false positive rate of {fpr}")
             }
         };
         let belief = self.prior.zip(self.posterior()).map_or(String::new(), |(prior, belief)| {
-            format!("; from {} likely to at most {}", percent(prior), percent_up(belief))
+            format!("; from a probability of {prior} to at most {}", percent_up(belief))
         });
         ("risk", format!("{what}{belief}"))
     }

@@ -112,6 +112,16 @@ fn a_belief_that_may_rise_from_prior_to_posterior_limits_the_true_positive_rate(
         risk["fpr"].is_null() && number(&risk["achieved"]) <= number(&risk["target"]),
         "{risk}"
     );
+    // A rate is printed with what it holds at, not with that rounded, where it would be higher.
+    let words = format!("plan {base} --prior 0.000051 --posterior 0.0001 --fpr 0.00996");
+    let output = veilgrad(&words.split(' ').collect::<Vec<_>>());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains(
+            "at a false positive rate of 0.00996; from a probability of 0.000051 to at most"
+        ),
+        "{said}"
+    );
     for wrong in [
         "--prior 0.4 --posterior 0.1",
         "--posterior 0.4",

@@ -1,11 +1,11 @@
--- The tables, functions and roles of a Veilgrad ledger on PostgreSQL 11 or later, version 1. Run it once in the ledger's
+-- The tables, functions and roles of a Veilgrad ledger on PostgreSQL 11 or later, version 2. Run it once in the ledger's
 -- database, as a role that may create roles: psql DATABASE -v ON_ERROR_STOP=1 -f FILE.
 --
 --   veilgrad_read         reads and verifies
 --   veilgrad_charge       also charges runs to budgets that exist
 --   veilgrad_administer   also creates and lowers budgets, imports, and moves the ledger
 --
--- Nobody has a right to write to a table. Rows are appended by functions that check the role, the number and the hash. The
+-- Nobody has a right to write to a table. Rows are appended by one function that checks the role, the number and the hash. The
 -- tables have no CHECK constraints: the server would parse them anew for every row.
 BEGIN;
 
@@ -52,7 +52,7 @@ CREATE TABLE veilgrad.head (
     destination text,
     arrived boolean NOT NULL
 );
-INSERT INTO veilgrad.head SELECT true, 1, 0, zero, zero, zero, false, NULL, false FROM decode(repeat('00', 32), 'hex') AS zero;
+INSERT INTO veilgrad.head SELECT true, 2, 0, zero, zero, zero, false, NULL, false FROM decode(repeat('00', 32), 'hex') AS zero;
 REVOKE ALL ON veilgrad.event, veilgrad.head FROM PUBLIC;
 GRANT SELECT ON veilgrad.event, veilgrad.head TO veilgrad_read;
 
@@ -89,6 +89,10 @@ DECLARE
     administers boolean := pg_has_role(session_user, 'veilgrad_administer', 'MEMBER');
     durable text := set_config('synchronous_commit', 'on', true);
 BEGIN
+    -- Without rows nobody could say who moved the chain of authors on.
+    IF coalesce(cardinality(added), 0) = 0 THEN
+        RAISE EXCEPTION 'there are no rows to append';
+    END IF;
     IF length(host) > 255 THEN
         RAISE EXCEPTION 'the name of the host has more than 255 characters';
     END IF;
@@ -108,7 +112,7 @@ BEGIN
             RAISE EXCEPTION 'role % may charge runs, and is not in veilgrad_administer', session_user
                 USING ERRCODE = 'insufficient_privilege';
         END IF;
-        -- Fails if nobody could read the row.
+        -- Fails if the row is not JSON.
         body := convert_from(event, 'UTF8')::json;
         number := number + 1;
         last_hash := sha256(last_hash || event);

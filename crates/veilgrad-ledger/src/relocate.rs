@@ -17,7 +17,8 @@ impl Ledger {
     /// # Guarantee
     /// A ledger is moved to one place, once, so that only one copy is ever charged: the old one is retired, and keeps
     /// where it is moved, before the new one is made. If the move is interrupted in between, the same call completes it,
-    /// on the same host if the new ledger is a file; every other destination is refused.
+    /// on the same host if the new ledger is a file; every other destination is refused. Hosts are told apart by their names,
+    /// and servers by the number that PostgreSQL gave them, so these must not be those of others during a move.
     ///
     /// # Errors
     /// When the ledger does not verify, is a backup or was moved before, a run holds budget in it, or there is a ledger at
@@ -103,10 +104,11 @@ impl Ledger {
     }
 }
 
-/// What no other place is called where a ledger can be created; refuses one where none can.
+/// What a place is called where a ledger can be created, by whatever address; refuses one where none can.
 fn place(to: &Location, options: &Options) -> Result<String, StoreError> {
     match to {
-        Location::File(path) => Ok(format!("{} on host {}", new_path(path)?.display(), host())),
+        // In quotes, so that no name ends like another one.
+        Location::File(path) => Ok(format!("{:?} on host {}", new_path(path)?, host())),
         Location::Postgres(address) => Postgres::check_may_create(address, options),
     }
 }

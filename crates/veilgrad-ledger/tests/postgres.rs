@@ -104,6 +104,16 @@ fn roles_without_a_right_can_neither_charge_nor_change_a_budget() {
             "trainer",
             format!("SELECT veilgrad.append({head}, ARRAY['\\x{forged}']::bytea[], '\\x00', 'h')"),
         ),
+        // The chain of authors moves on with rows alone.
+        (
+            "trainer",
+            "SELECT veilgrad.append(sequence, ARRAY[]::bytea[], hash, 'h') FROM veilgrad.head"
+                .to_owned(),
+        ),
+        (
+            "trainer",
+            "SELECT veilgrad.append(sequence, NULL, hash, 'h') FROM veilgrad.head".to_owned(),
+        ),
         ("reader", "SELECT veilgrad.lock_head()".to_owned()),
         ("trainer", "SELECT veilgrad.retire('x')".to_owned()),
         ("trainer", "UPDATE veilgrad.head SET sequence = 1".to_owned()),
@@ -169,6 +179,11 @@ fn altered_rows_and_functions_are_noticed() {
         "ALTER TABLE veilgrad.event ENABLE ROW LEVEL SECURITY; CREATE POLICY all_rows ON veilgrad.event USING (true)"
             .to_owned(),
         "ALTER TABLE veilgrad.event SET UNLOGGED".to_owned(),
+        "ALTER TABLE veilgrad.event ALTER host DROP NOT NULL".to_owned(),
+        "ALTER TABLE veilgrad.head ALTER arrived SET DEFAULT true".to_owned(),
+        "ALTER TABLE veilgrad.head ADD CHECK (sequence < 100)".to_owned(),
+        "ALTER TABLE veilgrad.head DROP CONSTRAINT head_pkey; CREATE INDEX head_pkey ON veilgrad.head (single)".to_owned(),
+        "ALTER TABLE veilgrad.event ADD note text; UPDATE veilgrad.event SET note = 'x'".to_owned(),
         "CREATE TABLE child () INHERITS (veilgrad.head)".to_owned(),
         "ALTER TABLE veilgrad.head OWNER TO stranger".to_owned(),
         "ALTER FUNCTION veilgrad.append(bigint, bytea[], bytea, text) OWNER TO stranger".to_owned(),

@@ -61,9 +61,10 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
     rows.filter(|(_, number)| !is_negligible(**number)).map(|(row, _)| row).collect()
 }
 
-/// Joins epochs of random allocation with equally many rounds and similar noise to groups, each with the least noise among its
-/// epochs: less noise costs at least as much. Groups are as narrow as `fits` allows, which is asked about the rounds per epoch of
-/// all groups. `None` if one group for every number of rounds does not fit, or a count overflows.
+/// Joins similar epochs of random allocation to groups, each with the least noise and the fewest rounds among its epochs, which
+/// costs at least as much: who adds rounds of noise and permutes all rounds of a shorter epoch has a longer one. Groups are as
+/// narrow as `fits` allows, which is asked about the rounds per epoch of all groups; epochs with other numbers of rounds are
+/// joined only if their noise may differ by more than a factor of two. `None` if one group does not fit, or a count overflows.
 pub(crate) fn join_epochs(
     steps: &[(Step, u64)],
     fits: impl Fn(&[u64]) -> bool,
@@ -72,16 +73,22 @@ pub(crate) fn join_epochs(
         steps.iter().copied().partition(|(step, _)| step.epoch_rounds().is_some());
     let order = |(step, _): &(Step, u64)| (step.epoch_rounds(), step.z.to_bits());
     epochs.sort_by_key(order);
-    // The first width keeps all epochs apart, the last one joins all that have equally many rounds.
+    // The first width keeps all epochs apart, the last one joins all of them.
     let mut width = 0.0;
     loop {
+        let (noise, length) = (libm::exp(width), libm::exp(libm::fmax(width - WIDEST, 0.0)));
+        let is_alike = |least: &Step, step: &Step| {
+            let rounds = |step: &Step| step.epoch_rounds().unwrap_or(0) as f64;
+            let is_as_loud = step.z <= least.z * noise && least.z <= step.z * noise;
+            is_as_loud && rounds(step) <= rounds(least) * length
+        };
         let mut groups: Vec<(Step, u64)> = Vec::new();
         for (step, count) in &epochs {
-            let least = groups.last_mut().filter(|(least, _)| {
-                least.sampled == step.sampled && step.z <= least.z * libm::exp(width)
-            });
-            match least {
-                Some((_, sum)) => *sum = sum.checked_add(*count)?,
+            match groups.last_mut().filter(|(least, _)| is_alike(least, step)) {
+                Some((least, sum)) => {
+                    least.z = least.z.min(step.z);
+                    *sum = sum.checked_add(*count)?;
+                }
                 None => groups.push((*step, *count)),
             }
         }
@@ -90,7 +97,7 @@ pub(crate) fn join_epochs(
             groups.extend(others);
             return Some(groups);
         }
-        if !(width < f64::MAX) {
+        if noise == f64::INFINITY {
             return None;
         }
         width = if width < NARROWEST { NARROWEST } else { width * WIDER };
@@ -242,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_epochs_have_equally_many_rounds_and_no_more_noise() {
+    fn joined_epochs_have_no_more_rounds_and_no_more_noise() {
         let epoch = |i: u32| {
             let rounds = if i.is_multiple_of(2) { 10 } else { 20 };
             let z = 0.5 + f64::from(i * 37 % 101) / 50.0;
@@ -253,18 +260,18 @@ mod tests {
         steps.push(other);
         let total = |rows: &[(Step, u64)]| rows.iter().map(|(_, n)| n).sum::<u64>();
         let mut before = usize::MAX;
-        for most in [101, 50, 12, 2] {
+        for most in [101, 50, 12, 2, 1] {
             let joined = join_epochs(&steps, |groups| groups.len() <= most).unwrap();
             assert!(joined.len() <= most + 1 && joined.len() <= before && joined.contains(&other));
             assert!(joined.len() > most / 2, "{most}: {}", joined.len());
             before = joined.len();
             assert_eq!(total(&joined), total(&steps));
-            // For every noise there are at least as many epochs with at most that noise as before.
+            // There are at least as many epochs with at most so much noise and so many rounds as before.
             for rounds in [10, 20] {
                 for level in [0.6, 1.0, 1.7, 2.4] {
                     let quieter = |rows: &[(Step, u64)]| {
                         let of = |(step, _): &&(Step, u64)| {
-                            step.epoch_rounds() == Some(rounds) && step.z <= level
+                            step.epoch_rounds().is_some_and(|t| t <= rounds) && step.z <= level
                         };
                         rows.iter().filter(of).map(|(_, n)| n).sum::<u64>()
                     };
@@ -272,7 +279,7 @@ mod tests {
                 }
             }
         }
-        assert!(join_epochs(&steps, |groups| groups.len() <= 1).is_none());
+        assert!(join_epochs(&steps, |_| false).is_none());
         assert_eq!(join_epochs(&steps, |_| true).unwrap().len(), steps.len());
     }
 

@@ -311,9 +311,9 @@ impl Composition {
         self.steps.len() - epochs + epochs.min(grouping::MOST_EPOCHS)
     }
 
-    /// A composition with fewer distinct epochs of random allocation that costs at least as much: epochs of equally many rounds
-    /// and similar noise have the least noise among them. `fits` says whether groups, given by their rounds per epoch, are few
-    /// enough. `None` if not even one group for each number of rounds is.
+    /// A composition with fewer distinct epochs of random allocation that costs at least as much: similar epochs have the least
+    /// noise and the fewest rounds among them. `fits` says whether groups, given by their rounds per epoch, are few enough. `None`
+    /// if not even one group is.
     pub(crate) fn with_fewer_epochs(&self, fits: impl Fn(&[u64]) -> bool) -> Option<Self> {
         let steps = grouping::join_epochs(&self.steps, fits)?;
         Some(Self { steps, attained: false, surrogates: None, one_change: None })

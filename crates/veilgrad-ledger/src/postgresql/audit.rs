@@ -5,8 +5,8 @@ use crate::chain::{Chained, Hash};
 use crate::error::StoreError;
 use crate::location::PostgresUrl;
 
-/// What the functions of the migration do, with which rights and search path, and whether they belong to the owner.
-const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, prosecdef::text, lanname, array_to_string(proconfig, ','), \
+/// What the functions of the migration take and do, with which rights and search path, and whether they belong to the owner.
+const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, pg_get_function_arguments(p.oid), prosecdef::text, lanname, array_to_string(proconfig, ','), \
                          proowner = nspowner, prosrc), '|' ORDER BY proname COLLATE \"C\") FROM pg_proc p JOIN pg_language l \
                          ON l.oid = prolang JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'veilgrad'";
 /// Triggers of all tables: when they are called, whether they are disabled, and whether they have conditions or columns.
@@ -18,6 +18,16 @@ const TABLES: &str = "SELECT string_agg(concat_ws(' ', relname, relkind, relpers
                       EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid), EXISTS (SELECT FROM pg_inherits i WHERE \
                       i.inhparent = c.oid OR i.inhrelid = c.oid), relowner = nspowner), '|' ORDER BY relname COLLATE \"C\") \
                       FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'veilgrad'";
+/// Columns, whether they may be NULL, and whether they have a default.
+const COLUMNS: &str = "SELECT string_agg(concat_ws(' ', relname, attname, format_type(atttypid, atttypmod), attnotnull, atthasdef), \
+                       '|' ORDER BY relname COLLATE \"C\", attnum) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE \
+                       relnamespace = 'veilgrad'::regnamespace AND relkind = 'r' AND attnum > 0";
+/// Indices with their columns: unique, primary, at once, valid, and for all rows; and constraints but NOT NULL.
+const KEYS: &str = "SELECT string_agg(line, '|' ORDER BY line COLLATE \"C\") FROM (\
+     SELECT concat_ws(' ', relname, indkey, indisunique, indisprimary, indimmediate, indisvalid, indpred IS NULL) AS line \
+     FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE relnamespace = 'veilgrad'::regnamespace UNION ALL \
+     SELECT concat_ws(' ', conname, contype) FROM pg_constraint WHERE connamespace = 'veilgrad'::regnamespace AND contype NOT \
+     IN ('n', 't')) AS lines";
 /// Rights of others than the owner, on the schema, tables, columns and functions, and to which roles those of the migration
 /// belong.
 const RIGHTS: &str = "WITH rights AS (\
@@ -39,6 +49,12 @@ const EXPECTED_RIGHTS: &str = "append EXECUTE veilgrad_charge|arrive EXECUTE vei
                                veilgrad USAGE veilgrad_read";
 const EXPECTED_TABLES: &str =
     "event r p f f f t|event_pkey i p f f f t|head r p f f f t|head_pkey i p f f f t";
+const EXPECTED_COLUMNS: &str = "event sequence bigint t f|event bytes bytea t f|event hash bytea t f|event role name t f|\
+                                event host text t f|event authors bytea t f|head single boolean t f|\
+                                head version integer t f|head sequence bigint t f|head hash bytea t f|\
+                                head previous bytea t f|head authors bytea t f|head moved boolean t f|\
+                                head destination text f f|head arrived boolean t f";
+const EXPECTED_KEYS: &str = "event_pkey 1 t t t t t|event_pkey p|head_pkey 1 t t t t t|head_pkey p";
 /// Before each row that is updated or deleted (27), before truncation (34).
 const EXPECTED_TRIGGERS: &str = "event event_change 27 O veilgrad.refuse_change t|event event_truncate 34 O \
                                  veilgrad.refuse_change t";
@@ -49,18 +65,19 @@ pub(super) fn check(session: &mut Session, address: &PostgresUrl) -> Result<(), 
         let rows = session.run(query).map_err(|failure| failure.error(address))?;
         Ok::<_, StoreError>(rows.into_iter().flatten().next().unwrap_or_default())
     };
-    let altered = |what: &str| StoreError::Damaged(format!("its {what} were altered"));
-    if ask(TABLES)? != EXPECTED_TABLES {
-        return Err(altered("tables"));
-    }
-    if ask(TRIGGERS)? != EXPECTED_TRIGGERS {
-        return Err(altered("triggers"));
-    }
-    if ask(RIGHTS)? != EXPECTED_RIGHTS {
-        return Err(altered("rights"));
-    }
-    if ask(FUNCTIONS)? != expected_functions() {
-        return Err(altered("functions"));
+    let functions = expected_functions();
+    let expected = [
+        ("tables", TABLES, EXPECTED_TABLES),
+        ("columns", COLUMNS, EXPECTED_COLUMNS),
+        ("keys", KEYS, EXPECTED_KEYS),
+        ("triggers", TRIGGERS, EXPECTED_TRIGGERS),
+        ("rights", RIGHTS, EXPECTED_RIGHTS),
+        ("functions", FUNCTIONS, &functions),
+    ];
+    for (what, query, expected) in expected {
+        if ask(query)? != expected {
+            return Err(StoreError::Damaged(format!("its {what} were altered")));
+        }
     }
     check_authors(session, address)
 }
@@ -144,13 +161,14 @@ fn expected_functions() -> String {
         .split("CREATE FUNCTION veilgrad.")
         .skip(1)
         .filter_map(|text| {
-            let name = text.split('(').next()?;
+            let (name, rest) = text.split_once('(')?;
+            let arguments = rest.split(')').next()?;
             let mut parts = text.split("$$");
             let declaration = parts.next()?;
             let definer = declaration.contains("SECURITY DEFINER");
             let path = declaration.split("SET ").nth(1)?.split(" AS ").next()?;
             let path = path.replacen(" = ", "=", 1);
-            Some(format!("{name} {definer} plpgsql {path} t {}", parts.next()?))
+            Some(format!("{name} {arguments} {definer} plpgsql {path} t {}", parts.next()?))
         })
         .collect();
     functions.sort();

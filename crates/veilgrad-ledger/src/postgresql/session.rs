@@ -16,7 +16,7 @@ use crate::location::PostgresUrl;
 /// How many rows are read at once.
 pub(super) const BATCH: usize = 4096;
 /// The version of the tables that this code understands.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 /// The kind of transactions, how long the server keeps the lock for a client that has stopped, and when it looks whether
 /// hosts are there.
 const SETTINGS: &str = "SET idle_in_transaction_session_timeout TO '120s'; SET tcp_keepalives_idle TO 20; SET \
@@ -97,12 +97,10 @@ impl Session {
 
     /// Ends the connection; the server ends its transaction and its locks.
     pub(super) fn disconnect(&mut self) {
-        self.append = None;
-        if self.is_own() {
-            self.client = None;
-        } else {
-            // Closing it would tell the server to end the connection of the parent.
-            std::mem::forget(self.client.take());
+        let (append, client) = (self.append.take(), self.client.take());
+        if !self.is_own() {
+            // Closing them would tell the server to end the statement and the connection of the parent.
+            std::mem::forget((append, client));
         }
         self.process.clear();
         self.holds.clear();
@@ -192,7 +190,7 @@ impl Session {
         Ok(found.first().is_some_and(|found| found == "t"))
     }
 
-    /// What no other database is called, by whatever address: its name, and the number of its server.
+    /// What a database is called by whatever address: its name, and the number of its server, which copies of the server share.
     pub(super) fn place(&mut self) -> Result<String, StoreError> {
         let query = "SELECT current_database(), system_identifier FROM pg_control_system()";
         match self.ask(query)?.as_slice() {
