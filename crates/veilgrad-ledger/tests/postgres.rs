@@ -155,7 +155,7 @@ fn altered_rows_and_functions_are_noticed() {
     assert_eq!(alter("SELECT 1").unwrap(), Vec::<String>::new());
     let last = "(SELECT max(sequence) FROM veilgrad.event)";
     for statements in [
-        format!("UPDATE veilgrad.event SET bytes = overlay(bytes PLACING '\\x31' FROM 40) WHERE sequence = {last}"),
+        format!("UPDATE veilgrad.event SET bytes = set_byte(bytes, 40, get_byte(bytes, 40) # 1) WHERE sequence = {last}"),
         format!("UPDATE veilgrad.event SET hash = sha256(hash) WHERE sequence = {last}"),
         format!("DELETE FROM veilgrad.event WHERE sequence = {last}"),
         "DELETE FROM veilgrad.event WHERE sequence = 2".to_owned(),
