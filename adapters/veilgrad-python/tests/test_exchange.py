@@ -294,8 +294,7 @@ def test_onnx_runtime_gives_the_same_probabilities(place, trained, name):
     difference = np.abs(found - expected).max()
     log = np.abs(logits - logits.mean(1, keepdims=True) - np.log(expected) + np.log(expected).mean(1, keepdims=True)).max()
     print(f"\n{name}: probabilities differ by {difference:.2e}, logits by {log:.2e} of {np.abs(logits).max():.1f}")
-    # Scattering features are f32, and normalising those with little variance magnifies their rounding.
-    assert difference < (5e-5 if "scattering" in MODELS[name][1] else 1e-5)
+    assert difference < 1e-5
     assert log < 1e-5 * max(1.0, np.abs(logits).max())
     # One example alone has the same result.
     alone = session.run(["probabilities"], {given.name: examples[:1]})[0]

@@ -1,12 +1,11 @@
-//! The scattering transform as ONNX operators: Fourier transforms are products with matrices of cosines and sines. They sum
-//! more terms than a fast transform, so they are computed in f64: only the rounding of the fast one remains.
+//! The scattering transform as ONNX operators: Fourier transforms are products with matrices of cosines and sines.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use veilgrad_data::{LevelOperators, Operators};
 
-use super::graph::{Graph, Name, Number};
+use super::graph::{Graph, Name};
 
 /// Real and imaginary parts.
 type Complex = (Name, Name);
@@ -16,7 +15,6 @@ pub(super) fn transform(graph: &mut Graph, operators: &Operators, image: &str) -
     let [rows, columns] = &operators.padding;
     let padded = graph.gather(image, 1, rows);
     let padded = graph.gather(&padded, 2, columns);
-    let padded = graph.cast(&padded, Number::F64);
     let mut fourier = Fourier { matrices: BTreeMap::new() };
     let Some(whole) = operators.levels.first() else { return padded };
     let signal = graph.reshape(&padded, &[1, whole.size[0], whole.size[1]]);
@@ -48,14 +46,7 @@ pub(super) fn transform(graph: &mut Graph, operators: &Operators, image: &str) -
         second.push(graph.reshape(&joined, &[orientations * size * points(level)]));
     }
     first.extend(second);
-    let features = graph.concat(&first, 1);
-    graph.cast(&features, Number::F32)
-}
-
-/// Constants of the transform, which have 32 bits, as f64.
-fn widened(graph: &mut Graph, shape: &[usize], values: impl Iterator<Item = f32>) -> Name {
-    let values: Vec<f64> = values.map(f64::from).collect();
-    graph.doubles(shape, &values)
+    graph.concat(&first, 1)
 }
 
 /// How many numbers a channel has.
@@ -66,10 +57,11 @@ fn points(level: &LevelOperators) -> usize {
 /// The averages of signals, flattened.
 fn average(graph: &mut Graph, level: &LevelOperators, signals: &str, channels: usize) -> Name {
     let [rows, columns] = &level.averages;
-    let across = widened(graph, &[rows.len(), level.size[0]], rows.iter().flatten().copied());
-    let turned = (0..level.size[1])
-        .flat_map(|sample| columns.iter().filter_map(move |line| line.get(sample).copied()));
-    let along = widened(graph, &[level.size[1], columns.len()], turned);
+    let across = graph.floats(&[rows.len(), level.size[0]], &rows.concat());
+    let turned: Vec<f32> = (0..level.size[1])
+        .flat_map(|sample| columns.iter().filter_map(move |line| line.get(sample).copied()))
+        .collect();
+    let along = graph.floats(&[level.size[1], columns.len()], &turned);
     let smooth = graph.apply("MatMul", &[&across, signals]);
     let smooth = graph.apply("MatMul", &[&smooth, &along]);
     graph.reshape(&smooth, &[channels * points(level)])
@@ -88,10 +80,10 @@ impl Fourier {
                 TAU * turns as f64 / length as f64
             };
             let all = 0..length * length;
-            let cosines: Vec<f64> = all.clone().map(|place| angle(place).cos()).collect();
-            let sines: Vec<f64> = all.map(|place| -angle(place).sin()).collect();
+            let cosines: Vec<f32> = all.clone().map(|place| angle(place).cos() as f32).collect();
+            let sines: Vec<f32> = all.map(|place| -angle(place).sin() as f32).collect();
             let shape = [length, length];
-            (graph.doubles(&shape, &cosines), graph.doubles(&shape, &sines))
+            (graph.floats(&shape, &cosines), graph.floats(&shape, &sines))
         };
         self.matrices.entry(length).or_insert_with(make).clone()
     }
@@ -124,10 +116,9 @@ impl Fourier {
     ) -> Name {
         let ([rows, columns], [to_rows, to_columns]) = (from.size, to.size);
         // The inverse transform divides by the size of the level that is subsampled.
-        let scale = 1.0 / (rows * columns) as f64;
-        let weights = filters.iter().flatten().map(|weight| f64::from(*weight) * scale);
-        let weights: Vec<f64> = weights.collect();
-        let weights = graph.doubles(&[filters.len(), rows, columns], &weights);
+        let scale = 1.0 / (rows * columns) as f32;
+        let weights: Vec<f32> = filters.iter().flatten().map(|weight| weight * scale).collect();
+        let weights = graph.floats(&[filters.len(), rows, columns], &weights);
         // Frequencies that alias are summed.
         let folded = [rows / to_rows, to_rows, columns / to_columns, to_columns];
         let shape = [&[channels * filters.len()][..], &folded].concat();

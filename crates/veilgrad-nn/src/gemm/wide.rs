@@ -5,10 +5,8 @@ use std::ops::Range;
 use pulp::x86::V4;
 use pulp::{cast, f32x16};
 
-use super::{Blocks, Left, Shape, Start, WIDE, WIDE_HEIGHT, WIDTH};
+use super::{Blocks, DEPTH, Left, Shape, Start, WIDE, WIDE_HEIGHT, WIDTH};
 
-/// Rows of a wide panel that all rows of `a` use before the next ones: 32 KB, which stay in the L1 cache.
-const DEPTH: usize = 128;
 /// A part of a matrix is copied if more rows of `a` than these use it.
 const COPIED: usize = 16;
 
@@ -74,7 +72,8 @@ impl<K> Blocks<'_, K> {
         part: &Range<usize>,
     ) -> usize {
         let (Shape { m, n, k }, column) = (self.shape, self.column);
-        let start = if part.start == 0 { self.start } else { Start::Existing };
+        let is_first = part.start == 0;
+        let start = if is_first { self.start } else { Start::Zero };
         let mut sums = [[v4.splat_f32x16(0.0); WIDE]; H];
         for i in 0..H {
             let from = match start {
@@ -111,7 +110,7 @@ impl<K> Blocks<'_, K> {
         for i in 0..H {
             let to = &mut self.c[(row + i) * n + column..][..WIDE * WIDTH];
             for (to, sums) in to.as_chunks_mut::<WIDTH>().0.iter_mut().zip(sums[i]) {
-                *to = cast(sums);
+                *to = cast(if is_first { sums } else { v4.add_f32x16(vector(to), sums) });
             }
         }
         H
