@@ -37,7 +37,7 @@ pub(crate) const MOVED_TABLE: &str =
 
 /// The SQL that makes the tables, functions and roles of a ledger on PostgreSQL: `psql DATABASE < FILE`, as a role that may
 /// create roles.
-pub const MIGRATION: &str = include_str!("../migrations/postgresql-1.sql");
+pub const MIGRATION: &str = include_str!("../migrations/postgresql.sql");
 
 /// The version of the tables and of the meaning of rows.
 pub(crate) const SCHEMA: i32 = STEPS.len() as i32;

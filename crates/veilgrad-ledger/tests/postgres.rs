@@ -223,7 +223,27 @@ fn a_ledger_moves_to_the_server_and_back_with_its_chain() {
     assert!(error.contains("moved"), "{error}");
     let error = open_elsewhere.tighten("data", Epsilon::new(1.0).unwrap()).unwrap_err().to_string();
     assert!(error.contains("moved"), "{error}");
-    assert_eq!(rows(&read(&server).unwrap()), old);
+    let moved = read(&server).unwrap();
+    moved.audit().unwrap();
+    assert_eq!(rows(&moved), old);
+    // All rows were appended at once, so one that says another author is noticed in the middle of them.
+    for column in ["host", "role"] {
+        let kept = format!(
+            "UPDATE veilgrad.event SET {column} = (SELECT {column} FROM veilgrad.event WHERE sequence = 1)"
+        );
+        for (value, is_noticed) in [
+            ("UPDATE veilgrad.event SET {column} = 'other' WHERE sequence = 2", true),
+            (&kept, false),
+        ] {
+            let statement = value.replace("{column}", column);
+            server.sql(
+                "owner",
+                "ledger",
+                &format!("SET session_replication_role = replica; {statement}"),
+            );
+            assert_eq!(read(&server).unwrap().audit().is_err(), is_noticed, "{statement}");
+        }
+    }
     let mut more = self::run(open(&server, "trainer")).unwrap();
     // A held plan keeps the ledger where it is; this run holds none, and sees the move at its next charge.
     drop(more.reserve(&round(0.05, 1.0), 2).unwrap());
@@ -315,7 +335,9 @@ fn exports_imports_and_backups_work_as_for_a_file() {
     let mut admin = open(&server, "admin");
     assert_eq!(admin.import(&export).unwrap().charged, 2);
     assert_eq!(admin.import(&export).unwrap().charged, 0);
-    assert_eq!(charged(&read(&server).unwrap()), 5);
+    let ledger = read(&server).unwrap();
+    ledger.audit().unwrap();
+    assert_eq!(charged(&ledger), 5);
 }
 
 #[test]

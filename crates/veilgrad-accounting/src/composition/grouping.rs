@@ -64,29 +64,35 @@ pub(crate) fn largest(rows: Vec<(Step, u64)>, negligible: f64) -> Vec<(Step, u64
 /// Joins similar epochs of random allocation to groups, each with the least noise and the fewest rounds among its epochs, which
 /// costs at least as much: who adds rounds of noise and permutes all rounds of a shorter epoch has a longer one. Groups are as
 /// narrow as `fits` allows, which is asked about the rounds per epoch of all groups; epochs with other numbers of rounds are
-/// joined only if their noise may differ by more than a factor of two. `None` if one group does not fit, or a count overflows.
+/// joined only if noise may differ by more than a factor of two. `None` if one group does not fit, or a count overflows.
 pub(crate) fn join_epochs(
     steps: &[(Step, u64)],
     fits: impl Fn(&[u64]) -> bool,
 ) -> Option<Vec<(Step, u64)>> {
     let (mut epochs, others): (Vec<_>, Vec<_>) =
         steps.iter().copied().partition(|(step, _)| step.epoch_rounds().is_some());
-    let order = |(step, _): &(Step, u64)| (step.epoch_rounds(), step.z.to_bits());
-    epochs.sort_by_key(order);
     // The first width keeps all epochs apart, the last one joins all of them.
     let mut width = 0.0;
     loop {
         let (noise, length) = (libm::exp(width), libm::exp(libm::fmax(width - WIDEST, 0.0)));
+        let is_within = |a: f64, b: f64, factor: f64| a <= b * factor && b <= a * factor;
         let is_alike = |least: &Step, step: &Step| {
             let rounds = |step: &Step| step.epoch_rounds().unwrap_or(0) as f64;
-            let is_as_loud = step.z <= least.z * noise && least.z <= step.z * noise;
-            is_as_loud && rounds(step) <= rounds(least) * length
+            is_within(step.z, least.z, noise) && is_within(rounds(step), rounds(least), length)
         };
+        // Neighbours are compared, so epochs of other lengths must follow each other if their noise is similar.
+        epochs.sort_by_key(|(step, _)| {
+            let band =
+                if width > WIDEST { libm::floor(libm::log(step.z) / width) as i64 } else { 0 };
+            (band, step.epoch_rounds(), step.z.to_bits())
+        });
         let mut groups: Vec<(Step, u64)> = Vec::new();
         for (step, count) in &epochs {
             match groups.last_mut().filter(|(least, _)| is_alike(least, step)) {
                 Some((least, sum)) => {
-                    least.z = least.z.min(step.z);
+                    let is_shorter = step.epoch_rounds() < least.epoch_rounds();
+                    let sampled = if is_shorter { step.sampled } else { least.sampled };
+                    *least = Step { sampled, z: least.z.min(step.z) };
                     *sum = sum.checked_add(*count)?;
                 }
                 None => groups.push((*step, *count)),
@@ -279,6 +285,15 @@ mod tests {
                 }
             }
         }
+        // Thirteen lengths whose noise alternates keep their noise.
+        let alternating = |i: u64| {
+            let z = if i.is_multiple_of(2) { 1.0 } else { 5.0 };
+            (Step { sampled: Sampled::Allocated(900 + i), z }, 1)
+        };
+        let alternating: Vec<_> = (0..13).map(alternating).collect();
+        let joined = join_epochs(&alternating, |groups| groups.len() <= 12).unwrap();
+        let noisy: Vec<_> = joined.iter().copied().filter(|(step, _)| step.z == 5.0).collect();
+        assert_eq!((total(&joined), total(&noisy)), (13, 6));
         assert!(join_epochs(&steps, |_| false).is_none());
         assert_eq!(join_epochs(&steps, |_| true).unwrap().len(), steps.len());
     }

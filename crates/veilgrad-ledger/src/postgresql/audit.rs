@@ -6,8 +6,8 @@ use crate::error::StoreError;
 use crate::location::PostgresUrl;
 
 /// What the functions of the migration take and do, with which rights and search path, and whether they belong to the owner.
-const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, pg_get_function_arguments(p.oid), prosecdef::text, lanname, array_to_string(proconfig, ','), \
-                         proowner = nspowner, prosrc), '|' ORDER BY proname COLLATE \"C\") FROM pg_proc p JOIN pg_language l \
+const FUNCTIONS: &str = "SELECT string_agg(concat_ws(' ', proname, pg_get_function_arguments(p.oid), prosecdef::text, lanname, \
+                         array_to_string(proconfig, ','), proowner = nspowner, prosrc), '|' ORDER BY proname COLLATE \"C\") FROM pg_proc p JOIN pg_language l \
                          ON l.oid = prolang JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'veilgrad'";
 /// Triggers of all tables: when they are called, whether they are disabled, and whether they have conditions or columns.
 const TRIGGERS: &str = "SELECT string_agg(concat_ws(' ', relname, tgname, tgtype, tgenabled, tgfoid::regproc, tgqual IS NULL AND \
@@ -59,7 +59,7 @@ const EXPECTED_KEYS: &str = "event_pkey 1 t t t t t|event_pkey p|head_pkey 1 t t
 const EXPECTED_TRIGGERS: &str = "event event_change 27 O veilgrad.refuse_change t|event event_truncate 34 O \
                                  veilgrad.refuse_change t";
 
-/// Refuses a ledger whose tables, triggers, rights or functions were altered, or the authors of whose rows were.
+/// Refuses a ledger whose tables, columns, keys, triggers, rights or functions were altered, or the authors of whose rows were.
 pub(super) fn check(session: &mut Session, address: &PostgresUrl) -> Result<(), StoreError> {
     let mut ask = |query: &str| {
         let rows = session.run(query).map_err(|failure| failure.error(address))?;

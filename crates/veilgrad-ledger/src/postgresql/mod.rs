@@ -300,7 +300,11 @@ impl Store for Postgres {
         let after = head.sequence.saturating_sub(rows.len() as u64);
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         if !self.locked {
-            self.session().prepare_append()?;
+            let prepared = self.session().prepare_append();
+            if prepared.is_err() {
+                self.alone = 0;
+            }
+            prepared?;
         }
         // From here on it is unknown whether the rows are there, until the server answers.
         self.poisoned = true;
@@ -318,8 +322,7 @@ impl Store for Postgres {
                 Ok(())
             }
             Err(failure) => {
-                // In any case there is a transaction to end.
-                (self.locked, self.alone) = (true, 0);
+                self.alone = 0;
                 self.poisoned = !failure.is_refusal();
                 match self.poisoned {
                     // The server releases the lock when it notices that the connection has ended.

@@ -158,7 +158,8 @@ impl Session {
         match found.first().map(String::as_str) {
             Some(VERSION) => Ok(()),
             Some(other) => Err(self.no_ledger(&format!(
-                "has tables of version {other}, and this program understands version {VERSION}"
+                "has tables of version {other}, and this program understands version {VERSION}; move the ledger to a file with the \
+                 program that made them, and from there to a new database"
             ))),
             None => Err(StoreError::Damaged("it has no head".to_owned())),
         }
