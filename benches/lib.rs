@@ -29,7 +29,16 @@ pub fn cpu_seconds() -> f64 {
 
 /// The most memory that this process ever had, in MB.
 pub fn peak_megabytes() -> f64 {
+    megabytes("VmHWM:")
+}
+
+/// The memory that this process has, in MB.
+pub fn resident_megabytes() -> f64 {
+    megabytes("VmRSS:")
+}
+
+fn megabytes(key: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
+    let line = status.lines().find(|line| line.starts_with(key)).unwrap_or("");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
