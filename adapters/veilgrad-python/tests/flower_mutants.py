@@ -43,7 +43,7 @@ MUTANTS = [
            f"{HOSTILE}[transposed shape]"),
     Mutant("errors-of-replies-escape", "No reply raises an error.", "_reply.py", "        except Exception:", "        except ZeroDivisionError:",
            f"{HOSTILE}[missing array]"),
-    Mutant("weights-have-no-bound", "A weight is at most 1.", "_strategy.py", "weighted=self.weight_bound is not None", "weighted=False",
+    Mutant("weights-have-no-bound", "A weight is at most 1.", "_strategy.py", '"weighted": weight_bound is not None', '"weighted": False',
            "test_flower.py::test_every_user_weighs_the_same_without_a_weight_bound_and_at_most_1_with_one"),
     Mutant("every-node-of-a-user-is-asked", "A user is asked on one node.", "_strategy.py",
            "for node in grid.get_nodes():\n                user = node.node_id if self.user_of is None else self.user_of(node)",

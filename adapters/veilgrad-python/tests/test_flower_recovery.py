@@ -120,7 +120,7 @@ def test_a_ledger_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
 
 def test_other_settings_and_other_processes_are_refused(tmp_path: Path) -> None:
     killed(tmp_path, "after the charge")
-    for changes, name in [({"clip": 2.0}, "round"), ({"server": Sgd()}, "server"), ({"rounds": 7}, "round"), ({"weight_bound": 3.0}, "weights")]:
+    for changes, name in [({"clip": 2.0}, "round"), ({"server": Sgd()}, "server"), ({"rounds": 7}, "round"), ({"weight_bound": 3.0, "expected_weight": 1.0}, "weights")]:
         with pytest.raises(ValueError, match=name):
             strategy(tmp_path, **changes).start(Federation(), initial(), timeout=1)
 
