@@ -209,6 +209,19 @@ def test_a_hostile_client_contributes_nothing_or_at_most_its_clip(name: str) -> 
         assert norm(contributed) > 0.9
 
 
+@pytest.mark.parametrize("name", ["duplicate", "late"])
+def test_replies_that_are_handed_to_the_strategy_count_once_and_for_their_round(name: str) -> None:
+    # `start` asks for one reply to each invitation. Whoever calls the methods of the strategy hands over what there is.
+    reply, bound = HOSTILE[name]
+    made, grid = strategy(), FakeGrid({1: reply})
+    made._open(initial())
+    identities = grid.push_messages(made.configure_train(1, initial(), ConfigRecord(), grid))
+    arrays, _ = made.aggregate_train(1, grid.pull_messages(identities))
+    made._close()
+    contributed = norm({key: 2 * arrays[key].numpy() for key in SHAPES})
+    assert abs(contributed - bound) < 0.1
+
+
 class Undecodable(FakeGrid):
     """Like a SuperLink, forgets all replies that it is asked for, and then fails to decode that of node 2."""
 
