@@ -32,7 +32,7 @@ MUTANTS = [
            f"{HANDED}[duplicate]"),
     Mutant("late-replies-count", "A reply to another invitation counts as zero.", "_strategy.py",
            "metadata.reply_to_message_id == invitation.metadata.message_id", "True", f"{HANDED}[late]"),
-    Mutant("forged-replies-count", "A reply counts for the invitation that it was asked for as.", "_mail.py",
+    Mutant("forged-replies-count", "A reply counts as that to the invitation for which it was asked.", "_mail.py",
            " if reply.metadata.reply_to_message_id == identity", "",
            "test_flower.py::test_a_reply_in_the_name_of_another_user_does_not_replace_that_users_reply"),
     Mutant("any-request-counts", "Only replies to the request of the round count.", "_strategy.py",
