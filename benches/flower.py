@@ -2,7 +2,8 @@
 
 Sections: aggregation (CPU ns per coordinate of 50 updates of 500,000), clip (where adaptive clip norms are after 200 rounds)
 and defects (what Flower's own differential privacy does, by executing it). Needs veilgrad, flwr and dp-accounting. Exits with 1
-if a figure is beyond its limit, except with --quick, which is too short for that.
+if a figure is beyond its limit, except with --quick, which is too short for that, and if a row of the table in docs/flower.md is
+not true of the installed flwr.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ logging.getLogger("flwr").setLevel(logging.CRITICAL)
 QUICK = "--quick" in sys.argv
 #: Name, limit, found, whether it is within the limit.
 FIGURES: list[tuple[str, str, str, bool]] = []
+PAGE = pathlib.Path(__file__).parent.parent / "docs" / "flower.md"
+#: How the rows of the page begin whose defect the installed flwr does not show.
+GONE: list[str] = []
 
 
 def replies_to(messages, values):
@@ -95,7 +99,11 @@ def aggregation():
 
 
 def clip():
-    """The true median norm is 1. Both strategies begin at the same clip norms and see the same kind of updates."""
+    """The true median norm is 1. Both strategies begin at the same clip norms and see the same kind of updates.
+
+    After 200 rounds the logarithm of ours has a standard deviation of 0.03, by its noise and that of 50 norms a round: a limit is
+    missed by chance with probability below 1e-9.
+    """
     users, rounds, dimension = 50, 20 if QUICK else 200, 16
     rng = np.random.default_rng(1)
     initial = ArrayRecord({"w": Array(np.zeros(dimension, np.float32))})
@@ -135,8 +143,18 @@ def clip():
 
 def defects():
     print(f"what Flower's own differential privacy does (flwr {version('flwr')})")
-    for number, defect in enumerate(DEFECTS, 1):
-        print(f"  {number:2}. {defect()}")
+    _, table = PAGE.read_text().split("## Why not Flower's own differential privacy")
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    if len(rows) != len(DEFECTS) or not all(map(str.startswith, rows, (f"| {begins}" for begins in DEFECTS))):
+        sys.exit(f"the rows of {PAGE.name} and the defects that are executed here differ")
+    for number, (begins, defect) in enumerate(DEFECTS.items(), 1):
+        try:
+            found, there = defect()
+        except Exception as error:
+            found, there = repr(error), False
+        print(f"  {number:2}. {found}")
+        if not there:
+            GONE.append(begins)
 
 
 def clipped(update, norm):
@@ -146,16 +164,16 @@ def clipped(update, norm):
 
 
 def nan_update():
-    kept = clipped([math.nan, 100.0, 100.0], 1.0)[1:]
-    return f"an update with one NaN: the other coordinates keep norm {np.linalg.norm(kept):.0f} at clip norm 1"
+    kept = np.linalg.norm(clipped([math.nan, 100.0, 100.0], 1.0)[1:])
+    return f"an update with one NaN: the other coordinates keep norm {kept:.0f} at clip norm 1", kept > 1
 
 
 def zero_update():
     try:
         clipped([0.0, 0.0], 1.0)
     except ZeroDivisionError as error:
-        return f"an update of zeros: ZeroDivisionError ({error}), and the run ends"
-    return "an update of zeros: fine"
+        return f"an update of zeros: ZeroDivisionError ({error}), and the run ends", True
+    return "an update of zeros: fine", False
 
 
 def randomness():
@@ -170,7 +188,7 @@ def randomness():
         grid = FakeGrid(dict.fromkeys(range(1, 101), lambda message: []))
         cohorts.append([m.metadata.dst_node_id for m in strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)])
     same = np.array_equal(*noises) and cohorts[0] == cohorts[1]
-    return f"noise and cohorts come from the global generators of numpy and random: {'the same' if same else 'other'} ones after seeding"
+    return f"noise and cohorts come from the global generators of numpy and random: {'the same' if same else 'other'} ones after seeding", same
 
 
 def adaptive(first, rounds=200):
@@ -185,7 +203,8 @@ def adaptive(first, rounds=200):
 
 
 def wrong_sign():
-    return f"adaptive clipping at median norm 1: after 200 rounds {adaptive(0.1):.2g} from 0.1 and {adaptive(10.0):.2g} from 10"
+    low, high = adaptive(0.1), adaptive(10.0)
+    return f"adaptive clipping at median norm 1: after 200 rounds {low:.2g} from 0.1 and {high:.2g} from 10", low < 0.1 and high > 10
 
 
 def noise_of_the_new_norm():
@@ -199,13 +218,14 @@ def noise_of_the_new_norm():
         strategy.aggregate_train(1, replies_to(invitations(initial, 50), [{"w": np.full(1, 5, np.float32)}] * 50))
     finally:
         dp_adaptive_clipping.compute_stdv = original
-    return f"updates are clipped to norm 1, and the noise is scaled for norm {used[0]:.3f}, the one of the next round"
+    return f"updates are clipped to norm 1, and the noise is scaled for norm {used[0]:.3f}, the one of the next round", used[0] != 1
 
 
 def rounding():
     rng = np.random.default_rng(0)
     norms = [np.linalg.norm(clipped(rng.normal(size=1000), 1.0).astype(np.float64)) for _ in range(300)]
-    return f"clipping in float32: {sum(norm > 1 for norm in norms)} of 300 updates are longer than the clip norm afterwards"
+    longer = sum(norm > 1 for norm in norms)
+    return f"clipping in float32: {longer} of 300 updates are longer than the clip norm afterwards", longer > 0
 
 
 def accountant():
@@ -216,12 +236,13 @@ def accountant():
     config = PrivacyConfig(delta, users, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION)
     theirs = RdpAccountant(config)
     theirs.compose(GaussianPrivacyEvent(1.0, cohort, users), rounds)
+    found = theirs.get_epsilon(delta)
     poisson = veilgrad.epsilon(veilgrad.Round.poisson(cohort / users, 1.0, rounds), delta).epsilon
     fixed = veilgrad.epsilon(veilgrad.Round.fixed(users, cohort, 1.0, rounds), delta, adjacency="replace-one").epsilon
     return (
-        f"its accountant, without amplification: epsilon {theirs.get_epsilon(delta):.0f} for 1e4 users, cohorts of 100, 1000 rounds, "
+        f"its accountant, without amplification: epsilon {found:.0f} for 1e4 users, cohorts of 100, 1000 rounds, "
         f"noise 1, delta 1e-5; a Poisson cohort has {poisson:.2f}, a fixed one under replace-one {fixed:.1f}"
-    )
+    ), found > 10 * fixed
 
 
 def fixed_cohort():
@@ -231,7 +252,7 @@ def fixed_cohort():
     return (
         f"cohorts of 10 users at fraction 0.5 have sizes {sorted(sizes)}: fixed, so that under add/remove one user more takes "
         "another's place and the sum moves by twice the clip norm; its noise and its accountant assume once"
-    )
+    ), len(sizes) == 1
 
 
 def aggregate(updates, weights, errors=0):
@@ -250,22 +271,45 @@ def aggregate(updates, weights, errors=0):
 def weights():
     arrays, _ = aggregate([1.0] + [0.0001] * 99, [10**12] + [1] * 99)
     moved = float(arrays["w"].numpy()[0])
-    return f"one of 100 clients reports 1e12 examples: it moves the average by {moved:.2f} clip norms, and the noise is for 0.01"
+    return f"one of 100 clients reports 1e12 examples: it moves the average by {moved:.2f} clip norms, and the noise is for 0.01", moved > 0.1
 
 
 def one_error():
     arrays, _ = aggregate([0.5] * 9, [1] * 9, errors=1)
-    return f"one of 10 clients replies with an error: the round releases {'nothing' if arrays is None else 'a model'}"
+    return f"one of 10 clients replies with an error: the round releases {'nothing' if arrays is None else 'a model'}", arrays is None
 
 
 def metrics():
     _, released = aggregate([0.5] * 10, [1] * 10)
-    return f"metrics of clients leave without noise: {dict(released)}"
+    return f"metrics of clients leave without noise: {dict(released)}", math.isclose(released.get("loss", math.nan), 0.125)
 
 
-DEFECTS = [
-    nan_update, zero_update, randomness, wrong_sign, noise_of_the_new_norm, rounding, accountant, fixed_cohort, weights, one_error, metrics,
-]  # fmt: skip
+def rounded_noise():
+    noise = [np.zeros(1000)]
+    np.random.seed(7)
+    differential_privacy.add_gaussian_noise_inplace(noise, 1.0)
+    single = [np.zeros(1000, np.float32)]
+    np.random.seed(7)
+    differential_privacy.add_gaussian_noise_inplace(single, 1.0)
+    rounded = np.array_equal(single[0], noise[0].astype(np.float32))
+    return f"noise on float32 arrays is {'rounded to float32' if rounded else 'something else'}, and the sum of both again", rounded
+
+
+#: How each row of the table begins, and what executes it: what was found, and whether the defect is there.
+DEFECTS = {
+    "`min(1, C / nan)` is 1": nan_update,
+    "an update of zeros": zero_update,
+    "noise from numpy's global generator": randomness,
+    "adaptive clipping has the wrong sign": wrong_sign,
+    "noise is scaled for the next clip norm": noise_of_the_new_norm,
+    "clipping in float32": rounding,
+    "the accountant knows no amplification": accountant,
+    "fixed cohorts under add/remove": fixed_cohort,
+    "weights are unbounded": weights,
+    "one error skips the round": one_error,
+    "metrics of clients": metrics,
+    "floats are added to the average": rounded_noise,
+}
 
 
 def main():
@@ -278,7 +322,9 @@ def main():
     print(f"\n{'what':36} {'limit':14} found")
     for name, limit, found, kept in FIGURES:
         print(f"{name:36} {limit:14} {found:8} {'ok' if kept else '(short)' if QUICK else 'MISSED'}")
-    return 0 if QUICK or all(kept for *_, kept in FIGURES) else 1
+    for begins in GONE:
+        print(f"flwr {version('flwr')} does not show this defect: change the row of docs/flower.md that begins with: {begins}")
+    return 0 if not GONE and (QUICK or all(kept for *_, kept in FIGURES)) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 # Sets up virtual environments under target/ and runs the tests of the Python package in them.
 #   test.sh                 with the development build, on one Python: tests, examples in docstrings, types
 #   test.sh wheel           the wheel as users get it: size and tag, tests on every Python here, two at least
-#   test.sh flower          with Flower: a federation in memory, servers that are killed, a real SuperLink with four SuperNodes
+#   test.sh flower          with Flower: a federation in memory, servers that are killed, a real SuperLink with four SuperNodes,
+#                           bugs that tests must notice, and what Flower's own differential privacy does
 #   test.sh peers           with Opacus, dp_accounting and JAX Privacy, and torch without CUDA (1.4 GB on disk)
 #   test.sh offline         builds and installs the package without a network
 #   test.sh all [--quick]   everything that the package promises, with one wheel: size and tag, tests on every Python, tests
@@ -72,9 +73,14 @@ development() {
 flower() {
     local place=$PWD/target/venv-flower
     [ -x "$place/bin/python" ] || "${PYTHON:-python3}" -m venv "$place"
-    install "$place" maturin==1.16.0 'pytest>=8' numpy 'flwr>=1.41'
+    # dp: what its accountant needs, which the benchmark executes.
+    install "$place" maturin==1.16.0 'pytest>=8' numpy 'flwr[dp]>=1.41'
     VIRTUAL_ENV=$place "$place/bin/python" -m maturin develop --quiet
     "$place/bin/python" -m pytest --durations=5 tests/test_flower*.py python/veilgrad/flower
+    "$place/bin/python" tests/flower_mutants.py
+    # The limit of the aggregation is one of time, and does not count here.
+    "$place/bin/python" ../../benches/flower.py --quick aggregation
+    "$place/bin/python" ../../benches/flower.py clip defects
 }
 
 PEER_TESTS=(tests/test_{dp_accounting,factors,opacus,peer_documentation,tensors,exchange}.py)

@@ -188,13 +188,11 @@ pub(crate) fn calibrate(
     let adjacency = unit::adjacency(adjacency)?;
     let (epsilon, delta) = (unit::epsilon(epsilon)?, unit::delta(delta)?);
     let accountant: &(dyn Accountant + Send + Sync) = unit::accountant(accountant)?;
+    let rate = rate.map(SampleRate::new).transpose().map_err(invalid)?.map(SampleRate::get);
     let rate = match policy {
         Policy::All => Some(1.0),
         // An epoch of random allocation has a whole number of rounds.
-        Policy::Allocation => {
-            let rate = rate.map(SampleRate::new).transpose().map_err(invalid)?;
-            rate.map(|rate| 1.0 / (1.0 / rate.get()).round())
-        }
+        Policy::Allocation => rate.map(|rate| 1.0 / (1.0 / rate).round()),
         _ => rate,
     };
     let known = Parameters { policy, records, adjacency, rate, rounds, noise: noise_multiplier };

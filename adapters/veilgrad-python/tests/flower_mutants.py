@@ -26,11 +26,15 @@ class Mutant(NamedTuple):
 
 
 HOSTILE = "test_flower.py::test_a_hostile_client_contributes_nothing_or_at_most_its_clip"
+HANDED = "test_flower.py::test_replies_that_are_handed_to_the_strategy_count_once_and_for_their_round"
 MUTANTS = [
     Mutant("a-second-reply-counts", "A user counts once.", "_strategy.py", "            del waiting[metadata.src_node_id]\n", "",
-           f"{HOSTILE}[duplicate]"),
+           f"{HANDED}[duplicate]"),
     Mutant("late-replies-count", "A reply to another invitation counts as zero.", "_strategy.py",
-           "metadata.reply_to_message_id == invitation.metadata.message_id", "True", f"{HOSTILE}[late]"),
+           "metadata.reply_to_message_id == invitation.metadata.message_id", "True", f"{HANDED}[late]"),
+    Mutant("forged-replies-count", "A reply counts as that to the invitation for which it was asked.", "_mail.py",
+           " if reply.metadata.reply_to_message_id == identity", "",
+           "test_flower.py::test_a_reply_in_the_name_of_another_user_does_not_replace_that_users_reply"),
     Mutant("any-request-counts", "Only replies to the request of the round count.", "_strategy.py",
            " or metadata.message_type != MessageType.TRAIN", "", f"{HOSTILE}[reply to another request]"),
     Mutant("uninvited-nodes-count", "Whoever was not asked counts as zero.", "_strategy.py",
@@ -43,7 +47,7 @@ MUTANTS = [
            f"{HOSTILE}[transposed shape]"),
     Mutant("errors-of-replies-escape", "No reply raises an error.", "_reply.py", "        except Exception:", "        except ZeroDivisionError:",
            f"{HOSTILE}[missing array]"),
-    Mutant("weights-have-no-bound", "A weight is at most 1.", "_strategy.py", "weighted=self.weight_bound is not None", "weighted=False",
+    Mutant("weights-have-no-bound", "A weight is at most 1.", "_strategy.py", '"weighted": weight_bound is not None', '"weighted": False',
            "test_flower.py::test_every_user_weighs_the_same_without_a_weight_bound_and_at_most_1_with_one"),
     Mutant("every-node-of-a-user-is-asked", "A user is asked on one node.", "_strategy.py",
            "for node in grid.get_nodes():\n                user = node.node_id if self.user_of is None else self.user_of(node)",

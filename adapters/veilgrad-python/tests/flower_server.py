@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from veilgrad.flower._session import Session
 
 ROUNDS, USERS, DELTA = 6, 40, 1e-6
 FATAL_ROUND = 3
+#: In the directory of the run: whom round 3 invited.
+COHORT = "cohort.json"
 
 
 def die() -> None:
@@ -44,12 +48,18 @@ def initial() -> ArrayRecord:
 
 
 class Federation(FakeGrid):
-    """40 users. Notes which cohort each round invited."""
+    """40 users. Notes which rounds had a cohort, and in a directory, if there is one, the cohort of round 3."""
 
-    def __init__(self, moment: str = "never") -> None:
+    def __init__(self, moment: str = "never", directory: Path | None = None) -> None:
         super().__init__({number: self.train for number in range(1, USERS + 1)})
-        self.moment = moment
+        self.moment, self.directory = moment, directory
         self.rounds: list[int] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        if self.directory is not None and len(self.invited) == FATAL_ROUND - 1:
+            (self.directory / COHORT).write_text(json.dumps([message.metadata.dst_node_id for message in messages]))
+        return super().push_messages(messages)
 
     def train(self, message: Message) -> list[Message]:
         number = int(message.content["config"]["server-round"])
@@ -83,4 +93,4 @@ def kill_at(moment: str) -> None:
 
 if __name__ == "__main__":
     kill_at(sys.argv[2])
-    strategy(Path(sys.argv[1])).start(Federation(sys.argv[2]), initial(), timeout=1)
+    strategy(Path(sys.argv[1])).start(Federation(sys.argv[2], Path(sys.argv[1])), initial(), timeout=1)

@@ -208,9 +208,10 @@ def test_calibration_says_what_is_missing():
         with pytest.raises(ValueError, match="maximum"):
             veilgrad.calibrate(1.0, 1e-5, rate=0.1, rounds=10, **options)
     for rate in (-0.2, 1.5, float("nan")):
-        for sampling in ("poisson", "allocation"):
-            with pytest.raises(ValueError, match="sampling rate"):
-                veilgrad.calibrate(1.0, 1e-5, rate=rate, rounds=10, sampling=sampling)
+        for sampling in ("poisson", "fixed", "truncated", "allocation", "shuffle"):
+            maximum = 5 if sampling == "truncated" else None
+            with pytest.raises(ValueError, match="sample rate"):
+                veilgrad.calibrate(1.0, 1e-5, rate=rate, records=100, rounds=10, sampling=sampling, maximum=maximum)
     with pytest.raises(ValueError, match="leave out one"):
         veilgrad.calibrate(1.0, 1e-5, rate=0.01)
     with pytest.raises(ValueError, match="cannot find"):

@@ -239,3 +239,18 @@ class TestJaxPrivacy:
         found = accounting.calibrate_noise_multiplier(
             target_epsilon=2.0, accountant=ours, batch_sizes=600, num_updates=1000, num_samples=60000, target_delta=1e-5)
         assert found == pytest.approx(veilgrad.calibrate(2.0, 1e-5, rate=0.01, rounds=1000).noise_multiplier, rel=1e-2)
+
+    @pytest.mark.parametrize(("rate", "bands", "noise", "count"), [
+        (16 * 256 / 60000, 16, 0.9, 1172), (0.5, 64, 1.3, 500), (0.3, 16, 1.0, 17), (1.0, 8, 3.0, 100)])
+    def test_cyclic_rounds_cost_what_their_event_of_banded_matrix_factorisation_costs(self, rate, bands, noise, count):
+        pytest.importorskip("jax_privacy")
+        from jax_privacy.experimental import accounting
+
+        event = accounting.amplified_bandmf_event(noise, count, num_bands=bands, sampling_prob=rate)
+        sampling = {"policy": "cyclic-poisson", "rate": rate, "groups": bands, "first_round": 0}
+        cyclic = veilgrad.Round(sampling, [{"group": "gradient", "clip": 1.0, "noise": noise}], count)
+        ours = veilgrad.epsilon(cyclic, 1e-5).epsilon
+        assert ours == VeilgradAccountant().compose(event).get_epsilon(1e-5)
+        # Their accountant rounds losses up, to a grid.
+        theirs = dp.pld.PLDAccountant().compose(event).get_epsilon(1e-5)
+        assert theirs * (1 - 1e-3) < ours < theirs * (1 + 1e-5)

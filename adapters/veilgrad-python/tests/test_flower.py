@@ -209,6 +209,19 @@ def test_a_hostile_client_contributes_nothing_or_at_most_its_clip(name: str) -> 
         assert norm(contributed) > 0.9
 
 
+@pytest.mark.parametrize("name", ["duplicate", "late"])
+def test_replies_that_are_handed_to_the_strategy_count_once_and_for_their_round(name: str) -> None:
+    # `start` asks for one reply to each invitation. Whoever calls the methods of the strategy hands over what there is.
+    reply, bound = HOSTILE[name]
+    made, grid = strategy(), FakeGrid({1: reply})
+    made._open(initial())
+    identities = grid.push_messages(made.configure_train(1, initial(), ConfigRecord(), grid))
+    arrays, _ = made.aggregate_train(1, grid.pull_messages(identities))
+    made._close()
+    contributed = norm({key: 2 * arrays[key].numpy() for key in SHAPES})
+    assert abs(contributed - bound) < 0.1
+
+
 class Undecodable(FakeGrid):
     """Like a SuperLink, forgets all replies that it is asked for, and then fails to decode that of node 2."""
 
@@ -262,12 +275,14 @@ def test_every_user_weighs_the_same_without_a_weight_bound_and_at_most_1_with_on
         return reply
 
     key = "num-examples"
-    for weight, expected in [(5, 0.5), (10, 1.0), (10**12, 1.0), (0, 0.0), (-3, 0.0), (math.nan, 0.0), (math.inf, 1.0), (2.5, 0.25)]:
-        change = moved({1: weighing(**{key: weight}), 2: silent}, weight_bound=10)
+    for weight, expected in [(5, 0.5), (10, 1.0), (10**12, 1.0), (0, 0.0), (-3, 0.0), (math.nan, 0.0), (math.inf, 0.0), (2.5, 0.25)]:
+        # Two users of the largest weight.
+        change = moved({1: weighing(**{key: weight}), 2: silent}, weight_bound=10, denominator=2.0)
         assert np.allclose(change["w"], expected * 0.1, atol=NOISE), weight
         assert np.allclose(moved({1: weighing(**{key: weight}), 2: silent})["w"], 0.1, atol=NOISE)
     for metrics in [{}, {key: [1, 2]}, {"other": 3}]:
-        assert np.allclose(moved({1: weighing(**metrics), 2: silent}, weight_bound=10)["w"], 0, atol=NOISE)
+        change = moved({1: weighing(**metrics), 2: silent}, weight_bound=10, denominator=2.0)
+        assert np.allclose(change["w"], 0, atol=NOISE)
 
 
 def test_a_private_count_divides_by_the_users_who_replied() -> None:
@@ -277,6 +292,28 @@ def test_a_private_count_divides_by_the_users_who_replied() -> None:
     assert np.allclose(moved(nodes, **settings, least_count=8)["w"], 0.1 * 6 / 8, atol=1e-3)
     assert np.allclose(moved(nodes, expected_users=10)["w"], 0.1 * 6 / 10, atol=1e-3)
     assert np.allclose(moved(nodes, expected_users=10, denominator=3.0)["w"], 0.1 * 6 / 3, atol=1e-3)
+
+
+def test_denominators_of_weighted_averages_follow_the_expected_weight() -> None:
+    # Ten users of mean weight 20, bound 100. The average of their updates, by weight, is (5 * 10 * 0.1 + 5 * 30 * 0.3) / 200.
+    def weighs(update: float, weight: int) -> Node:
+        return lambda message: [answer(message, constant(update), **{"num-examples": weight})]
+
+    nodes = {number: weighs(0.1, 10) if number < 5 else weighs(0.3, 30) for number in range(10)}
+    settings = {"expected_users": 10, "weight_bound": 100, "expected_weight": 20}
+    for denominator in ("expected", "private-count"):
+        assert np.allclose(moved(nodes, **settings, denominator=denominator)["w"], 0.25, atol=1e-3)
+    # Five of the heavier ones reply: a weight of 150, when 200 are expected and at least 100 are divided by.
+    some = nodes | dict.fromkeys(range(5), silent)
+    assert np.allclose(moved(some, **settings)["w"], 0.3 * 150 / 200, atol=1e-3)
+    assert np.allclose(moved(some, **settings, denominator="private-count")["w"], 0.3, atol=1e-3)
+    # Two of the lighter ones: a weight of 20.
+    few = nodes | dict.fromkeys(range(2, 10), silent)
+    assert np.allclose(moved(few, **settings, denominator="private-count")["w"], 0.1 * 20 / 100, atol=1e-3)
+    # Numbers count users of the largest weight.
+    settings = {"expected_users": 10, "weight_bound": 100}
+    assert np.allclose(moved(nodes, **settings, denominator=4.0)["w"], 0.25 * 2 / 4, atol=1e-3)
+    assert np.allclose(moved(nodes, **settings, denominator="private-count", least_count=4.0)["w"], 0.25 * 2 / 4, atol=1e-3)
 
 
 def test_groups_are_clipped_apart_and_their_names_are_in_the_ledger(tmp_path: Path) -> None:
@@ -392,7 +429,7 @@ def test_the_epsilon_of_the_ledger_is_the_one_of_the_plan(tmp_path: Path) -> Non
             {"target": (2.0, delta), "noise_multiplier": None},
             {"noise_multiplier": 1.3, "adaptive": True, "denominator": "private-count", "metrics": [veilgrad.Metric.loss(1.0)]},
             {"noise_multiplier": 1.3, "cohort": "fixed", "adjacency": "replace-one"},
-            {"noise_multiplier": 1.3, "weight_bound": 3.0, "charge_ahead": 4},
+            {"noise_multiplier": 1.3, "weight_bound": 3.0, "expected_weight": 1.0, "charge_ahead": 4},
         ]
     ):
         made = strategy(**{
@@ -472,6 +509,15 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ({"expected_users": 0}, "at least 1"),
         ({"cohort": "shuffle"}, "neither"),
         ({"weight_bound": 0.0}, "above 0"),
+        ({"weight_bound": 5.0}, "needs expected_weight"),
+        ({"weight_bound": 5.0, "denominator": "private-count"}, "needs expected_weight"),
+        ({"weight_bound": 5.0, "least_count": 1.0}, "needs expected_weight"),
+        ({"weight_bound": 5.0, "expected_weight": 0.0}, "not in"),
+        ({"weight_bound": 5.0, "expected_weight": 5.1}, "not in"),
+        ({"weight_bound": 5.0, "expected_weight": math.nan}, "not in"),
+        ({"weight_bound": 5.0, "expected_weight": 1.0, "denominator": 2.0}, "leave out one"),
+        ({"weight_bound": 5.0, "expected_weight": 1.0, "denominator": "private-count", "least_count": 2.0}, "leave out one"),
+        ({"expected_weight": 1.0}, "give weight_bound"),
         ({"target": (1.0, 1e-5)}, "noise_multiplier or target"),
         ({"noise_multiplier": None}, "noise_multiplier or target"),
         ({"denominator": "replies"}, "public number"),

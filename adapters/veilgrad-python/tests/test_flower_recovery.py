@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -16,7 +17,7 @@ import pytest
 pytest.importorskip("flwr")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from flower_server import DELTA, FATAL_ROUND, ROUNDS, Federation, initial, strategy  # noqa: E402
+from flower_server import COHORT, DELTA, FATAL_ROUND, ROUNDS, Federation, initial, strategy  # noqa: E402
 
 import veilgrad  # noqa: E402
 from veilgrad.flower import Sgd  # noqa: E402
@@ -33,6 +34,13 @@ def killed(directory: Path, moment: str) -> Checkpoint:
     ended = subprocess.run([sys.executable, script, directory, moment], env=environment, capture_output=True, timeout=120)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     return Checkpoint.read(directory / "checkpoint.npz")
+
+
+def lost_cohort(directory: Path) -> list[int]:
+    """Whom the killed server invited to its last round."""
+    found = json.loads((directory / COHORT).read_text())
+    assert found
+    return found
 
 
 def epsilon_of(rounds: int) -> float:
@@ -52,6 +60,8 @@ def test_a_killed_server_is_charged_and_continued_within_its_budget(moment: str,
     # The budget is for six rounds: one that was charged and lost is missing in the end.
     released = ROUNDS - FATAL_ROUND + saved.released
     assert grid.rounds == list(range(saved.released + 1, released + 1))
+    # A cohort of 40 users at rate 1/2 is empty, or that of the killed server again, with probability 2^-39: below 2e-12.
+    assert grid.invited[0] != lost_cohort(tmp_path)
     assert Checkpoint.read(tmp_path / "checkpoint.npz").released == released
     assert math.isclose(made.claim().spent, epsilon_of(ROUNDS), rel_tol=1e-6)
     assert made.claim().epsilon <= 8.0
@@ -83,7 +93,7 @@ def test_a_larger_budget_pays_for_the_lost_round(tmp_path: Path) -> None:
 
 def test_a_continued_run_starts_from_what_was_saved_and_draws_another_cohort(tmp_path: Path) -> None:
     saved = killed(tmp_path, "after the release")
-    cohorts, models = [], []
+    cohorts, models = [lost_cohort(tmp_path)], []
     for number in range(2):
         copy = tmp_path.with_name(f"{tmp_path.name}-{number}")
         shutil.copytree(tmp_path, copy)
@@ -93,8 +103,8 @@ def test_a_continued_run_starts_from_what_was_saved_and_draws_another_cohort(tmp
         assert np.array_equal(seen[0], saved.model["w"])
         cohorts.append(grid.invited[0])
         models.append(seen[1])
-    # Equal cohorts of 40 users at rate 1/2 have probability 2^-40.
-    assert cohorts[0] != cohorts[1] and not np.array_equal(models[0], models[1])
+    # Of three cohorts of 40 users at rate 1/2, two are equal with probability 3 in 2^40: below 3e-12.
+    assert len(set(map(tuple, cohorts))) == 3 and not np.array_equal(models[0], models[1])
 
 
 def test_a_ledger_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
@@ -120,7 +130,7 @@ def test_a_ledger_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
 
 def test_other_settings_and_other_processes_are_refused(tmp_path: Path) -> None:
     killed(tmp_path, "after the charge")
-    for changes, name in [({"clip": 2.0}, "round"), ({"server": Sgd()}, "server"), ({"rounds": 7}, "round"), ({"weight_bound": 3.0}, "weights")]:
+    for changes, name in [({"clip": 2.0}, "round"), ({"server": Sgd()}, "server"), ({"rounds": 7}, "round"), ({"weight_bound": 3.0, "expected_weight": 1.0}, "weights")]:
         with pytest.raises(ValueError, match=name):
             strategy(tmp_path, **changes).start(Federation(), initial(), timeout=1)
 

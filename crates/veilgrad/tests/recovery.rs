@@ -2,10 +2,11 @@
 //! run goes on from its checkpoint, and neither cohort nor noise is used again. The server is a process of its own, which
 //! aborts at that moment.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use veilgrad::accounting::Tightest;
 use veilgrad::events::{Budget, Mode};
@@ -30,12 +31,22 @@ impl Drop for Directory {
     }
 }
 
-/// Twenty users of three examples.
-struct Users;
+/// Forty users of three examples. Notes whose examples were read.
+#[derive(Default)]
+struct Users {
+    read: Mutex<BTreeSet<u8>>,
+}
+
+impl Users {
+    /// Whose examples were read since the last call: the cohort of a round.
+    fn cohort(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.read.lock().unwrap()).into_iter().collect()
+    }
+}
 
 impl Records for Users {
     fn count(&self) -> u64 {
-        20
+        40
     }
 
     fn examples(&self, _: u64) -> usize {
@@ -43,6 +54,7 @@ impl Records for Users {
     }
 
     fn read(&self, user: u64, example: usize, input: &mut [f32], target: &mut [f32]) {
+        self.read.lock().unwrap().insert(user as u8);
         let number = 3 * user + example as u64;
         input.iter_mut().zip(1..).for_each(|(x, i)| *x = (number * i % 7) as f32 / 7.0);
         target[0] = (number % 2) as f32;
@@ -56,7 +68,7 @@ fn server() -> Server {
     let contribution = Contribution::LocalSgd { rate: 0.5, batch: number(2), epochs: number(1) };
     let clipping = Clipping::Flat(ClipNorm::new(1.0).unwrap());
     let noise = NoiseMultiplier::new(3.0).unwrap();
-    let plan = TrainingPlan::new(clipping, noise, PublicCount::new(10.0).unwrap())
+    let plan = TrainingPlan::new(clipping, noise, PublicCount::new(20.0).unwrap())
         .unit(Unit::User { examples: number(3), contribution });
     let model = Model::new(&[2], [Layer::linear(2)], 1).unwrap();
     let optimizer: Box<dyn Optimizer> = Box::new(Sgd::with_momentum(0.9));
@@ -72,11 +84,18 @@ fn bits(server: &Server) -> Vec<u8> {
 /// Saves after each round; dies at a moment, if one is named.
 struct Saved<'a> {
     place: &'a Path,
+    users: &'a Users,
     head: Head,
     dies: Option<&'a str>,
     blocks: u64,
-    /// The model after the third round.
-    third: Vec<u8>,
+    third: Third,
+}
+
+/// The third round: its cohort, and the model after it.
+#[derive(Default)]
+struct Third {
+    cohort: Vec<u8>,
+    model: Vec<u8>,
 }
 
 impl Hooks<Server, DatasetLedger> for Saved<'_> {
@@ -89,10 +108,12 @@ impl Hooks<Server, DatasetLedger> for Saved<'_> {
     }
 
     fn show(&mut self, server: &Server, progress: &Progress) {
+        let cohort = self.users.cohort();
         if progress.round == 3 {
-            self.third = bits(server);
+            self.third = Third { cohort, model: bits(server) };
             if self.dies == Some("released") {
-                std::fs::write(self.place.join("lost"), &self.third).unwrap();
+                std::fs::write(self.place.join("lost"), &self.third.model).unwrap();
+                std::fs::write(self.place.join("cohort"), &self.third.cohort).unwrap();
                 std::process::abort();
             }
         }
@@ -103,8 +124,8 @@ impl Hooks<Server, DatasetLedger> for Saved<'_> {
     }
 }
 
-/// Goes on with what is left of the run, or begins it; returns the model after the third round.
-fn run(place: &Path, dies: Option<&str>) -> Vec<u8> {
+/// Goes on with what is left of the run, or begins it.
+fn run(place: &Path, dies: Option<&str>) -> Third {
     let (path, mut server) = (place.join("ledger.db"), server());
     if place.join("checkpoint").exists() {
         let ledger = Ledger::read(&path, Options::default()).unwrap();
@@ -126,10 +147,11 @@ fn run(place: &Path, dies: Option<&str>) -> Vec<u8> {
         Ledger::open_run(&path, Options::default(), &budget, header, Arc::new(Tightest)).unwrap();
     let mut sampler = PoissonSampler::new(SampleRate::new(0.5).unwrap());
     let head = run.store().ledger().head().clone();
-    let mut hooks = Saved { place, head, dies, blocks: 0, third: Vec::new() };
+    let users = Users::default();
+    let mut hooks = Saved { place, users: &users, head, dies, blocks: 0, third: Third::default() };
     let checkpoint_rounds = std::num::NonZeroU64::new(1);
     let pace = Pace { rounds: ROUNDS - server.rounds(), block: BLOCK, checkpoint_rounds };
-    let left = drive(&mut server, &mut run, &mut sampler, &Users, &pace, &mut hooks).unwrap();
+    let left = drive(&mut server, &mut run, &mut sampler, &users, &pace, &mut hooks).unwrap();
     assert_eq!((left, server.rounds()), (0, ROUNDS));
     run.close().unwrap();
     hooks.third
@@ -184,7 +206,11 @@ fn a_server_killed_between_release_and_save_repeats_neither_cohort_nor_noise() {
     let third = run(place, None);
     assert_eq!(charged(place), [2 * BLOCK, ROUNDS - 2]);
     let lost = std::fs::read(place.join("lost")).unwrap();
-    assert_eq!(lost.len(), third.len());
-    // With noise of standard deviation 0.3 on every weight, two are equal in all bits once in 10^40 runs.
-    assert_ne!(lost, third);
+    assert_eq!(lost.len(), third.model.len());
+    // With noise of standard deviation 0.15 on every weight, two are equal in all bits once in 10^40 runs.
+    assert_ne!(lost, third.model);
+    let cohort = std::fs::read(place.join("cohort")).unwrap();
+    assert!(!cohort.is_empty() && !third.cohort.is_empty());
+    // Two cohorts of 40 users at rate 1/2 are equal, or one is empty, with probability 3 in 2^40: below 1e-11.
+    assert_ne!(cohort, third.cohort);
 }

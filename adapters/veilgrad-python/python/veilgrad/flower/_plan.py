@@ -63,6 +63,33 @@ class Cohort:
         return veilgrad.Round.poisson(self.rate, noise_multiplier, rounds)
 
 
+def mean_weight(
+    weight_bound: float | None,
+    expected_weight: float | None,
+    denominator: Literal["expected", "private-count"] | float,
+    least_count: float | None,
+) -> float:
+    """The public expected weight of a user over its bound: what a user adds to a denominator that is not given as a number."""
+    if weight_bound is None:
+        if expected_weight is not None:
+            raise ValueError("expected_weight is for users who are weighted: give weight_bound")
+        return 1.0
+    if not 0 < weight_bound < math.inf:
+        raise ValueError(f"weight_bound {weight_bound} is not a number above 0")
+    number = denominator if denominator != "private-count" else least_count
+    if isinstance(number, (int, float)):
+        if expected_weight is not None:
+            raise ValueError("expected_weight is not used with a denominator or a least_count that is a number: leave out one")
+        return 1.0
+    if expected_weight is None:
+        raise ValueError(
+            "weight_bound needs expected_weight, the public mean weight of a user, or a denominator or least_count that is a number"
+        )
+    if not 0 < expected_weight <= weight_bound:
+        raise ValueError(f"expected_weight {expected_weight} is not in (0, {weight_bound}], up to weight_bound")
+    return expected_weight / weight_bound
+
+
 def make_plan(
     shapes: Mapping[str, tuple[int, ...]],
     *,
@@ -74,11 +101,13 @@ def make_plan(
     denominator: Literal["expected", "private-count"] | float,
     least_count: float | None,
     weighted: bool,
+    mean_weight: float,
     adaptive: Adaptive | None,
     metrics: Sequence[veilgrad.Metric],
 ) -> veilgrad.Plan:
     """The plan of a round: groups of updates, and what is released beside them."""
-    vectors = [group.estimating(**_estimator(expected, denominator, least_count, weighted)) for group in _groups(shapes, clip, groups)]
+    estimator = _estimator(expected * mean_weight, denominator, least_count, weighted)
+    vectors = [group.estimating(**estimator) for group in _groups(shapes, clip, groups)]
     beside = (denominator == "private-count") + (len(vectors) if adaptive else 0) + len(metrics)
     share = SIDE_SHARE / beside if beside else None
     structure: dict[str, Any] = dict(shapes)
@@ -108,9 +137,10 @@ def make_plan(
 
 
 def _estimator(expected: float, denominator: str | float, least_count: float | None, weighted: bool) -> dict[str, Any]:
+    """Weights and denominator; `expected` is the expected sum of weights."""
     chosen: dict[str, Any] = {"weighted": 1.0 if weighted else None}
     if denominator == "private-count":
-        # Half of the expected number: more dropouts than that make the average smaller, not noisier.
+        # Half of what is expected: more dropouts than that make the average smaller, not noisier.
         chosen["average_over"] = (COUNT, expected / 2 if least_count is None else least_count)
     elif denominator == "expected":
         chosen["average"] = expected

@@ -6,6 +6,7 @@ it, it counts as nothing: no error of a reply reaches the round, because an erro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -93,7 +94,7 @@ class Reader:
         if self.weight_bound is None:
             return 1.0
         (value,) = [record[self.weight_key] for record in numbers if self.weight_key in record]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             return 0.0
         return 1.0 if value >= self.weight_bound else float(value) / self.weight_bound
 

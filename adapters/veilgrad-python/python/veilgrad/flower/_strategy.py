@@ -21,7 +21,7 @@ from flwr.supercore import log
 import veilgrad
 from veilgrad._accounting import Adjacency
 from veilgrad.flower._mail import send_and_receive
-from veilgrad.flower._plan import Adaptive, Cohort, make_plan
+from veilgrad.flower._plan import Adaptive, Cohort, make_plan, mean_weight
 from veilgrad.flower._reply import Model, Reader
 from veilgrad.flower._server import ServerOptimizer, Sgd
 from veilgrad.flower._session import Session, Terms
@@ -60,9 +60,12 @@ class PrivateFedAvg(Strategy):
         allocation: How noise is shared among groups, as in `veilgrad.Plan`.
         weight_bound: Weights each user by the number that it reports as `weight_key`, at most this one. The weight is a
             part of the bound, so it is in [0, 1]. Without it, all users weigh the same.
-        denominator: `"expected"` divides the sum by the expected size of a cohort, `"private-count"` by a private count of
-            the users who replied (or of their weights), at least `least_count` (half the expected size by default). A
-            number is a public denominator of your own.
+        expected_weight: The declared, public mean of the numbers that users report, at most `weight_bound`, which needs it
+            unless the denominator or `least_count` is a number.
+        denominator: `"expected"` divides the sum by the expected sum of weights: without weights, by the expected size of a
+            cohort. `"private-count"` divides by a private sum of the weights of the users who replied, at least
+            `least_count` (half the expected sum by default). A number is a public denominator of your own. Both numbers
+            count a user who weighs `weight_bound` as 1.
         adaptive: Moves the clip norm to a quantile of the updates' norms; `True` to the median.
         metrics: Numbers that clients report, by name, and that are released as private averages. No other leaves.
         server: Moves the model by a released average.
@@ -90,6 +93,7 @@ class PrivateFedAvg(Strategy):
         allocation: Literal["proportional", "dimension"] = "proportional",
         weight_bound: float | None = None,
         weight_key: str = "num-examples",
+        expected_weight: float | None = None,
         denominator: Literal["expected", "private-count"] | float = "expected",
         least_count: float | None = None,
         adaptive: Adaptive | bool = False,
@@ -112,8 +116,6 @@ class PrivateFedAvg(Strategy):
                 "a fixed cohort has no guarantee under add-remove adjacency: with one user more, another one is drawn less "
                 "often, and the sum moves by twice the clip norm. Use cohort='poisson' or adjacency='replace-one'"
             )
-        if weight_bound is not None and not 0 < weight_bound < float("inf"):
-            raise ValueError(f"weight_bound {weight_bound} is not a number above 0")
         if (noise_multiplier is None) == (target is None):
             raise ValueError("give noise_multiplier or target=(epsilon, delta)")
         self.rounds = rounds
@@ -121,7 +123,8 @@ class PrivateFedAvg(Strategy):
         self.server = server or Sgd()
         self.min_available = min_available
         self.user_of = user_of
-        self.weight_bound, self.weight_key, self.metrics = weight_bound, weight_key, tuple(metrics)
+        self.weight_bound, self.weight_key, self.expected_weight = weight_bound, weight_key, expected_weight
+        self.metrics = tuple(metrics)
         chosen = Adaptive() if adaptive is True else adaptive or None
         self._plan_settings: dict[str, Any] = {
             "clip": clip,
@@ -129,6 +132,8 @@ class PrivateFedAvg(Strategy):
             "allocation": allocation,
             "denominator": denominator,
             "least_count": least_count,
+            "weighted": weight_bound is not None,
+            "mean_weight": mean_weight(weight_bound, expected_weight, denominator, least_count),
             "adaptive": chosen,
         }
         directory = None if run is None else Path(run).absolute()
@@ -295,7 +300,6 @@ class PrivateFedAvg(Strategy):
                 shapes,
                 noise_multiplier=self.noise_multiplier,
                 expected=self.cohort.expected,
-                weighted=self.weight_bound is not None,
                 metrics=self.metrics,
                 **self._plan_settings,
             )
@@ -307,7 +311,7 @@ class PrivateFedAvg(Strategy):
             "shapes": {name: list(shape) for name, shape in shapes.items()},
             "unit": self.terms.unit,
             "adjacency": self.terms.adjacency,
-            "weights": [self.weight_key, self.weight_bound],
+            "weights": [self.weight_key, self.weight_bound, self.expected_weight],
             "denominator": [self._plan_settings["denominator"], self._plan_settings["least_count"]],
             "adaptive": repr(self._plan_settings["adaptive"]),
             "server": repr(self.server),

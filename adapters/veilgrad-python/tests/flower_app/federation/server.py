@@ -30,6 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         budget=(1e12, DELTA),
         adaptive=Adaptive(),
         weight_bound=10,
+        expected_weight=5,
         denominator="private-count",
         server=Sgd(1.0, momentum=0.9),
         min_available=4,
