@@ -23,6 +23,8 @@ const USUAL_EPSILON: RangeInclusive<f64> = 1e-2..=50.0;
 const USUAL_DELTA: RangeInclusive<f64> = 1e-20..=1e-2;
 const NOISE: (f64, f64) = (1e-2, 1e7);
 const LEAST_RATE: f64 = 1e-12;
+/// A search for rounds begins here at least: fewer rounds take longest to account for, and are rarely the answer.
+const FEW_ROUNDS: u64 = 64;
 /// A search for rounds that gets this far reports that any number of rounds fits.
 const UNLIMITED_ROUNDS: u64 = 1 << 53;
 
@@ -389,7 +391,7 @@ fn solve_rounds(
 ) -> Result<u64, Unsupported> {
     let _allowance = Allowance::for_steps(goal.work(), with(1)?.distinct());
     let quick = goal.quick().and_then(|quick| most_rounds(&quick, &with, 1, GUESS_TOLERANCE));
-    most_rounds(goal, &with, quick.unwrap_or(1).max(1), TOLERANCE).ok_or_else(|| {
+    most_rounds(goal, &with, quick.unwrap_or(1).max(FEW_ROUNDS), TOLERANCE).ok_or_else(|| {
         Unsupported::new("the budget is never used up, whatever the number of rounds")
     })
 }
