@@ -12,14 +12,18 @@ use veilgrad_mechanism::{Sample, Sampler};
 
 use crate::Check;
 
+mod cyclic;
+
+pub use cyclic::of_cyclic_sampler;
+
 /// Draws `rounds` samples from `records` records and tests them against the law of the sampler's policy: how
 /// often every record is sampled, how sizes are distributed, how often pairs of records are sampled together, and whether
 /// rounds are independent. For shuffled epochs and random allocation, it tests independence between batches with the same
 /// number in consecutive epochs, and that no record is in two batches of one epoch; for random allocation also that none is in
-/// no round of an epoch.
+/// no round of an epoch. Cyclic samples, whose rounds depend on each other, have [`of_cyclic_sampler`].
 ///
 /// # Errors
-/// When the sampler fails, a record is in two batches of an epoch, or the law of the policy is not implemented.
+/// When the sampler fails, a record is in two batches of an epoch, or the law of the policy is not implemented here.
 pub fn of_sampler(
     sampler: &mut impl Sampler,
     records: u64,
@@ -66,29 +70,20 @@ pub fn of_sampler(
 
 /// The probability of every sample size.
 fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
-    let n = records as usize;
-    let binomial = |q: f64| -> Vec<f64> {
-        let log_choose = |k: f64| {
-            libm::lgamma(n as f64 + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n as f64 - k + 1.0)
-        };
-        let size = |k: usize| {
-            let k = k as f64;
-            (log_choose(k) + k * q.ln() + (n as f64 - k) * libm::log1p(-q)).exp()
-        };
-        (0..=n).map(size).collect()
-    };
     let always = |size: u64| {
-        let mut sizes = vec![0.0; n + 1];
+        let mut sizes = vec![0.0; records as usize + 1];
         sizes[size as usize] = 1.0;
         sizes
     };
     Ok(match policy {
         Sampling::All {} => always(records),
-        Sampling::Poisson { rate } => binomial(rate.get()),
+        Sampling::Poisson { rate } => binomial(records, rate.get()),
         // Between epochs, round i of an epoch is a Poisson sample.
-        Sampling::Allocation { rounds_per_epoch } => binomial(1.0 / rounds_per_epoch.get() as f64),
+        Sampling::Allocation { rounds_per_epoch } => {
+            binomial(records, 1.0 / rounds_per_epoch.get() as f64)
+        }
         Sampling::TruncatedPoisson(truncated) => {
-            let mut sizes = binomial(truncated.rate().get());
+            let mut sizes = binomial(records, truncated.rate().get());
             let most = truncated.maximum() as usize;
             let beyond: f64 = sizes.drain(most + 1..).sum();
             sizes[most] += beyond;
@@ -97,6 +92,19 @@ fn sizes(policy: Sampling, records: u64) -> Result<Vec<f64>, Box<dyn std::error:
         Sampling::Fixed(batch) | Sampling::Shuffle(batch) => always(batch.batch()),
         other => return Err(format!("the law of {other:?} is not implemented").into()),
     })
+}
+
+/// The probabilities of `0..=n` successes in n trials of probability q.
+fn binomial(n: u64, q: f64) -> Vec<f64> {
+    let log_factorial = |k: u64| libm::lgamma(k as f64 + 1.0);
+    let probability = |k: u64| {
+        if q == 1.0 {
+            return if k == n { 1.0 } else { 0.0 };
+        }
+        let log_choose = log_factorial(n) - log_factorial(k) - log_factorial(n - k);
+        (log_choose + k as f64 * q.ln() + (n - k) as f64 * libm::log1p(-q)).exp()
+    };
+    (0..=n).map(probability).collect()
 }
 
 /// Tests independent rounds with this distribution of sizes.

@@ -6,6 +6,7 @@
 //! false alarm in m checks is then about m times [`ALPHA`].
 
 pub mod audit;
+pub mod correlated;
 pub mod karney;
 pub mod law;
 pub mod noise;

@@ -8,10 +8,13 @@ use std::time::Instant;
 
 use veilgrad_events::{FixedBatch, IntegerGrid, SampleRate, TruncatedPoisson};
 use veilgrad_mechanism::{
-    AllocationSampler, FixedSampler, PoissonSampler, ShuffleSampler, TruncatedPoissonSampler,
+    AllocationSampler, CyclicSampler, FixedSampler, PoissonSampler, ShuffleSampler,
+    TruncatedPoissonSampler,
 };
 use veilgrad_random::{RoundKey, gaussian};
-use veilgrad_statistics::{ALPHA, Check, karney::Karney, law, noise::Battery, release, sample};
+use veilgrad_statistics::{
+    ALPHA, Check, correlated, karney::Karney, law, noise::Battery, release, sample,
+};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let samples = std::env::args().nth(1).map_or(Ok(1e9), |samples| samples.parse::<f64>())? as u64;
@@ -51,11 +54,18 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     checks.extend(law::of_sampler(&mut ShuffleSampler::new(batch), 200, rounds)?);
     let rounds_per_epoch = NonZeroU64::new(10).ok_or("an epoch has rounds")?;
     checks.extend(law::of_sampler(&mut AllocationSampler::new(rounds_per_epoch), 200, rounds)?);
+    let groups = NonZeroU64::new(4).ok_or("there are groups")?;
+    let cyclic = |first| CyclicSampler::new(rate, groups, first);
+    checks.extend(law::of_cyclic_sampler(cyclic, 200, 3, samples / 10_000)?);
     // With 1e6 releases, 0.99 of the noise in a single number is 14 standard deviations of its variance.
     checks.extend(release::law(samples / 1000, 1.0)?);
     for threads in [1, 2] {
         checks.extend(release::law_on_threads(samples / 1_000_000, threads)?);
+        // With 100 segments, 7.5e7 numbers for every distance between rounds: 0.99 of the noise in one group is 120 standard
+        // deviations of its variance.
+        checks.extend(correlated::law(samples / 10_000_000, threads, |_| ())?);
     }
+    checks.extend(correlated::law_of_coordinates(samples / 10_000, |_| ())?);
 
     println!("\n{:<58}{:>12}", "check", "tail");
     for check in &checks {

@@ -4,13 +4,15 @@ use std::num::NonZeroU64;
 
 use veilgrad_events::{FixedBatch, RoundPermit, SampleRate, Sampling, TruncatedPoisson};
 use veilgrad_mechanism::{
-    AllRecords, AllocationSampler, FixedSampler, PoissonSampler, SampleError, Sampler, Selection,
-    ShuffleSampler, TruncatedPoissonSampler,
+    AllRecords, AllocationSampler, CyclicSampler, FixedSampler, PoissonSampler, SampleError,
+    Sampler, Selection, ShuffleSampler, TruncatedPoissonSampler,
 };
 use veilgrad_random::{RoundKey, subset};
-use veilgrad_statistics::law::of_sampler;
+use veilgrad_statistics::law::{of_cyclic_sampler, of_sampler};
 
 const ROUNDS: u64 = 20_000;
+/// Segments of cyclic samples.
+const SEGMENTS: u64 = 4000;
 
 fn rate(q: f64) -> SampleRate {
     SampleRate::new(q).unwrap()
@@ -60,6 +62,20 @@ fn shuffled_epochs_are_drawn_as_their_events_say() {
 fn allocated_epochs_are_drawn_as_their_events_say() {
     for (records, rounds) in [(100, 10), (50, 2), (23, 5)] {
         holds(AllocationSampler::new(NonZeroU64::new(rounds).unwrap()), records);
+    }
+}
+
+/// 168 checks at 1e-9.
+#[test]
+fn cyclic_segments_are_drawn_as_their_events_say() {
+    for (q, groups, turns, records) in
+        [(0.3, 4, 3, 60), (1.0, 3, 2, 40), (0.5, 2, 5, 50), (0.2, 16, 2, 200)]
+    {
+        let groups = NonZeroU64::new(groups).unwrap();
+        let sampler = |first| CyclicSampler::new(rate(q), groups, first);
+        for check in of_cyclic_sampler(sampler, records, turns, SEGMENTS).unwrap() {
+            assert!(check.holds(), "{} {:e}", check.name, check.tail);
+        }
     }
 }
 
@@ -155,4 +171,98 @@ fn wrong_samplers_are_noticed() {
         ids.sort_unstable();
         ids
     });
+}
+
+/// What a wrong cyclic sampler of 4 groups at rate 0.3 draws in 3 turns: `groups` are the groups of a segment, and `sample`
+/// draws from the group whose turn it is.
+fn wrong_cyclic(
+    mut groups: impl FnMut() -> Vec<Vec<u64>>,
+    mut sample: impl FnMut(u64, &[u64]) -> Vec<u64>,
+) -> Result<Vec<veilgrad_statistics::Check>, Box<dyn std::error::Error>> {
+    let mut rounds = std::collections::HashMap::new();
+    for segment in 0..SEGMENTS {
+        let groups = groups();
+        for t in 0..12 {
+            rounds.insert(12 * segment + t, sample(t, &groups[t as usize % 4]));
+        }
+    }
+    let groups = NonZeroU64::new(4).unwrap();
+    let wrong = |first_round| Wrong {
+        policy: Sampling::CyclicPoisson { rate: rate(0.3), groups, first_round },
+        draw: |round| rounds[&round].clone(),
+    };
+    of_cyclic_sampler(wrong, RECORDS, 3, SEGMENTS)
+}
+
+#[test]
+fn wrong_cyclic_samplers_are_noticed() {
+    let key = || RoundKey::from_os().unwrap();
+    let (four, five) = (NonZeroU64::new(4).unwrap(), NonZeroU64::new(5).unwrap());
+    let groups = || {
+        let partition = subset::Partition::draw(&key(), RECORDS, four).unwrap();
+        (0..4).map(|group| partition.group(group).to_vec()).collect::<Vec<_>>()
+    };
+    let draw = |q: f64, group: &[u64]| -> Vec<u64> {
+        let positions = subset::Poisson::new(rate(q)).draw(&key(), group.len() as u64).unwrap();
+        positions.into_iter().map(|position| group[position as usize]).collect()
+    };
+    let right = |_, group: &[u64]| draw(0.3, group);
+    let sorted = |mut ids: Vec<u64>| {
+        ids.sort_unstable();
+        ids
+    };
+    let all_hold = |checks: &[veilgrad_statistics::Check]| checks.iter().all(|c| c.holds());
+    assert!(all_hold(&wrong_cyclic(groups, right).unwrap()), "the right one is not noticed");
+
+    let is_noticed = |what: &str, checks: Result<Vec<_>, _>| {
+        assert!(!all_hold(&checks.unwrap()), "{what}");
+    };
+    is_noticed("a rate of 1.05 q", wrong_cyclic(groups, |_, group| draw(0.315, group)));
+    let mut first_turn = vec![Vec::new(); 4];
+    let repeated = |t, group: &[u64]| {
+        if t < 4 {
+            first_turn[t as usize] = draw(0.3, group);
+        }
+        first_turn[t as usize % 4].clone()
+    };
+    is_noticed("one sample for every turn", wrong_cyclic(groups, repeated));
+    let mut left = Vec::new();
+    let without_repetition = |t, group: &[u64]| {
+        if t < 4 {
+            left.push(draw(0.3, group));
+            return left[left.len() - 1].clone();
+        }
+        // As many as there would be, of those who were not in the first turn.
+        let before = &left[left.len() - 4 + t as usize % 4];
+        let fresh: Vec<u64> = group.iter().filter(|id| !before.contains(id)).copied().collect();
+        draw(0.3 / 0.7, &fresh)
+    };
+    is_noticed("no record in two turns in a row", wrong_cyclic(groups, without_repetition));
+    let once = groups();
+    is_noticed("one division into groups for all segments", wrong_cyclic(|| once.clone(), right));
+    let by_number = || (0..4).map(|g| (g..RECORDS).step_by(4).collect()).collect();
+    is_noticed("groups by the number of the record", wrong_cyclic(by_number, right));
+    let equal = || {
+        let order = subset::permutation(&key(), RECORDS).unwrap();
+        order.chunks(RECORDS as usize / 4).map(|ids| sorted(ids.to_vec())).collect()
+    };
+    is_noticed("groups of equal sizes", wrong_cyclic(equal, right));
+    let in_pairs = || {
+        let pairs = subset::Partition::draw(&key(), RECORDS / 2, four).unwrap();
+        let both = |group| pairs.group(group).iter().flat_map(|id| [2 * id, 2 * id + 1]).collect();
+        (0..4).map(both).collect()
+    };
+    is_noticed("neighbours in one group", wrong_cyclic(in_pairs, right));
+    let uneven = || {
+        let partition = subset::Partition::draw(&key(), RECORDS, five).unwrap();
+        let mut groups: Vec<Vec<u64>> = (0..5).map(|g| partition.group(g).to_vec()).collect();
+        let fifth = groups.remove(4);
+        groups[0] = sorted([&groups[0][..], &fifth].concat());
+        groups
+    };
+    is_noticed("a group that is likelier than the others", wrong_cyclic(uneven, right));
+
+    let every = || vec![(0..RECORDS).collect(); 4];
+    let error = wrong_cyclic(every, right).unwrap_err().to_string();
+    assert!(error.contains("two groups of a segment"), "{error}");
 }

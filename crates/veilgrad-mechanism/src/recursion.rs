@@ -69,7 +69,7 @@ impl Recursion {
         let entries = self.strategy.entries().iter().skip(1).copied();
         let rows: Vec<(u32, &[i64])> =
             entries.zip(self.past.iter().map(|row| row.as_slice())).collect();
-        let threads = threads.min(values.len() / LEAST_PER_THREAD).max(1);
+        let threads = threads_for(values.len(), threads);
         let share = values.len().div_ceil(threads).next_multiple_of(CHUNK);
         let magnitudes = if threads == 1 {
             advance_part(values, &rows, p)
@@ -103,6 +103,11 @@ impl Recursion {
         }
         magnitudes.noise >> self.noise_bits == 0 && magnitudes.values >> self.value_bits == 0
     }
+}
+
+/// How many threads are worth starting.
+fn threads_for(count: usize, threads: usize) -> usize {
+    threads.min(count / LEAST_PER_THREAD).max(1)
 }
 
 /// The bits that occur in the absolute values of numbers (in `-v - 1` for negative ones).
@@ -341,6 +346,13 @@ mod tests {
                 past.push(expected);
             }
         }
+    }
+
+    /// The tests of laws rely on two threads for 2^16 coordinates and more.
+    #[test]
+    fn small_groups_are_not_worth_a_thread() {
+        assert_eq!([65_535, 65_536, 131_072].map(|count| threads_for(count, 2)), [1, 2, 2]);
+        assert_eq!([0, 1, 65_536].map(|count| threads_for(count, 0)), [1, 1, 1]);
     }
 
     #[test]

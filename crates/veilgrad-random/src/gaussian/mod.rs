@@ -338,6 +338,16 @@ const fn with_sign(magnitude: i64, word: u64) -> i64 {
 mod tests {
     use super::*;
 
+    /// The tests of laws rely on two threads for 2^16 coordinates and more.
+    #[test]
+    fn few_blocks_are_not_worth_a_thread() {
+        assert_eq!(
+            [15 << 12, (15 << 12) + 1, 1 << 16].map(|count| threads_for(count, 2)),
+            [1, 2, 2]
+        );
+        assert_eq!([0, 1 << 16].map(|count| threads_for(count, 0)), [1, 1]);
+    }
+
     /// The bits of `start_word` and of `complete_word` do not overlap, and together fill the word.
     #[test]
     fn the_bits_of_a_word_are_used_once_each() {
