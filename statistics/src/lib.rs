@@ -1,7 +1,7 @@
 //! Statistical tests of exact randomness, with a stated probability of a false alarm.
 //!
 //! Every check computes a two-sided tail probability of its statistic and fails below [`ALPHA`]. Tails are
-//! exact (Poisson), or those of a normal approximation with the exact mean and variance. The approximation is used
+//! exact (Poisson, coins), or those of a normal approximation with the exact mean and variance. The approximation is used
 //! only where counts are so large that even this far out its tail is right up to a small factor. The probability of a
 //! false alarm in m checks is then about m times [`ALPHA`].
 
@@ -88,6 +88,18 @@ impl Check {
         let above: f64 = (count..count + reach).map(term).sum();
         Self { name: name.into(), tail: (2.0 * below.min(above)).min(1.0) }
     }
+
+    /// A check of how many of some fair coins show heads: twice the smaller of its exact tails.
+    pub fn coins(name: impl Into<String>, heads: u64, coins: u64) -> Self {
+        let factorial = |k: u64| libm::lgamma(k as f64 + 1.0);
+        let term = |k: u64| {
+            let ways = factorial(coins) - factorial(k) - factorial(coins - k);
+            (ways - coins as f64 * std::f64::consts::LN_2).exp()
+        };
+        let below: f64 = (0..=heads).map(term).sum();
+        let above: f64 = (heads..=coins).map(term).sum();
+        Self { name: name.into(), tail: (2.0 * below.min(above)).min(1.0) }
+    }
 }
 
 /// Probability that a standard normal variable exceeds `x`.
@@ -124,6 +136,9 @@ mod tests {
         counts[1] -= 108;
         let check = Check::chi_square("", &counts, &expected);
         assert!((check.tail / 2.0 - 0.01).abs() < 0.002, "{}", check.tail);
+        // 40 of 40 coins: twice 2^-40. 8 or fewer of 20: 0.2517.
+        assert!((Check::coins("", 40, 40).tail / 2f64.powi(-39) - 1.0).abs() < 1e-9);
+        assert!((Check::coins("", 8, 20).tail - 0.5034).abs() < 1e-4);
         // 10 or fewer of 20 expected: 0.0108 below, both tails 0.0216.
         assert!((Check::poisson("", 10, 20.0).tail - 0.0216).abs() < 1e-3);
     }

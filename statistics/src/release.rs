@@ -201,7 +201,9 @@ pub fn law_on_threads(releases: u64, threads: usize) -> Result<Vec<Check>, Error
     let deviation = round.queries().first().ok_or("no query")?.noise().get();
     let header = RunHeader::new(RecordUnit::Example, Adjacency::AddRemove);
     let mut run = Run::open(MemoryLedger::new(), header)?;
-    let mut sums = [("halves", 0.0, 0.0); 8];
+    let mut sums = [("halves", 0.0, 0.0); 5];
+    // Too few products of single numbers to be normal: only their signs are counted.
+    let mut agreements = [0; 3];
     let mut before = vec![0.0; LARGE];
     let (mut squares, mut count) = (0.0, 0.0);
     for permit in run.reserve(&round, releases)? {
@@ -216,19 +218,20 @@ pub fn law_on_threads(releases: u64, threads: usize) -> Result<Vec<Check>, Error
         squares += one.iter().chain(&two).map(|value| value * value).sum::<f64>();
         count += 2.0 * LARGE as f64;
         let (half, block, last) = (8 << 12, 1 << 12, LARGE - 1);
-        let pairs: [(&str, &[f64], &[f64]); 8] = [
+        let pairs: [(&str, &[f64], &[f64]); 5] = [
             ("halves", &one[..half], &one[half..2 * half]),
             ("blocks", &one[..last - block], &one[block..last]),
             ("neighbours", &one[..last], &one[1..]),
             ("groups", &one, &two),
             ("rounds", &before, &one),
-            ("first and last", &one[..1], &one[last..]),
-            ("first of both groups", &one[..1], &two[..1]),
-            ("last of both groups", &one[last..], &two[last..]),
         ];
         for (sum, (name, left, right)) in sums.iter_mut().zip(pairs) {
             let product: f64 = left.iter().zip(right).map(|(left, right)| left * right).sum();
             *sum = (name, sum.1 + product, sum.2 + left.len() as f64);
+        }
+        let ends = [(one[0], one[last]), (one[0], two[0]), (one[last], two[last])];
+        for (agreement, (left, right)) in agreements.iter_mut().zip(ends) {
+            *agreement += u64::from((left > 0.0) == (right > 0.0));
         }
         before = one;
     }
@@ -237,6 +240,10 @@ pub fn law_on_threads(releases: u64, threads: usize) -> Result<Vec<Check>, Error
     let mut checks = vec![Check::by_deviations(name("variance"), variance)];
     checks.extend(
         sums.map(|(what, sum, count)| Check::by_deviations(name(what), sum / count.sqrt())),
+    );
+    let ends = ["first and last", "first of both groups", "last of both groups"];
+    checks.extend(
+        ends.iter().zip(agreements).map(|(what, found)| Check::coins(name(what), found, releases)),
     );
     Ok(checks)
 }

@@ -19,7 +19,7 @@ fn every_kind_of_group_releases_the_noise_of_its_event() {
 #[test]
 fn threads_blocks_groups_and_rounds_have_independent_noise() {
     for threads in [1, 2] {
-        let checks = law_on_threads(30, threads).unwrap();
+        let checks = law_on_threads(40, threads).unwrap();
         assert!(failed(&checks).is_empty(), "{:?}", failed(&checks));
     }
 }
