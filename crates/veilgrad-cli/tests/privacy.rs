@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::common::{Directory, files, frozen, idx, npy, safetensors, table};
+use crate::common::{
+    Directory, files, frozen, idx, npy, own_clock, safetensors, table, table_text, without_estimate,
+};
 use serde_json::{Value, json};
 
 const CONFIG: &str = r#"
@@ -52,9 +54,10 @@ optimizer = { kind = "sgd", lr = 2.0, momentum = 0.5 }
 block = 4
 "#;
 
-/// The output and the files of a run.
+/// What a run prints, and its files.
 struct Left {
-    output: Output,
+    stdout: String,
+    stderr: String,
     files: BTreeMap<String, (u32, Vec<u8>)>,
 }
 
@@ -69,7 +72,14 @@ impl Left {
 }
 
 /// Runs the command on files, in a separate directory whose name appears in no output.
-fn run_on(place: &Directory, name: &str, library: &str, data: &Files, config: &str) -> Left {
+fn run_on(
+    place: &Directory,
+    name: &str,
+    library: &str,
+    data: &Files,
+    config: &str,
+    threads: &str,
+) -> Left {
     let here = place.0.join(name);
     std::fs::create_dir(&here).unwrap();
     for (name, bytes) in data {
@@ -77,24 +87,26 @@ fn run_on(place: &Directory, name: &str, library: &str, data: &Files, config: &s
     }
     std::fs::write(here.join("config.toml"), config).unwrap();
     table(&here.join("test.csv").display().to_string(), 100);
-    let output = Command::new(env!("CARGO_BIN_EXE_veilgrad"))
-        .args(["train", "config.toml", "--out", "out", "--threads", "1", "-v"])
+    let mut command = Command::new(env!("CARGO_BIN_EXE_veilgrad"));
+    let command = command
+        .args(["train", "config.toml", "--out", "out", "--threads", threads, "-v"])
         .env("VEILGRAD_LEDGER", "out/ledger.db")
         .current_dir(&here)
-        .env("LD_PRELOAD", library)
-        .output()
-        .unwrap();
+        .env("LD_PRELOAD", library);
+    let output = own_clock(command).output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     let files = files(&here.join("out"));
     let files = files.into_iter().map(|(path, bytes)| (name(&path), (mode(&path), bytes)));
-    Left { output, files: files.collect() }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), without_estimate(&text(&output.stderr)));
+    Left { stdout, stderr, files: files.collect() }
 }
 
 /// Runs the command on a table.
 fn run(place: &Directory, name: &str, library: &str, data: &str, config: &str) -> Left {
-    run_on(place, name, library, &table_file(data), config)
+    run_on(place, name, library, &table_file(data), config, "1")
 }
 
 /// Files by name.
@@ -184,23 +196,51 @@ scattering = { scales = 1, orientations = 2, grid = 3, pool_sigma = 1.0, norm_gr
 input_norm = 4.0"#;
 const AUGMENT: &str = "augment = { copies = 3, shift = 1, flip = true }";
 
-fn toy(rows: u32) -> String {
-    let place = Directory::new(&format!("toy-{rows}"));
-    let path = place.file("data.csv");
-    table(&path, rows);
-    std::fs::read_to_string(path).unwrap()
+const MICROBATCH: (&str, &str) = ("# record", "record = { microbatch = 3 }");
+const SHUFFLE: (&str, &str) =
+    ("delta = 1e-5", "delta = 1e-5\nsampling = \"shuffle\"\nadjacency = \"replace-one\"");
+const FIXED: (&str, &str) =
+    ("delta = 1e-5", "delta = 1e-5\nsampling = \"fixed\"\nadjacency = \"replace-one\"");
+const METRICS: (&str, &str) = (
+    "[[privacy.groups]]\nvectors = [\"accuracy\"]",
+    "[[privacy.groups]]\nvectors = [\"loss\"]\nclip = 2.0\nshare = 0.05\n\
+     [[privacy.groups]]\nvectors = [\"classes\"]\nclip = 1.0\nshare = 0.05\n\
+     [[privacy.groups]]\nvectors = [\"accuracy\"]",
+);
+const BATCH_NORM: (&str, &str) =
+    ("kind = \"linear\"", "kind = \"mlp\"\nhidden = [5]\nbatch_norm = true");
+/// With the groups of that model.
+const STATISTICS: (&str, &str) = (
+    "vectors = [\"linear1.*\"]\nclip = 1.0",
+    "vectors = [\"linear*\", \"batch_norm*.s*\"]\nclip = 1.0\n\
+     [[privacy.groups]]\nvectors = [\"statistics\"]\nclip = 1.0\nshare = 0.1",
+);
+/// Local steps over a private count. The clip norm does not adapt: adapted ones are released, and in the ledger.
+const FEDERATED: (&str, &str) = (
+    "[[privacy.groups]]\nvectors = [\"linear1.*\"]\nclip = 1.0\n\
+     [[privacy.groups]]\nvectors = [\"accuracy\"]\nclip = 1.0\nshare = 0.05\n\n[train]",
+    "[privacy.weights]\nbound = 3\n[privacy.denominator]\nfloor = 5\nshare = 0.1\n\
+     [train]\nlocal = { lr = 0.5, batch = 2 }",
+);
+
+/// A configuration with some words replaced.
+fn changed(config: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(config.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
 }
 
 #[test]
 fn a_record_that_counts_as_zero_changes_no_byte_of_anything() {
     let place = Directory::new("zero");
-    let (library, data) = (frozen(&place), toy(400));
+    let (library, data) = (frozen(&place), table_text(400));
     let one = run(&place, "one", &library, &data, CONFIG);
     let again = run(&place, "again", &library, &data, CONFIG);
     let more = run(&place, "more", &library, &format!("{data}who,nan,0.5,w,a\n"), CONFIG);
     for other in [again, more] {
-        assert_eq!(one.output.stdout, other.output.stdout);
-        assert_eq!(one.output.stderr, other.output.stderr);
+        assert_eq!(one.stdout, other.stdout);
+        assert_eq!(one.stderr, other.stderr);
         assert_eq!(one.files.keys().collect::<Vec<_>>(), other.files.keys().collect::<Vec<_>>());
         for (name, (mode, bytes)) in &one.files {
             let (other_mode, other_bytes) = &other.files[name];
@@ -221,11 +261,28 @@ fn public(mut report: Value) -> Value {
     report
 }
 
-/// A page without the lines of these numbers.
-fn public_page(page: &str) -> String {
-    let released = ["public test set", "private estimate", " ± ", "SHA-256 of the model"];
-    let is_public = |line: &&str| !released.iter().any(|words| line.contains(words));
-    page.lines().filter(is_public).collect::<Vec<_>>().join("\n")
+/// A page without the released values: its words, and all other numbers.
+fn public_page(left: &Left) -> Vec<String> {
+    let report = left.report();
+    let released = [
+        // Accuracy of the released model on public data.
+        "on the public test set",
+        // The same numbers of `metrics` as in the report, in large type.
+        "(private estimate)",
+        // The same with their errors, and class counts with their bars.
+        " ± ",
+        // The ends of the errors of class counts.
+        "class=\"whisker\"",
+    ];
+    let has_released = |line: &str| released.iter().any(|words| line.contains(words));
+    let line = |line: &str| match has_released(line) {
+        true => line.replace(|letter: char| letter.is_ascii_digit() || "-.".contains(letter), ""),
+        false => line.to_owned(),
+    };
+    let page = left.text("report.html");
+    // The hash of the released file.
+    let page = page.replace(report["model"]["sha256"].as_str().unwrap(), "");
+    page.lines().map(line).collect()
 }
 
 /// What two checkpoints say apart from what was released. Compared are the names, types and shapes of all entries, and the
@@ -269,11 +326,12 @@ fn compare_checkpoints(one: &[u8], two: &[u8], what: &str) {
 fn neighbours_differ_in_nothing_but_what_was_released() {
     let place = Directory::new("neighbours");
     let library = frozen(&place);
-    let data = toy(400);
-    let users = CONFIG
-        .replace("# record", "record = { user = \"who\", max_examples = 3 }")
-        .replace("records = 400", "records = 40")
-        .replace("batch = 100", "batch = 10");
+    let data = table_text(400);
+    let users = [
+        ("# record", "record = { user = \"who\", max_examples = 3 }"),
+        ("records = 400", "records = 40"),
+        ("batch = 100", "batch = 10"),
+    ];
     let preconditioned = CONFIG
         .replace("kind = \"linear\"", "kind = \"linear\"\ninput_norm = 2.0")
         .replace("[train]", &format!("{PRECONDITION}[train]"));
@@ -281,32 +339,84 @@ fn neighbours_differ_in_nothing_but_what_was_released() {
         data.lines().filter(|line| !line.contains("zanzibar39,")).collect();
     let without_user = format!("{}\n", without_user.join("\n"));
     let more = format!("{data}who,0.9,0.1,w,b\n");
+    let other_row = "zanzibar39,0.9,0.1,w,b\n";
+    let other = format!("{}{other_row}", table_text(399));
+    let other_user = format!("{without_user}{}", other_row.repeat(10));
     let tables = |one: &str, two: &str| [table_file(one), table_file(two)];
     let arrays = || [array_files(60), array_files(61)];
     let images = || [image_files(60), image_files(61)];
+    let other_array = || {
+        let (one, mut two) = (array_files(60), array_files(60));
+        let end = two[0].1.len();
+        // The last image is black.
+        two[0].1[end - 4 * 64..].fill(0);
+        [one, two]
+    };
     let cases = [
-        ("example", CONFIG.to_owned(), tables(&data, &more)),
-        ("user", users, tables(&data, &without_user)),
-        ("table, preconditioned", preconditioned, tables(&data, &more)),
-        ("array", image_config(".npy", "", ""), arrays()),
-        ("array, scattering", image_config(".npy", SCATTERING, ""), arrays()),
-        ("array, copies", image_config(".npy", AUGMENT, ""), arrays()),
+        ("example", "1", CONFIG.to_owned(), tables(&data, &more)),
+        ("user", "1", changed(CONFIG, &users), tables(&data, &without_user)),
+        ("table, preconditioned", "1", preconditioned, tables(&data, &more)),
+        (
+            "microbatch, loss and classes",
+            "2",
+            changed(CONFIG, &[MICROBATCH, ("records = 400", "records = 134"), METRICS]),
+            tables(&table_text(402), &table_text(405)),
+        ),
+        (
+            "shuffle, loss and classes",
+            "2",
+            changed(CONFIG, &[SHUFFLE, METRICS]),
+            tables(&data, &other),
+        ),
+        (
+            "fixed, batch norm",
+            "1",
+            changed(CONFIG, &[FIXED, BATCH_NORM, STATISTICS]),
+            tables(&data, &other),
+        ),
+        (
+            "user, fixed, local steps, private count",
+            "2",
+            changed(&changed(CONFIG, &users), &[FIXED, FEDERATED]),
+            tables(&data, &other_user),
+        ),
+        ("array", "1", image_config(".npy", "", ""), arrays()),
+        ("array, scattering", "1", image_config(".npy", SCATTERING, ""), arrays()),
+        ("array, copies", "1", image_config(".npy", AUGMENT, ""), arrays()),
         (
             "array, preconditioned",
+            "1",
             image_config(".npy", &format!("input_norm = 4.0\n{AUGMENT}"), PRECONDITION),
             arrays(),
         ),
-        ("image", image_config("", "", ""), images()),
-        ("image, scattering", image_config("", SCATTERING, ""), images()),
+        (
+            "array, microbatch, shuffle, batch norm",
+            "2",
+            changed(
+                &image_config(".npy", "", ""),
+                &[
+                    ("records = 60", "records = 20\nrecord = { microbatch = 3 }"),
+                    ("batch = 30", "batch = 10"),
+                    SHUFFLE,
+                    BATCH_NORM,
+                    STATISTICS,
+                ],
+            ),
+            other_array(),
+        ),
+        ("image", "1", image_config("", "", ""), images()),
+        ("image, scattering", "2", image_config("", SCATTERING, ""), images()),
         (
             "image, preconditioned",
+            "1",
             image_config("", &format!("{POOLED}\n{AUGMENT}"), PRECONDITION),
             images(),
         ),
     ];
-    for (what, config, [data, neighbour]) in cases {
-        let one = run_on(&place, &format!("{what}, one"), &library, &data, &config);
-        let two = run_on(&place, &format!("{what}, two"), &library, &neighbour, &config);
+    for (what, threads, config, [data, neighbour]) in cases {
+        let [one, two] = [("one", data), ("two", neighbour)].map(|(name, data)| {
+            run_on(&place, &format!("{what}, {name}"), &library, &data, &config, threads)
+        });
         // The models differ, so the comparison is not trivial.
         let bytes = |left: &Left, name: &str| left.files[name].1.clone();
         let model = |left: &Left| bytes(left, "model.safetensors");
@@ -315,16 +425,22 @@ fn neighbours_differ_in_nothing_but_what_was_released() {
         assert_eq!(model(&one).len(), model(&two).len());
         let checkpoint = |left: &Left| bytes(left, "checkpoint.safetensors");
         compare_checkpoints(&checkpoint(&one), &checkpoint(&two), what);
-        assert_eq!(one.output.stderr, two.output.stderr, "{what}");
+        assert_eq!(one.stderr, two.stderr, "{what}");
         let unreleased = |left: &Left| {
-            let text = String::from_utf8(left.output.stdout.clone()).unwrap();
             // That of the released model.
-            text.lines().filter(|line| !line.starts_with("test accuracy")).collect::<String>()
+            left.stdout
+                .lines()
+                .filter(|line| !line.starts_with("test accuracy"))
+                .collect::<String>()
         };
         assert_eq!(unreleased(&one), unreleased(&two), "{what}");
         assert_eq!(one.files.keys().collect::<Vec<_>>(), two.files.keys().collect::<Vec<_>>());
         assert_eq!(public(one.report()), public(two.report()), "{what}");
-        assert_eq!(public_page(&one.text("report.html")), public_page(&two.text("report.html")));
+        let pages = (public_page(&one), public_page(&two));
+        for (line, other) in pages.0.iter().zip(&pages.1) {
+            assert_eq!(line, other, "{what}");
+        }
+        assert_eq!(pages.0.len(), pages.1.len(), "{what}");
         for (name, (mode, bytes)) in &one.files {
             let (other_mode, other_bytes) = &two.files[name];
             assert_eq!(mode, other_mode, "{what}: {name}");
@@ -355,7 +471,7 @@ fn markers_in_the_data_are_nowhere_else() {
     let (here, value) = (&place.0, 0.731_650_092_713);
     let mut words: Vec<Vec<u8>> = traces(value);
     words.extend(["zanzibar", "timbuktu"].map(|word| word.as_bytes().to_vec()));
-    let data = format!("{}timbuktu,{value},{value},timbuktu,a\n", toy(400));
+    let data = format!("{}timbuktu,{value},{value},timbuktu,a\n", table_text(400));
     let config = CONFIG.replace("\ntest = \"test.csv\"", "");
     std::fs::write(here.join("config.toml"), &config).unwrap();
     let users = config.replace("# record", "record = { user = \"who\", max_examples = 3 }");

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -41,12 +42,18 @@ const FROZEN: &str = r#"
 #include <sys/types.h>
 #include <time.h>
 static unsigned long state;
-/* Time stands still, at an hour that the test sets. */
+static long number(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
+/* The clock starts at an hour that the test sets, and moves by a step that the test sets whenever it is read. */
 int clock_gettime(clockid_t clock, struct timespec *to) {
-    const char *hour = getenv("FROZEN_HOUR");
+    static long reads;
+    long read = __atomic_fetch_add(&reads, 1, __ATOMIC_RELAXED);
+    long milliseconds = read * number("FROZEN_STEP", 0);
     (void)clock;
-    to->tv_sec = 3600 * (hour ? atol(hour) : 1);
-    to->tv_nsec = 0;
+    to->tv_sec = 3600 * number("FROZEN_HOUR", 1) + milliseconds / 1000;
+    to->tv_nsec = milliseconds % 1000 * 1000000;
     return 0;
 }
 /* What a run removes at its end was on the disk, and is to be seen. */
@@ -67,7 +74,8 @@ ssize_t getrandom(void *to, size_t length, unsigned flags) {
 }
 "#;
 
-/// A library that replaces calls to the operating system: randomness repeats, the clock stands still, and checkpoints stay.
+/// A library that replaces calls to the operating system: randomness repeats, the clock shows what the environment says
+/// ([`own_clock`]), and checkpoints stay.
 pub(crate) fn frozen(directory: &Directory) -> String {
     let (source, library) = (directory.file("frozen.c"), directory.file("frozen.so"));
     std::fs::write(&source, FROZEN).unwrap();
@@ -77,15 +85,39 @@ pub(crate) fn frozen(directory: &Directory) -> String {
     library
 }
 
+/// Gives a command with that library a clock that no other one of this process has: it starts at another hour, so that
+/// printed times differ, and is faster or slower, so that printed durations differ. All show the same day, because
+/// reports have the date.
+pub(crate) fn own_clock(command: &mut Command) -> &mut Command {
+    static COMMANDS: AtomicU32 = AtomicU32::new(0);
+    let number = COMMANDS.fetch_add(1, Ordering::Relaxed);
+    let (hour, step) = (number % 23, 1000 + 7 * number);
+    command.env("FROZEN_HOUR", hour.to_string()).env("FROZEN_STEP", step.to_string())
+}
+
+/// What is printed, without the estimate of the time that a run will take: it is measured on made-up records, before the
+/// data is read, and so it may depend on the clock.
+pub(crate) fn without_estimate(printed: &str) -> String {
+    let is_estimate = |line: &str| line.starts_with("time  ") && line.ends_with(" threads");
+    let Some(estimate) = printed.lines().find(|line| is_estimate(line)) else {
+        return printed.to_owned();
+    };
+    printed.replacen(estimate, "", 1)
+}
+
 /// A linearly separable table of two classes, with words that are not declared as categories.
 pub(crate) fn table(path: &str, rows: u32) {
+    std::fs::write(path, table_text(rows)).unwrap();
+}
+
+pub(crate) fn table_text(rows: u32) -> String {
     let mut text = "who,x,y,word,class\n".to_owned();
     for i in 0..rows {
         let (x, y) = (f64::from(i * 37 % 101) / 101.0, f64::from(i * 53 % 97) / 97.0);
         let class = if x > y { "a" } else { "b" };
         text.push_str(&format!("{MARKER}{},{x},{y},{MARKER},{class}\n", i % 40));
     }
-    std::fs::write(path, text).unwrap();
+    text
 }
 
 /// A configuration for the table `data.csv` and a public test set.

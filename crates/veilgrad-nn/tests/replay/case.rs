@@ -1,7 +1,7 @@
 //! A random round: model, plan, sampler, and two neighbouring datasets.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use veilgrad_events::{
     Adjacency, BudgetShare, ClipNorm, FixedBatch, JointScale, NoiseMultiplier, PublicCount,
@@ -9,11 +9,12 @@ use veilgrad_events::{
 };
 use veilgrad_mechanism::{Group, Metric, Quantile};
 use veilgrad_nn::{
-    Clipping, Contribution, Conv2d, Layer, Loss, Model, Padding, Performance, TrainingPlan, Unit,
+    Clipping, Contribution, Conv2d, EmbeddedColumn, Layer, Loss, Model, Padding, Performance,
+    TrainingPlan, Unit,
 };
 
 use crate::common::SplitMix64;
-use crate::data::{Data, Record, Shape};
+use crate::data::{Data, Input, Record, Shape};
 
 /// How a group clips: determines how much of the sensitivity a record above the clip norm must reach.
 #[derive(Clone, Copy)]
@@ -47,6 +48,7 @@ pub(crate) struct Case {
     blanks: Vec<Record>,
     sampled: Vec<bool>,
     place: usize,
+    canaries: usize,
 }
 
 /// How much larger the clip norms of the unclipped plan are.
@@ -55,10 +57,14 @@ pub(crate) const ROOM: f64 = 64.0;
 impl Case {
     pub(crate) fn new(seed: u64) -> Self {
         let random = &mut SplitMix64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let (model, entries, mut kinds) = model(random);
-        let losses = [Loss::SoftmaxCrossEntropy, Loss::Logistic, Loss::SquaredError];
-        let loss = losses[random.below(5).saturating_sub(2)];
-        let shape = Shape::new(&model, entries, loss);
+        let (mut model, inputs, mut kinds) = model(random);
+        let huber = Loss::Huber { threshold: 0.5 };
+        let losses = [Loss::SoftmaxCrossEntropy, Loss::Logistic, Loss::SquaredError, huber];
+        let loss = losses[random.below(6).saturating_sub(2)];
+        if random.below(4) == 0 && freeze(random, &mut model) {
+            kinds.push("frozen parameters".to_owned());
+        }
+        let shape = Shape::new(&model, inputs, loss);
         let (unit, copies, materialised) = unit(random, &mut kinds);
         // Mostly a few records; sometimes enough to fill the buffers of exact sums.
         let others = if random.below(40) == 0 { 200 } else { 1 + random.below(20) };
@@ -98,18 +104,27 @@ impl Case {
             record(random, Shape::example)
         };
         let is_unusable = what == "unusable";
-        let size = sampled.iter().filter(|is_sampled| **is_sampled).count() as u64 + 1;
-        let records = others as u64 + 1;
+        let canaries = if random.below(4) == 0 { 1 + random.below(5) } else { 0 };
+        if canaries > 0 {
+            kinds.push("canaries".to_owned());
+        }
+        let sampled_others = sampled.iter().filter(|is_sampled| **is_sampled).count();
+        let size = (sampled_others + 1 + canaries) as u64;
+        let records = (others + 1 + canaries) as u64;
         let rate = SampleRate::new(0.25).unwrap();
         let batch = FixedBatch::new(records, size).unwrap();
         let truncated = TruncatedPoisson::new(rate, records, size);
-        let (sampling, adjacency, sampled) = match random.below(5) {
+        let few = NonZeroU64::new(1 + random.below(4) as u64).unwrap();
+        let cyclic = Sampling::CyclicPoisson { rate, groups: few, first_round: 0 };
+        let (sampling, adjacency, sampled) = match random.below(7) {
             0 => (Sampling::All {}, Adjacency::AddRemove, vec![true; others]),
             1 => (Sampling::Fixed(batch), Adjacency::ReplaceOne, sampled),
             2 => (Sampling::Shuffle(batch), Adjacency::ReplaceOne, sampled),
             3 if truncated.is_ok() => {
                 (Sampling::TruncatedPoisson(truncated.unwrap()), Adjacency::ZeroOut, sampled)
             }
+            4 => (Sampling::Allocation { rounds_per_epoch: few }, Adjacency::AddRemove, sampled),
+            5 => (cyclic, Adjacency::AddRemove, sampled),
             _ => (Sampling::Poisson { rate }, Adjacency::AddRemove, sampled),
         };
         kinds.push(format!("adjacency: {}", adjacency.name()));
@@ -125,7 +140,7 @@ impl Case {
         let (plan, rules) = make(1.0);
         let (unclipped, _) = make(ROOM);
         let with_unit = |plan: TrainingPlan| {
-            let plan = plan.unit(unit).copies(number(copies));
+            let plan = plan.unit(unit).copies(number(copies)).canaries(canaries);
             if materialised { plan.materialised() } else { plan }
         };
         let mut performance = || Performance {
@@ -150,10 +165,11 @@ impl Case {
             blanks,
             sampled,
             place: random.below(others + 1),
+            canaries,
         }
     }
 
-    /// A dataset that contains `record`, and the sample. The other records contribute zero if `blank`; whether they are
+    /// A dataset that contains `record`, and the sample, with all canaries. The other records contribute zero if `blank`; whether they are
     /// sampled does not depend on `record`.
     pub(crate) fn data(&self, record: Option<&Record>, blank: bool) -> (Data, Vec<u64>) {
         let others = if blank { &self.blanks[..self.others.len()] } else { &self.others[..] };
@@ -163,6 +179,7 @@ impl Case {
             records.insert(self.place, record.clone());
             sampled.insert(self.place, true);
         }
+        sampled.extend(vec![true; self.canaries]);
         let ids = (0..).zip(sampled).filter(|(_, is_sampled)| *is_sampled).map(|(id, _)| id);
         let ids = ids.collect();
         (Data(records), ids)
@@ -204,19 +221,54 @@ fn unit(random: &mut SplitMix64, kinds: &mut Vec<String>) -> (Unit, usize, bool)
     (unit, 1, materialised)
 }
 
-/// A random model, the number of entries of its embedding, and the names of its layers.
-fn model(random: &mut SplitMix64) -> (Model, Option<usize>, Vec<String>) {
+/// Freezes some random parameters; returns whether there are any.
+fn freeze(random: &mut SplitMix64, model: &mut Model) -> bool {
+    let names = model.parameters().map(|(name, ..)| name.to_owned());
+    let names: Vec<String> = names.filter(|name| !is_statistic(name)).collect();
+    // The last one is refused: nothing would be trained.
+    let frozen = names.iter().filter(|name| random.below(3) == 0 && model.freeze(name).is_ok());
+    frozen.count() > 0
+}
+
+/// A random model, what its inputs mean, and the names of its layers.
+fn model(random: &mut SplitMix64) -> (Model, Vec<Input>, Vec<String>) {
     loop {
-        let (input, entries) = match random.below(3) {
-            0 => (vec![4 + random.below(4), 4 + random.below(4), 1 + random.below(2)], None),
-            1 => (vec![1 + random.below(12)], None),
-            _ => (vec![1 + random.below(5)], Some(2 + random.below(9))),
-        };
         let mut layers = Vec::new();
-        if let Some(entries) = entries {
-            layers.push(Layer::Embedding { entries, dimension: 1 + random.below(4) });
-        }
-        let spatial = input.len() == 3 || entries.is_some();
+        let (input, kinds) = match random.below(4) {
+            0 => {
+                let input = vec![4 + random.below(4), 4 + random.below(4), 1 + random.below(2)];
+                let numbers = input.iter().product();
+                (input, vec![Input::Number; numbers])
+            }
+            1 => {
+                let width = 1 + random.below(12);
+                (vec![width], vec![Input::Number; width])
+            }
+            2 => {
+                let (length, entries) = (1 + random.below(5), 2 + random.below(9));
+                layers.push(Layer::Embedding { entries, dimension: 1 + random.below(4) });
+                if random.below(2) == 0 {
+                    let heads = 1 + random.below(2);
+                    layers.push(Layer::linear(3 * heads * (1 + random.below(3))));
+                    layers.push(Layer::Attention { heads });
+                }
+                (vec![length], vec![Input::Token(entries); length])
+            }
+            _ => {
+                let mut kinds = vec![Input::Number; 1 + random.below(6)];
+                let mut columns = Vec::new();
+                for (column, kind) in kinds.iter_mut().enumerate() {
+                    if random.below(2) == 0 {
+                        let (entries, dimension) = (1 + random.below(6), 1 + random.below(4));
+                        columns.push(EmbeddedColumn { column, entries, dimension });
+                        *kind = Input::Category(entries);
+                    }
+                }
+                layers.push(Layer::EmbedColumns(columns));
+                (vec![kinds.len()], kinds)
+            }
+        };
+        let spatial = input.len() == 3 || matches!(kinds[0], Input::Token(_));
         for _ in 0..random.below(4) {
             layers.push(layer(random));
         }
@@ -234,7 +286,7 @@ fn model(random: &mut SplitMix64) -> (Model, Option<usize>, Vec<String>) {
                 let text = format!("{layer:?}");
                 format!("layer: {}", text.split([' ', '(']).next().unwrap_or_default())
             };
-            return (model, entries, layers.iter().map(name).collect());
+            return (model, kinds, layers.iter().map(name).collect());
         }
     }
 }
@@ -277,7 +329,8 @@ fn plan(
         ClipNorm::new(norm * room).unwrap()
     };
     let names = || model.parameters().map(|(name, ..)| name.to_owned());
-    let trained: Vec<String> = names().filter(|name| !is_statistic(name)).collect();
+    let is_trained = |name: &String| !is_statistic(name) && !model.is_frozen(name);
+    let trained: Vec<String> = names().filter(is_trained).collect();
     let plain = |kind| Rule { normalised: false, weight: 1.0, kind };
     let mut rules = BTreeMap::new();
     let clipping = match random.below(6) {

@@ -51,27 +51,47 @@ impl Records for Data {
     }
 }
 
+/// What a number of an input means to the model.
+#[derive(Clone, Copy)]
+pub(crate) enum Input {
+    Number,
+    /// An index below this.
+    Token(usize),
+    /// An index below this, or -1 for none.
+    Category(usize),
+}
+
+impl Input {
+    fn entries(self) -> Option<usize> {
+        match self {
+            Self::Number => None,
+            Self::Token(entries) | Self::Category(entries) => Some(entries),
+        }
+    }
+
+    fn usable(self, random: &mut SplitMix64) -> f32 {
+        match self {
+            Self::Number => 2.0 * random.unit() - 0.5,
+            Self::Token(entries) => random.below(entries) as f32,
+            Self::Category(entries) => random.below(entries + 1) as f32 - 1.0,
+        }
+    }
+}
+
 /// The shape of examples: the model's inputs and targets.
 pub(crate) struct Shape {
-    inputs: usize,
-    /// The number of entries, if the model begins with an embedding: inputs are then indices.
-    entries: Option<usize>,
+    inputs: Vec<Input>,
     outputs: usize,
     loss: Loss,
 }
 
 impl Shape {
-    pub(crate) fn new(model: &Model, entries: Option<usize>, loss: Loss) -> Self {
-        let inputs = model.input().iter().product();
-        Self { inputs, entries, outputs: model.output().iter().product(), loss }
+    pub(crate) fn new(model: &Model, inputs: Vec<Input>, loss: Loss) -> Self {
+        Self { inputs, outputs: model.output().iter().product(), loss }
     }
 
     pub(crate) fn example(&self, random: &mut SplitMix64) -> Example {
-        let input = (0..self.inputs).map(|_| match self.entries {
-            Some(entries) => (random.next() % entries as u64) as f32,
-            None => 2.0 * random.unit() - 0.5,
-        });
-        let input = input.collect();
+        let input = self.inputs.iter().map(|input| input.usable(random)).collect();
         let target = match self.loss {
             Loss::SoftmaxCrossEntropy => vec![(random.next() % self.outputs as u64) as f32],
             Loss::Logistic => (0..self.outputs).map(|_| random.unit()).collect(),
@@ -84,13 +104,14 @@ impl Shape {
     pub(crate) fn unusable(&self, random: &mut SplitMix64) -> Example {
         let mut example = self.example(random);
         let not_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][random.below(3)];
-        let outside = match (self.loss, self.entries) {
-            (Loss::SoftmaxCrossEntropy, _) => {
+        let outside = match self.loss {
+            Loss::SoftmaxCrossEntropy => {
                 [-1.0, self.outputs as f32, 0.5, 1e30, f32::NAN, f32::NEG_INFINITY][random.below(6)]
             }
-            (Loss::Logistic, _) => [-0.5, 1.5, f32::NAN, f32::MAX][random.below(4)],
+            Loss::Logistic => [-0.5, 1.5, f32::NAN, f32::MAX][random.below(4)],
             _ => f32::INFINITY,
         };
+        let place = random.below(self.inputs.len());
         match random.below(8) {
             0 => example.readable = false,
             1 | 2 => {
@@ -98,15 +119,13 @@ impl Shape {
                 example.target[place] = outside;
             }
             3 => example.input.fill(not_finite),
-            4 if self.entries.is_some() => {
-                let place = random.below(self.inputs);
-                let unknown = [self.entries.unwrap() as f32, -1.0, 0.5, 1e30, f32::MIN];
-                example.input[place] = unknown[random.below(5)];
+            4 => {
+                example.input[place] = match self.inputs[place].entries() {
+                    Some(entries) => [entries as f32, -2.0, 0.5, 1e30, f32::MIN][random.below(5)],
+                    None => not_finite,
+                }
             }
-            _ => {
-                let place = random.below(self.inputs);
-                example.input[place] = not_finite;
-            }
+            _ => example.input[place] = not_finite,
         }
         example
     }
@@ -115,15 +134,13 @@ impl Shape {
     pub(crate) fn extreme(&self, random: &mut SplitMix64) -> Example {
         let mut example = self.example(random);
         let factor = [1e2, 1e4, 1e10, 1e19, 1e30, f32::MAX, 1e-20, 1e-42, 0.0][random.below(9)];
-        if self.entries.is_none() {
-            let only_some = random.below(2) == 0;
-            for value in &mut example.input {
-                if !only_some || random.below(4) == 0 {
-                    *value = (*value * factor).clamp(f32::MIN, f32::MAX);
-                }
+        let only_some = random.below(2) == 0;
+        for (value, input) in example.input.iter_mut().zip(&self.inputs) {
+            if input.entries().is_none() && (!only_some || random.below(4) == 0) {
+                *value = (*value * factor).clamp(f32::MIN, f32::MAX);
             }
         }
-        if self.loss == Loss::SquaredError {
+        if matches!(self.loss, Loss::SquaredError | Loss::Huber { .. }) {
             let place = random.below(example.target.len());
             example.target[place] = [1e3, -1e10, 1e18, f32::MAX, 1e-40][random.below(5)];
         }

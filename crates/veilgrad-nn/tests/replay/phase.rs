@@ -5,7 +5,7 @@ use veilgrad_mechanism::insecure::seeded_noise;
 use veilgrad_nn::{Layer, Loss, Model, Performance, PreconditionPlan, Preconditioning};
 
 use crate::common::SplitMix64;
-use crate::data::{Data, Record, Shape};
+use crate::data::{Data, Input, Record, Shape};
 use crate::pair::{other_plan, squared_norm};
 
 /// A random phase, and the noise of its rounds.
@@ -69,7 +69,7 @@ pub(crate) fn compare(seed: u64, largest: &mut [f64; 3]) -> Result<(), String> {
     let case = Case { plan, performance: [performance(), performance()], seed };
 
     let model = Model::new(&[width], [Layer::linear(2)], 1).unwrap();
-    let shape = Shape::new(&model, None, Loss::SoftmaxCrossEntropy);
+    let shape = Shape::new(&model, vec![Input::Number; width], Loss::SoftmaxCrossEntropy);
     let mut all: Vec<Record> = (0..others).map(|_| vec![shape.example(random)]).collect();
     if !all.is_empty() && random.below(3) == 0 {
         let place = random.below(others);

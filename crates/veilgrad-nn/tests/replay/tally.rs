@@ -18,8 +18,8 @@ impl Tally {
             kinds.extend(case.kinds.iter().cloned());
             kinds.push(format!("threads: {}", case.performance[1].threads));
             kinds.push(format!("tile: {}", case.performance[1].tile));
-            kinds.push(format!("sampling: {}", sampling(case)));
-            kinds.push(format!("loss: {:?}", case.loss));
+            kinds.push(format!("sampling: {}", first_word(&case.sampling)));
+            kinds.push(format!("loss: {}", first_word(&case.loss)));
         }
         for kind in kinds {
             let (count, largest) = self.0.entry(kind).or_default();
@@ -42,7 +42,7 @@ impl Tally {
     }
 }
 
-fn sampling(case: &Case) -> String {
-    let text = format!("{:?}", case.sampling);
+fn first_word(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
