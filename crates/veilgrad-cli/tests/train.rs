@@ -102,6 +102,38 @@ fn bad_input_is_named_without_what_is_in_it() {
     }
 }
 
+#[test]
+fn results_are_replaced_only_on_request() {
+    let directory = Directory::new("replaced");
+    table(&directory.file("data.csv"), 400);
+    let (config, out) = (config(&directory, 3, ""), directory.file("out"));
+    ok(&["train", &config, "--out", &out, "--quiet"]);
+    let results = || {
+        let mut results = files(Path::new(&out));
+        results.retain(|(path, _)| {
+            path.extension().is_some_and(|end| end == "safetensors" || end == "json")
+        });
+        results
+    };
+    let before = results();
+    assert!(before.len() >= 2);
+    refused(&["train", &config, "--out", &out], 2, "holds the results of a run");
+    assert_eq!(results(), before);
+    let other = directory.file("other.db");
+    ok(&[
+        "train",
+        &config,
+        "--out",
+        &out,
+        "--ledger",
+        &other,
+        "--new-budget",
+        "--overwrite",
+        "--quiet",
+    ]);
+    assert_ne!(results(), before);
+}
+
 fn what_name(what: &str) -> String {
     what.chars().filter(char::is_ascii_alphanumeric).collect()
 }

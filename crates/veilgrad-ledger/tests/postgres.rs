@@ -452,6 +452,7 @@ fn passwords_are_asked_for_and_never_shown() {
 fn a_handle_without_an_answer_refuses_everything() {
     let Some(server) = begin("unanswered", 400) else { return };
     let mut run = run(open(&server, "trainer")).unwrap();
+    let mut handle = open(&server, "admin");
     server.sql(
         "owner",
         "ledger",
@@ -459,9 +460,13 @@ fn a_handle_without_an_answer_refuses_everything() {
          pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$; \
          CREATE TRIGGER stop BEFORE INSERT ON veilgrad.event FOR EACH ROW EXECUTE FUNCTION stop()",
     );
+    let mut tighten = || handle.tighten("data", Epsilon::new(0.01).unwrap());
     assert!(run.reserve(&round(0.05, 1.0), 1).is_err());
+    assert!(tighten().is_err());
     server.sql("owner", "ledger", "DROP TRIGGER stop ON veilgrad.event");
+    // A run refuses whatever its ledger says; a ledger refuses because it does not know what is written.
     assert!(run.reserve(&round(0.05, 1.0), 1).is_err());
+    assert_eq!(tighten().unwrap_err().to_string(), LedgerError::Poisoned.to_string());
     drop(run);
     let mut next = self::run(open(&server, "trainer")).unwrap();
     drop(next.reserve(&round(0.05, 1.0), 1).unwrap());
