@@ -165,7 +165,11 @@ impl Certificate {
         let tag = SampleTag::from_bytes(reader.take(SampleTag::BYTES)?)?;
         let certified = reader.list()?.map(u64::from_le_bytes).collect();
         let (coordinates, checksum) = (reader.number()?, reader.number()?);
-        let parts = reader.list()?.map(u128::from_le_bytes).collect();
+        let parts: Vec<u128> = reader.list()?.map(u128::from_le_bytes).collect();
+        // Its numbers are what a sum is known by when it arrives again.
+        if parts.is_empty() {
+            return Err(SumError::Unreadable("they have no number of a partial sum"));
+        }
         let certificate = Self { tag, certified, coordinates, checksum, parts };
         let length = bytes.len() - reader.0.len();
         let hash = Sha256::digest(bytes.get(..length).unwrap_or_default());
