@@ -166,9 +166,9 @@ impl Certificate {
         let certified = reader.list()?.map(u64::from_le_bytes).collect();
         let (coordinates, checksum) = (reader.number()?, reader.number()?);
         let parts: Vec<u128> = reader.list()?.map(u128::from_le_bytes).collect();
-        // Its numbers are what a sum is known by when it arrives again.
+        // By them it is noticed that a sum arrives twice.
         if parts.is_empty() {
-            return Err(SumError::Unreadable("they have no number of a partial sum"));
+            return Err(SumError::Unreadable("they do not say which sums are in them"));
         }
         let certificate = Self { tag, certified, coordinates, checksum, parts };
         let length = bytes.len() - reader.0.len();
