@@ -26,21 +26,28 @@ const STUCK: Duration = Duration::from_secs(90);
 const KEPT: usize = 3;
 const RESTARTS: usize = 20;
 
-/// Runs a target `count` times, or until the time is up.
+/// Runs a target `count` times, or until the time is up. An input that takes more than `limit` seconds of CPU time counts as a
+/// hang.
 ///
 /// # Errors
 /// When processes cannot be started or files cannot be written.
-pub fn run(target: &Target, seed: u64, count: u64, time: Duration) -> std::io::Result<Report> {
+pub fn run(
+    target: &Target,
+    (seed, limit): (u64, u64),
+    count: u64,
+    time: Duration,
+) -> std::io::Result<Report> {
     let (start, mut report) = (Instant::now(), Report::default());
     let mut first = 0;
     for _ in 0..RESTARTS {
         let left = time.saturating_sub(start.elapsed());
-        let order = Order { target: target.name.to_owned(), seed, first, last: count, time: left };
+        let order =
+            Order { target: target.name.to_owned(), seed, first, last: count, limit, time: left };
         let at = one_process(&order, &mut report)?;
         let Some(at) = at else { break };
         let before = report.failures.len();
         for number in &at {
-            if let Some(failure) = alone(target, seed, *number)? {
+            if let Some(failure) = alone(target, (seed, limit), *number)? {
                 report.failures.push((*number, failure));
             }
         }
@@ -94,10 +101,14 @@ fn one_process(order: &Order, report: &mut Report) -> std::io::Result<Option<Vec
 }
 
 /// Runs one input in a separate process; returns how it failed, if it did.
-fn alone(target: &Target, seed: u64, number: u64) -> std::io::Result<Option<String>> {
+fn alone(
+    target: &Target,
+    (seed, limit): (u64, u64),
+    number: u64,
+) -> std::io::Result<Option<String>> {
     let mut report = Report::default();
     let name = target.name.to_owned();
-    let order = Order { target: name, seed, first: number, last: number + 1, time: STUCK };
+    let order = Order { target: name, seed, first: number, last: number + 1, limit, time: STUCK };
     let died = one_process(&order, &mut report)?;
     if died.is_some() {
         return Ok(Some(format!("took over {} MiB, or did not end", MEMORY >> 20)));

@@ -1,4 +1,4 @@
-//! `veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [TARGET...]`: runs readers on altered inputs.
+//! `veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [--limit S] [TARGET...]`: runs readers on altered inputs.
 //! `veilgrad-fuzz --input TARGET SEED NUMBER` writes one of the inputs to stdout.
 //!
 //! The executions are divided among all targets; slow ones get fewer. Each target runs in a process with two threads and 1 GiB
@@ -13,8 +13,7 @@ use std::time::Duration;
 use veilgrad_fuzz::drive::{MEMORY, THREADS, input, run, work};
 use veilgrad_fuzz::{TARGETS, Target, corpus, saved};
 
-const USAGE: &str =
-    "veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [--write-corpus] [TARGET...]";
+const USAGE: &str = "veilgrad-fuzz [--executions N] [--seconds S] [--seed X] [--limit S] [--write-corpus] [TARGET...]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +48,8 @@ struct Plan {
     executions: u64,
     seconds: u64,
     seed: u64,
+    /// Seconds of CPU time after which an input counts as a hang.
+    limit: u64,
     targets: Vec<&'static Target>,
 }
 
@@ -57,13 +58,15 @@ impl Plan {
         // By default there is no time limit, and the seed is the current time; it is printed.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.map_or(1, |now| now.as_secs());
-        let mut plan = Self { executions: 100_000, seconds: 0, seed, targets: Vec::new() };
+        let mut plan =
+            Self { executions: 100_000, seconds: 0, seed, limit: 1, targets: Vec::new() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let option = match word.as_str() {
                 "--executions" => Some(&mut plan.executions),
                 "--seconds" => Some(&mut plan.seconds),
                 "--seed" => Some(&mut plan.seed),
+                "--limit" => Some(&mut plan.limit),
                 _ => None,
             };
             if let Some(option) = option {
@@ -83,20 +86,14 @@ impl Plan {
     /// Runs all targets; returns whether none failed.
     fn run(&self) -> Result<bool, Box<dyn std::error::Error>> {
         println!(
-            "seed {}: {THREADS} threads per process, at most {} MiB of address space for the process",
+            "seed {}: at most {} s of CPU time for an input; {THREADS} threads per process, at most {} MiB of address space",
             self.seed,
+            self.limit,
             MEMORY >> 20
         );
         println!(
-            "{:<14}{:>12}{:>10}{:>14}{:>10}{:>12}{:>12}{:>10}",
-            "target",
-            "executions",
-            "seconds",
-            "slowest (ms)",
-            "input",
-            "limit (ms)",
-            "peak (MiB)",
-            "failures"
+            "{:<14}{:>12}{:>10}{:>14}{:>10}{:>12}{:>10}",
+            "target", "executions", "seconds", "slowest (ms)", "input", "peak (MiB)", "failures"
         );
         let shares: u64 = self.targets.iter().map(|target| target.share).sum();
         let (mut executions, mut failures) = (0, 0);
@@ -107,15 +104,14 @@ impl Plan {
                 seconds => Duration::from_secs(seconds) / self.targets.len() as u32,
             };
             let time = time.min(Duration::from_secs(1 << 30));
-            let report = run(target, self.seed, portion_of(self.executions), time)?;
+            let report = run(target, (self.seed, self.limit), portion_of(self.executions), time)?;
             println!(
-                "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12}{:>12.1}{:>10}",
+                "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12.1}{:>10}",
                 target.name,
                 report.executions,
                 report.seconds,
                 report.slowest.0.as_secs_f64() * 1e3,
                 report.slowest.1,
-                1000 * target.limit,
                 report.memory as f64 / f64::from(1 << 20),
                 report.failures.len()
             );

@@ -1,10 +1,15 @@
 //! The short form: every saved input, every input on which a target once failed, and some altered ones.
 
+use veilgrad_accounting::work;
 use veilgrad_fuzz::drive::{input, panic_of};
 use veilgrad_fuzz::{TARGETS, Target, saved};
 
 /// Altered inputs per unit of a target's share.
 const ALTERED: u64 = 15;
+
+/// The most work of accountants for one input: about a second, at 5 ns a unit. It is counted, so that it is the same on every
+/// machine.
+const MOST_WORK: u64 = 190_000_000;
 
 fn check(target: &Target) {
     let saved = saved::of(target.name);
@@ -12,9 +17,12 @@ fn check(target: &Target) {
     let count = saved.len() as u64 + (ALTERED * target.share).clamp(40, 3000);
     for number in 0..count {
         let bytes = input(target, &saved, 1, number);
+        let before = work::spent();
         if let Some(panic) = panic_of(|| (target.run)(&bytes)) {
             panic!("{}, input {number} of seed 1: {panic}", target.name);
         }
+        let work = work::spent() - before;
+        assert!(work <= MOST_WORK, "{}, input {number} of seed 1: {work} units", target.name);
     }
 }
 

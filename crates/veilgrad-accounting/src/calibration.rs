@@ -14,6 +14,9 @@ use crate::{Composition, Unsupported};
 const TOLERANCE: f64 = 1e-6;
 /// Smallest and largest tolerance where the accountant's bounds on epsilon are further apart than `TOLERANCE`.
 const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
+/// How many times as far as they are apart rough bounds must be from the budget: then the next value to try, which is found with
+/// secants, is hardly another one.
+const CLEARANCE: f64 = 3.0;
 /// First relative step of the search, which starts at a guess.
 const FIRST_STRIDE: f64 = 0.05;
 /// Relative tolerance of that starting point.
@@ -61,17 +64,34 @@ impl PrivacyTarget<'_> {
     ) -> Excess {
         let found = composition
             .and_then(|composition| {
-                let _allowance = Allowance::for_steps(
-                    self.share_of(work::SEARCH_QUESTION),
-                    composition.distinct(),
-                );
-                self.accountant.epsilon(&composition, self.delta)
+                let ask = |units| {
+                    let _allowance = Allowance::for_steps(units, composition.distinct());
+                    self.accountant.epsilon(&composition, self.delta)
+                };
+                let units = self.share_of(work::SEARCH_QUESTION);
+                let rough = units / work::ROUGH;
+                // Far from the budget, rough bounds are enough; a bound from one side decides nothing.
+                if composition.attained()
+                    && work::left() > rough
+                    && let Ok(found) = ask(rough)
+                    && self.is_decided_by(&found)
+                {
+                    return Ok(found);
+                }
+                ask(units)
             })
             .ok();
         Excess {
             value: found.map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get()),
             tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)).max(least_tolerance),
         }
+    }
+
+    /// Whether bounds tell which side of the budget a composition is on, by more than they are apart.
+    fn is_decided_by(&self, found: &Guarantee) -> bool {
+        let Some(lower) = found.epsilon_lower else { return false };
+        let (budget, clearance) = (self.epsilon.get(), CLEARANCE * (found.epsilon - lower));
+        lower - budget > clearance || budget - found.epsilon > clearance
     }
 
     /// The work that a search may take: less for budgets outside the usual range.
@@ -389,11 +409,19 @@ fn solve_rounds(
     goal: &dyn Goal,
     with: impl Fn(u64) -> Result<Composition, Unsupported>,
 ) -> Result<u64, Unsupported> {
-    let _allowance = Allowance::for_steps(goal.work(), with(1)?.distinct());
+    let _allowance = allowance(goal, &with(1)?);
     let quick = goal.quick().and_then(|quick| most_rounds(&quick, &with, 1, GUESS_TOLERANCE));
     most_rounds(goal, &with, quick.unwrap_or(1).max(FEW_ROUNDS), TOLERANCE).ok_or_else(|| {
         Unsupported::new("the budget is never used up, whatever the number of rounds")
     })
+}
+
+/// The work for one search: twice as much for random allocation and for what is analysed change by change. Their lattices take
+/// half the time for a unit.
+fn allowance(goal: &dyn Goal, typical: &Composition) -> Allowance {
+    let twice = typical.needs_lattices() || typical.one_change().is_some();
+    let work = if twice { 2 * goal.work() } else { goal.work() };
+    Allowance::for_steps(work, typical.distinct())
 }
 
 /// The smallest x in `ends` at which the budget is kept; starts at a guess.
@@ -406,7 +434,7 @@ fn search(
     none: impl Fn() -> String,
 ) -> Result<f64, Unsupported> {
     // Unsupported rounds are an error right away, not a failed search.
-    let _allowance = Allowance::for_steps(goal.work(), with(typical)?.distinct());
+    let _allowance = allowance(goal, &with(typical)?);
     let guess = |quick| smallest(&quick, &with, begin, 1.0, ends, GUESS_TOLERANCE);
     let begin = goal.quick().and_then(guess).unwrap_or(begin);
     smallest(goal, &with, begin, FIRST_STRIDE, ends, TOLERANCE)

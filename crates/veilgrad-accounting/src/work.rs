@@ -14,8 +14,10 @@ pub(crate) const PRODUCTS: u64 = 8;
 pub(crate) const QUESTION: u64 = 30_000_000;
 /// Allowance for all queries of a search or a curve together, and for each one. Rough bounds at many points find a better
 /// answer than tight bounds at a few.
-pub(crate) const SEARCH: u64 = 200_000_000;
-pub(crate) const SEARCH_QUESTION: u64 = SEARCH / 10;
+pub(crate) const SEARCH: u64 = 125_000_000;
+pub(crate) const SEARCH_QUESTION: u64 = 20_000_000;
+/// A search first asks with a share of this of the allowance for a query.
+pub(crate) const ROUGH: u64 = 8;
 /// Searches divide both by this for unusual budgets (epsilon outside [0.01, 50] or delta outside [1e-20, 0.01]).
 pub(crate) const UNUSUAL: u64 = 5;
 /// Allowances for a whole profile, and for the few points of it that bound an attack.

@@ -28,15 +28,17 @@ pub struct Order {
     pub first: u64,
     /// The number after that of the last input.
     pub last: u64,
-    /// The time limit.
+    /// Seconds of CPU time after which an input counts as a hang.
+    pub limit: u64,
+    /// How long to run at most.
     pub time: Duration,
 }
 
 impl Order {
     /// The order as command-line arguments.
     pub(super) fn words(&self, status: &Path) -> Vec<OsString> {
-        let Self { target, seed, first, last, time } = self;
-        let numbers = [*seed, *first, *last, time.as_millis() as u64];
+        let Self { target, seed, first, last, limit, time } = self;
+        let numbers = [*seed, *first, *last, *limit, time.as_millis() as u64];
         let mut words = vec!["--worker".into(), target.into(), status.as_os_str().to_owned()];
         words.extend(numbers.iter().map(|number| number.to_string().into()));
         words
@@ -45,9 +47,9 @@ impl Order {
     fn read(words: &[String]) -> Option<(Self, &Path)> {
         let [target, status, numbers @ ..] = words else { return None };
         let numbers: Vec<u64> = numbers.iter().map_while(|word| word.parse().ok()).collect();
-        let [seed, first, last, time] = numbers[..] else { return None };
+        let [seed, first, last, limit, time] = numbers[..] else { return None };
         let (target, time) = (target.clone(), Duration::from_millis(time));
-        Some((Self { target, seed, first, last, time }, Path::new(status)))
+        Some((Self { target, seed, first, last, limit, time }, Path::new(status)))
     }
 }
 
@@ -139,8 +141,8 @@ fn one_thread(
         report.slowest = report.slowest.max((took, number));
         if let Some(what) = panic {
             report.failures.push((number, what));
-        } else if took > Duration::from_secs(target.limit) {
-            report.failures.push((number, format!("took more than {} s", target.limit)));
+        } else if took > Duration::from_secs(order.limit) {
+            report.failures.push((number, format!("took more than {} s", order.limit)));
         }
     }
     Ok(report)

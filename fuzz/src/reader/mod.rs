@@ -23,14 +23,7 @@ pub struct Target {
     pub words: &'static str,
     /// Its share of all executions; slow readers get fewer.
     pub share: u64,
-    /// Seconds of CPU time after which an input counts as a hang.
-    pub limit: u64,
 }
-
-/// Time limit of readers, in seconds of CPU time.
-const READER: u64 = 1;
-/// Time limit of targets that call an accountant.
-const SOLVER: u64 = 20;
 
 const EVENTS: &str = "kind;create;budget;tighten;run;import;recovered;event;open;reserve;insecure;close;reason;plan;\
     mode;planned;adaptive;order;rounds;sampling;policy;poisson;fixed;shuffle;truncated-poisson;all;\
@@ -75,31 +68,31 @@ const TENSOR: &str = "__metadata__;veilgrad;dtype;F32;U8;F64;BF16;shape;data_off
 
 /// All fuzz targets.
 pub const TARGETS: &[Target] = &[
-    target("row", ledger::row, Format::Text, EVENTS, 800, READER),
-    target("rows", ledger::rows, Format::Text, EVENTS, 160, READER),
-    target("export", ledger::export, Format::Text, EVENTS, 240, READER),
-    target("ledger", edit::ledger, Format::Binary, "", 4, READER),
-    target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 240, READER),
-    target("weights", model::weights, Format::Safetensors, TENSOR, 320, READER),
-    target("model", model::trained, Format::Safetensors, TENSOR, 240, READER),
-    target("precondition", model::precondition, Format::Safetensors, TENSOR, 120, READER),
-    target("partial-sum", sum::partial, Format::Binary, "VGSUM", 240, READER),
-    target("shared-round", sum::round, Format::Safetensors, TENSOR, 120, READER),
-    target("idx", data::idx, Format::Binary, "", 360, READER),
-    target("npy", data::npy, Format::Npy, ARRAY, 360, READER),
-    target("npz", data::npz, Format::Binary, ARRAY, 200, READER),
-    target("csv", data::csv, Format::Csv, TABLE, 360, READER),
-    target("json", data::json, Format::Text, TABLE, 240, READER),
-    target("ids", data::ids, Format::Npy, ARRAY, 120, READER),
+    target("row", ledger::row, Format::Text, EVENTS, 800),
+    target("rows", ledger::rows, Format::Text, EVENTS, 160),
+    target("export", ledger::export, Format::Text, EVENTS, 240),
+    target("ledger", edit::ledger, Format::Binary, "", 4),
+    target("checkpoint", model::checkpoint, Format::Safetensors, TENSOR, 240),
+    target("weights", model::weights, Format::Safetensors, TENSOR, 320),
+    target("model", model::trained, Format::Safetensors, TENSOR, 240),
+    target("precondition", model::precondition, Format::Safetensors, TENSOR, 120),
+    target("partial-sum", sum::partial, Format::Binary, "VGSUM", 240),
+    target("shared-round", sum::round, Format::Safetensors, TENSOR, 120),
+    target("idx", data::idx, Format::Binary, "", 360),
+    target("npy", data::npy, Format::Npy, ARRAY, 360),
+    target("npz", data::npz, Format::Binary, ARRAY, 200),
+    target("csv", data::csv, Format::Csv, TABLE, 360),
+    target("json", data::json, Format::Text, TABLE, 240),
+    target("ids", data::ids, Format::Npy, ARRAY, 120),
     #[cfg(feature = "parquet")]
-    target("parquet", data::parquet, Format::Binary, TABLE, 160, READER),
-    target("configuration", command::configuration, Format::Text, CONFIGURATION, 200, READER),
-    target("job", command::job, Format::Text, CONFIGURATION, 1, SOLVER),
-    target("rounds", rounds::rounds, Format::Text, EVENTS, 240, READER),
-    target("account", rounds::account, Format::Text, EVENTS, 1, SOLVER),
-    target("arguments", command::arguments, Format::Text, ARGUMENTS, 56, READER),
-    target("plan", command::plan, Format::Text, ARGUMENTS, 1, SOLVER),
-    target("report", command::report, Format::Text, "null;epsilon;groups", 80, READER),
+    target("parquet", data::parquet, Format::Binary, TABLE, 160),
+    target("configuration", command::configuration, Format::Text, CONFIGURATION, 200),
+    target("job", command::job, Format::Text, CONFIGURATION, 1),
+    target("rounds", rounds::rounds, Format::Text, EVENTS, 240),
+    target("account", rounds::account, Format::Text, EVENTS, 1),
+    target("arguments", command::arguments, Format::Text, ARGUMENTS, 56),
+    target("plan", command::plan, Format::Text, ARGUMENTS, 1),
+    target("report", command::report, Format::Text, "null;epsilon;groups", 80),
 ];
 
 const fn target(
@@ -108,7 +101,6 @@ const fn target(
     format: Format,
     words: &'static str,
     share: u64,
-    limit: u64,
 ) -> Target {
-    Target { name, run, format, words, share, limit }
+    Target { name, run, format, words, share }
 }

@@ -9,7 +9,7 @@ use super::certified::{DeltaBounds, Method};
 use super::closed_form::ClosedForm;
 use super::lattice::SKETCHED;
 use super::limit::{beyond_transforms, ever_sampled, without_tiny_noise};
-use super::one_direction::{Transform, coarse_delta, delta_towards, is_above_most_epsilon};
+use super::one_direction::{MOST_EPSILON, Transform, coarse_delta, delta_towards, rdp_exceeds};
 use crate::pair::Direction;
 use crate::work::{self, Allowance};
 use crate::{Composition, Interval};
@@ -53,7 +53,8 @@ impl<'a> StepDeltas<'a> {
         };
         let no_transforms = ClosedForm::new(&composition, Direction::Remove).is_none()
             && (beyond_transforms(&composition).is_err()
-                || Delta::new(0.5).is_ok_and(|delta| is_above_most_epsilon(&composition, delta)));
+                || Delta::new(0.5)
+                    .is_ok_and(|delta| rdp_exceeds(&composition, delta, MOST_EPSILON)));
         let empty = || TransformCache { transforms: Vec::new(), lattices: 0, most_lattices };
         let work = work::for_steps(work, composition.distinct());
         let (remove, add, addition) = (empty(), empty(), Addition::default());

@@ -32,8 +32,11 @@ pub(crate) const FINE: (f64, usize) = (LATTICE_GAP, LONGEST);
 /// How much looser chords may be on the lattice of rare steps, for the points of a whole profile.
 const RARE_SKETCH: f64 = 30.0;
 
-/// Above this epsilon only the RDP bound is computed: nobody needs more digits of such an epsilon.
+/// Above this epsilon no profile is computed from transforms.
 pub(crate) const MOST_EPSILON: f64 = 1e6;
+/// Where the RDP bound on epsilon is above this, only a contour and that bound are computed: nobody needs more digits of such an
+/// epsilon, and searches on lattices for it took 30 s.
+const MOST_LATTICE_EPSILON: f64 = 1e4;
 
 /// A transform of the total privacy loss. It bounds delta at every epsilon, tightly near the one that it was computed for.
 pub(crate) enum Transform {
@@ -195,7 +198,7 @@ pub(crate) fn epsilon_towards(
         };
         return best.and(found.with_lower(lower));
     }
-    if Delta::new(delta).is_ok_and(|delta| is_above_most_epsilon(composition, delta)) {
+    if Delta::new(delta).is_ok_and(|delta| rdp_exceeds(composition, delta, MOST_LATTICE_EPSILON)) {
         return best;
     }
     // The characteristic function of few rounds decays so slowly that their lattice is quicker.
@@ -245,11 +248,11 @@ fn first_contour(
     }
 }
 
-/// Whether the RDP bound on epsilon is above [`MOST_EPSILON`], so that no transform is computed.
-pub(crate) fn is_above_most_epsilon(composition: &Composition, delta: Delta) -> bool {
+/// Whether the RDP bound on epsilon is above `most`.
+pub(crate) fn rdp_exceeds(composition: &Composition, delta: Delta, most: f64) -> bool {
     // Only the choice of the method depends on this, so a sample of thousands of distinct steps is enough.
     let typical = composition.sample().unwrap_or(composition);
-    rdp::epsilon(typical, delta).is_ok_and(|found| found.epsilon.get() > MOST_EPSILON)
+    rdp::epsilon(typical, delta).is_ok_and(|found| found.epsilon.get() > most)
 }
 
 fn smoothed_epsilon(

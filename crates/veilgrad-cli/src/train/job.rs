@@ -98,7 +98,9 @@ impl Job {
                 "[data] calibration scales the last layer, and [model] frozen keeps {name:?} as it is"
             )));
         }
-        // Each group is rounded to its own grid, which can raise epsilon slightly; slightly more noise compensates.
+        // Each group is rounded to its own grid, which can raise epsilon slightly, and so can a closer look at the answer of the
+        // search; slightly more noise compensates. Every further try adds more, so that there are few.
+        let mut addition = 1e-7;
         let (trainer, rounds, guarantee) = loop {
             let strategy = correlated.as_ref().map(|chosen| &chosen.strategy);
             let trainer = averaging_trainer(&config, model.clone(), noise, strategy, threads)?;
@@ -108,8 +110,9 @@ impl Job {
             let guarantee = cost(&config, &all, delta, accountant)?;
             match config.privacy.epsilon {
                 Some(target) if guarantee.epsilon > target => {
-                    let more = noise.get() * (1.0 + 1e-7);
+                    let more = noise.get() * (1.0 + addition);
                     noise = NoiseMultiplier::new(more).map_err(Error::usage)?;
+                    addition *= 8.0;
                 }
                 _ => break (trainer, rounds, guarantee),
             }

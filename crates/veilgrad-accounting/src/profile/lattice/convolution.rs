@@ -1,5 +1,6 @@
 //! The privacy loss distributions of all steps on one grid: their moments, and their convolution by Fourier transform.
 
+use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
 use realfft::RealFftPlanner;
@@ -24,6 +25,11 @@ pub(crate) const TRUNCATED_SHARE: f64 = 5e-6;
 pub(crate) const TRANSFORM: u64 = 12;
 /// Work per atom: the normal tails of its cell, and the search for the end of the cell.
 const ATOM: u64 = 60;
+
+thread_local! {
+    /// Keeps the twiddle factors of every length that this thread used: few lengths, all powers of two.
+    static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
+}
 
 /// What a profile is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -200,9 +206,9 @@ impl LossDistributions {
     pub(crate) fn compose(&self, tilt: f64, window: &Window, points: usize) -> ComposedLoss {
         let transforms = self.steps.len() + usize::from(self.intensity.is_some());
         work::spend(TRANSFORM * points as u64 * transforms as u64);
-        let mut planner = RealFftPlanner::<f64>::new();
-        let (forward, inverse) =
-            (planner.plan_fft_forward(points), planner.plan_fft_inverse(points));
+        let (forward, inverse) = PLANNER.with_borrow_mut(|planner| {
+            (planner.plan_fft_forward(points), planner.plan_fft_inverse(points))
+        });
         let mut input = forward.make_input_vec();
         let mut spectrum = forward.make_output_vec();
         let mut large = forward.make_output_vec();
