@@ -26,14 +26,13 @@ const STUCK: Duration = Duration::from_secs(90);
 const KEPT: usize = 3;
 const RESTARTS: usize = 20;
 
-/// Runs a target `count` times, or until the time is up. An input that takes more than `limit` seconds of CPU time counts as a
-/// hang.
+/// Runs a target `count` times, or until the time is up. An input that takes more CPU time than `limit` counts as a hang.
 ///
 /// # Errors
 /// When processes cannot be started or files cannot be written.
 pub fn run(
     target: &Target,
-    (seed, limit): (u64, u64),
+    (seed, limit): (u64, Duration),
     count: u64,
     time: Duration,
 ) -> std::io::Result<Report> {
@@ -103,7 +102,7 @@ fn one_process(order: &Order, report: &mut Report) -> std::io::Result<Option<Vec
 /// Runs one input in a separate process; returns how it failed, if it did.
 fn alone(
     target: &Target,
-    (seed, limit): (u64, u64),
+    (seed, limit): (u64, Duration),
     number: u64,
 ) -> std::io::Result<Option<String>> {
     let mut report = Report::default();

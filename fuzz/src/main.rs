@@ -104,7 +104,12 @@ impl Plan {
                 seconds => Duration::from_secs(seconds) / self.targets.len() as u32,
             };
             let time = time.min(Duration::from_secs(1 << 30));
-            let report = run(target, (self.seed, self.limit), portion_of(self.executions), time)?;
+            let report = run(
+                target,
+                (self.seed, Duration::from_secs(self.limit)),
+                portion_of(self.executions),
+                time,
+            )?;
             println!(
                 "{:<14}{:>12}{:>10.1}{:>14.2}{:>10}{:>12.1}{:>10}",
                 target.name,

@@ -14,8 +14,7 @@ use crate::{Composition, Unsupported};
 const TOLERANCE: f64 = 1e-6;
 /// Smallest and largest tolerance where the accountant's bounds on epsilon are further apart than `TOLERANCE`.
 const ROUGH_TOLERANCE: (f64, f64) = (2e-5, 3e-3);
-/// How many times as far as they are apart rough bounds must be from the budget: then the next value to try, which is found with
-/// secants, is hardly another one.
+/// How many times as far as they are apart rough bounds must be from the budget, so that the next secant point hardly changes.
 const CLEARANCE: f64 = 3.0;
 /// First relative step of the search, which starts at a guess.
 const FIRST_STRIDE: f64 = 0.05;
@@ -62,29 +61,28 @@ impl PrivacyTarget<'_> {
         composition: Result<Composition, Unsupported>,
         least_tolerance: f64,
     ) -> Excess {
-        let found = composition
-            .and_then(|composition| {
-                let ask = |units| {
-                    let _allowance = Allowance::for_steps(units, composition.distinct());
-                    self.accountant.epsilon(&composition, self.delta)
-                };
-                let units = self.share_of(work::SEARCH_QUESTION);
-                let rough = units / work::ROUGH;
-                // Far from the budget, rough bounds are enough; a bound from one side decides nothing.
-                if composition.attained()
-                    && work::left() > rough
-                    && let Ok(found) = ask(rough)
-                    && self.is_decided_by(&found)
-                {
-                    return Ok(found);
-                }
-                ask(units)
-            })
-            .ok();
-        Excess {
-            value: found.map_or(f64::INFINITY, |found| found.epsilon - self.epsilon.get()),
-            tolerance: found.map_or(TOLERANCE, |found| self.tolerance(&found)).max(least_tolerance),
-        }
+        let found = composition.and_then(|composition| {
+            let ask = |units| {
+                let _allowance = Allowance::for_steps(units, composition.distinct());
+                self.accountant.epsilon(&composition, self.delta)
+            };
+            let units = self.share_of(work::SEARCH_QUESTION);
+            let rough = units / work::ROUGH;
+            // Far from the budget, rough bounds are enough; a bound from one side decides nothing.
+            if self.accountant.bounds_from_below()
+                && composition.attained()
+                && least_tolerance <= TOLERANCE
+                && work::left() > rough
+                && let Ok(found) = ask(rough)
+                && self.is_decided_by(&found)
+            {
+                return Ok((found.epsilon, TOLERANCE));
+            }
+            ask(units).map(|found| (found.epsilon, self.tolerance(&found)))
+        });
+        let (epsilon, tolerance) = found.unwrap_or((f64::INFINITY, TOLERANCE));
+        let epsilon = if epsilon.is_nan() { f64::INFINITY } else { epsilon };
+        Excess { value: epsilon - self.epsilon.get(), tolerance: tolerance.max(least_tolerance) }
     }
 
     /// Whether bounds tell which side of the budget a composition is on, by more than they are apart.
@@ -566,5 +564,64 @@ fn shrink(evaluate: impl Fn(f64) -> End, mut left: End, mut right: End) -> f64 {
             left = next
         }
         halve = right.x - left.x > 0.5 * before;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use veilgrad_events::Adjacency;
+
+    use super::*;
+
+    /// The inverse of the noise, with an upper bound that more work makes larger, and more accurate.
+    #[derive(Default)]
+    struct Inverse {
+        noise: Cell<f64>,
+        rough: Cell<u32>,
+        full: Cell<u32>,
+    }
+
+    impl Accountant for Inverse {
+        fn name(&self) -> &'static str {
+            "inverse"
+        }
+
+        fn epsilon(&self, _: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
+            let truth = 1.0 / self.noise.get();
+            let is_rough = work::left() < work::SEARCH_QUESTION;
+            let count = if is_rough { &self.rough } else { &self.full };
+            count.set(count.get() + 1);
+            let (lower, epsilon) =
+                if is_rough { (0.98 * truth, truth) } else { (truth, truth * (1.0 + 1e-4)) };
+            let (delta, accountant) = (delta.get(), self.name());
+            Ok(Guarantee { epsilon, epsilon_lower: Some(lower), delta, accountant, method: None })
+        }
+
+        fn delta(&self, _: &Composition, _: Epsilon) -> Guarantee {
+            unreachable!("searches ask for epsilon")
+        }
+
+        fn bounds_from_below(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn rough_bounds_never_decide_close_to_the_budget() {
+        let accountant = Inverse::default();
+        let (epsilon, delta) = (Epsilon::new(0.8).unwrap(), Delta::new(1e-5).unwrap());
+        let target = PrivacyTarget { epsilon, delta, accountant: &accountant };
+        let rate = SampleRate::new(0.01).unwrap();
+        let with = |noise: NoiseMultiplier| {
+            accountant.noise.set(noise.get());
+            Composition::poisson(rate, noise, 1000, Adjacency::AddRemove)
+        };
+        let noise = target.noise_multiplier(with).unwrap().get();
+        let least = (1.0 + 1e-4) / 0.8;
+        assert!((1.0..1.0 + 1e-4).contains(&(noise / least)), "{noise} instead of {least}");
+        // Some points were decided by rough bounds alone.
+        assert!(accountant.full.get() < accountant.rough.get());
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const QUESTION: u64 = 30_000_000;
 /// answer than tight bounds at a few.
 pub(crate) const SEARCH: u64 = 125_000_000;
 pub(crate) const SEARCH_QUESTION: u64 = 20_000_000;
-/// A search first asks with a share of this of the allowance for a query.
+/// A search first asks with this fraction, one eighth, of the work of a query.
 pub(crate) const ROUGH: u64 = 8;
 /// Searches divide both by this for unusual budgets (epsilon outside [0.01, 50] or delta outside [1e-20, 0.01]).
 pub(crate) const UNUSUAL: u64 = 5;

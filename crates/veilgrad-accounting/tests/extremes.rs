@@ -230,6 +230,15 @@ fn allocation(t: u64, z: f64, count: u64) -> Folded {
     Folded { count, sampling, noise_multiplier: NoiseMultiplier::new(z).unwrap() }
 }
 
+/// The Rényi bound knows no amplification by random allocation, and here it is above what other rounds need lattices for.
+#[test]
+fn random_allocation_is_amplified_however_large_its_epsilon() {
+    let rounds = Composition::of([allocation(1000, 0.5, 5_000_000)], Adjacency::AddRemove).unwrap();
+    let renyi = Rdp.epsilon(&rounds, delta(1e-5)).unwrap().epsilon;
+    let found = Tightest.epsilon(&rounds, delta(1e-5)).unwrap().epsilon;
+    assert!(renyi > 1e4 && found < 0.1 * renyi, "{found}, and {renyi} by Rényi divergences");
+}
+
 /// What an answer about random allocation may cost: both directions need a lattice, and so does a replaced record.
 const MOST_ALLOCATION: u64 = 120_000_000;
 

@@ -28,8 +28,8 @@ pub struct Order {
     pub first: u64,
     /// The number after that of the last input.
     pub last: u64,
-    /// Seconds of CPU time after which an input counts as a hang.
-    pub limit: u64,
+    /// CPU time after which an input counts as a hang.
+    pub limit: Duration,
     /// How long to run at most.
     pub time: Duration,
 }
@@ -38,7 +38,8 @@ impl Order {
     /// The order as command-line arguments.
     pub(super) fn words(&self, status: &Path) -> Vec<OsString> {
         let Self { target, seed, first, last, limit, time } = self;
-        let numbers = [*seed, *first, *last, *limit, time.as_millis() as u64];
+        let [limit, time] = [limit, time].map(|time| time.as_millis() as u64);
+        let numbers = [*seed, *first, *last, limit, time];
         let mut words = vec!["--worker".into(), target.into(), status.as_os_str().to_owned()];
         words.extend(numbers.iter().map(|number| number.to_string().into()));
         words
@@ -48,7 +49,7 @@ impl Order {
         let [target, status, numbers @ ..] = words else { return None };
         let numbers: Vec<u64> = numbers.iter().map_while(|word| word.parse().ok()).collect();
         let [seed, first, last, limit, time] = numbers[..] else { return None };
-        let (target, time) = (target.clone(), Duration::from_millis(time));
+        let (target, [limit, time]) = (target.clone(), [limit, time].map(Duration::from_millis));
         Some((Self { target, seed, first, last, limit, time }, Path::new(status)))
     }
 }
@@ -141,8 +142,8 @@ fn one_thread(
         report.slowest = report.slowest.max((took, number));
         if let Some(what) = panic {
             report.failures.push((number, what));
-        } else if took > Duration::from_secs(order.limit) {
-            report.failures.push((number, format!("took more than {} s", order.limit)));
+        } else if took > order.limit {
+            report.failures.push((number, format!("took more than {:?}", order.limit)));
         }
     }
     Ok(report)

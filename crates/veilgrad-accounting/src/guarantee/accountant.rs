@@ -40,6 +40,11 @@ pub trait Accountant {
     /// The smallest certified delta at `epsilon`; 1 if none below 1 can be certified.
     fn delta(&self, composition: &Composition, epsilon: Epsilon) -> Guarantee;
 
+    /// Whether it gives lower bounds on epsilon, too. Searches then ask for rough bounds first, with less work. By default it does not.
+    fn bounds_from_below(&self) -> bool {
+        false
+    }
+
     /// An accountant that gives the same answers and is quicker when it is asked about this composition again and again: it
     /// computes only once what does not depend on epsilon or delta. `None` if there is nothing to keep, which is the default.
     fn prepared<'a>(&'a self, _: &'a Composition) -> Option<Box<dyn Accountant + 'a>> {
@@ -60,6 +65,10 @@ pub struct Pld;
 impl Accountant for Pld {
     fn name(&self) -> &'static str {
         "pld"
+    }
+
+    fn bounds_from_below(&self) -> bool {
+        true
     }
 
     fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {
@@ -119,6 +128,10 @@ pub struct Tightest;
 impl Accountant for Tightest {
     fn name(&self) -> &'static str {
         "best"
+    }
+
+    fn bounds_from_below(&self) -> bool {
+        true
     }
 
     fn epsilon(&self, composition: &Composition, delta: Delta) -> Result<Guarantee, Unsupported> {

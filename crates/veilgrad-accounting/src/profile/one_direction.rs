@@ -34,8 +34,8 @@ const RARE_SKETCH: f64 = 30.0;
 
 /// Above this epsilon no profile is computed from transforms.
 pub(crate) const MOST_EPSILON: f64 = 1e6;
-/// Where the RDP bound on epsilon is above this, only a contour and that bound are computed: nobody needs more digits of such an
-/// epsilon, and searches on lattices for it took 30 s.
+/// Where the RDP bound on epsilon is above this, only a contour and that bound are computed if a contour may do: nobody needs more
+/// digits of such an epsilon, and searches on lattices for it took 30 s.
 const MOST_LATTICE_EPSILON: f64 = 1e4;
 
 /// A transform of the total privacy loss. It bounds delta at every epsilon, tightly near the one that it was computed for.
@@ -198,7 +198,9 @@ pub(crate) fn epsilon_towards(
         };
         return best.and(found.with_lower(lower));
     }
-    if Delta::new(delta).is_ok_and(|delta| rdp_exceeds(composition, delta, MOST_LATTICE_EPSILON)) {
+    // Without a contour the RDP bound may be many times too large.
+    let most = if composition.needs_lattices() { MOST_EPSILON } else { MOST_LATTICE_EPSILON };
+    if Delta::new(delta).is_ok_and(|delta| rdp_exceeds(composition, delta, most)) {
         return best;
     }
     // The characteristic function of few rounds decays so slowly that their lattice is quicker.

@@ -110,6 +110,13 @@ impl Job {
             let guarantee = cost(&config, &all, delta, accountant)?;
             match config.privacy.epsilon {
                 Some(target) if guarantee.epsilon > target => {
+                    if addition > 0.1 {
+                        return Err(Error::NoAnswer(format!(
+                            "no noise multiplier near {} keeps epsilon {target}: the rounds cost {}",
+                            noise.get(),
+                            guarantee.epsilon
+                        )));
+                    }
                     let more = noise.get() * (1.0 + addition);
                     noise = NoiseMultiplier::new(more).map_err(Error::usage)?;
                     addition *= 8.0;
