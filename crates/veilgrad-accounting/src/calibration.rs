@@ -415,7 +415,7 @@ fn solve_rounds(
 }
 
 /// The work for one search: twice as much for random allocation and for what is analysed change by change. Their lattices take
-/// half the time for a unit.
+/// less than half of the time for a unit.
 fn allowance(goal: &dyn Goal, typical: &Composition) -> Allowance {
     let twice = typical.needs_lattices() || typical.one_change().is_some();
     let work = if twice { 2 * goal.work() } else { goal.work() };
